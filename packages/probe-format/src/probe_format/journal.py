@@ -1,0 +1,138 @@
+"""The append-only log of events that makes a killed run readable (spec/journal.md).
+
+One frame per event, one write(2) per frame, no fsync: what was written survives the death of the process
+(not of the machine). A frame is u32 length, u32 CRC-32 of the payload (both little-endian), payload.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, Literal
+
+from attrs import frozen
+
+from . import jsonio
+from .errors import FormatError
+
+__all__ = ["MAGIC", "JournalContents", "JournalWriter", "read_journal"]
+
+MAGIC = b"PROBEJ1\n"
+_HEAD = struct.Struct("<II")
+_MAX_FRAME = 1 << 30
+
+
+class JournalWriter:
+    """Appends events to one file. Safe to call from many threads: each frame is one O_APPEND write."""
+
+    def __init__(self, path: Path) -> None:
+        """Open ``path`` for appending, creating it with its header. Raises OSError."""
+        self.path = path
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._pid = os.getpid()
+        if os.fstat(self._fd).st_size == 0:
+            os.write(self._fd, MAGIC)
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Write one event. When this returns, the event survives SIGKILL. Raises OSError when it cannot."""
+        payload = jsonio.dumps(event)
+        frame = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+        done = os.write(self._fd, frame)
+        if done != len(frame):
+            # A short write (disk full half-way) would make every later frame unreadable: cut it off again.
+            size = os.fstat(self._fd).st_size
+            os.ftruncate(self._fd, size - done)
+            raise OSError(28, f"No space left on device: {self.path}")
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return os.fstat(self._fd).st_size
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a copy that a fork() made: the child must not write into the parent's journal."""
+        return os.getpid() != self._pid
+
+    def close(self) -> None:
+        """Close the file; more calls do nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@frozen
+class JournalContents:
+    """Everything readable in a journal.
+
+    state: ``whole``; ``torn`` (the last frame is cut short, normal after a kill); ``damaged`` (a frame in
+    the middle does not match its checksum; the events after it, if found, are included).
+    """
+
+    events: tuple[dict[str, Any], ...]
+    state: Literal["whole", "torn", "damaged"]
+    valid_bytes: int
+    file_bytes: int
+    detail: str = ""
+
+
+def read_journal(path: Path) -> JournalContents:
+    """Read every intact event of ``path``. Raises FormatError when it is no journal, OSError when unreadable."""
+    data = path.read_bytes()
+    if not data.startswith(MAGIC):
+        if MAGIC.startswith(data):  # killed between open and the first write
+            return JournalContents((), "torn", 0, len(data), "the header itself is cut short")
+        raise FormatError(f"{path} is not a Probe journal (it does not start with {MAGIC!r}).")
+    events: list[dict[str, Any]] = []
+    at, end = len(MAGIC), len(data)
+    damage: list[str] = []
+    while at < end:
+        event, after, why = _frame(data, at)
+        if event is not None:
+            events.append(event)
+            at = after
+            continue
+        following = _next_frame(data, at + 1)
+        if following is None:
+            if why == "cut short" and not damage:
+                return JournalContents(tuple(events), "torn", at, end, f"{end - at} bytes after the last event")
+            damage.append(f"{why} at byte {at}; nothing readable after it")
+            break
+        damage.append(f"{why} at byte {at}; reading goes on at byte {following}")
+        at = following
+    if damage:
+        return JournalContents(tuple(events), "damaged", min(at, end), end, "; ".join(damage))
+    return JournalContents(tuple(events), "whole", end, end)
+
+
+def _frame(data: bytes, at: int) -> tuple[dict[str, Any] | None, int, str]:
+    if at + _HEAD.size > len(data):
+        return None, at, "cut short"
+    length, crc = _HEAD.unpack_from(data, at)
+    stop = at + _HEAD.size + length
+    if length > _MAX_FRAME or stop > len(data):
+        return None, at, "cut short"
+    payload = data[at + _HEAD.size : stop]
+    if zlib.crc32(payload) != crc:
+        return None, at, "checksum differs"
+    try:
+        event = jsonio.loads(payload)
+    except ValueError:
+        return None, at, "not JSON"
+    if not isinstance(event, dict) or not isinstance(event.get("k"), str):
+        return None, at, "not an event"
+    return event, stop, ""
+
+
+def _next_frame(data: bytes, at: int) -> int | None:
+    """The start of the next intact frame at or after ``at``: frames hold JSON objects that begin ``{"k":``."""
+    probe = b'{"k":'
+    found = data.find(probe, at + _HEAD.size)
+    while found >= 0:
+        start = found - _HEAD.size
+        if start >= at and _frame(data, start)[0] is not None:
+            return start
+        found = data.find(probe, found + 1)
+    return None

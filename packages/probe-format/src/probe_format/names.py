@@ -1,0 +1,183 @@
+"""Names of records, nodes and tensor files: build, parse, round-trip (spec/names.md)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Literal
+
+from attrs import evolve, frozen
+
+from .errors import FormatError
+
+__all__ = [
+    "ApiName",
+    "DebugName",
+    "Direction",
+    "ModuleName",
+    "Name",
+    "NodeName",
+    "ParamsGradName",
+    "backward_of",
+    "is_name",
+    "parse_name",
+    "safe_file_name",
+    "tensor_file_name",
+]
+
+Direction = Literal["forward", "backward"]
+_MODULE_PREFIXES = ("Module", "Cell")
+_NODES = ("optimizer", "clip_grad")
+
+
+@frozen
+class ApiName:
+    """``{prefix}.{api}.{count}.{direction}``, as ``Functional.linear.3.forward``."""
+
+    prefix: str
+    api: str
+    count: int
+    direction: Direction
+
+    def __str__(self) -> str:
+        return f"{self.prefix}.{self.api}.{self.count}.{self.direction}"
+
+
+@frozen
+class ModuleName:
+    """``{Module|Cell}.{path}.{class}.{direction}.{count}``; path is the qualified name, index first if any."""
+
+    prefix: str
+    path: str
+    cls: str
+    direction: Direction
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.prefix}.{self.path}.{self.cls}.{self.direction}.{self.count}"
+
+
+@frozen
+class ParamsGradName:
+    """``{Module|Cell}.{path}.{class}.parameters_grad``, with a count only in msprobe 26."""
+
+    prefix: str
+    path: str
+    cls: str
+    count: int | None = None
+
+    def __str__(self) -> str:
+        tail = "" if self.count is None else f".{self.count}"
+        return f"{self.prefix}.{self.path}.{self.cls}.parameters_grad{tail}"
+
+
+@frozen
+class DebugName:
+    """``{name}[_grad].{count}.debug``, a single-point save."""
+
+    name: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.name}.{self.count}.debug"
+
+
+@frozen
+class NodeName:
+    """A node of construct.json that is no record: ``optimizer``, ``clip_grad``."""
+
+    node: str
+
+    def __str__(self) -> str:
+        return self.node
+
+
+Name = ApiName | ModuleName | ParamsGradName | DebugName | NodeName
+
+
+def _count(text: str) -> int | None:
+    """A canonical decimal count, else None ("007" and "+1" would not round-trip)."""
+    return int(text) if text.isascii() and text.isdigit() and (text == "0" or text[0] != "0") else None
+
+
+def parse_name(text: str) -> Name:
+    """The structured form of a record name; ``str`` of the result is ``text`` again.
+
+    Raises FormatError when ``text`` is no name that Probe or msprobe writes.
+    """
+    if text in _NODES:
+        return NodeName(text)
+    parts = text.split(".")
+    if parts[0] in _MODULE_PREFIXES:
+        found = _parse_module(parts)
+        if found is not None:
+            return found
+    if len(parts) >= 4 and parts[-1] in ("forward", "backward") and (n := _count(parts[-2])) is not None:
+        direction: Direction = "forward" if parts[-1] == "forward" else "backward"
+        return ApiName(parts[0], ".".join(parts[1:-2]), n, direction)
+    if len(parts) >= 3 and parts[-1] == "debug" and (n := _count(parts[-2])) is not None:
+        return DebugName(".".join(parts[:-2]), n)
+    raise FormatError(
+        f"{text!r} is not a record name. Expected e.g. 'Functional.linear.0.forward', "
+        "'Module.fc.Linear.backward.0', 'Module.fc.Linear.parameters_grad' or 'loss.0.debug'."
+    )
+
+
+def _parse_module(parts: list[str]) -> Name | None:
+    prefix = parts[0]
+    if parts[-1] == "parameters_grad" and len(parts) >= 4:
+        return ParamsGradName(prefix, ".".join(parts[1:-2]), parts[-2])
+    n = _count(parts[-1])
+    if n is None or len(parts) < 5:
+        return None
+    if parts[-2] == "parameters_grad":
+        return ParamsGradName(prefix, ".".join(parts[1:-3]), parts[-3], n)
+    if parts[-2] in ("forward", "backward"):
+        direction: Direction = "forward" if parts[-2] == "forward" else "backward"
+        return ModuleName(prefix, ".".join(parts[1:-3]), parts[-3], direction, n)
+    return None
+
+
+def is_name(text: str) -> bool:
+    """Whether `parse_name` accepts ``text``."""
+    try:
+        parse_name(text)
+    except FormatError:
+        return False
+    return True
+
+
+def backward_of(name: ApiName | ModuleName) -> ApiName | ModuleName:
+    """The backward record of the same call."""
+    return evolve(name, direction="backward")
+
+
+def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], suffix: str) -> str:
+    """``{record}.{category}.{index}....{suffix}``, safe on every file system.
+
+    category: ``input``, ``kwargs``, ``output`` or ``parameters``; empty for ``parameters_grad`` and
+    ``debug`` records. suffix: ``pt`` or ``npy``.
+    """
+    parts = [record, *([category] if category else []), *(str(i) for i in indexes), suffix]
+    return safe_file_name(".".join(parts))
+
+
+_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-+=@()[]{},~")
+_MAX_BYTES = 255
+
+
+def safe_file_name(text: str) -> str:
+    """``text`` itself where it is a safe file name, else a readable form that ends in a hash of ``text``.
+
+    At most 255 bytes, no separators, no control characters, never ``.`` or ``..``; the last suffix
+    (``.pt``) is kept. Two different texts give two different names.
+    """
+    if len(text) <= _MAX_BYTES and _SAFE.issuperset(text) and text.strip("."):
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
+    stem, dot, suffix = text.rpartition(".")
+    if not dot or len(suffix) > 8 or not _SAFE.issuperset(suffix):
+        stem, suffix = text, ""
+    clean = "".join(c if c in _SAFE else "_" for c in stem)
+    tail = f"~{digest}" + (f".{suffix}" if suffix else "")
+    return clean[: _MAX_BYTES - len(tail)] + tail
