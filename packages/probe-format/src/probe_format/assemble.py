@@ -1,0 +1,285 @@
+"""Events to documents (spec/journal.md): the one piece of code that both writing and recovery go through.
+
+Pure: takes the events in their order, gives the content of dump.json, stack.json, construct.json and what
+the report needs. It never fails on events that a kill cut short; what is missing is marked in the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import define, field, frozen
+
+__all__ = ["Documents", "assemble"]
+
+_LATE = "the process ended before this was written"
+
+
+@frozen
+class Documents:
+    """The content of one rank's files.
+
+    header: the top-level keys of dump.json without ``data``. data: record name -> record, in completion
+    order. stack: the grouped layout. construct: node -> parent or None. coverage: the last tally, or {}.
+    faults: one per kind, with its count.
+    """
+
+    header: dict[str, Any]
+    data: dict[str, Any]
+    stack: dict[str, list[list[str]]]
+    construct: dict[str, str | None]
+    coverage: dict[str, Any]
+    faults: list[dict[str, Any]]
+
+
+def assemble(events: Iterable[Mapping[str, Any]]) -> Documents:
+    """Build the documents from events in journal order. Unknown kinds of event are skipped."""
+    state = _Assembly()
+    for event in events:
+        handler = _HANDLERS.get(event["k"])
+        if handler is not None:
+            handler(state, event)
+    return state.finish()
+
+
+@define
+class _Assembly:
+    header: dict[str, Any] = field(factory=dict)
+    data: dict[str, Any] = field(factory=dict)
+    construct: dict[str, str | None] = field(factory=dict)
+    frames: dict[int, list[str]] = field(factory=dict)
+    grouped: dict[int, list[str]] = field(factory=dict)
+    skeletons: dict[str, list[Any]] = field(factory=dict)
+    passes: dict[str, dict[Any, dict[str, Any]]] = field(factory=dict)
+    open_calls: set[str] = field(factory=set)
+    redone: dict[str, dict[str, Any]] = field(factory=dict)
+    deferred: dict[int, list[dict[str, Any]]] = field(factory=dict)
+    files: dict[int, list[dict[str, Any]]] = field(factory=dict)
+    coverage: dict[str, Any] = field(factory=dict)
+    faults: dict[tuple[str, str], int] = field(factory=dict)
+
+    def on_head(self, e: Mapping[str, Any]) -> None:
+        self.header = dict(e["header"])
+
+    def on_frames(self, e: Mapping[str, Any]) -> None:
+        self.frames[e["i"]] = e["f"]
+
+    def on_enter(self, e: Mapping[str, Any]) -> None:
+        name = e["n"]
+        self.construct[name] = e.get("u")
+        if e.get("r") == 0:
+            return
+        if e.get("s") is not None:
+            self.grouped.setdefault(e["s"], []).append(name)
+        record: dict[str, Any] = {}
+        for key, short in (("input_args", "a"), ("input_kwargs", "w"), ("parameters", "p")):
+            if short in e:
+                record[key] = self._note(e[short])
+        record.update(e.get("x", {}))
+        self.data[name] = record
+        self.open_calls.add(name)
+
+    def on_exit(self, e: Mapping[str, Any]) -> None:
+        name = e["n"]
+        if "g" in e:
+            self.skeletons[name] = e["g"]
+        record = self.data.pop(name, None)
+        if record is None:
+            return
+        self.open_calls.discard(name)
+        parameters = record.pop("parameters", None)
+        done = {key: record.pop(key) for key in ("input_args", "input_kwargs") if key in record}
+        if "o" in e:
+            done["output"] = self._note(e["o"])
+        if parameters is not None:
+            done["parameters"] = parameters
+        done.update(record)
+        if "e" in e:
+            done.setdefault("output", [])
+            done["raised"] = e["e"]
+        self.data[name] = done
+
+    def on_back(self, e: Mapping[str, Any]) -> None:
+        name = e["n"]
+        if name not in self.construct:
+            self.construct[name] = e.get("u")
+        record = self.data.pop(name, None)
+        if record is None:
+            record = self._blank(name)
+            self.passes[name] = {e.get("t"): record}
+        by_pass = self.passes[name]
+        target = by_pass.get(e.get("t"))
+        if target is None:
+            target = by_pass[e.get("t")] = self._blank(name)
+            record.setdefault("later_passes", []).append(target)
+        for key, short in (("input", "i"), ("output", "o")):
+            for path, value in e.get(short, ()):
+                target.setdefault(key, [])
+                _put(target[key], path, self._note(value))
+        if e.get("partial"):
+            target["partial"] = True
+        self.data[name] = record
+
+    def _blank(self, name: str) -> dict[str, Any]:
+        forward = _forward_of(name)
+        skeleton = self.skeletons.get(forward)
+        if skeleton is None:
+            return {"input": [], "output": []}
+        # None means: this side is filtered out (data_mode) and the key is absent.
+        keys = zip(("input", "output"), skeleton, strict=False)
+        return {key: _blank_slots(shape) for key, shape in keys if shape is not None}
+
+    def on_pgrad(self, e: Mapping[str, Any]) -> None:
+        record = self.data.setdefault(e["n"], {})
+        record.setdefault(e["q"], []).append(self._note(e["v"]))
+
+    def on_redo(self, e: Mapping[str, Any]) -> None:
+        again = {"input_args": self._note(e.get("a", [])), "input_kwargs": self._note(e.get("w", {}))}
+        self.redone[e["n"]] = again
+        if e["n"] in self.data:
+            self.data[e["n"]]["recompute"] = again
+
+    def on_redone(self, e: Mapping[str, Any]) -> None:
+        if "o" in e and e["n"] in self.redone:
+            self.redone[e["n"]]["output"] = self._note(e["o"])
+
+    def on_stat(self, e: Mapping[str, Any]) -> None:
+        for ref, numbers in e["r"]:
+            for tensor in self.deferred.pop(ref, ()):
+                tensor.pop("$", None)
+                tensor.update(numbers)
+
+    def on_file(self, e: Mapping[str, Any]) -> None:
+        for ref in e["r"]:
+            for tensor in self.files.pop(ref, ()):
+                tensor.pop("$f", None)
+
+    def on_fault(self, e: Mapping[str, Any]) -> None:
+        key = (e["w"], e["m"])
+        self.faults[key] = self.faults.get(key, 0) + 1
+
+    def on_tally(self, e: Mapping[str, Any]) -> None:
+        self.coverage = dict(e["d"])
+
+    def _note(self, value: Any) -> Any:
+        """Remember the tensors in ``value`` that wait for numbers or for their file; gives ``value`` back."""
+        if not self.header.get("deferred"):
+            return value
+        todo = [value]
+        while todo:
+            item = todo.pop()
+            if isinstance(item, dict):
+                if "$" in item:
+                    self.deferred.setdefault(item["$"], []).append(item)
+                if "$f" in item:
+                    self.files.setdefault(item["$f"], []).append(item)
+                todo.extend(item.values())
+            elif isinstance(item, list):
+                todo.extend(item)
+        return value
+
+    def finish(self) -> Documents:
+        for name in self.open_calls:
+            record = self.data[name]
+            record["output"] = []
+            record["incomplete"] = True
+        for tensors in self.deferred.values():
+            for tensor in tensors:
+                tensor.pop("$", None)
+                tensor["unsupported"] = f"statistics: {_LATE}"
+        for tensors in self.files.values():
+            for tensor in tensors:
+                tensor.pop("$f", None)
+                if tensor.pop("data_name", None) is not None:
+                    tensor["lost"] = f"tensor file: {_LATE}"
+        self.header.pop("deferred", None)
+        stack = {
+            str(i): [names, self.frames.get(s, [])] for i, (s, names) in enumerate(self.grouped.items())
+        }
+        faults = [{"where": w, "message": m, "count": n} for (w, m), n in self.faults.items()]
+        return Documents(self.header, self.data, stack, self._closed_construct(), self.coverage, faults)
+
+    def _closed_construct(self) -> dict[str, str | None]:
+        """construct.json with every parent present: a module without gradients of its own still is a parent."""
+        out = dict(self.construct)
+        todo = [p for p in self.construct.values() if p is not None and p not in self.construct]
+        while todo:
+            name = todo.pop()
+            if name in out:
+                continue
+            above = self.construct.get(_forward_of(name)) if name != _forward_of(name) else None
+            parent = above and _backward_of(above)
+            out[name] = parent
+            if parent is not None:
+                todo.append(parent)
+        return out
+
+
+_HANDLERS = {
+    "head": _Assembly.on_head,
+    "frames": _Assembly.on_frames,
+    "enter": _Assembly.on_enter,
+    "exit": _Assembly.on_exit,
+    "back": _Assembly.on_back,
+    "pgrad": _Assembly.on_pgrad,
+    "redo": _Assembly.on_redo,
+    "redone": _Assembly.on_redone,
+    "stat": _Assembly.on_stat,
+    "file": _Assembly.on_file,
+    "fault": _Assembly.on_fault,
+    "tally": _Assembly.on_tally,
+}
+
+
+def _swap(name: str, old: str, new: str) -> str:
+    """Exchange the direction of a record name: the last part of an API's, the one before of a module's."""
+    parts = name.split(".")
+    for i in (len(parts) - 1, len(parts) - 2):
+        if i > 0 and parts[i] == old:
+            parts[i] = new
+            return ".".join(parts)
+    return name
+
+
+def _forward_of(name: str) -> str:
+    return _swap(name, "backward", "forward")
+
+
+def _backward_of(name: str) -> str:
+    return _swap(name, "forward", "backward")
+
+
+def _blank_slots(shape: Any) -> list[Any]:
+    """Empty slots: ``shape`` is a number of slots or a nested JSON of nulls."""
+    if isinstance(shape, int):
+        return [None] * shape
+    return [_copy(s) for s in shape] if isinstance(shape, list) else []
+
+
+def _copy(shape: Any) -> Any:
+    if isinstance(shape, list):
+        return [_copy(s) for s in shape]
+    if isinstance(shape, dict):
+        return {k: _copy(v) for k, v in shape.items()}
+    return None
+
+
+def _put(slots: list[Any], path: list[Any], value: Any) -> None:
+    """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed."""
+    here: Any = slots
+    for i, key in enumerate(path):
+        last = i == len(path) - 1
+        if isinstance(here, list):
+            if not isinstance(key, int):
+                return
+            here.extend([None] * (key + 1 - len(here)))
+        elif isinstance(here, dict):
+            key = str(key)
+            here.setdefault(key, None)
+        if last:
+            here[key] = value
+            return
+        if not isinstance(here[key], (list, dict)):
+            here[key] = [] if isinstance(path[i + 1], int) else {}
+        here = here[key]

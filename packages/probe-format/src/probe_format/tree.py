@@ -1,0 +1,190 @@
+"""Nested arguments as JSON that mirrors them (spec/values.md).
+
+The caller hands in a leaf: a function that encodes what belongs to its framework (tensors, dtypes, ...)
+and returns `UNKNOWN` for the rest. Nothing here knows a framework, and nothing is dropped without a note.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import decimal
+import enum
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .jsonio import finite
+
+__all__ = ["MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "Path", "Tree", "unsupported"]
+
+Path = tuple[int | str, ...]
+Leaf = Callable[[Any, Path], Any]
+
+#: What a leaf returns for a value that is not its own.
+UNKNOWN: Any = object()
+MAX_DEPTH = 24
+MAX_LEAVES = 20_000
+_TEXT = 4096
+
+
+def unsupported(value: object, why: str) -> dict[str, Any]:
+    """The stand-in for a value that has no encoding: its type, and the reason."""
+    return {"type": _type_name(type(value)), "value": None, "unsupported": why}
+
+
+def _type_name(cls: type) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+class Tree:
+    """Describes values with one leaf function; reports what it could not describe to ``note(reason)``."""
+
+    def __init__(self, leaf: Leaf, note: Callable[[str], None]) -> None:
+        self._leaf = leaf
+        self._note = note
+        self._left = MAX_LEAVES
+
+    def describe(self, value: Any, path: Path = ()) -> Any:
+        """JSON for one value; ``path`` is its place, handed on to the leaf."""
+        self._left = MAX_LEAVES
+        return self._any(value, path, ())
+
+    def output(self, value: Any) -> Any:
+        """JSON for what a call returned: tuples and lists by element, anything else as its one element.
+
+        Named tuples, mappings and dataclasses become objects, as their fields have names.
+        """
+        self._left = MAX_LEAVES
+        if isinstance(value, (tuple, list)) or _fields(value) is not None:
+            return self._any(value, (), ())
+        return [self._any(value, (0,), ())]
+
+    def _any(self, value: Any, path: Path, above: tuple[int, ...]) -> Any:
+        if value is None:
+            return None
+        cls = type(value)
+        if cls is int or cls is bool or cls is str:
+            return {"type": cls.__name__, "value": value}
+        if cls is float:
+            return {"type": "float", "value": finite(value)}
+        found = self._leaf(value, path)
+        if found is not UNKNOWN:
+            return found
+        items = None if isinstance(value, type) else _fields(value)
+        if items is None and isinstance(value, (list, tuple)):
+            items = value
+        if items is None:
+            return self._other(value)
+        if len(above) >= MAX_DEPTH:
+            return self._give_up(value, f"nested deeper than {MAX_DEPTH} levels")
+        if id(value) in above:
+            return self._give_up(value, "contains itself")
+        inside = (*above, id(value))
+        if isinstance(items, (list, tuple)):
+            return self._sequence(items, path, inside)
+        return self._mapping(items, path, inside)
+
+    def _sequence(self, items: list[Any] | tuple[Any, ...], path: Path, above: tuple[int, ...]) -> list[Any]:
+        out: list[Any] = []
+        for i, item in enumerate(items):
+            self._left -= 1
+            if self._left < 0:
+                why = f"{len(items) - i} more elements: over {MAX_LEAVES} values in one argument"
+                out.append(self._give_up(items, why))
+                break
+            out.append(self._any(item, (*path, i), above))
+        return out
+
+    def _mapping(self, items: Mapping[Any, Any], path: Path, above: tuple[int, ...]) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, item in items.items():
+            self._left -= 1
+            if self._left < 0:
+                out["..."] = self._give_up(items, f"over {MAX_LEAVES} values in one argument")
+                break
+            name = key if type(key) is str else str(key)
+            while name in out:  # {1: a, "1": b} must keep both
+                name += "'"
+            out[name] = self._any(item, (*path, name), above)
+        return out
+
+    def _other(self, value: Any) -> Any:
+        found = _plain(value)
+        if found is not None:
+            return found
+        return self._give_up(value, "no encoding for this type")
+
+    def _give_up(self, value: Any, why: str) -> dict[str, Any]:
+        out = unsupported(value, why)
+        self._note(f"{out['type']}: {why}")
+        return out
+
+
+def _fields(value: Any) -> Mapping[Any, Any] | None:
+    """The named fields of a mapping, named tuple or dataclass instance; None for anything else."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict"):
+        return dict(zip(value._fields, value, strict=False))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+    return None
+
+
+def _text(value: object) -> str:
+    """``str(value)``, its length told when it is cut."""
+    text = str(value)
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}... ({len(text)} characters)"
+
+
+def _plain(value: Any) -> dict[str, Any] | None:
+    """Values of Python and numpy themselves; None for the rest."""
+    cls = type(value)
+    if isinstance(value, slice):
+        return {"type": "slice", "value": [_bound(b) for b in (value.start, value.stop, value.step)]}
+    if value is Ellipsis:
+        return {"type": "ellipsis", "value": "..."}
+    if isinstance(value, np.generic):
+        return _numpy_scalar(value)
+    if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
+        return {"type": cls.__name__, "value": value.name}
+    if isinstance(value, int):  # IntEnum and other subclasses
+        return {"type": cls.__name__, "value": int(value)}
+    if isinstance(value, float):
+        return {"type": cls.__name__, "value": finite(float(value))}
+    if isinstance(value, str):
+        return {"type": cls.__name__, "value": str.__str__(value)}
+    if isinstance(value, (complex, decimal.Decimal, range)):
+        return {"type": cls.__name__, "value": _text(value)}
+    if isinstance(value, (bytes, bytearray)):
+        return {"type": cls.__name__, "value": _text(bytes(value[:_TEXT]).hex()), "length": len(value)}
+    if isinstance(value, (set, frozenset)) and all(isinstance(v, (int, float, str, bool)) for v in value):
+        return {"type": cls.__name__, "value": sorted(_text(v) for v in value)}
+    if isinstance(value, type):
+        return {"type": "type", "value": _type_name(value)}
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        name = getattr(value, "__qualname__", value.__class__.__name__)
+        return {"type": "function", "value": f"{getattr(value, '__module__', '')}.{name}"}
+    return None
+
+
+def _numpy_scalar(value: np.generic[Any]) -> dict[str, Any]:
+    name = "bool" if isinstance(value, np.bool_) else type(value).__name__
+    item = value.item()
+    if isinstance(item, (bool, int, str)):
+        return {"type": name, "value": item}
+    if isinstance(item, float):
+        return {"type": name, "value": finite(item)}
+    return {"type": name, "value": _text(value)}
+
+
+def _bound(value: Any) -> Any:
+    """A slice bound: None, an int, or what ``__index__`` gives (0-d tensors); floats keep their value."""
+    if value is None or type(value) is int:
+        return value
+    try:
+        return value.__index__()
+    except Exception:
+        return finite(value) if isinstance(value, float) else _text(type(value).__name__)

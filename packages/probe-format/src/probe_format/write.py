@@ -1,0 +1,204 @@
+"""Writing one rank's dump: events to the journal as they happen, the JSON files when a step ends."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from . import jsonio
+from .assemble import Documents, assemble
+from .journal import JournalWriter, read_journal
+
+__all__ = ["FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"]
+
+FORMAT_VERSION = "1.0"
+_LARGEST = 5
+
+
+class RankWriter:
+    """One rank's directory of one step, from its first event until the step is over."""
+
+    def __init__(self, directory: Path, header: Mapping[str, Any]) -> None:
+        """Create ``directory`` and its journal, and write the header event. Raises OSError.
+
+        header: the top-level keys of dump.json without ``data``.
+        """
+        self.directory = directory
+        self.header = dict(header)
+        self.tensor_directory = directory / "dump_tensor_data"
+        (self.tensor_directory if header.get("dump_data_dir") else directory).mkdir(parents=True, exist_ok=True)
+        self.started = _now()
+        self._journal = JournalWriter(directory / "records.journal")
+        self.append = self._journal.append
+        self.append({"k": "head", "header": self.header})
+
+    @property
+    def forked(self) -> bool:
+        """Whether this object is a fork()ed child's copy, which must write nothing."""
+        return self._journal.forked
+
+    def finish(self, *, final: bool) -> dict[str, Any]:
+        """Write dump.json, stack.json, construct.json and report.json; gives the report.
+
+        final: the step is over, nothing will follow: the journal is closed and, its content being in the
+        files now, removed. Otherwise it stays, and the report says how much of it the files cover.
+        """
+        contents = read_journal(self._journal.path)
+        documents = assemble(contents.events)
+        report = write_documents(
+            self.directory,
+            documents,
+            state="complete" if final else "open",
+            journal_bytes=None if final else contents.valid_bytes,
+            started=self.started,
+        )
+        if final:
+            self._journal.close()
+            os.unlink(self._journal.path)
+        return report
+
+    def close(self) -> None:
+        """Stop writing and leave the journal for `probe recover`."""
+        self._journal.close()
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def documents_bytes(documents: Documents) -> dict[str, bytes]:
+    """The three JSON files of msprobe's layout; dump.json has one record a line (spec/dump.md)."""
+    head = jsonio.dumps(documents.header)[1:-1]
+    records = b",\n".join(
+        jsonio.dumps(name) + b": " + jsonio.dumps(record) for name, record in documents.data.items()
+    )
+    data = b'"data": {\n' + records + b"\n}" if records else b'"data": {}'
+    construct: Mapping[str, str | None] = {} if documents.header.get("level") == "L1" else documents.construct
+    return {
+        "dump.json": b"{" + head + (b",\n" if head else b"\n") + data + b"}\n",
+        "stack.json": _lines(documents.stack),
+        "construct.json": _lines(construct),
+    }
+
+
+def _lines(mapping: Mapping[str, Any]) -> bytes:
+    body = b",\n".join(jsonio.dumps(k) + b": " + jsonio.dumps(v) for k, v in mapping.items())
+    return b"{\n" + body + b"\n}\n" if body else b"{}\n"
+
+
+def write_documents(
+    directory: Path,
+    documents: Documents,
+    *,
+    state: Literal["open", "complete", "recovered"],
+    journal_bytes: int | None,
+    started: str | None = None,
+) -> dict[str, Any]:
+    """Write the files of one rank, each complete before it takes its name; gives the report (spec/report.md)."""
+    files = {}
+    blobs = documents_bytes(documents)
+    if not documents.header.get("extra_info", True):
+        blobs = {"dump.json": blobs["dump.json"]}
+    for name, blob in blobs.items():
+        _replace(directory / name, blob)
+        files[name] = {"bytes": len(blob), "crc32": f"{zlib.crc32(blob):08x}"}
+    if documents.faults:
+        _replace(directory / "dump_error_info.log", _fault_log(documents.faults))
+    report = build_report(documents, state, files, journal_bytes, started)
+    _replace(directory / "report.json", jsonio.dumps(report) + b"\n")
+    return report
+
+
+def build_report(
+    documents: Documents,
+    state: str,
+    files: Mapping[str, Any],
+    journal_bytes: int | None,
+    started: str | None,
+) -> dict[str, Any]:
+    """What report.json holds."""
+    tensors = tensor_files = 0
+    norms: list[tuple[float, str]] = []
+    first: dict[str, str] | None = None
+    for name, record in documents.data.items():
+        for slot, tensor in walk_tensors(record):
+            tensors += 1
+            tensor_files += "data_name" in tensor
+            norm = jsonio.number(tensor.get("Norm"))
+            if isinstance(norm, (int, float)) and math.isfinite(norm):
+                norms.append((float(norm), f"{name}.{slot}"))
+                if len(norms) > 512:
+                    norms = sorted(norms, reverse=True)[:_LARGEST]
+            if first is None and _not_finite(tensor):
+                first = {"record": name, "slot": slot, "why": _why(tensor)}
+    coverage = dict(documents.coverage)
+    return {
+        "format_version": FORMAT_VERSION,
+        "state": state,
+        "header": documents.header,
+        "files": dict(files),
+        "journal": None if journal_bytes is None else {"bytes": journal_bytes},
+        "counts": coverage.pop("counts", {}),
+        "not_seen": coverage.pop("not_seen", []),
+        "unmatched": coverage.pop("unmatched", []),
+        "faults": documents.faults,
+        "records": len(documents.data),
+        "tensors": tensors,
+        "tensor_files": tensor_files,
+        "norms": [[slot, norm] for norm, slot in sorted(norms, reverse=True)[:_LARGEST]],
+        "first_non_finite": first,
+        "started": started,
+        "ended": _now(),
+        **coverage,
+    }
+
+
+def walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every tensor object in a record, with its place (``output.0``)."""
+    if isinstance(value, dict):
+        if "shape" in value and "dtype" in value and isinstance(value.get("type"), str):
+            yield slot, value
+            return
+        items: Any = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        return
+    for key, item in items:
+        yield from walk_tensors(item, f"{slot}.{key}" if slot else str(key))
+
+
+def _not_finite(tensor: Mapping[str, Any]) -> bool:
+    if "nan_count" in tensor:
+        return True
+    return any(isinstance(tensor.get(key), str) for key in ("Max", "Min", "Mean"))
+
+
+def _why(tensor: Mapping[str, Any]) -> str:
+    parts = [
+        f"{tensor[key]} {word}"
+        for key, word in (("nan_count", "NaN"), ("posinf_count", "+Inf"), ("neginf_count", "-Inf"))
+        if tensor.get(key)
+    ]
+    return ", ".join(parts) or f"Max {tensor.get('Max')}, Min {tensor.get('Min')}"
+
+
+def _fault_log(faults: list[dict[str, Any]]) -> bytes:
+    lines = [f"{f['count']} x {f['where']}\n{f['message']}\n" for f in faults]
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+def _replace(path: Path, blob: bytes) -> None:
+    """Write a file so that its name always stands for a complete one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(blob)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
