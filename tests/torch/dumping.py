@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-
 from probe_torch import PrecisionDebugger
+from torch import Tensor
 
 Json = Any
 _SECTION_KEYS = {"scope", "list", "tensor_list", "data_mode", "summary_mode", "views", "zero_count", "apis"}
@@ -103,7 +102,7 @@ def number(value: Json) -> float:
 
 
 def agrees(leaf: Json, tensor: Tensor, tolerance: float = 1e-6) -> bool:
-    """Whether a recorded tensor has the shape and the four statistics of `tensor`, to a relative tolerance."""
+    """Whether a record has the shape and the four statistics of `tensor`, to a relative tolerance."""
     if leaf is None:
         return False
     truth = tensor.detach().double()
