@@ -1,4 +1,4 @@
-"""Every kind of value that a module may get: encoded as msprobe encodes it, or better where msprobe loses it."""
+"""Every kind of value that a module may get: encoded as msprobe does, or better where msprobe loses it."""
 
 from __future__ import annotations
 
