@@ -18,6 +18,7 @@ import torch
 from attrs import define, field
 from probe_format.callsite import FrameTable
 from probe_format.coverage import Coverage
+from probe_format.select import Fields, NameFilter
 from probe_format.tree import Path, Tree
 from torch import nn
 
@@ -26,35 +27,24 @@ from .modules import ModuleEntry, ModuleTable, ParameterEntry
 from .recompute import SegmentState
 from .tensors import Slot, TensorLeaf
 
-__all__ = ["Call", "Collector", "Keep", "Plan"]
+__all__ = ["Call", "Collector", "Plan"]
 
 Json = Any
 _NOTHING: Any = object()
 
 
 @define
-class Keep:
-    """Which parts of the records are wanted (`data_mode`)."""
-
-    forward_input: bool = True
-    forward_output: bool = True
-    backward_input: bool = True
-    backward_output: bool = True
-    parameters: bool = True
-    parameters_grad: bool = True
-
-    @property
-    def backward(self) -> bool:
-        return self.backward_input or self.backward_output
-
-
-@define
 class Plan:
-    """What this step collects. structure: places and stacks only. files: tensor files for every tensor."""
+    """What this step collects.
 
-    keep: Keep
+    structure: places and stacks only. files: tensor files for every tensor; tensor_list: for some names.
+    construct, stacks: whether those files are wanted.
+    """
+
+    keep: Fields
     structure: bool
     files: bool
+    tensor_list: bool
     construct: bool
     stacks: bool
     max_faults: int
@@ -94,9 +84,9 @@ class Collector:
         append: Callable[[dict[str, Any]], None],
         leaf: TensorLeaf,
         coverage: Coverage,
-        names: Any,
+        names: NameFilter,
     ) -> None:
-        """append: writes one journal event. names: a `probe_format.select.NameFilter`."""
+        """append: writes one journal event."""
         self.plan = plan
         self.coverage = coverage
         self.segments = SegmentState()
@@ -220,7 +210,7 @@ class Collector:
             self._arrivals[id(entry.parameter)] = arrival + 1
             for record, name in entry.owners:
                 path: Path = (name,) if arrival == 0 else (name, arrival)
-                slot = Slot(record, "", self.plan.files)
+                slot = Slot(record, "", self._files(record))
                 value = self._leaf.tensor(slot, grad, path)
                 self._append({"k": "pgrad", "n": record, "q": name, "v": value})
             self._leaf.settle()
@@ -241,11 +231,13 @@ class Collector:
             self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
             return None
         try:
-            self.coverage.add("seen", "calls")
             number, redo = self._number(key)
-            call = self._call(f"{key}.{number}.forward", f"{key}.{number}.backward", redo, "calls")
+            kind = "recomputed calls" if redo else "calls"
+            self.coverage.add("seen", kind)
+            call = self._call(f"{key}.{number}.forward", f"{key}.{number}.backward", redo)
             if call.recorded:
                 self._enter(call, args, kwargs, None)
+                self.coverage.add("recorded", kind)
             return call
         except Exception as e:
             self.fault(key, e)
@@ -263,11 +255,13 @@ class Collector:
         local.inside += 1
         try:
             entry.called = True
-            self.coverage.add("seen", "modules")
             number, redo = self._number(base)
-            call = self._call(f"{base}.forward.{number}", f"{base}.backward.{number}", redo, "modules")
+            kind = "recomputed modules" if redo else "modules"
+            self.coverage.add("seen", kind)
+            call = self._call(f"{base}.forward.{number}", f"{base}.backward.{number}", redo)
             if call.recorded:
                 self._enter(call, args, kwargs, module)
+                self.coverage.add("recorded", kind)
             return call
         except Exception as e:
             self.fault(base, e)
@@ -292,7 +286,7 @@ class Collector:
             segment.numbers.setdefault(key, []).append(number)
         return number, False
 
-    def _call(self, name: str, backward: str, redo: bool, kind: str) -> Call:
+    def _call(self, name: str, backward: str, redo: bool) -> Call:
         stack = self._local.stack
         parent = stack[-1] if stack else None
         wanted = self._names.enter(name, [forward for forward, _ in stack])
@@ -300,20 +294,19 @@ class Collector:
             self.coverage.add("filtered", "scope or list")
             if self.plan.construct and not redo:
                 self._append({"k": "enter", "n": name, "u": parent and parent[0], "r": 0})
-        elif redo:
-            self.coverage.add("recorded", f"recomputed {kind}")
-            self.coverage.add("seen", kind, -1)
-            self.coverage.add("seen", f"recomputed {kind}")
-        else:
-            self.coverage.add("recorded", kind)
-        return Call(name, backward, parent, wanted, redo=redo, keep_files=self.plan.files and not redo)
+        elif not (self.plan.keep.forward or self.plan.structure):
+            wanted = self.plan.keep.backward
+        return Call(name, backward, parent, wanted, redo=redo, keep_files=not redo and self._files(name))
+
+    def _files(self, name: str) -> bool:
+        return self.plan.files or (self.plan.tensor_list and self._names.tensors(name))
 
     def _enter(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module | None) -> None:
         plan = self.plan
         event: dict[str, Any] = {"k": "enter", "n": call.name, "u": call.parent and call.parent[0]}
         if plan.stacks and not call.redo:
             event["s"] = self._stack_id()
-        show = plan.keep.forward_input and not plan.structure
+        show = plan.keep.input and not plan.structure
         positional = Slot(call.name, "input", call.keep_files, show)
         named = Slot(call.name, "kwargs", call.keep_files, show)
         tree = self._tree(positional)
@@ -339,7 +332,10 @@ class Collector:
             event["r"] = 2
         elif torch._C._current_graph_task_id() != -1:
             event["x"] = {"in_backward": True}
-        self._append(event)
+        if plan.keep.forward or plan.structure:
+            self._append(event)
+        else:
+            self._append({"k": "enter", "n": call.name, "u": event.get("u"), "r": 0})
         self._leaf.settle()
 
     def _end(self, call: Call, out: Any) -> None:
@@ -354,7 +350,7 @@ class Collector:
 
     def _exit(self, call: Call, out: Any) -> None:
         plan = self.plan
-        slot = Slot(call.name, "output", call.keep_files, plan.keep.forward_output and not plan.structure)
+        slot = Slot(call.name, "output", call.keep_files, plan.keep.output and not plan.structure)
         tree = self._tree(slot)
         described = tree.output(out)
         event: dict[str, Any] = {"k": "redone" if call.redo else "exit", "n": call.name}
@@ -366,7 +362,7 @@ class Collector:
             replay = self.segments.replay
             hooked = replay is None or replay.segment.reentrant  # else the first run's graph is the one that runs
         if call.recorded and hooked and not self._names.backward(call.name):
-            self.coverage.add("filtered", "backward: scope or list")
+            self.coverage.add("left_out", "gradients of calls outside scope or list")
             hooked = False
         outputs: Sequence[tuple[Path, torch.Tensor]] = slot.found
         if hooked:
@@ -389,7 +385,6 @@ class Collector:
             if call.recorded and not call.redo:
                 what = f"{type(error).__name__}: {error}".strip().split("\n")[0][:500]
                 self._append({"k": "exit", "n": call.name, "e": what})
-                self.coverage.add("failed", "calls that raised (inputs recorded)", 0)
         except Exception as e:
             self.fault(f"the exception of {call.name}", e)
 
@@ -416,9 +411,9 @@ class Collector:
                 return
             record = call.backward if number == 0 else f"{call.backward}.pass{number}"
             if plan.keep.backward_input and of_outputs:
-                event["i"] = self._grads(Slot(record, "input", self.plan.files), of_outputs)
+                event["i"] = self._grads(Slot(record, "input", self._files(call.backward)), of_outputs)
             if plan.keep.backward_output and of_inputs:
-                event["o"] = self._grads(Slot(record, "output", self.plan.files), of_inputs)
+                event["o"] = self._grads(Slot(record, "output", self._files(call.backward)), of_inputs)
             if partial_sum:
                 event["partial"] = True
             self._append(event)
