@@ -10,7 +10,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from .disk import check_writable
+from .disk import check_writable, explain
 
 __all__ = [
     "CONSTRUCT",
@@ -25,6 +25,7 @@ __all__ = [
     "StepDir",
     "check_writable",
     "existing_dump",
+    "explain",
     "find_ranks",
     "find_steps",
     "is_dump_dir",
