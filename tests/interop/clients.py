@@ -126,6 +126,6 @@ def tensors(rank: Path) -> Counter[tuple[str, str]]:
 
 
 def rows_of_tensors(rows: list[Row]) -> Counter[tuple[str, str]]:
-    """(dtype, shape) of each row of a comparison that is a tensor; other rows are numbers, strings and nulls."""
+    """(dtype, shape) of each row that is a tensor; other rows are numbers, strings and nulls."""
     found = (r for r in rows if r["NPU Dtype"].startswith("torch.") and r["NPU Dtype"] != "torch.Size")
     return Counter((r["NPU Dtype"], r["NPU Tensor Shape"]) for r in found)

@@ -1,6 +1,6 @@
 """One training step of a small network, dumped by Probe or by msprobe: ``job.py TOOL CONFIG VARIANT``.
 
-Run as a program, because each tool patches torch for the whole process, and because msprobe has an environment
+Run as a program, because each tool patches torch for the whole process, and msprobe has an environment
 of its own. The two differ in one import line; everything else is the same script, which is the point.
 
 VARIANT: "plain"; "perturbed" (the last layer's weight times 1.5); "nan" (the logarithm of a negative number).
