@@ -68,10 +68,13 @@ class _Assembly:
     def on_enter(self, e: Mapping[str, Any]) -> None:
         name = e["n"]
         self.construct[name] = e.get("u")
-        if e.get("r") == 0:
+        keep = e.get("r", 1)  # 0: only its place in the tree; 2: its place and its stack (task structure)
+        if keep == 0:
             return
         if e.get("s") is not None:
             self.grouped.setdefault(e["s"], []).append(name)
+        if keep == 2:
+            return
         record: dict[str, Any] = {}
         for key, short in (("input_args", "a"), ("input_kwargs", "w"), ("parameters", "p")):
             if short in e:
@@ -104,6 +107,8 @@ class _Assembly:
         name = e["n"]
         if name not in self.construct:
             self.construct[name] = e.get("u")
+        if e.get("r") == 2:
+            return
         record = self.data.pop(name, None)
         if record is None:
             record = self._blank(name)
