@@ -98,11 +98,10 @@ def attach(
         node: [(nr, entry.edges[node, nr]) for nr, _ in made if (node, nr) in entry.edges]
         for node, made in sinks.items()
     }
-    # What a call passes on untouched has no share of its own in the gradient: the whole is given instead.
-    whole = {index for found in through.values() for _, index in found}
-    consumers = {
-        node: kept for node, found in consumers.items() if (kept := [f for f in found if f[1] not in whole])
-    }
+    # An input that is used and also passed on untouched: what flows through the part passed on cannot be told
+    # from what others sent to the same tensor, so the share of the uses is given. Without uses, the whole is.
+    used = {index for found in consumers.values() for _, index in found}
+    through = {node: [f for f in found if f[1] not in used] for node, found in through.items()}
     need = [0] * len(entry.paths)
     for found in (*consumers.values(), *through.values()):
         for _, index in found:
