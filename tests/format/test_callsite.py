@@ -151,7 +151,12 @@ def test_depth_is_part_of_the_place() -> None:
 def test_source_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     real = linecache.getline
-    monkeypatch.setattr(linecache, "getline", lambda *a: (calls.append(a), real(*a))[1])
+
+    def getline(*arguments: Any) -> str:
+        calls.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(linecache, "getline", getline)
     table = FrameTable()
     loop(table, 3)
     first = len(calls)

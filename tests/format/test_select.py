@@ -167,7 +167,10 @@ def test_a_full_module_name_is_that_call_only() -> None:
 
 
 def test_scope_and_list_together() -> None:
-    both = {"scope": ["Functional.gelu.0.forward", "Torch.sigmoid.0.forward"], "list": ["linear"]}
+    both: dict[str, Any] = {
+        "scope": ["Functional.gelu.0.forward", "Torch.sigmoid.0.forward"],
+        "list": ["linear"],
+    }
     assert selected(**both) == ("linear.1 linear.2", "linear.1 linear.2")
 
 
@@ -354,6 +357,6 @@ def test_ranks() -> None:
 )
 def test_fields(mode: str, kept: str) -> None:
     fields = fields_of(resolve(data_mode=mode.split()))
-    assert fields == Fields(**{a.name: a.name in kept.split() for a in Fields.__attrs_attrs__})  # type: ignore[attr-defined]
+    assert fields == Fields(**{a.name: a.name in kept.split() for a in Fields.__attrs_attrs__})
     assert fields.forward == bool({"input", "output"} & set(kept.split()))
     assert fields.backward == ("parameters_grad" in kept.split())
