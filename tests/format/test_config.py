@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.config import Config, as_mapping, check_rank, load, resolve
 from probe_format.errors import ConfigError, Problem, UsageError
+from probe_format.keys import KEYS
 from probe_format.ranges import compact, parse_numbers, parse_token_range
 from probe_format.suggest import nearest, nearest_names
 
@@ -485,3 +486,20 @@ def test_nearest_gives_candidates(word: str, candidates: list[str]) -> None:
     assert set(found) <= set(candidates)
     if word in candidates:
         assert found[0].lower() == word.lower()
+
+
+# ---------------- the page
+def test_every_key_is_on_the_page() -> None:
+    page = Path(__file__).parents[2] / "packages" / "probe-format" / "docs" / "config.md"
+    rows = {line.split("`")[1]: line for line in page.read_text().splitlines() if line.startswith("| `")}
+    defaults = as_mapping(Config())
+    defaults.update(defaults.pop("statistics"))
+    for key in KEYS:
+        assert key in rows, key
+        default = rows[key].split("|")[3]
+        if isinstance(defaults.get(key), int) and not isinstance(defaults[key], bool):
+            assert str(defaults[key]) in default, key
+        elif isinstance(defaults.get(key), bool):
+            assert default.strip().startswith(str(defaults[key]).lower()), key
+        elif isinstance(defaults.get(key), str) and key != "dump_path":
+            assert f"`{defaults[key]}`" in default, key
