@@ -57,7 +57,7 @@ class Tree:
         Named tuples, mappings and dataclasses become objects, as their fields have names.
         """
         self._left = MAX_LEAVES
-        if isinstance(value, (tuple, list)) or _has_fields(value):
+        if _has_parts(value):
             return self._any(value, (), ())
         return [self._any(value, (0,), ())]
 
@@ -141,9 +141,9 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
     return None
 
 
-def _has_fields(value: Any) -> bool:
+def _has_parts(value: Any) -> bool:
     try:
-        return _fields(value) is not None
+        return isinstance(value, (tuple, list)) or _fields(value) is not None
     except Exception:
         return False
 
