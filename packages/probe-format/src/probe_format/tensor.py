@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 
-from . import arrays
+from . import arrays, layout
 from .errors import DamagedError, FormatError
 from .jsonio import number
 from .report import non_finite
@@ -123,7 +123,7 @@ class Tensor:
             or "\0" in name
         ):
             raise FormatError(f"{self.name}: the data_name {name!r} is not a file name.")
-        here = self.record.rank.path / "dump_tensor_data" / name
+        here = self.record.rank.path / layout.TENSORS / name
         elsewhere = self.record.rank.header.get("dump_data_dir")
         if not here.parent.is_dir() and isinstance(elsewhere, str) and "\0" not in elsewhere:
             return Path(elsewhere) / name
