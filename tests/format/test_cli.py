@@ -116,7 +116,7 @@ def test_show_filters(capsys):
     _, out, _ = run(capsys, "show", dump, "--brief", "--filter", "nothing of the sort")
     assert "(no record matches" in out
     _, out, _ = run(capsys, "show", dump, "--brief", "--stack", "--filter", "conv1.Conv2d.forward")
-    assert "@ File " in out and "example_models.py" in out and "site-packages" not in out
+    assert "@ File " in out and "models.py, line 23" in out and "site-packages" not in out
 
 
 def test_show_finds_what_is_not_finite(capsys):

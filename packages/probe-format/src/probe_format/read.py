@@ -24,7 +24,7 @@ from .report import Report, parse_report
 from .stack import Stack, parse_stack, stack_of
 from .tensor import Tensor
 
-__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "open"]
+__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open"]
 
 
 def open(path: str | Path) -> Dump:
