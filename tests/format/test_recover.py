@@ -9,7 +9,7 @@ import probe_format
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_format.journal import JournalWriter
+from probe_format.journal import JournalWriter, read_journal
 from probe_format.recover import recover
 from probe_format.verify import verify
 
@@ -97,6 +97,22 @@ def test_an_event_of_a_newer_version_is_told(tmp_path):
     writer.close()
     (recovery,) = recover(tmp_path)
     assert recovery.outcome == "nothing" and "install that version" in recovery.detail
+
+
+def test_what_came_after_the_last_stop_is_counted(tmp_path):
+    folder = copy(tmp_path, "torn")
+    path = folder / "records.journal"
+    path.write_bytes(path.read_bytes()[: read_journal(path).valid_bytes])
+    writer = JournalWriter(path)
+    summary = {"tensors": 1, "tensor_files": 1, "norms": [["x.output.0", 1.0]], "first_non_finite": None}
+    writer.append({"k": "tally", "d": {"counts": {}, "summary": summary}})
+    writer.append({"k": "enter", "n": "Torch.cos.0.forward", "s": None, "u": None, "a": [], "w": {}})
+    writer.close()
+    assert recover(folder)[0].tensors == 15
+    (verdict,) = verify(folder)
+    assert verdict.state == "recovered", verdict.problems
+    (rank,) = probe_format.open(folder).ranks
+    assert rank.report.first_non_finite["record"] == "Torch.log.0.forward"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -68,6 +68,9 @@ def recover_rank(rank: Rank) -> Recovery:
         detail = f"The journal is damaged, and what was there is lost: {contents.detail}."
         fault = {"where": layout.JOURNAL, "message": detail, "count": 1}
         documents = evolve(documents, faults=[*documents.faults, fault])
+    # The last summary in the journal is of the last stop(): what came after it has to be counted as well.
+    coverage = {key: value for key, value in documents.coverage.items() if key != "summary"}
+    documents = evolve(documents, coverage=coverage)
     # The files cover the torn tail too: it was looked at, and there is nothing in it.
     report = write_documents(rank.path, documents, state="recovered", journal_bytes=contents.file_bytes)
     outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"
