@@ -175,6 +175,13 @@ def test_dtypes_that_numpy_has_not_come_exactly(tmp_path, dtype):
     assert np.array_equal(tensor.load(), [0 if dtype == "uint16" else 0.5, 2.0])
 
 
+def test_the_bytes_of_complex32_come_as_complex64(tmp_path):
+    torch = pytest.importorskip("torch")
+    tensor = rank_with(tmp_path, {"data_name": "x.pt", "dtype": "torch.complex32"})
+    torch.save(torch.tensor([0.5, 1, -2, 4], dtype=torch.float16).view(torch.uint8), tensor.file)
+    assert np.array_equal(tensor.load(), np.array([0.5 + 1j, -2 + 4j], np.complex64))
+
+
 def test_what_is_not_there_says_why(tmp_path):
     tensor = rank_with(tmp_path, {})
     with pytest.raises(FormatError, match="was not saved to a file: use task 'tensor'"):
