@@ -102,7 +102,7 @@ class FrameTable:
             self._ids = {}
 
     def intern(self) -> tuple[int, bool, tuple[str, ...]]:
-        """(id, whether it is new, frames) of the caller's stack; ids count from 0. About 3 us when not new."""
+        """(id, whether it is new, frames) of the caller's stack; ids count from 0. About 3 us if not new."""
         start: FrameType | None = _getframe(1)
         frame = start
         lastis: list[int] = []

@@ -87,7 +87,7 @@ def _parse_json(path: Path, text: str) -> Any:
     try:
         content = json.loads(text, object_pairs_hook=pairs)
     except json.JSONDecodeError as e:
-        raise _error(f"{path}:{e.lineno}", f"not JSON: {e.msg} (column {e.colno}).",
+        raise _error(f"{path}:{e.lineno}", f"not JSON: {e.msg} (line {e.lineno}, column {e.colno}).",
                      "JSON has no comments and no comma after the last item; a .yaml file may have both."
                      ) from None  # fmt: skip
     except ValueError as e:  # an int of more than 4300 digits
@@ -116,8 +116,10 @@ def _parse_yaml(path: Path, text: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)  # it is a SafeLoader
     except yaml.MarkedYAMLError as e:
-        line = e.problem_mark.line + 1 if e.problem_mark else "?"
-        raise _error(f"{path}:{line}", f"not usable YAML: {e.problem or e}.") from None
+        mark = e.problem_mark or e.context_mark
+        at = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise _error(place, f"not usable YAML: {e.problem or e.context or e}{at}.") from None
     except (yaml.YAMLError, ValueError) as e:
         raise _error(path, f"not usable YAML: {e}.") from None
 

@@ -44,14 +44,9 @@ def _scope(scope: tuple[str, ...], level: str, where: str) -> Iterator[Problem]:
     directions = []
     for i, text in enumerate(scope):
         at = f"{where}[{i}]"
-        try:
-            name = parse_name(text)
-        except FormatError:
-            yield Problem(at, f"{text!r} is not the full name of a call.", f"Write e.g. {_EXAMPLES[level]}.")
-            continue
-        if not isinstance(name, ApiName | ModuleName):
-            yield Problem(at, f"{text!r} is not a call.", f"Write e.g. {_EXAMPLES[level]}.")
-            continue
+        name = _call(text)
+        if name is None:
+            continue  # a hindrance: some tool may know better what its calls are called
         directions.append(name.direction)
         if (level == "L0" and isinstance(name, ApiName)) or (level == "L1" and isinstance(name, ModuleName)):
             kind = "modules" if level == "L0" else "functions"
@@ -62,6 +57,14 @@ def _scope(scope: tuple[str, ...], level: str, where: str) -> Iterator[Problem]:
                       "Swap the names, or name the same direction twice.")  # fmt: skip
 
 
+def _call(text: str) -> ApiName | ModuleName | None:
+    try:
+        name = parse_name(text)
+    except FormatError:
+        return None
+    return name if isinstance(name, ApiName | ModuleName) else None
+
+
 def hindrances(config: Config, place: Place) -> Iterator[str]:
     """What can be done, but perhaps not as was thought."""
     if config.async_dump and config.summary_mode != "statistics":
@@ -69,6 +72,10 @@ def hindrances(config: Config, place: Place) -> Iterator[str]:
             f"{place('async_dump')}: a checksum needs the bytes as they are at the call, so it is computed "
             f"there (summary_mode {config.summary_mode!r}); only writing the tensor files is put off."
         )
+    for i, text in enumerate(config.scope if config.level in _EXAMPLES else ()):
+        if _call(text) is None:
+            at = f"{place('scope')}[{i}]"
+            yield f"{at}: {text!r} is not the full name of a call, such as {_EXAMPLES[config.level]}."
     if config.level == "debug" and (config.scope or config.list or config.tensor_list):
         yield f"{place('level')}: at level 'debug' only save() records; scope and lists have no effect."
     if "all" not in config.data_mode and config.task == "structure":

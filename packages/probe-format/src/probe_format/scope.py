@@ -65,8 +65,8 @@ class Window:
 def windows(scope: tuple[str, ...]) -> tuple[Window, ...]:
     """The windows of a scope of two names (or of none); `select.NameFilter` says what they mean.
 
-    A backward pass runs through the calls in the opposite order, so a stretch of it is known while the forward
-    pass runs: it begins where the backward stretch ends.
+    A backward pass runs through the calls in the opposite order, so a stretch of it is known while the
+    forward pass runs: it begins where the backward stretch ends.
     """
     if not scope:
         return ()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from .config import Config
+from .fields import Fields, fields_of
 from .names import ModuleName, is_name, parse_name
 from .scope import turned, windows
 from .suggest import nearest_names
@@ -42,57 +43,6 @@ class RankFilter:
 
 
 @frozen
-class Fields:
-    """Which parts of a record are kept, after `data_mode`."""
-
-    input: bool = True
-    """input_args and input_kwargs of a forward record."""
-    output: bool = True
-    """output of a forward record."""
-    parameters: bool = True
-    """parameters of a module's forward record."""
-    backward_input: bool = True
-    """input of a backward record: the gradients of the outputs."""
-    backward_output: bool = True
-    """output of a backward record: the gradients of the inputs."""
-    parameters_grad: bool = True
-    """The parameters_grad records."""
-
-    @property
-    def forward(self) -> bool:
-        """Whether there are forward records at all."""
-        return self.input or self.output
-
-    @property
-    def backward(self) -> bool:
-        """Whether there are backward records at all."""
-        return self.backward_input or self.backward_output
-
-
-def fields_of(config: Config) -> Fields:
-    """`data_mode` as fields: forward and backward choose records, input and output choose sides of them.
-
-    Where neither of a pair is named both are kept. Parameters go with the forward output, and
-    parameters_grad with the backward pass whatever the side, as in msprobe.
-    """
-    mode = config.data_mode
-
-    def wanted(this: str, other: str) -> bool:
-        return this in mode or other not in mode
-
-    forward, backward = wanted("forward", "backward"), wanted("backward", "forward")
-    into, out = wanted("input", "output"), wanted("output", "input")
-    return Fields(
-        input=forward and into,
-        output=forward and out,
-        parameters=forward and out,
-        backward_input=backward and into,
-        backward_output=backward and out,
-        parameters_grad=backward,
-    )
-
-
-@frozen
 class _Verdict:
     forward: bool
     backward: bool
@@ -117,8 +67,8 @@ class NameFilter:
       The end is left -> *after*.
     - *after*: no call is wanted, until the next step.
 
-    Two forward names: the calls inside, forward and backward. Two backward names: only the backward records of
-    the calls that run backward from the begin to the end. A forward begin and a backward end: the forward
+    Two forward names: the calls inside, forward and backward. Two backward names: only the backward records
+    of the calls that run backward from the begin to the end. A forward begin and a backward end: the forward
     records of every call from the begin on, and the backward records of every call until the end's.
     A call keeps its verdict for the step: running it again (recomputation) does not open the scope again.
     """
@@ -166,7 +116,7 @@ class NameFilter:
                     window.leave(name)
 
     def backward(self, forward_name: str) -> bool:
-        """Whether to record the backward of this call, and a module's parameters_grad; any time after `enter`."""
+        """Whether to record the backward of this call (a module's parameters_grad with it), once entered."""
         if not self.active:
             return True
         with self._lock:
