@@ -32,8 +32,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.journal": {"MAGIC", "JournalContents", "JournalWriter", "read_journal"},
     "probe_format.jsonio": {"dumps", "finite", "loads", "number"},
     "probe_format.names": {
-        "ApiName", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "ParamsGradName", "backward_of",
-        "is_name", "parse_name", "safe_file_name", "tensor_file_name",
+        "ApiName", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "ParamsGradName",
+        "backward_of", "is_name", "parse_name", "safe_file_name", "tensor_file_name",
     },
     "probe_format.read": {"Dump", "Rank", "Record", "Records", "Step", "Tensor", "open"},
     "probe_format.recover": {"Recovery", "recover", "recover_rank"},
