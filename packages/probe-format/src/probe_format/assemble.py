@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-__all__ = ["Documents", "assemble"]
+__all__ = ["Assembly", "Documents", "assemble"]
 
 _LATE = "the process ended before this was written"
 
@@ -35,16 +35,17 @@ class Documents:
 
 def assemble(events: Iterable[Mapping[str, Any]]) -> Documents:
     """Build the documents from events in journal order. Unknown kinds of event are skipped."""
-    state = _Assembly()
+    state = Assembly()
     for event in events:
-        handler = _HANDLERS.get(event["k"])
-        if handler is not None:
-            handler(state, event)
-    return state.finish()
+        state.take(event)
+    state.cut_short()
+    return state.documents()
 
 
 @define
-class _Assembly:
+class Assembly:
+    """The documents as they grow, one event after the other. Takes over the events' values."""
+
     header: dict[str, Any] = field(factory=dict)
     data: dict[str, Any] = field(factory=dict)
     construct: dict[str, str | None] = field(factory=dict)
@@ -58,6 +59,12 @@ class _Assembly:
     files: dict[int, list[dict[str, Any]]] = field(factory=dict)
     coverage: dict[str, Any] = field(factory=dict)
     faults: dict[tuple[str, str], int] = field(factory=dict)
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Work in the next event."""
+        handler = _HANDLERS.get(event["k"])
+        if handler is not None:
+            handler(self, event)
 
     def on_head(self, e: Mapping[str, Any]) -> None:
         self.header = dict(e["header"])
@@ -184,26 +191,31 @@ class _Assembly:
                 todo.extend(item)
         return value
 
-    def finish(self) -> Documents:
+    def cut_short(self) -> None:
+        """There are no more events: mark the calls that never returned and the tensors whose rest never came."""
         for name in self.open_calls:
             record = self.data[name]
             record["output"] = []
             record["incomplete"] = True
+        self.open_calls.clear()
         for tensors in self.deferred.values():
             for tensor in tensors:
                 tensor.pop("$", None)
                 tensor["unsupported"] = f"statistics: {_LATE}"
+        self.deferred.clear()
         for tensors in self.files.values():
             for tensor in tensors:
                 tensor.pop("$f", None)
                 if tensor.pop("data_name", None) is not None:
                     tensor["lost"] = f"tensor file: {_LATE}"
-        self.header.pop("deferred", None)
-        stack = {
-            str(i): [names, self.frames.get(s, [])] for i, (s, names) in enumerate(self.grouped.items())
-        }
+        self.files.clear()
+
+    def documents(self) -> Documents:
+        """The documents as they are now; more events may follow."""
+        header = {key: value for key, value in self.header.items() if key != "deferred"}
+        stack = {str(i): [names, self.frames.get(s, [])] for i, (s, names) in enumerate(self.grouped.items())}
         faults = [{"where": w, "message": m, "count": n} for (w, m), n in self.faults.items()]
-        return Documents(self.header, self.data, stack, self._closed_construct(), self.coverage, faults)
+        return Documents(header, self.data, stack, self._closed_construct(), self.coverage, faults)
 
     def _closed_construct(self) -> dict[str, str | None]:
         """construct.json with every parent present: a module without gradients of its own still is a parent."""
@@ -222,18 +234,18 @@ class _Assembly:
 
 
 _HANDLERS = {
-    "head": _Assembly.on_head,
-    "frames": _Assembly.on_frames,
-    "enter": _Assembly.on_enter,
-    "exit": _Assembly.on_exit,
-    "back": _Assembly.on_back,
-    "pgrad": _Assembly.on_pgrad,
-    "redo": _Assembly.on_redo,
-    "redone": _Assembly.on_redone,
-    "stat": _Assembly.on_stat,
-    "file": _Assembly.on_file,
-    "fault": _Assembly.on_fault,
-    "tally": _Assembly.on_tally,
+    "head": Assembly.on_head,
+    "frames": Assembly.on_frames,
+    "enter": Assembly.on_enter,
+    "exit": Assembly.on_exit,
+    "back": Assembly.on_back,
+    "pgrad": Assembly.on_pgrad,
+    "redo": Assembly.on_redo,
+    "redone": Assembly.on_redone,
+    "stat": Assembly.on_stat,
+    "file": Assembly.on_file,
+    "fault": Assembly.on_fault,
+    "tally": Assembly.on_tally,
 }
 
 

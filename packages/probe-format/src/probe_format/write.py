@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import datetime
-import math
 import os
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from . import jsonio
-from .assemble import Documents, assemble
-from .journal import JournalWriter, read_journal
+from .assemble import Assembly, Documents
+from .summary import Summary
+from .journal import JournalWriter
 
 __all__ = ["FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"]
 
 FORMAT_VERSION = "1.0"
-_LARGEST = 5
 
 
 class RankWriter:
@@ -34,8 +34,20 @@ class RankWriter:
         (self.tensor_directory if header.get("dump_data_dir") else directory).mkdir(parents=True, exist_ok=True)
         self.started = _now()
         self._journal = JournalWriter(directory / "records.journal")
-        self.append = self._journal.append
+        self._assembly = Assembly()
+        self._lock = threading.Lock()
+        self._covered = -1
+        self._report: dict[str, Any] = {}
         self.append({"k": "head", "header": self.header})
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Write one event; when this returns it survives the death of the process. Raises OSError.
+
+        The event belongs to the writer from now on.
+        """
+        self._journal.append(event)
+        with self._lock:
+            self._assembly.take(event)
 
     @property
     def forked(self) -> bool:
@@ -48,19 +60,26 @@ class RankWriter:
         final: the step is over, nothing will follow: the journal is closed and, its content being in the
         files now, removed. Otherwise it stays, and the report says how much of it the files cover.
         """
-        contents = read_journal(self._journal.path)
-        documents = assemble(contents.events)
-        report = write_documents(
-            self.directory,
-            documents,
-            state="complete" if final else "open",
-            journal_bytes=None if final else contents.valid_bytes,
-            started=self.started,
-        )
+        size = self._journal.size
+        if size != self._covered:
+            with self._lock:
+                if final:
+                    self._assembly.cut_short()
+                self._report = write_documents(
+                    self.directory,
+                    self._assembly.documents(),
+                    state="complete" if final else "open",
+                    journal_bytes=None if final else size,
+                    started=self.started,
+                )
+            self._covered = size
+        elif final:  # nothing came since stop(): the files are right as they are
+            self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
+            _replace(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
         if final:
             self._journal.close()
             os.unlink(self._journal.path)
-        return report
+        return self._report
 
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
@@ -122,21 +141,10 @@ def build_report(
     started: str | None,
 ) -> dict[str, Any]:
     """What report.json holds."""
-    tensors = tensor_files = 0
-    norms: list[tuple[float, str]] = []
-    first: dict[str, str] | None = None
-    for name, record in documents.data.items():
-        for slot, tensor in walk_tensors(record):
-            tensors += 1
-            tensor_files += "data_name" in tensor
-            norm = jsonio.number(tensor.get("Norm"))
-            if isinstance(norm, (int, float)) and math.isfinite(norm):
-                norms.append((float(norm), f"{name}.{slot}"))
-                if len(norms) > 512:
-                    norms = sorted(norms, reverse=True)[:_LARGEST]
-            if first is None and _not_finite(tensor):
-                first = {"record": name, "slot": slot, "why": _why(tensor)}
     coverage = dict(documents.coverage)
+    summary = coverage.pop("summary", None)
+    if summary is None:
+        summary = summarise(documents.data)
     return {
         "format_version": FORMAT_VERSION,
         "state": state,
@@ -148,14 +156,20 @@ def build_report(
         "unmatched": coverage.pop("unmatched", []),
         "faults": documents.faults,
         "records": len(documents.data),
-        "tensors": tensors,
-        "tensor_files": tensor_files,
-        "norms": [[slot, norm] for norm, slot in sorted(norms, reverse=True)[:_LARGEST]],
-        "first_non_finite": first,
+        **summary,
         "started": started,
         "ended": _now(),
         **coverage,
     }
+
+
+def summarise(data: Mapping[str, Any]) -> dict[str, Any]:
+    """tensors, tensor_files, norms and first_non_finite of finished records."""
+    summary = Summary()
+    for name, record in data.items():
+        for slot, tensor in walk_tensors(record):
+            summary.add(name, slot, tensor)
+    return summary.json()
 
 
 def walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -171,21 +185,6 @@ def walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, An
         return
     for key, item in items:
         yield from walk_tensors(item, f"{slot}.{key}" if slot else str(key))
-
-
-def _not_finite(tensor: Mapping[str, Any]) -> bool:
-    if "nan_count" in tensor:
-        return True
-    return any(isinstance(tensor.get(key), str) for key in ("Max", "Min", "Mean"))
-
-
-def _why(tensor: Mapping[str, Any]) -> str:
-    parts = [
-        f"{tensor[key]} {word}"
-        for key, word in (("nan_count", "NaN"), ("posinf_count", "+Inf"), ("neginf_count", "-Inf"))
-        if tensor.get(key)
-    ]
-    return ", ".join(parts) or f"Max {tensor.get('Max')}, Min {tensor.get('Min')}"
 
 
 def _fault_log(faults: list[dict[str, Any]]) -> bytes:

@@ -105,6 +105,7 @@ class Collector:
         self._off: set[str] = set()
         self._nodes: set[str] = set()
         self._arrivals: dict[int, int] = {}
+        self._told: dict[str, Any] = {}
 
     # -- the taps -------------------------------------------------------------------------------------
 
@@ -307,8 +308,8 @@ class Collector:
         if plan.stacks and not call.redo:
             event["s"] = self._stack_id()
         show = plan.keep.input and not plan.structure
-        positional = Slot(call.name, "input", call.keep_files, show)
-        named = Slot(call.name, "kwargs", call.keep_files, show)
+        positional = Slot(call.name, "input", call.keep_files, show, "input_args")
+        named = Slot(call.name, "kwargs", call.keep_files, show, "input_kwargs")
         tree = self._tree(positional)
         call.arguments = [tree.describe(value, (i,)) for i, value in enumerate(args)]
         tree = self._tree(named)
@@ -320,7 +321,7 @@ class Collector:
         if show:
             event["a"], event["w"] = call.arguments, call.keywords
         if module is not None and plan.keep.parameters and not plan.structure and not call.redo:
-            slot = Slot(call.name, "parameters", call.keep_files)
+            slot = Slot(call.name, "parameters", call.keep_files, shown="parameters")
             event["p"] = {
                 name: self._leaf.tensor(slot, p, (name,))
                 for name, p in module._parameters.items()
@@ -350,7 +351,8 @@ class Collector:
 
     def _exit(self, call: Call, out: Any) -> None:
         plan = self.plan
-        slot = Slot(call.name, "output", call.keep_files, plan.keep.output and not plan.structure)
+        show = plan.keep.output and not plan.structure
+        slot = Slot(call.name, "output", call.keep_files, show, "output")
         tree = self._tree(slot)
         described = tree.output(out)
         event: dict[str, Any] = {"k": "redone" if call.redo else "exit", "n": call.name}
@@ -411,9 +413,9 @@ class Collector:
                 return
             record = call.backward if number == 0 else f"{call.backward}.pass{number}"
             if plan.keep.backward_input and of_outputs:
-                event["i"] = self._grads(Slot(record, "input", self._files(call.backward)), of_outputs)
+                event["i"] = self._grads(Slot(record, "input", self._files(call.backward), shown="input"), of_outputs)
             if plan.keep.backward_output and of_inputs:
-                event["o"] = self._grads(Slot(record, "output", self._files(call.backward)), of_inputs)
+                event["o"] = self._grads(Slot(record, "output", self._files(call.backward), shown="output"), of_inputs)
             if partial_sum:
                 event["partial"] = True
             self._append(event)
@@ -484,31 +486,37 @@ class Collector:
         except Exception:
             self.on = self.alive = False
 
-    def end(self, table: ModuleTable, all_names: Callable[[], Sequence[str]]) -> None:
-        """Write what only the end of the step tells: late sums, late statistics, coverage."""
-        self.on = False
+    def settle(self, table: ModuleTable, *, final: bool) -> None:
+        """Bring the journal up to date: late statistics, coverage and, at the end, sums that stayed partial."""
         self._local.inside += 1
         try:
-            for tap in self._taps:
-                tap.leftovers()
+            if final:
+                for tap in self._taps:
+                    tap.leftovers()
             self._leaf.flush()
-            self.tally(table, all_names)
+            content = self._coverage(table)
+            if content != self._told:
+                self._told = content
+                self._append({"k": "tally", "d": content})
         except Exception as e:
             self.fault("ending the step", e)
         finally:
             self._local.inside -= 1
 
-    def tally(self, table: ModuleTable, all_names: Callable[[], Sequence[str]]) -> None:
-        """Write the coverage so far."""
+    def _coverage(self, table: ModuleTable) -> dict[str, Any]:
         for what, why in table.not_seen.items():
             self.coverage.unseen(what, why)
         content = self.coverage.json()
+        for kind in ("seen", "recorded"):
+            content["counts"][kind].update(self._leaf.tally)
+        if self._leaf.summary.tensors == self._leaf.tally["tensors"]:
+            content["summary"] = self._leaf.summary.json()
         content["not_seen"] += [{"what": base, "why": why} for base, why in table.never_called()]
         content["unmatched"] = [
             {"filter": kind, "value": value, "nearest": list(nearest)}
-            for kind, value, nearest in self._names.unmatched(all_names())
+            for kind, value, nearest in self._names.unmatched(self.seen_names())
         ]
-        self._append({"k": "tally", "d": content})
+        return content
 
     def release(self) -> None:
         """Take every hook off the graph; nothing is recorded after this."""

@@ -197,10 +197,7 @@ class DumpedStep:
             return None
         if final:
             self._late_gradients()
-            collector.end(self.table, collector.seen_names)
-        else:
-            self.leaf.flush()
-            collector.tally(self.table, collector.seen_names)
+        collector.settle(self.table, final=final)
         if collector.broken is not None:
             return None
         try:

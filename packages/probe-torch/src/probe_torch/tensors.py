@@ -19,6 +19,7 @@ from probe_format.coverage import Coverage
 from probe_format.filequeue import FileQueue, link_or_copy
 from probe_format.names import tensor_file_name
 from probe_format.stats import Stats, stats_json, stats_of
+from probe_format.summary import Summary
 from probe_format.tree import UNKNOWN, Path
 from torch.utils import _python_dispatch as dispatch
 
@@ -52,13 +53,14 @@ class Slot:
     """Where a described value stands: its record, its category (``input``), and whether a file is wanted.
 
     show: False when only the tensors are looked for and nothing is said about them. found collects (path,
-    tensor) of every tensor met on the way.
+    tensor) of every tensor met on the way. shown: the category as the record names it (``input_args``).
     """
 
     record: str
     category: str
     file: bool
     show: bool = True
+    shown: str = ""
     found: list[tuple[Path, torch.Tensor]] = field(factory=list)
 
 
@@ -69,7 +71,9 @@ class _Seen:
     ref: weakref.ref[torch.Tensor]
     version: int
     pointer: int
-    body: dict[str, Any]
+    head: dict[str, Any]
+    mesh: dict[str, Any]
+    tail: dict[str, Any]
     file: FilePath | None = None
 
 
@@ -86,6 +90,8 @@ class TensorLeaf:
         self._refs = itertools.count(1)
         self._waiting = DeferredStats(options.zero_count, options.bound)
         self._queue: FileQueue | None = None
+        self._seen_tensors = 0
+        self.summary = Summary()
 
     def leaf(self, slot: Slot, value: Any, path: Path) -> Any:
         """JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
@@ -101,24 +107,28 @@ class TensorLeaf:
 
     def tensor(self, slot: Slot, t: torch.Tensor, path: Path) -> dict[str, Any]:
         """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
-        self._coverage.add("seen", "tensors")
-        known = self._known(t)
-        if known is None:
-            known = self._describe(t)
-        out = dict(known.body)
-        body = {k: out.pop(k) for k in ("type", "dtype", "shape")}
-        for key in ("Max", "Min", "Mean", "Norm"):
-            if key in out:
-                body[key] = out.pop(key)
-        body["requires_grad"] = t.requires_grad
-        for key in ("device_mesh", "placements"):
-            if key in out:
-                body[key] = out.pop(key)
+        self._seen_tensors += 1
+        known = self._known(t) or self._describe(t)
+        out = {**known.head, "requires_grad": t.requires_grad}
+        if known.mesh:
+            out.update(known.mesh)
         if slot.file and known.file is not _NO_FILE:
-            self._file(slot, t, path, known, body)
-        body.update(out)
-        self._coverage.add("recorded", "tensors")
-        return body
+            self._file(slot, t, path, known, out)
+        if known.tail:
+            out.update(known.tail)
+        if not self._o.deferred:
+            self._summarise(slot, path, out)
+        return out
+
+    def _summarise(self, slot: Slot, path: Path, out: dict[str, Any]) -> None:
+        summary = self.summary
+        norm = out.get("Norm")
+        if norm is None or type(norm) is str or norm > summary.least:
+            summary.add(slot.record, f"{slot.shown}.{'.'.join(map(str, path))}", out)
+        else:
+            summary.tensors += 1
+            if "data_name" in out:
+                summary.files += 1
 
     def _known(self, t: torch.Tensor) -> _Seen | None:
         if not self._o.share:
@@ -131,6 +141,11 @@ class TensorLeaf:
         except RuntimeError:
             return None
         return seen if same else None
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Tensors seen so far; each of them has its tensor object."""
+        return {"tensors": self._seen_tensors}
 
     def forget(self) -> None:
         """Something may have changed tensors behind their version counter: share nothing seen before."""
@@ -171,7 +186,9 @@ class TensorLeaf:
                     body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
                 if data.numel() == 0:
                     file = _NO_FILE
-        seen = _Seen(_DEAD, -1, 0, body, file)
+        head = {k: body.pop(k) for k in _HEAD if k in body}
+        mesh = {k: body.pop(k) for k in _MESH if k in body}
+        seen = _Seen(_DEAD, -1, 0, head, mesh, body, file)
         if p.shareable and self._o.share and "$" not in body:
             version = _version(t)
             if version is not None:
@@ -282,6 +299,8 @@ class TensorLeaf:
 
 
 _NO_FILE = FilePath("/")
+_HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
+_MESH = ("device_mesh", "placements")
 _DEAD: Any = staticmethod(lambda: None)
 
 

@@ -1,0 +1,259 @@
+"""Put the wrappers in place of torch's functions for a while, and the very originals back."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any
+
+from probe_format.errors import UsageError
+from torch import nn
+
+from probe_torch.apis import SECTIONS, Api, Apis, resolve_owner
+from probe_torch.caches import fill_caches
+from probe_torch.early import find_in_models, find_in_modules
+from probe_torch.places import Attribute, Function, Place, Slot, attribute
+from probe_torch.wrappers import Label, Tap, switch, wrap
+
+__all__ = ["Label", "Patches", "Tap"]
+
+_lock = threading.RLock()
+
+
+class Patches:
+    """While applied, every call of a listed function goes through `tap`.
+
+    A context manager; `apply` and `undo` nest. The names patched are those of `apis`, where they are
+    public, and every name that another module bound to the same function before (`from torch import relu`),
+    and in the models given to `apply` the attributes that hold one (`self.act = F.relu`). Everything is put
+    back by `undo`, also when `apply` fails half-way. One at a time per process: applying another raises
+    UsageError.
+    """
+
+    _active: Patches | None = None
+
+    def __init__(self, apis: Apis, tap: Tap) -> None:
+        self.missing: dict[str, str] = {}
+        """Listed names that are not patched, and why: {"torch.align_tensors": "this torch has no such
+        function"}."""
+        self._apis = apis
+        self._tap = tap
+        self._depth = 0
+        self._suspensions = 0
+        self._listed: list[Attribute] = []
+        self._custom: list[Attribute] = []
+        self._guests: list[Attribute] = []
+        self._early: list[Slot] = []
+        self._models: tuple[nn.Module, ...] = ()
+        self._planned_for: frozenset[str] = frozenset()
+        self._scanned: frozenset[str] = frozenset()
+
+    @property
+    def applied(self) -> bool:
+        """Between `apply` and `undo`."""
+        return self._depth > 0
+
+    def apply(self, *models: nn.Module) -> None:
+        """Put the wrappers in place; `models` are searched for attributes that hold one of the functions."""
+        with _lock:
+            if Patches._active not in (None, self):
+                raise UsageError(
+                    "another debugger is collecting in this process; stop() it before starting this one"
+                )
+            self._depth += 1
+            if self._depth > 1:
+                return
+            Patches._active = self
+            try:
+                self._models, self._scanned, self._early = models, frozenset(), []
+                self._plan()
+                if not self._suspensions:
+                    self._install(models)
+            except BaseException:
+                self.undo()
+                raise
+
+    def undo(self) -> None:
+        """Put the originals back; harmless when nothing is applied."""
+        with _lock:
+            if self._depth > 1:
+                self._depth -= 1
+            elif self._depth:
+                self._depth = 0
+                Patches._active = None
+                self._uninstall()
+                self._take_back()
+                self._models, self._early = (), []
+
+    def __enter__(self) -> Patches:
+        self.apply()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Within this region every thread sees the originals, and nothing is recorded.
+
+        For what looks functions up by name or identity (torch.jit.script, an import). To keep the calls of
+        one thread out of the dump use `muted`: it costs nothing and does not touch the other threads.
+        """
+        with _lock:
+            self._suspensions += 1
+            if self._suspensions == 1 and self._depth:
+                self._uninstall()
+        try:
+            yield
+        finally:
+            with _lock:
+                self._suspensions -= 1
+                if not self._suspensions and self._depth:
+                    self._install()
+
+    def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
+        """Also record module.api_name as `prefix`.api_name; the prefix is the module's own name if not given.
+
+        A dotted name goes down and is labelled by its last part. A name that is patched already stays as it
+        is. Raises UsageError, with the nearest names, if there is no such function.
+        """
+        owner, name = _go_down(module, api_name)
+        if not _is_function(owner, name):
+            nearest = get_close_matches(name, [n for n in dir(owner) if _is_function(owner, n)])
+            hint = f"; did you mean {', '.join(nearest)}?" if nearest else ""
+            raise UsageError(f"cannot record {_name_of(module)}.{api_name}: there is no such function{hint}")
+        label = Label(prefix or _name_of(module), name)
+        with _lock:
+            if not any(p.owner is owner and p.name == name for p in (*self._listed, *self._custom)):
+                place = attribute(owner, name, lambda f: wrap(label, f, _name_of(owner), name))
+                self._custom.append(place)
+                self._extend([place])
+
+    def remove(self, module: Any, api_name: str) -> None:
+        """Undo `add`. A name that was not added stays as it is."""
+        owner, name = _go_down(module, api_name)
+        with _lock:
+            gone = [p for p in self._custom if p.owner is owner and p.name == name]
+            self._custom = [p for p in self._custom if p not in gone]
+            self._shrink(gone)
+
+    def include(self, places: Sequence[Attribute]) -> None:
+        """Let other replacements (guests, scopes) come and go with the wrappers, names bound early
+        included."""
+        with _lock:
+            self._guests += places
+            self._extend(places)
+
+    def exclude(self, places: Sequence[Attribute]) -> None:
+        """Take out again what `include` put in."""
+        with _lock:
+            self._guests = [p for p in self._guests if p not in places]
+            self._shrink(places)
+
+    def _places(self) -> list[Attribute]:
+        return [*self._listed, *self._custom, *self._guests]
+
+    def _install(self, models: Sequence[nn.Module] = ()) -> None:
+        places = self._places()
+        if sys.modules.keys() != self._scanned:
+            fill_caches()
+        self._early += _find_early(places, sys.modules.keys() - self._scanned, models)
+        self._scanned = frozenset(sys.modules)
+        switch.tap = self._tap
+        for place in _all(places, self._early):
+            place.put()
+
+    def _uninstall(self) -> None:
+        # The tap goes first: a wrapper that another thread has just looked up then is the original already.
+        switch.tap = None
+        for place in _all(self._early, self._places()):
+            place.restore()
+
+    def _extend(self, places: Sequence[Attribute]) -> None:
+        if self._depth and not self._suspensions:
+            slots = _find_early(places, sys.modules, self._models)
+            self._early += slots
+            for place in _all(places, slots):
+                place.put()
+
+    def _shrink(self, places: Sequence[Attribute]) -> None:
+        gone = {id(p.replacement) for p in places}
+        for place in _all(places, [slot for slot in self._early if id(slot.replacement) in gone]):
+            place.restore()
+        self._early = [slot for slot in self._early if id(slot.replacement) not in gone]
+
+    def _take_back(self) -> None:
+        """Give the original to whoever bound a name to a wrapper while it stood there (`act = F.relu`)."""
+        back = {id(p.replacement): (p.replacement, p.original) for p in self._places()}
+        for slot in (*find_in_modules(back, sys.modules), *find_in_models(back, self._models)):
+            slot.put()
+
+    def _plan(self) -> None:
+        """Find what stands at every listed name now, unless nothing can have moved since the last time."""
+        imported = frozenset(sys.modules)
+        if imported == self._planned_for and all(p.current() is p.raw for p in self._listed):
+            return
+        self._listed, self.missing = [], {}
+        for path in dict.fromkeys(path for _, paths in SECTIONS.values() for path in paths):
+            apis = [api for api in self._apis.apis if path in api.owners]
+            if apis and (owner := resolve_owner(path)) is None:
+                self.missing[path] = f"not imported, so its {len(apis)} functions are not recorded"
+            else:
+                self._listed += [place for api in apis if (place := self._look_up(api, path, owner))]
+        self._planned_for = imported
+
+    def _look_up(self, api: Api, path: str, base: Any) -> Attribute | None:
+        owner, name = _go_down(base, api.name)
+        if not _is_function(owner, name):
+            self.missing[f"{path}.{api.name}"] = f"this {path.partition('.')[0]} has no such function"
+            return None
+        label = Label(api.prefix, name)
+        # Where pickle will find the wrapper, by name.
+        module, qualname = f"{path}.{api.name}".rpartition(".")[::2]
+        if path == "torch.Tensor":
+            module, qualname = "torch", f"Tensor.{name}"
+        return attribute(owner, name, lambda f: wrap(label, f, module, qualname))
+
+
+def _find_early(
+    places: Sequence[Place], modules: Iterable[str], models: Sequence[nn.Module] = ()
+) -> list[Slot]:
+    """Where the originals of `places` are bound besides."""
+    replacements: dict[int, tuple[Function, Function]] = {}
+    for place in places:  # the first place of a function gives the label: F.conv2d, not torch.conv2d
+        replacements.setdefault(id(place.original), (place.original, place.replacement))
+    # In an owner (torch_npu, a user's module with registered functions) the names listed are all that is
+    # meant.
+    owners = {id(vars(p.owner)) for p in places if isinstance(p, Attribute) and not isinstance(p.owner, type)}
+    found = (*find_in_modules(replacements, modules), *find_in_models(replacements, models))
+    return [slot for slot in found if id(slot.holder) not in owners]
+
+
+def _all(*groups: Sequence[Place]) -> Iterator[Place]:
+    for group in groups:
+        yield from group
+
+
+def _go_down(base: Any, name: str) -> tuple[Any, str]:
+    """(the object that carries the last part of a dotted name, the last part); (None, part) if the way
+    ends."""
+    *way, last = name.split(".")
+    for part in way:
+        base = getattr(base, part, None)
+    return base, last
+
+
+def _is_function(owner: Any, name: str) -> bool:
+    found = getattr(owner, name, None)
+    return callable(found) and not inspect.isclass(found)
+
+
+def _name_of(owner: Any) -> str:
+    return str(getattr(owner, "__name__", None) or type(owner).__name__)

@@ -1,0 +1,107 @@
+"""Places where a function stands: an attribute of a module or class, an item of a namespace, dict or list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Protocol
+
+import attrs
+
+__all__ = ["ABSENT", "Attribute", "Place", "Slot", "attribute"]
+
+Function = Callable[..., Any]
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Any = _Absent()
+"""In place of the raw value of an attribute that the owner inherits, so that putting it back means
+deleting."""
+
+
+class Place(Protocol):
+    """Something that can hold a replacement for a while. Both calls leave alone what a third party put
+    there."""
+
+    @property
+    def original(self) -> Function: ...
+    @property
+    def replacement(self) -> Function: ...
+    def put(self) -> None: ...
+    def restore(self) -> None: ...
+
+
+@attrs.frozen(eq=False)
+class Attribute:
+    """owner.name, where owner is a module or a class.
+
+    `raw` is what stands in the owner's own namespace (ABSENT when inherited, a staticmethod object when
+    that is how it was written), `stand_in` what stands there meanwhile; `original` and `replacement` are
+    the functions in them.
+    """
+
+    owner: Any
+    name: str
+    raw: Any
+    stand_in: Any
+    original: Function
+    replacement: Function
+
+    def current(self) -> Any:
+        """What stands in the owner's own namespace now."""
+        return vars(self.owner).get(self.name, ABSENT)
+
+    def put(self) -> None:
+        """Let the attribute be the replacement, if it still is the original."""
+        if vars(self.owner).get(self.name, ABSENT) is self.raw:
+            setattr(self.owner, self.name, self.stand_in)
+
+    def restore(self) -> None:
+        """Let it be the very original object again; an inherited one is deleted."""
+        if vars(self.owner).get(self.name, ABSENT) is self.stand_in:
+            if self.raw is ABSENT:
+                delattr(self.owner, self.name)
+            else:
+                setattr(self.owner, self.name, self.raw)
+
+
+def attribute(owner: Any, name: str, make: Callable[[Function], Function]) -> Attribute:
+    """The place owner.name with make(original) as its replacement; AttributeError if the owner has no such
+    name."""
+    raw = vars(owner).get(name, ABSENT)
+    if isinstance(raw, (staticmethod, classmethod)) and not isinstance(owner, ModuleType):
+        original: Function = raw.__func__
+        replacement = make(original)
+        return Attribute(owner, name, raw, type(raw)(replacement), original, replacement)
+    original = getattr(owner, name)
+    replacement = make(original)
+    return Attribute(owner, name, raw, replacement, original, replacement)
+
+
+@attrs.frozen(eq=False)
+class Slot:
+    """holder[key], where holder is a namespace, a dict or a list."""
+
+    holder: Any = attrs.field(repr=False)
+    key: Any
+    original: Function
+    replacement: Function
+
+    def put(self) -> None:
+        """Let the place hold the replacement, if it still holds the original."""
+        self._swap(self.original, self.replacement)
+
+    def restore(self) -> None:
+        """Let the place hold the original again, if it still holds the replacement."""
+        self._swap(self.replacement, self.original)
+
+    def _swap(self, old: Any, new: Any) -> None:
+        try:
+            if self.holder[self.key] is old:
+                self.holder[self.key] = new
+        except (KeyError, IndexError):  # taken away meanwhile: nothing to do
+            pass

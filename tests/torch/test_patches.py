@@ -1,0 +1,592 @@
+"""Patches: every call goes through the tap while applied, and nothing is left after."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo  # replaces torch.manual_seed when imported; not ours to notice
+import torch.distributed as dist
+import torch.nn.functional as F
+from probe_format.errors import UsageError
+from probe_torch.apis import Apis, load_apis, resolve_owner
+from probe_torch.patches import Label, Patches
+from probe_torch.places import Attribute
+from probe_torch.wrappers import muted
+from tapping import Recorder
+from torch import nn
+from torch import relu as early_relu  # bound before any patch
+from torch.nn.functional import softmax as early_softmax
+from torch.overrides import TorchFunctionMode
+
+# Out of reach of the search for names bound early.
+RELU, GELU = (vars(torch)["relu"], "kept"), (vars(F)["gelu"], "kept")
+EVERYTHING = load_apis(views=True)
+OWNERS = [
+    torch,
+    F,
+    torch._VF,
+    dist,
+    dist.distributed_c10d,
+    torch.linalg,
+    torch.fft,
+    torch.special,
+    torch.sparse,
+]
+ABSENT = object()
+
+
+def patched_names() -> dict[tuple[str, str], Any]:
+    """What stands at every listed name; ABSENT where torch.Tensor inherits it."""
+    found = {}
+    for api in EVERYTHING:
+        for path in api.owners:
+            *way, last = api.name.split(".")
+            owner: Any = resolve_owner(path)
+            for part in way:
+                owner = getattr(owner, part, None)
+            if owner is not None:
+                found[path, api.name] = vars(owner).get(last, ABSENT)
+    return found
+
+
+@pytest.fixture
+def tap() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def patches(tap: Recorder) -> Iterator[Patches]:
+    made = Patches(EVERYTHING, tap)
+    tensor, namespaces, names = (
+        dict(vars(torch.Tensor)),
+        [dict(vars(owner)) for owner in OWNERS],
+        patched_names(),
+    )
+    yield made
+    while made.applied:
+        made.undo()
+    # Every test ends with this: nothing is left, in any way the test leaves the patches.
+    assert dict(vars(torch.Tensor)) == tensor
+    for owner, before in zip(OWNERS, namespaces, strict=True):
+        new = vars(owner).keys() - before.keys()
+        assert all(isinstance(vars(owner)[name], ModuleType) for name in new)  # what torch imported meanwhile
+        assert [name for name, value in before.items() if vars(owner)[name] is not value] == []
+    after = patched_names()
+    assert [name for name, value in names.items() if after[name] is not value] == []
+
+
+def test_every_listed_name_is_patched_and_restored(patches: Patches) -> None:
+    before = patched_names()
+    with patches:
+        during = patched_names()
+        same = [f"{path}.{name}" for (path, name), value in during.items() if value is before[path, name]]
+    assert len(before) > 1400
+    assert sorted(same) == sorted(name for name in patches.missing if name in set(same))
+    assert patched_names() == before
+
+
+def test_names_that_torch_lacks_are_told(patches: Patches) -> None:
+    with patches:
+        pass
+    assert patches.missing["torch_npu"].startswith("not imported")
+    assert patches.missing["torch.align_tensors"] == "this torch has no such function"
+
+
+def test_calls_of_every_kind(patches: Patches, tap: Recorder) -> None:
+    x = torch.rand(2, 3, 3)
+    with patches:
+        -x, 1 - x, x / 2, 2 / x, x @ x.mT, x == x, abs(x), ~x.bool()
+        torch.linalg.svd(x[0]), torch.fft.rfft(x), torch.special.expit(x)
+        F.relu(x), torch.relu(x), x.relu()
+        F.max_pool2d(x, 2), F.conv2d(x[None], torch.ones(1, 2, 1, 1)), nn.LSTM(3, 2)(x), nn.GRU(3, 2)(x)
+        x += 1
+        x[0] = 0
+    wanted = """
+        Tensor.__neg__ Tensor.__rsub__ Tensor.__truediv__ Tensor.__rtruediv__ Tensor.__matmul__ Tensor.__eq__
+        Tensor.__abs__ Tensor.__invert__ Tensor.__iadd__ Tensor.__setitem__ Tensor.relu Torch.relu Torch.svd
+        Torch.rfft Torch.expit Functional.relu Functional.max_pool2d Functional.conv2d VF.lstm VF.gru
+    """
+    assert set(wanted.split()) <= set(tap.calls)
+    tap.take()
+    torch.relu(x)
+    assert tap.calls == []
+
+
+def test_results_are_the_originals(patches: Patches) -> None:
+    marker = object()
+    patches._tap = lambda label, original, args, kwargs: marker
+    with patches:
+        assert torch.relu(torch.ones(1)) is marker
+    with pytest.raises(TypeError) as plain:
+        torch.relu("no tensor")  # type: ignore[arg-type]
+    patches._tap = lambda label, original, args, kwargs: original(*args, **kwargs)
+    with patches, pytest.raises(TypeError) as wrapped:
+        torch.relu("no tensor")  # type: ignore[arg-type]
+    assert str(wrapped.value) == str(plain.value)
+
+
+def test_names_bound_early(patches: Patches, tap: Recorder) -> None:
+    user = ModuleType("a_users_module")
+    exec("from torch import relu, tanh as squash\nfrom torch.nn.functional import conv2d", vars(user))
+    sys.modules["a_users_module"] = user
+    before = dict(vars(user)), early_relu, early_softmax
+    try:
+        with patches:
+            early_relu(torch.ones(2))
+            early_softmax(torch.ones(2), 0)
+            user.squash(torch.ones(2))
+            user.conv2d(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 1, 1))
+            names = tap.take()
+    finally:
+        del sys.modules["a_users_module"]
+    wanted = ["Torch.relu", "Functional.softmax", "Torch.tanh", "Functional.conv2d"]
+    assert [name for name in names if name != "Torch.ones"] == wanted
+    assert before == (dict(vars(user)), early_relu, early_softmax)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = F.gelu
+        self.acts = [torch.tanh, F.silu]
+        self.table = {"relu": F.relu}
+        self.inner = nn.TransformerEncoderLayer(4, 1, 8, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.table["relu"](self.act(x))
+        for act in self.acts:
+            x = act(x)
+        return self.inner(x)
+
+
+def test_functions_held_by_a_model(patches: Patches, tap: Recorder) -> None:
+    model = Net()
+    held = model.act, *model.acts, *model.table.values(), model.inner.activation
+    acts = model.acts
+    patches.apply(model)
+    model(torch.ones(1, 2, 4))
+    patches.undo()
+    assert tap.take()[1:5] == ["Functional.gelu", "Functional.relu", "Torch.tanh", "Functional.silu"]
+    assert held == (model.act, *model.acts, *model.table.values(), model.inner.activation)
+    assert model.acts is acts
+
+
+def test_names_bound_to_a_wrapper_are_given_back(patches: Patches, tap: Recorder) -> None:
+    model = Net()
+    user = ModuleType("a_users_module")
+    sys.modules["a_users_module"] = user
+    try:
+        patches.apply(model)
+        exec("import torch\nact = torch.relu", vars(user))
+        model.late = torch.sigmoid
+        kept = torch.relu
+        assert kept is not RELU[0]
+        patches.undo()
+    finally:
+        del sys.modules["a_users_module"]
+    assert user.act is torch.relu is RELU[0]
+    assert model.late is torch.sigmoid
+    # One that Probe cannot find does what the original does.
+    assert torch.equal(kept(torch.tensor([-1.0, 1.0])), torch.tensor([0.0, 1.0]))
+    assert tap.calls == []
+
+
+def test_what_a_user_puts_in_place_meanwhile_stays(patches: Patches, tap: Recorder) -> None:
+    original = torch.relu
+    with patches:
+        of_the_user = torch.relu = lambda x: "mine"
+        with patches.suspended():
+            assert torch.relu is of_the_user
+        assert torch.relu is of_the_user
+    assert torch.relu is of_the_user
+    # It is what the next dump sees and gives back.
+    with patches:
+        assert torch.relu(None) == "mine"
+        assert tap.calls == ["Torch.relu"]
+    assert torch.relu is of_the_user
+    torch.relu = original
+
+
+def test_apply_that_fails_is_undone(patches: Patches, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 0
+
+    def put(self: Attribute, put: Any = Attribute.put) -> None:
+        nonlocal count
+        count += 1
+        if count == 700:
+            raise KeyboardInterrupt
+        put(self)
+
+    monkeypatch.setattr(Attribute, "put", put)
+    with pytest.raises(KeyboardInterrupt):
+        patches.apply()
+    assert not patches.applied
+    monkeypatch.undo()
+    with Patches(EVERYTHING, Recorder()):  # and another can be applied
+        pass
+
+
+def test_an_exception_inside_undoes(patches: Patches) -> None:
+    with pytest.raises(ZeroDivisionError), patches:
+        1 / 0  # noqa: B018
+    assert not patches.applied
+
+
+def test_nesting(patches: Patches, tap: Recorder) -> None:
+    with patches:
+        with patches:
+            pass
+        torch.relu(torch.ones(1))
+    assert "Torch.relu" in tap.calls
+    patches.undo()
+    assert not patches.applied
+
+
+def test_one_at_a_time(patches: Patches) -> None:
+    other = Patches(EVERYTHING, Recorder())
+    with patches, pytest.raises(UsageError, match="another debugger"):
+        other.apply()
+    assert not other.applied
+
+
+def test_muted_is_for_one_thread(patches: Patches, tap: Recorder) -> None:
+    x = torch.ones(2)
+    names: list[str] = []
+
+    def other() -> None:
+        torch.tanh(x)
+        names.extend(tap.calls)
+
+    with patches, muted():
+        torch.relu(x)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert names == ["Torch.tanh"]
+    assert tap.calls == []
+
+
+def test_suspended_is_for_all(patches: Patches, tap: Recorder) -> None:
+    model = Net()
+    patches.apply(model)
+    with patches.suspended(), patches.suspended():
+        assert torch.relu is RELU[0]
+        assert early_relu is RELU[0]
+        assert model.act is F.gelu is GELU[0]
+    assert torch.relu is early_relu is not RELU[0]
+    assert model.act is F.gelu
+    early_relu(torch.ones(2))
+    assert "Torch.relu" in tap.calls
+    # Undone within a suspension, it does not come back.
+    with patches.suspended():
+        patches.undo()
+    assert torch.relu is RELU[0]
+
+
+def test_modules_imported_meanwhile_are_searched(patches: Patches) -> None:
+    user = ModuleType("a_users_module")
+    try:
+        with patches:
+            with patches.suspended():
+                exec("from torch import relu", vars(user))
+                sys.modules["a_users_module"] = user
+            assert user.relu is torch.relu
+        assert user.relu is RELU[0]
+    finally:
+        del sys.modules["a_users_module"]
+
+
+def test_signatures_names_and_docs_are_the_same(patches: Patches) -> None:
+    def facts() -> dict[tuple[str, str], Any]:
+        found = {}
+        for path, name in patched_names():
+            function: Any = resolve_owner(path)
+            for part in name.split("."):
+                function = getattr(function, part, None)
+            try:
+                signature: Any = inspect.signature(function)
+            except (ValueError, TypeError) as error:
+                signature = type(error)
+            found[path, name] = signature, getattr(function, "__name__", None), inspect.getdoc(function)
+        return found
+
+    before = facts()
+    with patches:
+        during = facts()
+    assert [name for name in before if during[name] != before[name]] == []
+    assert sum(isinstance(fact[0], inspect.Signature) for fact in before.values()) > 100
+
+
+def test_wrappers_say_what_they_wrap(patches: Patches) -> None:
+    before = {path_name: value for path_name, value in patched_names().items() if value is not ABSENT}
+    with patches:
+        for (path, name), value in patched_names().items():
+            if (path, name) in before and value is not before[path, name]:
+                assert inspect.unwrap(value) is inspect.unwrap(before[path, name])
+
+
+@pytest.mark.parametrize("name", ["relu", "linear", "layer_norm", "cross_entropy"])
+def test_pickled_by_name(name: str, patches: Patches) -> None:
+    original = getattr(F, name)
+    with patches:
+        data = pickle.dumps([getattr(F, name), torch.Tensor.add, torch.einsum, torch.linalg.svd, torch.tanh])
+    assert pickle.loads(data) == [original, torch.Tensor.add, torch.einsum, torch.linalg.svd, torch.tanh]
+
+
+def test_equality_and_hash_of_tensors(patches: Patches) -> None:
+    x, y = torch.ones(2), torch.ones(2)
+    with patches:
+        assert hash(x) == hash(x) == id(x)
+        assert {x: 1}[x] == 1
+        assert bool((x == y).all()) and not bool((x != y).any())
+        assert x != "text" and (x == None) is False  # noqa: E711
+        with pytest.raises(TypeError, match="unsupported operand"):
+            x + object()
+        with pytest.raises(TypeError, match="unsupported operand"):
+            object() @ x
+        assert [] == [] != x.tolist()
+
+
+def test_operators_ask_the_other_side(patches: Patches) -> None:
+    class Other:
+        def __radd__(self, other: Any) -> str:
+            return "radd"
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    with patches:
+        assert torch.ones(1) + Other() == "radd"
+
+
+class Handled(torch.Tensor):
+    """A subclass as in torch's own guide: a table of functions that it handles."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in TABLE:
+            return TABLE[func]
+        SEEN.append(func)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+TABLE: dict[Any, str] = {
+    torch.mean: "mean",
+    F.softmax: "softmax",
+    torch.Tensor.add: "add",
+    F.conv2d: "conv2d",
+}
+SEEN: list[Any] = []
+
+
+def through_the_table(x: Any) -> list[Any]:
+    SEEN.clear()
+    handled = (
+        torch.mean(x),
+        F.softmax(x, 0),
+        x.add(1),
+        F.conv2d(x, x),
+        x + 1,
+        1 + x,
+        F.softmax(input=x, dim=0),
+    )
+    (
+        x * 2,
+        x.relu(),
+        F.relu(x),
+        -x,
+        x == x,
+        x @ x,
+        torch.cat([x, x]),
+        x[0],
+        x.sum().item(),
+        F.gelu(x),
+        x.reshape(1, -1),
+    )
+    F.layer_norm(x, (2,)), torch.stack([x]), torch.add(1, x), torch.linalg.norm(x), torch.einsum("i,i", x, x)
+    return [*handled, *SEEN]
+
+
+def test_subclasses_see_the_true_functions(patches: Patches, tap: Recorder) -> None:
+    x = torch.ones(2).as_subclass(Handled)
+    before = through_the_table(x)
+    with patches:
+        during = through_the_table(x)
+    assert during == before
+    assert before[:7] == ["mean", "softmax", "add", "conv2d", "add", "add", "softmax"]
+    assert {"Tensor.add", "Tensor.__add__", "Functional.softmax", "Torch.mean", "Torch.cat"} <= set(tap.calls)
+
+
+def test_function_modes_see_the_true_functions(patches: Patches, tap: Recorder) -> None:
+    class Spy(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    def calls() -> list[Any]:
+        seen.clear()
+        with Spy(), Spy():
+            x.add(1), F.relu(x), torch.relu(x), x + 1, torch.zeros(2), F.linear(x, x)
+        return list(seen)
+
+    seen: list[Any] = []
+    x = torch.ones(2)
+    before = calls()
+    with patches:
+        during = calls()
+    assert during == before
+
+
+def test_default_device(patches: Patches, tap: Recorder) -> None:
+    with patches, torch.device("meta"):
+        assert torch.zeros(2).device.type == "meta"
+        assert (torch.ones(2) + 1).device.type == "meta"
+    assert {"Torch.zeros", "Torch.ones", "Tensor.__add__"} <= set(tap.calls)
+
+
+def test_parameters_take_the_quick_way(patches: Patches) -> None:
+    got: list[Any] = []
+    patches._tap = lambda label, original, args, kwargs: got.append(original) or original(*args, **kwargs)
+    with patches:
+        torch.relu(nn.Parameter(torch.ones(2)))
+    assert got[-1] is RELU[0]
+
+
+def test_threads(patches: Patches, tap: Recorder) -> None:
+    x = torch.ones(4)
+    counts = []
+
+    def work() -> None:
+        for _ in range(200):
+            F.relu(x)
+        counts.append(len(tap.calls))
+
+    with patches:
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counts == [200] * 8
+
+
+def test_npu_and_mindspeed(tap: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Any) -> Any:
+        return x
+
+    npu, atb, speed, ops, gmm = (ModuleType(name) for name in ("torch_npu", "atb", "mindspeed", "ops", "gmm"))
+    npu.npu_linear, atb.npu_ring_mla, gmm.npu_gmm = function, lambda x: x, lambda x: x  # type: ignore[attr-defined]
+    npu.atb = atb  # type: ignore[attr-defined]
+    speed.ops, ops.gmm = ops, gmm  # type: ignore[attr-defined]
+    patches = Patches(EVERYTHING, tap)
+    with patches:
+        pass
+    monkeypatch.setitem(sys.modules, "torch_npu", npu)
+    monkeypatch.setitem(sys.modules, "mindspeed", speed)
+    with patches:
+        npu.npu_linear(1), atb.npu_ring_mla(1), gmm.npu_gmm(1)
+    assert tap.calls == ["NPU.npu_linear", "NPU.npu_ring_mla", "MindSpeed.npu_gmm"]
+    assert npu.npu_linear is function
+    assert "torch_npu" not in patches.missing
+    assert patches.missing["torch_npu.npu_gelu"] == "this torch_npu has no such function"
+
+
+def custom() -> Any:
+    class Space:
+        @staticmethod
+        def still(x: Any) -> Any:
+            return x
+
+        @classmethod
+        def of(cls, x: Any) -> Any:
+            return cls, x
+
+        def method(self, x: Any) -> Any:
+            return x
+
+    module = ModuleType("a_users_ops")
+    module.Space, module.kernel = Space, lambda x: x  # type: ignore[attr-defined]
+    return module
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_functions_of_the_users_own(patches: Patches, tap: Recorder, before: bool) -> None:
+    module = custom()
+    kernel, raw = module.kernel, dict(vars(module.Space))
+    if not before:
+        patches.apply()
+    patches.add(module, "kernel")
+    patches.add(module, "kernel")
+    patches.add(module.Space, "still", "Mine")
+    patches.add(module, "Space.of", "Mine")
+    patches.add(module, "Space.method", "Mine")
+    if before:
+        assert module.kernel is kernel
+        patches.apply()
+    assert (
+        module.kernel(1) == module.Space.still(1) == module.Space().still(1) == module.Space().method(1) == 1
+    )
+    assert module.Space.of(1) == (module.Space, 1)
+    wanted = ["a_users_ops.kernel", "Mine.still", "Mine.still", "Mine.method", "Mine.of"]
+    assert tap.take() == wanted
+    patches.remove(module, "kernel")
+    patches.remove(module, "nothing")
+    module.kernel(1)
+    assert tap.take() == [] and module.kernel is kernel
+    patches.undo()
+    assert dict(vars(module.Space)) == raw
+
+
+def test_listed_names_are_not_patched_twice(patches: Patches, tap: Recorder) -> None:
+    with patches:
+        patches.add(torch, "relu", "Mine")
+        torch.relu(torch.zeros(1))
+        patches.remove(torch, "relu")
+        torch.relu(torch.zeros(1))
+    assert [name for name in tap.calls if "relu" in name] == ["Torch.relu", "Torch.relu"]
+
+
+def test_a_function_that_is_not_there(patches: Patches) -> None:
+    with pytest.raises(UsageError, match=r"torch\.rellu.*did you mean relu"):
+        patches.add(torch, "rellu")
+    with pytest.raises(UsageError, match="no such function"):
+        patches.add(SimpleNamespace(__name__="x"), "a.b")
+    with pytest.raises(UsageError, match="no such function"):
+        patches.add(torch, "Tensor")
+
+
+def test_a_dump_of_many_steps_does_not_grow(patches: Patches) -> None:
+    for _ in range(3):
+        with patches:
+            torch.relu(torch.ones(1))
+    tracemalloc.start()
+    for _ in range(20):
+        with patches:
+            pass
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 200_000
+
+
+def test_labels() -> None:
+    assert Label("Torch", "relu") == Label("Torch", "relu") != Label("Torch", "tanh")
+    assert str(Label("Torch", "relu")) == Label("Torch", "relu").name == "Torch.relu"
+    assert len({Label("Torch", "relu"), Label("Torch", "relu")}) == 1
+
+
+def test_no_names_is_fine(tap: Recorder) -> None:
+    patches = Patches(Apis(()), tap)
+    with patches:
+        assert torch.relu is RELU[0]
+    assert patches.missing == {}
