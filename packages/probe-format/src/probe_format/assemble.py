@@ -106,7 +106,7 @@ class Assembly:
             done["parameters"] = parameters
         done.update(record)
         if "e" in e:
-            done.setdefault("output", [])
+            done["output"] = []
             done["raised"] = e["e"]
         self.data[name] = done
 

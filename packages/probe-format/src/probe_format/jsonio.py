@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["dumps", "finite", "loads", "number"]
+__all__ = ["dumps", "finite", "fragment", "loads", "number"]
 
 
 def finite(x: float) -> float | str:
@@ -38,6 +38,11 @@ def dumps(value: Any) -> bytes:
     except TypeError:
         # Integers over 64 bits, lone surrogates: rare, so the slow standard library is good enough.
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def fragment(value: Any) -> Any:
+    """``value`` as finished JSON, which `dumps` puts in as it is; one small object instead of a tree of them."""
+    return orjson.Fragment(dumps(value))
 
 
 def loads(data: bytes | str) -> Any:

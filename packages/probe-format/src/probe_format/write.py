@@ -36,6 +36,9 @@ class RankWriter:
         self._journal = JournalWriter(directory / "records.journal")
         self._assembly = Assembly()
         self._lock = threading.Lock()
+        # Finished JSON is kept until the end of the step, not trees of dicts: they would make every run of the
+        # garbage collector slower. Numbers that come later need the trees.
+        self._pack = not header.get("deferred")
         self._covered = -1
         self._report: dict[str, Any] = {}
         self.append({"k": "head", "header": self.header})
@@ -45,6 +48,8 @@ class RankWriter:
 
         The event belongs to the writer from now on.
         """
+        if self._pack:
+            _pack(event)
         self._journal.append(event)
         with self._lock:
             self._assembly.take(event)
@@ -84,6 +89,19 @@ class RankWriter:
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
         self._journal.close()
+
+
+def _pack(event: dict[str, Any]) -> None:
+    """Turn the values in an event into finished JSON, in place."""
+    for key in ("a", "w", "p", "v"):
+        if key in event:
+            event[key] = jsonio.fragment(event[key])
+    if event["k"] == "back":
+        for key in ("i", "o"):
+            for pair in event.get(key, ()):
+                pair[1] = jsonio.fragment(pair[1])
+    elif "o" in event:
+        event["o"] = jsonio.fragment(event["o"])
 
 
 def _now() -> str:

@@ -18,14 +18,11 @@ from probe_format.ranges import parse_token_range
 from probe_format.select import RankFilter, StepFilter
 from torch import nn
 
-from .aliasing import watched_aliases
 from .apis import load_apis
 from .collector import Collector
-from .guests import guests
 from .modules import Model
 from .patches import Patches
 from .ranks import current_rank, world_size
-from .scopes import scopes
 from .step import DumpedStep, TokenGate
 from .tensors import TensorLeaf
 
@@ -190,7 +187,6 @@ class Session:
     def _install(self, collector: Collector, leaf: TensorLeaf, models: tuple[nn.Module, ...]) -> Iterator[None]:
         """Everything that is in place while calls are collected."""
         with contextlib.ExitStack() as stack:
-            stack.enter_context(watched_aliases(leaf.forget))
             if self.config.level != "L0":
                 _Tap.target = collector
                 stack.callback(_Tap.clear)
@@ -198,8 +194,6 @@ class Session:
                 stack.callback(self.patches.undo)
                 for missing, why in self.patches.missing.items():
                     collector.coverage.unseen(missing, why)
-            stack.enter_context(guests(self.patches))
-            stack.enter_context(scopes(self.patches, collector.push, collector.pop, collector.hush, collector.unhush))
             yield
 
     def _check_model(self, model: Model | None, tokens: Any) -> None:
