@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -78,7 +79,7 @@ def run(config: str, said: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     debugger = PrecisionDebugger(config)
     batch = torch.randn(8, WIDTH)
-    say("ready")
+    say("made")
     debugger.start(model)
     loss = model(batch).square().mean()
     say("Tensor.square.0.forward")
@@ -90,10 +91,21 @@ def run(config: str, said: int) -> None:
     say("stopped")
     debugger.step()
     say("stepped")
+    debugger.close()
+
+
+def warm() -> None:
+    """A whole run that nobody looks at, so that the children need not import and cache everything anew."""
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "wb") as nowhere:
+        config = os.path.join(folder, "config.json")
+        with open(config, "w") as file:
+            json.dump({"task": "tensor", "level": "mix", "dump_path": os.path.join(folder, "dump")}, file)
+        run(config, nowhere.fileno())
 
 
 def main() -> None:
     torch.set_num_threads(1)
+    warm()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are never waited for
     for line in sys.stdin:
         request = json.loads(line)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,10 @@ import jsonschema
 import probe_format
 import pytest
 import torch
-from dumping import leaves, rank_dir, strict, write_config
+from dumping import leaves, rank_dir, records, strict, write_config
 from probe_format.cli import main as probe
 
 SCHEMAS = Path(probe_format.__file__).parent / "schema"
-KILLS = 50
 
 
 @attrs.frozen
@@ -66,7 +66,7 @@ class Lines:
                 break
             if not data:
                 break
-            self.rest += data
+            self.rest.extend(data)
         *whole, last = self.rest.split(b"\n")
         self.seen.extend(line.decode() for line in whole)
         self.rest[:] = last
@@ -136,12 +136,16 @@ def names(said: list[str]) -> list[str]:
     return [line for line in said if "." in line]
 
 
+@cache
+def schema(name: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text()))
+
+
 def validate(folder: Path) -> None:
     """Every JSON file of the directory: strict, and what its schema says."""
     for name in ("dump", "stack", "construct", "report"):
-        jsonschema.validate(
-            strict(folder / f"{name}.json"), json.loads((SCHEMAS / f"{name}.schema.json").read_text())
-        )
+        problem = next(schema(name).iter_errors(strict(folder / f"{name}.json")), None)
+        assert problem is None, f"{name}.json: {problem}"
 
 
 def without_files(value: Any) -> Any:
@@ -151,15 +155,16 @@ def without_files(value: Any) -> Any:
     return [without_files(v) for v in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("keys", [{"task": "statistics"}, {"task": "tensor"}], ids=str)
-def test_killed_at_random_instants(server: Server, keys: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task", "kills"), [("statistics", 50), ("tensor", 25)])
+def test_killed_at_random_instants(server: Server, task: str, kills: int, tmp_path: Path) -> None:
+    keys = {"task": task}
     said, truth = unkilled(server, tmp_path / "whole", **keys)
     assert set(names(said)) <= truth.keys(), "the run says names that no record has"
     chance = random.Random()
     seed = chance.randrange(2**32)
     chance.seed(seed)
     torn = acknowledged = 0
-    for i in range(KILLS):
+    for i in range(kills):
         folder = tmp_path / str(i)
         after, delay = chance.randint(1, len(said)), chance.choice([0.0, 0.0, chance.uniform(0, 0.003)])
         heard = killed(server, folder, after, delay, **keys)
@@ -187,15 +192,16 @@ def test_killed_at_random_instants(server: Server, keys: dict[str, Any], tmp_pat
                 file = here / "dump_tensor_data" / leaf["data_name"]
                 assert list(torch.load(file, weights_only=True).shape) == leaf["shape"], where
         assert probe(["verify", str(folder / "dump")]) == 0, where
-    assert torn > KILLS // 3, f"only {torn} of {KILLS} kills came in the middle of a step"
-    assert acknowledged > KILLS
+    assert torn > kills // 3, f"only {torn} of {kills} kills came in the middle of a step"
+    assert acknowledged > kills
 
 
 def test_recover_says_what_it_did(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     heard = killed(server, tmp_path, 20, 0.0)
     assert probe(["recover", str(tmp_path / "dump")]) == 0
     out = capsys.readouterr().out
-    assert "recovered" in out.lower() and any(ch.isdigit() for ch in out)
+    found = records(tmp_path / "dump")
+    assert f"{len(found)} records" in out
     assert probe(["show", str(tmp_path / "dump")]) == 0
     assert "layers" in capsys.readouterr().out
     assert len(names(heard)) > 5
