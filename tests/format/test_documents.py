@@ -5,7 +5,6 @@ import json
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from probe_format import jsonio
 from probe_format.construct import Construct, parse_construct
 from probe_format.dump import parse_dump
@@ -51,7 +50,6 @@ def test_a_dump_with_a_record_per_line_is_indexed_and_not_parsed():
         b'{"format_version":"1.0",\n"data": {\n}}',
         b'{"data": {"a.0.forward": {}},\n"format_version":"1.0"}',
         b'{"format_version":"1.0",\n"data": {\n"a": {},\n"b": {\n"c": 1}}}',
-        b'{"format_version":"1.0",\n"data": {\n"a": {}, "b": {}\n}}',
         b'{"format_version":"1.0",\n"data": {\n"a": {}\n}, "more": {}}',
         b'{"format_version":"1.0","x":{\n"data": {\n"a": {}\n}},"data":{}}',
     ],
@@ -67,7 +65,8 @@ def test_another_layout_of_lines_is_the_same_dump(raw):
         (b" \n", "is empty"),
         (b'{"task": "tensor", "data": {"a": ', "cut short after"),
         (OURS[:-4], "cut short after"),
-        (OURS[:-2], "not JSON"),
+        (OURS[:-2], "cut short after"),
+        (OURS[:70], "cut short after"),
         (b"PK\x03\x04", "not JSON"),
         (b"[]", "not an object"),
         (b'{"task": "tensor"}', "no object under 'data'.*task"),
@@ -115,9 +114,11 @@ def test_the_stack_reads_grouped_and_flat():
     assert parse_stack(b"{}") == Stack()
 
 
-@pytest.mark.parametrize("raw", [b'{"0": [["a"], "f"]}', b'{"0": 1}', b'{"0": [["a"],["f"]], "b": ["f"]}', b"[]"])
+@pytest.mark.parametrize(
+    "raw", [b'{"0": [["a"], "f"]}', b'{"0": 1}', b'{"0": [["a"],["f"]], "b": ["f"]}', b"[]"]
+)
 def test_what_is_no_stack_says_so(raw):
-    with pytest.raises(FormatError, match="stack.json"):
+    with pytest.raises(FormatError, match=r"stack\.json"):
         parse_stack(raw)
 
 
@@ -194,7 +195,9 @@ def test_changed_bytes_give_a_document_or_a_format_error(parse, data):
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(raw)))
         cut = data.draw(st.integers(0, 8))
-        raw[at : at + cut] = data.draw(st.binary(max_size=8) | st.sampled_from([b"[", b"{", b'"', b"\\u0000", b"1e999"]))
+        raw[at : at + cut] = data.draw(
+            st.binary(max_size=8) | st.sampled_from([b"[", b"{", b'"', b"\\u0000", b"1e999"])
+        )
     try:
         document = parse(bytes(raw))
         if parse is parse_dump:
@@ -206,7 +209,11 @@ def test_changed_bytes_give_a_document_or_a_format_error(parse, data):
 
 names = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 records = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | names,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | names,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
     max_leaves=6,
 )

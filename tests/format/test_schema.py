@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-
 from probe_format.construct import check_construct
 from probe_format.dump import check_debug, check_dump
 from probe_format.report import check_report
@@ -85,18 +84,30 @@ HEADER = {
     "format_version": "1.0",
     "tool": "probe-torch 0.1.0",
 }
-FORWARD = {"input_args": [TENSOR, None, [{"type": "int", "value": 1}]], "input_kwargs": {"k": TENSOR}, "output": []}
+FORWARD = {
+    "input_args": [TENSOR, None, [{"type": "int", "value": 1}]],
+    "input_kwargs": {"k": TENSOR},
+    "output": [],
+}
 VALID = {
     "dump": {
         **HEADER,
         "data": {
             "Module.fc.Linear.forward.0": {**FORWARD, "parameters": {"w": TENSOR}, "recompute": FORWARD},
             "Torch.log.0.forward": {**FORWARD, "raised": "ValueError: no", "incomplete": True},
-            "Torch.log.0.backward": {"input": [None], "output": [TENSOR], "later_passes": [{"input": [TENSOR]}]},
+            "Torch.log.0.backward": {
+                "input": [None],
+                "output": [TENSOR],
+                "later_passes": [{"input": [TENSOR]}],
+            },
             "Module.fc.Linear.parameters_grad": {"w": [TENSOR]},
         },
     },
-    "debug": {**HEADER, "level": "debug", "data": {"x.0.debug": {"a": [TENSOR, None]}, "x_grad.0.debug": None}},
+    "debug": {
+        **HEADER,
+        "level": "debug",
+        "data": {"x.0.debug": {"a": [TENSOR, None]}, "x_grad.0.debug": None},
+    },
     "stack": {"0": [["Torch.log.0.forward"], ["File a.py, line 1, in f, \n g()"]]},
     "construct": {"Torch.log.0.forward": "Module.a.A.forward.0", "Module.a.A.forward.0": None, "m": ["x", 1]},
     "report": {
@@ -202,9 +213,16 @@ def test_a_dump_of_msprobe_may_lack_everything_but_data():
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 3) | st.sampled_from([1.5, 2.0, -0.0, "NaN", "Infinity", "", "torch"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["type", "dtype", "shape", "class_type", "Max", "0"]), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 3)
+    | st.sampled_from([1.5, 2.0, -0.0, "NaN", "Infinity", "", "torch"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "dtype", "shape", "class_type", "Max", "0"]), inner, max_size=3
+        )
+    ),
     max_leaves=8,
 )
 

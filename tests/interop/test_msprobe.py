@@ -20,7 +20,8 @@ KINDS = {
     "md5": {"task": "statistics", "statistics": {"summary_mode": "md5"}},
     "tensor": {"task": "tensor"},
 }
-ANY = [(level, kind) for level in LEVELS for kind in KINDS]
+ANY = [(level, kind, "plain") for level in LEVELS for kind in KINDS]
+ANY += [("L0", "md5", "accumulated"), ("mix", "md5", "checkpointed")]
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +60,10 @@ def by_name(rows: list[clients.Row]) -> dict[str, clients.Row]:
     return {r["NPU Name"]: r for r in rows}
 
 
-@pytest.mark.parametrize(("level", "kind"), ANY)
-def test_a_dump_equals_itself(shop: Shop, level: str, kind: str) -> None:
+@pytest.mark.parametrize(("level", "kind", "variant"), ANY)
+def test_a_dump_equals_itself(shop: Shop, level: str, kind: str, variant: str) -> None:
     """All rows pass, and there are as many rows as we have tensors, of the same dtypes and shapes."""
-    rank = shop.dump(level, kind)
+    rank = shop.dump(level, kind, variant)
     assert rank.name == "rank"
     rows = shop.compare(rank, rank)
     assert {r["Result"] for r in rows} == {"pass"}

@@ -114,7 +114,7 @@ def test_a_wheel_alone_imports_and_runs_its_example(
     for number, code in enumerate(examples):
         example = tmp_path / f"example{number}.py"
         example.write_text(code)
-        assert ok([python, "-I", example], tmp_path).strip()
+        assert ok([python, "-I", example, "dump"], tmp_path).strip()
 
 
 def test_the_probe_command_comes_with_probe_format(installed: dict[str, Path], tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-
 from probe_format.arrays import npy_bytes, pt_bytes, write_parts
 from probe_format.checksum import crc32_hex
 from probe_format.recover import recover
@@ -57,7 +56,14 @@ def events(folder):
     yield {"k": "exit", "n": fc, "o": [y], "g": [1, 1]}
     log, bad = "Torch.log.0.forward", t([-1.0, np.inf, np.nan], "Torch.log.0.forward.input.0.pt")
     args = [bad, {"type": "int", "value": 2**70}, {"type": "slice", "value": [1, None, 2]}]
-    yield {"k": "enter", "n": log, "s": 0, "u": None, "a": args, "w": {"base": {"type": "float", "value": "NaN"}}}
+    yield {
+        "k": "enter",
+        "n": log,
+        "s": 0,
+        "u": None,
+        "a": args,
+        "w": {"base": {"type": "float", "value": "NaN"}},
+    }
     yield {"k": "exit", "n": log, "e": "ValueError: no logarithm today"}
     yield {"k": "redo", "n": fc, "a": [x], "w": {}}
     yield {"k": "redone", "n": fc, "o": [y]}

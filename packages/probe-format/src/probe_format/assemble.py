@@ -153,6 +153,8 @@ class Assembly:
             self.data[e["n"]]["recompute"] = again
 
     def on_redone(self, e: Mapping[str, Any]) -> None:
+        if "g" in e:  # a reentrant checkpoint: the first run had no gradients
+            self.skeletons[e["n"]] = e["g"]
         if "o" in e and e["n"] in self.redone:
             self.redone[e["n"]]["output"] = self._note(e["o"])
 

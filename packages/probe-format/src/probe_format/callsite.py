@@ -93,12 +93,13 @@ class FrameTable:
         # By instructions alone, as hashing a code object is slow; the codes are compared by identity (two
         # equal code objects can come from different files).
         self._known: dict[tuple[int, ...], list[tuple[list[CodeType], int, tuple[str, ...]]]] = {}
+        self._count = 0
         self._ids: dict[tuple[str, ...], int] = {}
 
     def reset(self) -> None:
         """Number from 0 again, as for a new step; what is known of source lines is kept."""
         with self._lock:
-            self._known = {}
+            self._known, self._count = {}, 0
             self._ids = {}
 
     def intern(self) -> tuple[int, bool, tuple[str, ...]]:
@@ -121,8 +122,9 @@ class FrameTable:
         self, key: tuple[int, ...], codes: list[CodeType], described: tuple[str, ...]
     ) -> tuple[int, bool, tuple[str, ...]]:
         with self._lock:
-            if len(self._known) > _MOST_STACKS:
-                self._known = {}
+            if self._count >= _MOST_STACKS:
+                self._known, self._count = {}, 0
+            self._count += 1
             # Stacks that differ in Probe's own frames alone are one to the user.
             new = described not in self._ids
             number = self._ids.setdefault(described, len(self._ids))

@@ -117,9 +117,10 @@ def _parse_yaml(path: Path, text: str) -> Any:
         return yaml.load(text, Loader=_Loader)  # it is a SafeLoader
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
+        what = ", ".join(part for part in (e.context, e.problem) if part)
         at = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise _error(place, f"not usable YAML: {e.problem or e.context or e}{at}.") from None
+        raise _error(place, f"not usable YAML: {what}{at}.") from None
     except (yaml.YAMLError, ValueError) as e:
         raise _error(path, f"not usable YAML: {e}.") from None
 

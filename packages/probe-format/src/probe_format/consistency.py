@@ -70,7 +70,7 @@ def hindrances(config: Config, place: Place) -> Iterator[str]:
     if config.async_dump and config.summary_mode != "statistics":
         yield (
             f"{place('async_dump')}: a checksum needs the bytes as they are at the call, so it is computed "
-            f"there (summary_mode {config.summary_mode!r}); only writing the tensor files is put off."
+            f"there (summary_mode {config.summary_mode!r}); statistics and tensor files are put off."
         )
     for i, text in enumerate(config.scope if config.level in _EXAMPLES else ()):
         if _call(text) is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -63,7 +64,7 @@ def parse_object(raw: bytes, where: str) -> dict[str, Any]:
     try:
         document = jsonio.loads(raw)
     except (ValueError, RecursionError) as error:
-        if raw.lstrip().startswith(b"{") and not raw.rstrip().endswith(b"}"):
+        if _is_cut(raw, error):
             raise FormatError(
                 f"{where} is cut short after {len(raw)} bytes: the run was killed, or failed to write, "
                 "in the middle of the file. What is missing is lost: dump that step again. (A dump by Probe "
@@ -73,6 +74,13 @@ def parse_object(raw: bytes, where: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise FormatError(f"{where} holds a JSON {type(document).__name__}, not an object.")
     return document
+
+
+def _is_cut(raw: bytes, error: Exception) -> bool:
+    """Whether the parser wanted more, rather than something else."""
+    if not isinstance(error, json.JSONDecodeError) or not raw.lstrip().startswith(b"{"):
+        return False
+    return error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
 
 
 def parse_dump(raw: bytes, where: str = "dump.json") -> Document:

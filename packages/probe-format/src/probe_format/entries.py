@@ -47,7 +47,7 @@ def entries(file: Mapping[str, Any], task: object, place: Place, findings: Findi
         if key in SECTIONS or key in IDLE_SECTIONS:
             sections.append(key)
         elif key not in KEYS:
-            _foreign(key, value, place(str(key)), (*KEYS, *SECTIONS), findings)
+            _foreign(key, value, place(str(key)) or "the key", (*KEYS, *SECTIONS), findings)
         elif value is not None:
             yield Entry(key, value, place(key))
     for key in sections:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
-from . import places
+from . import layout, places
 from .assemble import Documents, assemble
 from .construct import Construct, construct_of, parse_construct
 from .dump import Document, parse_dump
@@ -24,7 +24,7 @@ from .report import Report, parse_report
 from .stack import Stack, parse_stack, stack_of
 from .tensor import Tensor
 
-__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "open"]
+__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open"]
 
 
 def open(path: str | Path) -> Dump:
@@ -92,13 +92,13 @@ class Rank:
     @cached_property
     def report(self) -> Report | None:
         """report.json, which only Probe writes. Raises FormatError when it is there and no good."""
-        path = self.path / "report.json"
+        path = self.path / layout.REPORT
         return parse_report(path.read_bytes(), str(path)) if path.is_file() and self.file is None else None
 
     @cached_property
     def source(self) -> Literal["files", "journal"]:
         """Where the records come from: the JSON files, or, for a run that did not end, the journal."""
-        journal = self.path / "records.journal"
+        journal = self.path / layout.JOURNAL
         if self.file is not None or not journal.is_file():
             return "files"
         try:
@@ -110,7 +110,7 @@ class Rank:
     @cached_property
     def journal(self) -> JournalContents | None:
         """The journal, when the records come from it."""
-        return read_journal(self.path / "records.journal") if self.source == "journal" else None
+        return read_journal(self.path / layout.JOURNAL) if self.source == "journal" else None
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
@@ -127,16 +127,16 @@ class Rank:
         """The stacks of the calls; empty when none were written."""
         if self._assembled is not None:
             return stack_of(self._assembled.stack)
-        raw = self._beside("stack.json")
-        return Stack() if raw is None else parse_stack(raw, str(self.path / "stack.json"))
+        raw = self._beside(layout.STACK)
+        return Stack() if raw is None else parse_stack(raw, str(self.path / layout.STACK))
 
     @cached_property
     def construct(self) -> Construct:
         """Which call ran inside which module; empty when none was written, and at level L1."""
         if self._assembled is not None:
             return construct_of(self._assembled.construct)
-        raw = self._beside("construct.json")
-        return Construct() if raw is None else parse_construct(raw, str(self.path / "construct.json"))
+        raw = self._beside(layout.CONSTRUCT)
+        return Construct() if raw is None else parse_construct(raw, str(self.path / layout.CONSTRUCT))
 
     @cached_property
     def _assembled(self) -> Documents | None:
@@ -147,7 +147,7 @@ class Rank:
         """The dump.json and the debug.json that are here, one of them or both. Raises FormatError."""
         if self._assembled is not None:
             return (Document(self._assembled.header, self._assembled.data),)
-        files = [self.file] if self.file else [self.path / "dump.json", self.path / "debug.json"]
+        files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
         found = tuple(parse_dump(file.read_bytes(), str(file)) for file in files if file.is_file())
         if not found:
             raise FormatError(
@@ -166,6 +166,6 @@ def assemble_journal(contents: JournalContents, where: Path) -> Documents:
         return assemble(contents.events)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise DamagedError(
-            f"{where / 'records.journal'} has an event of an unknown form ({error!r}). If a newer version "
+            f"{where / layout.JOURNAL} has an event of an unknown form ({error!r}). If a newer version "
             "wrote it, install that version of probe-format."
         ) from error

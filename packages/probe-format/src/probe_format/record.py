@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +10,7 @@ from attrs import field, frozen
 
 from . import names
 from .slots import tensors
+from .suggest import did_you_mean
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ class Records:
         for part in self._parts:
             if name in part:
                 return Record(name, self.rank, part)
-        near = difflib.get_close_matches(name, self.names, n=3)
-        raise KeyError(f"no record {name!r}" + (f"; did you mean {' or '.join(near)}?" if near else "."))
+        raise KeyError(f"There is no record {name!r}. {did_you_mean(name, self.names)}".rstrip())
 
     @property
     def names(self) -> tuple[str, ...]:

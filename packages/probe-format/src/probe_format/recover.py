@@ -7,6 +7,7 @@ from typing import Literal
 
 from attrs import evolve, frozen
 
+from . import layout
 from .errors import FormatError
 from .journal import read_journal
 from .read import Rank, assemble_journal, open
@@ -50,7 +51,7 @@ def recover_rank(rank: Rank) -> Recovery:
     ) -> Recovery:
         return Recovery(rank.path, rank.step, rank.number, outcome, detail, records, tensors)
 
-    path = rank.path / "records.journal"
+    path = rank.path / layout.JOURNAL
     if not path.is_file():
         return result("nothing", "There is no journal: the step ended, or msprobe wrote the dump.")
     try:
@@ -65,8 +66,11 @@ def recover_rank(rank: Rank) -> Recovery:
     detail = f"The run was cut off: {contents.detail}." if contents.detail else "The journal is whole."
     if contents.state == "damaged":
         detail = f"The journal is damaged, and what was there is lost: {contents.detail}."
-        fault = {"where": "records.journal", "message": detail, "count": 1}
+        fault = {"where": layout.JOURNAL, "message": detail, "count": 1}
         documents = evolve(documents, faults=[*documents.faults, fault])
+    # The last summary in the journal is of the last stop(): what came after it has to be counted as well.
+    coverage = {key: value for key, value in documents.coverage.items() if key != "summary"}
+    documents = evolve(documents, coverage=coverage)
     # The files cover the torn tail too: it was looked at, and there is nothing in it.
     report = write_documents(rank.path, documents, state="recovered", journal_bytes=contents.file_bytes)
     outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"

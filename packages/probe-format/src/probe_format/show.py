@@ -158,10 +158,16 @@ def _lines(record: Record, indent: str, view: View) -> Iterator[str]:
     bad = any(tensor.non_finite for tensor in tensors)
     yield f"{indent}{record.name}{_marks(record.json)}{'  NOT FINITE' if bad and view.brief else ''}"
     if view.stack and record.stack:
-        yield f"{indent}{_INDENT}@ {' '.join(record.stack[0].split())}"
+        yield f"{indent}{_INDENT}@ {_caller(record.stack)}"
     if not view.brief:
         for tensor in tensors:
             yield f"{indent}{_INDENT}{_tensor(tensor)}"
+
+
+def _caller(stack: tuple[str, ...]) -> str:
+    """The innermost frame that is not inside an installed package."""
+    own = [frame for frame in stack if "site-packages" not in frame and "dist-packages" not in frame]
+    return " ".join((own or stack)[0].split())
 
 
 def _marks(record: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 
-from . import arrays
+from . import arrays, layout
 from .errors import DamagedError, FormatError
 from .jsonio import number
 from .report import non_finite
@@ -123,7 +123,7 @@ class Tensor:
             or "\0" in name
         ):
             raise FormatError(f"{self.name}: the data_name {name!r} is not a file name.")
-        here = self.record.rank.path / "dump_tensor_data" / name
+        here = self.record.rank.path / layout.TENSORS / name
         elsewhere = self.record.rank.header.get("dump_data_dir")
         if not here.parent.is_dir() and isinstance(elsewhere, str) and "\0" not in elsewhere:
             return Path(elsewhere) / name
@@ -132,8 +132,9 @@ class Tensor:
     def load(self) -> npt.NDArray[np.generic]:
         """The values. From ``.npy`` with numpy alone; from ``.pt`` with torch installed (weights_only=True).
 
-        numpy has no bfloat16 and no float8: they come as float32, which holds each of their values
-        exactly; quantised tensors come dequantised. (`load_torch` gives the tensor as it was saved.)
+        numpy has no bfloat16, float8 and complex32: they come as float32 and complex64, which hold each of
+        their values exactly. Of a sparse tensor the stored values come, of a quantised one the integers
+        (dequantised from a dump by msprobe). `load_torch` gives the tensor as it was saved.
 
         Raises FormatError when nothing was saved, DamagedError when the file is missing or not whole,
         ProbeError when torch is needed and not there.
@@ -141,7 +142,11 @@ class Tensor:
         path = self._saved()
         if path.suffix == ".npy":
             return arrays.load_npy(path)
-        return _as_numpy(arrays.load_pt(path), path)
+        values = _as_numpy(arrays.load_pt(path), path)
+        if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # saved as bytes (spec/layout.md)
+            halves = values.reshape(-1).view(np.float16).astype(np.float32)
+            return halves.view(np.complex64).reshape(self.shape)
+        return values
 
     def load_torch(self) -> Any:
         """The ``torch.Tensor`` in a ``.pt`` file, as it was saved. Raises like `load`."""

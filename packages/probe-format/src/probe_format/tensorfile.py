@@ -75,7 +75,8 @@ class TensorFiles:
         width = _WIDTHS.get(tensor.dtype.removeprefix("torch."))
         if width is None or tensor.type != "torch.Tensor":
             return ""
-        need = math.prod(tensor.shape) * width
+        stored = tensor.json.get("stored")  # of a sparse tensor the file holds the stored values alone
+        need = (stored if isinstance(stored, int) else math.prod(tensor.shape)) * width
         found = sum(member.file_size for member in storages)
         if found < need:
             return f"its file {path.name} holds {found} bytes of {need}."

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from attrs import frozen
 
+from . import layout
 from .construct import Construct
 from .dump import check_debug, check_dump, is_strict
 from .errors import FormatError
@@ -59,10 +60,11 @@ def verify(path: str | Path, progress: Progress | None = None) -> tuple[Verdict,
 def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
     """The verdict on one rank."""
     notes: list[str] = []
+    problems: list[str] = []
     try:
-        problems = list(islice(_problems(rank, notes, progress), _MOST + 1))
-    except FormatError as error:
-        problems = [str(error)]
+        problems.extend(islice(_problems(rank, notes, progress), _MOST + 1))
+    except FormatError as error:  # nothing behind it can be looked at; what was found before it stands
+        problems.append(str(error))
     if len(problems) > _MOST:
         problems[_MOST:] = ["... and more."]
     if rank.source == "journal" and problems:
@@ -119,7 +121,7 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
         check = check_debug if document.header.get("level") == "debug" else check_dump
         yield from map(str, check(document.header, document.records))
     if strict:
-        for name in ("dump.json", "debug.json", "stack.json", "construct.json"):
+        for name in (layout.DUMP, layout.DEBUG, layout.STACK, layout.CONSTRUCT):
             yield from _strict_json(rank.path / name)
     for name in rank.records.names:
         if not is_name(name):
@@ -154,7 +156,9 @@ def _agree(rank: Rank, stack: Stack, construct: Construct) -> Iterator[str]:
                 yield f"stack.json has {name!r}, which is neither a record nor a node."
     if rank.header.get("level") in ("L0", "mix") and construct.parents:
         for record in rank.records:
-            if record.kind in ("forward", "backward") and record.name not in construct:
+            if not is_name(record.name) or record.kind not in ("forward", "backward"):
+                continue
+            if record.name not in construct:
                 yield f"construct.json does not have the record {record.name!r}."
 
 
@@ -184,7 +188,7 @@ def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> It
             yield f"{tensor.name}: {problem}"
         if progress is not None:
             progress(rank, done, len(saved))
-    folder = rank.path / "dump_tensor_data"
+    folder = rank.path / layout.TENSORS
     if rank.file is None and folder.is_dir():
         strays = sum(1 for child in folder.iterdir() if child.name not in names)
         if strays:

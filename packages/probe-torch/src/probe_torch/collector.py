@@ -61,12 +61,17 @@ class _Local(threading.local):
 
 @define
 class Call:
-    """One call under way. names and parent are those of its forward and backward records."""
+    """One call under way.
+
+    name, backward, parent: of its forward and backward records. recorded: whether anything is; forward: whether
+    the forward record is.
+    """
 
     name: str
     backward: str
     parent: tuple[str, str] | None
     recorded: bool
+    forward: bool
     entry: gradients.Entry | None = None
     redo: bool = False
     keep_files: bool = False
@@ -210,6 +215,9 @@ class Collector:
             arrival = self._arrivals.get(id(entry.parameter), 0)
             self._arrivals[id(entry.parameter)] = arrival + 1
             for record, name in entry.owners:
+                if self._names.active and not self._names.backward(_forward_record(record)):
+                    self.coverage.add("left_out", "parameter gradients of modules outside scope or list")
+                    continue
                 path: Path = (name,) if arrival == 0 else (name, arrival)
                 slot = Slot(record, "", self._files(record))
                 value = self._leaf.tensor(slot, grad, path)
@@ -290,14 +298,23 @@ class Collector:
     def _call(self, name: str, backward: str, redo: bool) -> Call:
         stack = self._local.stack
         parent = stack[-1] if stack else None
-        wanted = self._names.enter(name, [forward for forward, _ in stack])
+        names, keep = self._names, self.plan.keep
+        forward = names.enter(name, [above for above, _ in stack] if names.active else ())
+        # A selection may be of backward records alone.
+        wanted = forward or (names.active and keep.backward and names.backward(name))
         if not wanted:
             self.coverage.add("filtered", "scope or list")
             if self.plan.construct and not redo:
                 self._append({"k": "enter", "n": name, "u": parent and parent[0], "r": 0})
-        elif not (self.plan.keep.forward or self.plan.structure):
-            wanted = self.plan.keep.backward
-        return Call(name, backward, parent, wanted, redo=redo, keep_files=not redo and self._files(name))
+        return Call(
+            name,
+            backward,
+            parent,
+            wanted,
+            forward and (keep.forward or self.plan.structure),
+            redo=redo,
+            keep_files=not redo and self._files(name),
+        )
 
     def _files(self, name: str) -> bool:
         return self.plan.files or (self.plan.tensor_list and self._names.tensors(name))
@@ -305,9 +322,9 @@ class Collector:
     def _enter(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module | None) -> None:
         plan = self.plan
         event: dict[str, Any] = {"k": "enter", "n": call.name, "u": call.parent and call.parent[0]}
-        if plan.stacks and not call.redo:
+        if plan.stacks and call.forward and not call.redo:
             event["s"] = self._stack_id()
-        show = plan.keep.input and not plan.structure
+        show = plan.keep.input and call.forward and not plan.structure
         positional = Slot(call.name, "input", call.keep_files, show, "input_args")
         named = Slot(call.name, "kwargs", call.keep_files, show, "input_kwargs")
         tree = self._tree(positional)
@@ -320,7 +337,7 @@ class Collector:
             call.entry = gradients.enter(inputs)
         if show:
             event["a"], event["w"] = call.arguments, call.keywords
-        if module is not None and plan.keep.parameters and not plan.structure and not call.redo:
+        if module is not None and plan.keep.parameters and call.forward and not plan.structure and not call.redo:
             slot = Slot(call.name, "parameters", call.keep_files, shown="parameters")
             event["p"] = {
                 name: self._leaf.tensor(slot, p, (name,))
@@ -333,9 +350,9 @@ class Collector:
             event["r"] = 2
         elif torch._C._current_graph_task_id() != -1:
             event["x"] = {"in_backward": True}
-        if plan.keep.forward or plan.structure:
+        if call.forward:
             self._append(event)
-        else:
+        elif not call.redo:
             self._append({"k": "enter", "n": call.name, "u": event.get("u"), "r": 0})
         self._leaf.settle()
 
@@ -351,7 +368,7 @@ class Collector:
 
     def _exit(self, call: Call, out: Any) -> None:
         plan = self.plan
-        show = plan.keep.output and not plan.structure
+        show = plan.keep.output and call.forward and not plan.structure
         slot = Slot(call.name, "output", call.keep_files, show, "output")
         tree = self._tree(slot)
         described = tree.output(out)
@@ -531,6 +548,11 @@ class Collector:
         return [
             f"{key}.forward.0" if key.startswith("Module.") else f"{key}.0.forward" for key in self._counters
         ]
+
+
+def _forward_record(parameters_grad: str) -> str:
+    """The first forward record of the module whose parameters_grad record this is."""
+    return parameters_grad.removesuffix(".parameters_grad") + ".forward.0"
 
 
 def _ignore(reason: str) -> None:

@@ -120,7 +120,7 @@ def _second_is_zero(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     for name, value in (("p", 0.0), ("train", False)):
         if name in kwargs:
             kwargs[name] = value
-    return (*args[:1], *(0.0, False)[: len(args) - 1], *args[3:])
+    return (*args[:1], *(0.0, False)[: max(len(args) - 1, 0)], *args[3:])
 
 
 def _recurrent_is_zero(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

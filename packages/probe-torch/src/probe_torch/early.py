@@ -3,13 +3,15 @@ in a model."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 from torch import nn
 
-from probe_torch.places import Slot
+from probe_torch.places import Attribute, Default, Function, Place, Slot
 
 __all__ = ["Replacements", "find_in_models", "find_in_modules"]
 
@@ -37,17 +39,25 @@ _SCANNED_IN_TORCH = (
     "torch.nn.utils.",
     "torch.distributed.tensor._collective_utils",
 )
+# nn.TransformerEncoderLayer(activation=F.relu) compares its argument with F.relu by identity.
+_DEEP_IN_TORCH = ("torch.nn.modules.transformer",)
+_PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen")
 
 
-Replacements = Mapping[int, tuple[Callable[..., Any], Callable[..., Any]]]
+Replacements = Mapping[int, tuple[Function, Function]]
 """id(original) -> (original, replacement)."""
 
 
-def find_in_modules(replacements: Replacements, names: Iterable[str] | None = None) -> list[Slot]:
-    """Module-level names that are bound to originals, in every imported module (or in those named)."""
-    slots: list[Slot] = []
+def find_in_modules(replacements: Replacements, names: Iterable[str]) -> list[Place]:
+    """Where the named modules hold originals.
+
+    In every module: the names themselves. In a user's own (not installed among packages) also what its dicts
+    and lists hold (`ACTIVATIONS = {"relu": F.relu}`), attributes of its classes, and defaults of its
+    functions and methods.
+    """
+    places: list[Place] = []
     seen: set[int] = set()
-    for name in list(sys.modules) if names is None else names:
+    for name in list(names):
         if name.partition(".")[0] in _SKIPPED and not name.startswith(_SCANNED_IN_TORCH):
             continue
         namespace = getattr(sys.modules.get(name), "__dict__", None)
@@ -55,35 +65,64 @@ def find_in_modules(replacements: Replacements, names: Iterable[str] | None = No
         if type(namespace) is not dict or id(namespace) in seen:
             continue
         seen.add(id(namespace))
-        slots += _find(replacements, namespace)
-    return slots
+        places += _items(replacements, namespace)
+        if name in _DEEP_IN_TORCH or _is_users_own(namespace):
+            for value in list(namespace.values()):
+                places += _inside(replacements, value, str(namespace.get("__name__")))
+    return places
 
 
-def find_in_models(replacements: Replacements, models: Iterable[nn.Module]) -> list[Slot]:
+def find_in_models(replacements: Replacements, models: Iterable[nn.Module]) -> list[Place]:
     """Attributes of the models and their submodules that are originals, or lists and dicts that hold some."""
-    slots: list[Slot] = []
+    places: list[Place] = []
     seen: set[int] = set()
     for model in models:
         for module in model.modules():
-            if id(module) in seen:
-                continue
-            seen.add(id(module))
-            slots += _find(replacements, vars(module))
-            for value in list(vars(module).values()):
-                # nn.Module's own tables (_parameters, hooks) hold no functions of torch.
-                if type(value) in (dict, list) and value:
-                    slots += _find(replacements, value)
-    return slots
+            if id(module) not in seen:
+                seen.add(id(module))
+                places += _items(replacements, vars(module))
+                for value in list(vars(module).values()):
+                    if type(value) in (dict, list):
+                        places += _items(replacements, value)
+    return places
 
 
-def _find(
-    replacements: Replacements, holder: MutableMapping[Any, Any] | MutableSequence[Any]
-) -> Iterator[Slot]:
-    values = list(holder.values() if isinstance(holder, MutableMapping) else holder)
+def _inside(replacements: Replacements, value: Any, module: str) -> Iterator[Place]:
+    kind = type(value)
+    if kind is dict or kind is list:
+        yield from _items(replacements, value)
+    elif kind is FunctionType:
+        yield from _defaults(replacements, value)
+    elif isinstance(value, type) and value.__module__ == module:
+        for name, member in list(vars(value).items()):
+            function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
+            found = replacements.get(id(function))
+            if found is not None and found[0] is function:
+                stand_in = found[1] if member is function else type(member)(found[1])
+                yield Attribute(value, name, member, stand_in, *found)
+            elif type(function) is FunctionType:
+                yield from _defaults(replacements, function)
+
+
+def _defaults(replacements: Replacements, function: FunctionType) -> Iterator[Place]:
+    values: dict[int | str, Any] = dict(enumerate(function.__defaults__ or ()))
+    values.update(function.__kwdefaults__ or {})
+    for key, value in values.items():
+        found = replacements.get(id(value))
+        if found is not None and found[0] is value:
+            yield Default(function, key, *found)
+
+
+def _items(replacements: Replacements, holder: dict[Any, Any] | list[Any]) -> Iterator[Place]:
+    values = list(holder.values() if isinstance(holder, dict) else holder)
     if replacements.keys().isdisjoint(map(id, values)):  # at C speed; nearly always
         return
-    items = list(holder.items() if isinstance(holder, MutableMapping) else enumerate(holder))
-    for key, value in items:
+    for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
         found = replacements.get(id(value))
         if found is not None and found[0] is value:
             yield Slot(holder, key, *found)
+
+
+def _is_users_own(namespace: dict[str, Any]) -> bool:
+    file = namespace.get("__file__")
+    return namespace.get("__name__") == "__main__" or (isinstance(file, str) and not _PACKAGES.search(file))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from probe_format.tree import Path
 
 __all__ = ["Entry", "Tap", "attach", "enter"]
@@ -34,13 +34,15 @@ class Entry:
     """The gradient edges of a call's inputs, as they were when it was entered.
 
     edges: (node, output number) -> index into paths; leaves: id of a leaf tensor -> the same. paths: for each
-    different input tensor, every place in the arguments where it stands.
+    different input tensor, every place in the arguments where it stands. views: id of an input that is a view
+    -> its index, None if it needed no gradient.
     """
 
     since: int
     edges: dict[tuple[Any, int], int] = field(factory=dict)
     leaves: dict[int, int] = field(factory=dict)
     paths: list[list[Path]] = field(factory=list)
+    views: dict[int, int | None] = field(factory=dict)
 
 
 def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
@@ -50,6 +52,8 @@ def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
     entry = Entry(_sequence())
     for path, t in tensors:
         if not t.requires_grad:
+            if t._is_view():
+                entry.views[id(t)] = None
             continue
         node = t.grad_fn
         if node is None:
@@ -60,6 +64,8 @@ def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
             entry.paths.append([path])
         else:
             entry.paths[index].append(path)
+        if t._is_view():
+            entry.views[id(t)] = index
     return entry
 
 
@@ -74,30 +80,83 @@ def attach(
     keep: told of the tap when it may be left with sums that never became whole.
     """
     sinks: dict[Any, list[tuple[int, Path]]] = {}
+    written: dict[Any, list[_Written]] = {}
     for path, t in outputs:
-        if t.requires_grad:
-            node = t.grad_fn
-            if node is None:
-                node = torch.autograd.graph.get_gradient_edge(t).node
-            sinks.setdefault(node, []).append((t.output_nr, path))
-    if not sinks:
+        if not t.requires_grad:
+            continue
+        if id(t) in entry.views and (node := _written_through(t, entry.since)) is not None:
+            written.setdefault(node, []).append(_Written(path, entry.views[id(t)], _geometry(t)))
+            continue
+        node = t.grad_fn
+        if node is None:
+            node = torch.autograd.graph.get_gradient_edge(t).node
+        sinks.setdefault(node, []).append((t.output_nr, path))
+    if not sinks and not written:
         return []
-    consumers = _consumers(entry, sinks)
+    consumers = _consumers(entry, {**sinks, **written})
+    through = {
+        node: [(nr, entry.edges[node, nr]) for nr, _ in made if (node, nr) in entry.edges]
+        for node, made in sinks.items()
+    }
+    # An input that is used and also passed on untouched: what flows through the part passed on cannot be told
+    # from what others sent to the same tensor, so the share of the uses is given. Without uses, the whole is.
+    used = {index for found in consumers.values() for _, index in found}
+    through = {node: [f for f in found if f[1] not in used] for node, found in through.items()}
     need = [0] * len(entry.paths)
-    for found in consumers.values():
+    for found in (*consumers.values(), *through.values()):
         for _, index in found:
             need[index] += 1
+    for views in written.values():
+        for view in views:
+            if view.index is not None:
+                need[view.index] += 1
     tap = Tap(emit, entry.paths, need)
     if any(n > 1 for n in need):
         keep(tap)
     handles = []
-    for node in {**sinks, **consumers}:
-        made = sinks.get(node, ())
-        through = [(nr, entry.edges[node, nr]) for nr, _ in made if (node, nr) in entry.edges]
-        for _, index in through:
-            need[index] += 1
-        handles.append(node.register_hook(_hook(tap, made, through, consumers.get(node, ()))))
+    for node in {**sinks, **written, **consumers}:
+        hook = _hook(tap, sinks.get(node, ()), through.get(node, ()), consumers.get(node, ()), written.get(node, ()))
+        handles.append(node.register_hook(hook))
     return handles
+
+
+@frozen
+class _Written:
+    """A view written in place: its path among the outputs, its index among the inputs, where it lies in its base."""
+
+    path: Path
+    index: int | None
+    geometry: tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
+
+    def cut(self, g: torch.Tensor | None) -> torch.Tensor | None:
+        """The view's part of its base's gradient."""
+        if g is None:
+            return None
+        size, stride, offset, base_size, base_stride = self.geometry
+        base: Any = torch._C.TensorBase
+        g = base.detach(g)
+        if tuple(g.stride()) != base_stride:
+            laid_out = torch._C._VariableFunctions.empty_strided(
+                base_size, base_stride, dtype=g.dtype, device=g.device
+            )
+            g = base.copy_(laid_out, g)
+        return base.as_strided(g, size, stride, offset + g.storage_offset())  # type: ignore[no-any-return]
+
+
+def _written_through(t: torch.Tensor, since: int) -> Any:
+    """The node that a write into the view ``t`` made in its base's graph since the entry; None if there is none."""
+    base = t._base
+    node = None if base is None else base.grad_fn
+    if node is not None and type(node).__name__ == "CopySlices" and node._sequence_nr() >= since:
+        return node
+    return None
+
+
+def _geometry(t: torch.Tensor) -> Any:
+    base = t._base
+    assert base is not None
+    offset = t.storage_offset() - base.storage_offset()
+    return tuple(t.shape), tuple(t.stride()), offset, tuple(base.shape), tuple(base.stride())
 
 
 def _consumers(entry: Entry, roots: dict[Any, Any]) -> dict[Any, list[tuple[int, int]]]:
@@ -132,11 +191,12 @@ def _hook(
     made: Sequence[tuple[int, Path]],
     through: Sequence[tuple[int, int]],
     consumed: Sequence[tuple[int, int]],
+    written: Sequence[_Written],
 ) -> Callable[[Grads, Grads], None]:
     """A node hook. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
 
     def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
-        tap.fire(made, through, consumed, grad_inputs, grad_outputs)
+        tap.fire(made, through, consumed, written, grad_inputs, grad_outputs)
 
     return hook
 
@@ -157,6 +217,7 @@ class Tap:
         made: Sequence[tuple[int, Path]],
         through: Sequence[tuple[int, int]],
         consumed: Sequence[tuple[int, int]],
+        written: Sequence[_Written],
         grad_inputs: Grads,
         grad_outputs: Grads,
     ) -> None:
@@ -168,6 +229,12 @@ class Tap:
             self._arrived(number, index, grad_outputs[nr], of_inputs)
         for i, index in consumed:
             self._arrived(number, index, grad_inputs[i], of_inputs)
+        for view in written:
+            arrived = view.cut(grad_outputs[0])
+            if arrived is not None:
+                of_outputs.append((view.path, arrived))
+            if view.index is not None:
+                self._arrived(number, view.index, view.cut(grad_inputs[0]), of_inputs)
         if of_outputs or of_inputs:
             self.emit(number, of_outputs, of_inputs, False)
 

@@ -94,6 +94,13 @@ class ModuleTable:
         base = f"Module.{name}.{type(module).__name__}"
         self.entries[id(module)] = ModuleEntry(base, module, opaque=True)
 
+    def note_compiled(self, model: nn.Module) -> None:
+        """State which parts of a model run inside torch.compile, where no call can be seen."""
+        for name, module in model.named_modules():
+            if _compiled(module) and not name.endswith("_orig_mod"):
+                what = f"inside {_path(name) or 'the whole model'}"
+                self.not_seen[what] = "torch.compile turns it into one region; only the call of that region is recorded"
+
     def parameters(self) -> list[ParameterEntry]:
         """Every parameter of the tracked modules once, with all its owners (tied weights have several)."""
         found: dict[int, tuple[nn.Parameter, list[tuple[str, str]]]] = {}

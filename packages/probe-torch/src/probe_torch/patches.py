@@ -18,7 +18,7 @@ from probe_torch.apis import SECTIONS, Api, Apis, resolve_owner
 from probe_torch.caches import fill_caches
 from probe_torch.early import find_in_models, find_in_modules
 from probe_torch.places import Attribute, Function, Place, Slot, attribute
-from probe_torch.wrappers import Label, Tap, switch, wrap
+from probe_torch.wrappers import Label, Tap, remember, switch, wrap
 
 __all__ = ["Label", "Patches", "Tap"]
 
@@ -48,7 +48,7 @@ class Patches:
         self._listed: list[Attribute] = []
         self._custom: list[Attribute] = []
         self._guests: list[Attribute] = []
-        self._early: list[Slot] = []
+        self._early: list[Place] = []
         self._models: tuple[nn.Module, ...] = ()
         self._planned_for: frozenset[str] = frozenset()
         self._scanned: frozenset[str] = frozenset()
@@ -148,6 +148,8 @@ class Patches:
         """Let other replacements (guests, scopes) come and go with the wrappers, names bound early
         included."""
         with _lock:
+            for place in places:
+                remember(place.replacement, place.original)
             self._guests += places
             self._extend(places)
 
@@ -224,7 +226,7 @@ class Patches:
 
 def _find_early(
     places: Sequence[Place], modules: Iterable[str], models: Sequence[nn.Module] = ()
-) -> list[Slot]:
+) -> list[Place]:
     """Where the originals of `places` are bound besides."""
     replacements: dict[int, tuple[Function, Function]] = {}
     for place in places:  # the first place of a function gives the label: F.conv2d, not torch.conv2d
@@ -233,7 +235,7 @@ def _find_early(
     # meant.
     owners = {id(vars(p.owner)) for p in places if isinstance(p, Attribute) and not isinstance(p.owner, type)}
     found = (*find_in_modules(replacements, modules), *find_in_models(replacements, models))
-    return [slot for slot in found if id(slot.holder) not in owners]
+    return [p for p in found if not (isinstance(p, Slot) and id(p.holder) in owners)]
 
 
 def _all(*groups: Sequence[Place]) -> Iterator[Place]:

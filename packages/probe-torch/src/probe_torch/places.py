@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import attrs
 
-__all__ = ["ABSENT", "Attribute", "Place", "Slot", "attribute"]
+__all__ = ["ABSENT", "Attribute", "Default", "Function", "Place", "Slot", "attribute"]
 
 Function = Callable[..., Any]
 
@@ -105,3 +105,33 @@ class Slot:
                 self.holder[self.key] = new
         except (KeyError, IndexError):  # taken away meanwhile: nothing to do
             pass
+
+
+@attrs.frozen(eq=False)
+class Default:
+    """A default argument: `def block(x, act=F.relu)`. `key` is its index among the positional defaults, or
+    a name."""
+
+    function: Any
+    key: int | str
+    original: Function
+    replacement: Function
+
+    def put(self) -> None:
+        """Let the default be the replacement, if it still is the original."""
+        self._swap(self.original, self.replacement)
+
+    def restore(self) -> None:
+        """Let it be the original again, if it still is the replacement."""
+        self._swap(self.replacement, self.original)
+
+    def _swap(self, old: Any, new: Any) -> None:
+        if isinstance(self.key, str):
+            named = self.function.__kwdefaults__ or {}
+            if named.get(self.key) is old:
+                named[self.key] = new
+        else:
+            values = list(self.function.__defaults__ or ())
+            if self.key < len(values) and values[self.key] is old:
+                values[self.key] = new
+                self.function.__defaults__ = tuple(values)

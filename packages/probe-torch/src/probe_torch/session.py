@@ -64,15 +64,17 @@ class Session:
         if config.level == "L2":
             what = "level 'L2' (kernels) is the job of the package probe-kernel."
             problems.append(Problem("level", what, "Use L0, L1 or mix here."))
-        unwritable = check_writable(config.dump_path)
+        try:
+            unwritable = check_writable(config.dump_path)
+            used = [] if config.overwrite or unwritable else _used(config, current_rank())
+        except OSError as e:
+            unwritable, used = f"dump_path {config.dump_path}: {e.strerror}. Choose another dump_path.", []
         if unwritable is not None:
             problems.append(Problem("dump_path", unwritable))
-        rank = current_rank()
+        problems += used
         told = check_rank(config, world_size())
         if told is not None and world_size() is not None:
             problems.append(Problem("rank", told))
-        if not config.overwrite and unwritable is None:
-            problems += _used(config, rank)
         if problems:
             raise ConfigError(problems)
         for text in config.warnings:
@@ -95,7 +97,7 @@ class Session:
         if not self._ranks(current_rank()):
             return
         if self.run is not None and self.run.running:
-            self._say_once("start() was called twice without stop() between; the second call has no effect.")
+            self._say_once("start() was called while collecting already; stop() comes first. This call has no effect.")
             return
         if self.run is None:
             self.run = self._begin()
@@ -151,6 +153,8 @@ class Session:
 
     def module_dump_end(self) -> None:
         """End `module_dump`."""
+        if self._named is None:
+            raise UsageError("module_dump_end() was called, but no module_dump(module, name) is open.")
         if self._named is not None and self.run is not None:
             self.run.table.entries.pop(id(self._named[0]), None)
         self._named = None

@@ -118,6 +118,8 @@ class DumpedStep:
             self.table.add_model(model)
             self._models[id(model)] = model
         roots = _roots(model) or tuple(self.table.roots.values())
+        for root in roots:
+            self.table.note_compiled(root)
         self.gate = gate
         with contextlib.ExitStack() as stack:
             if self.config.level != "L1":

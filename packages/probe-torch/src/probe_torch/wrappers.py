@@ -19,8 +19,9 @@ from torch.overrides import (
     handle_torch_function,
 )
 
-__all__ = ["Label", "Tap", "Wrapper", "muted", "original_of", "wrap"]
+__all__ = ["Label", "Tap", "Wrapper", "muted", "original_of", "originals_by_id", "remember", "wrap"]
 
+Function = Callable[..., Any]
 Wrapper = Callable[..., Any]
 _has_override: Callable[[tuple[Any, ...]], bool] = torch._C._has_torch_function
 
@@ -91,6 +92,16 @@ def original_of(function: Any) -> Any:
         return function
 
 
+def remember(replacement: Function, original: Function) -> None:
+    """Let `original_of` know a replacement that `wrap` did not make."""
+    _originals[replacement] = original
+
+
+def originals_by_id() -> dict[int, Any]:
+    """id(wrapper) -> its original, for all wrappers there are; a new dict."""
+    return {id(wrapper): original for wrapper, original in _originals.items()}
+
+
 def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str) -> Wrapper:
     """The wrapper of `original`, made once per process: compiled code is guarded by its identity.
 
@@ -149,6 +160,11 @@ _MACHINERY = tuple(
         ("_export",),
         ("_functorch", "_aot_autograd"),
     )
+) + tuple(
+    # Nor are those of backward (its first gradient, ones_like), of checkpointing (detached inputs), of
+    # printing.
+    os.path.join(_TORCH, *part)
+    for part in (("autograd", "__init__.py"), ("utils", "checkpoint.py"), ("_tensor_str.py",), ("_utils.py",))
 )
 _callers: dict[str, bool] = {}
 
