@@ -14,10 +14,15 @@ _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
 
 @define
 class Coverage:
-    """Counters of one rank's step. Safe to use from many threads."""
+    """Counters of one rank's step. Safe to use from many threads.
+
+    not_seen: parts of the run that could not be looked at, and why. missing: listed names that this framework
+    does not have, and why.
+    """
 
     counts: dict[str, dict[str, int]] = field(factory=lambda: {kind: {} for kind in _KINDS})
     not_seen: dict[str, str] = field(factory=dict)
+    missing: dict[str, str] = field(factory=dict)
     unmatched: list[dict[str, Any]] = field(factory=list)
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)
 
@@ -37,5 +42,6 @@ class Coverage:
             return {
                 "counts": {kind: dict(table) for kind, table in self.counts.items()},
                 "not_seen": [{"what": what, "why": why} for what, why in self.not_seen.items()],
+                "missing": dict(self.missing),
                 "unmatched": list(self.unmatched),
             }

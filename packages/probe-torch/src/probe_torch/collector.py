@@ -114,8 +114,11 @@ class Collector:
 
     # -- the taps -------------------------------------------------------------------------------------
 
-    def api(self, label: Any, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The tap of every patched function: records the outermost call, runs it, gives its result."""
+    def api(self, key: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The tap of every patched function: records the outermost call, runs it, gives its result.
+
+        key: the first two parts of the record's name, ``Functional.relu``.
+        """
         local = self._local
         if local.inside or not self.on:
             return original(*args, **kwargs)
@@ -124,7 +127,7 @@ class Collector:
             return original(*args, **kwargs)
         local.inside += 1
         try:
-            call = self._begin_api(label, args, kwargs)
+            call = self._begin_api(key, args, kwargs)
             if call is None:
                 return original(*args, **kwargs)
             try:
@@ -234,8 +237,7 @@ class Collector:
 
     # -- one call -------------------------------------------------------------------------------------
 
-    def _begin_api(self, label: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        key = f"{label.prefix}.{label.api}"
+    def _begin_api(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         if key in self._off:
             self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
             return None

@@ -16,6 +16,8 @@ from attrs import define, field, frozen
 from probe_format.errors import UsageError
 from torch import nn
 
+from .wrappers import is_muted
+
 __all__ = ["ModuleEntry", "ModuleTable", "ParameterEntry", "patched_call"]
 
 Model = nn.Module | Sequence[nn.Module]
@@ -147,10 +149,10 @@ def patched_call(table: ModuleTable, on_call: OnCall) -> Iterator[None]:
 
     @functools.wraps(original)
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             return original(self, *args, **kwargs)
         entry = entries.get(id(self))
-        if entry is None:
+        if entry is None or is_muted():
             return original(self, *args, **kwargs)
         return on_call(entry, self, args, kwargs, original)
 

@@ -18,13 +18,15 @@ from probe_format.ranges import parse_token_range
 from probe_format.select import RankFilter, StepFilter
 from torch import nn
 
-from .apis import load_apis
+from .apis import Apis, load_apis
 from .collector import Collector
+from .guests import Guests
 from .modules import Model
 from .patches import Patches
 from .ranks import current_rank, world_size
 from .step import DumpedStep, TokenGate
 from .tensors import TensorLeaf
+from .wrappers import Label
 
 __all__ = ["Session"]
 
@@ -191,13 +193,13 @@ class Session:
     def _install(self, collector: Collector, leaf: TensorLeaf, models: tuple[nn.Module, ...]) -> Iterator[None]:
         """Everything that is in place while calls are collected."""
         with contextlib.ExitStack() as stack:
-            if self.config.level != "L0":
-                _Tap.target = collector
-                stack.callback(_Tap.clear)
-                self.patches.apply(*models)
-                stack.callback(self.patches.undo)
-                for missing, why in self.patches.missing.items():
-                    collector.coverage.unseen(missing, why)
+            _Tap.target = collector
+            stack.callback(_Tap.clear)
+            self.patches.apply(*models)
+            stack.callback(self.patches.undo)
+            stack.enter_context(Guests(self.patches))
+            for missing, why in self.patches.missing.items():
+                collector.coverage.missing.setdefault(missing, why)
             yield
 
     def _check_model(self, model: Model | None, tokens: Any) -> None:
@@ -226,18 +228,21 @@ class _Tap:
 
     target: Collector | None = None
 
-    def __call__(self, label: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, label: Label, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         collector = _Tap.target
         if collector is None:
             return original(*args, **kwargs)
-        return collector.api(label, original, args, kwargs)
+        return collector.api(label.name, original, args, kwargs)
 
     @classmethod
     def clear(cls) -> None:
         cls.target = None
 
 
-def _listed(config: Config) -> Any:
+def _listed(config: Config) -> Apis:
+    """The functions to patch: none at L0, where only modules are recorded."""
+    if config.level == "L0":
+        return Apis(())
     return load_apis(config.apis, views=config.views, risk_level=config.risk_level)
 
 

@@ -19,7 +19,7 @@ from torch.overrides import (
     handle_torch_function,
 )
 
-__all__ = ["Label", "Tap", "Wrapper", "muted", "original_of", "originals_by_id", "remember", "wrap"]
+__all__ = ["Label", "Tap", "Wrapper", "is_muted", "muted", "original_of", "originals_by_id", "remember", "wrap"]
 
 Function = Callable[..., Any]
 Wrapper = Callable[..., Any]
@@ -78,6 +78,11 @@ class muted:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _thread.muted -= 1
+
+
+def is_muted() -> bool:
+    """Whether this thread is within `with muted():`."""
+    return _thread.muted > 0
 
 
 _wrappers: dict[tuple[str, Callable[..., Any]], Wrapper] = {}
