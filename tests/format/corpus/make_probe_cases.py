@@ -1,14 +1,16 @@
 """Writes corpus/probe. Run by hand when the format changes: python tests/format/corpus/make_probe_cases.py"""
 
+import copy
 import shutil
 from pathlib import Path
 
 import numpy as np
 from probe_format.arrays import npy_bytes, pt_bytes, write_parts
+from probe_format.assemble import assemble
 from probe_format.checksum import crc32_hex
 from probe_format.recover import recover
 from probe_format.stats import stats_json, stats_of
-from probe_format.write import RankWriter
+from probe_format.write import RankWriter, summarise
 
 HERE = Path(__file__).parent / "probe"
 FILES = "dump_tensor_data"
@@ -88,15 +90,16 @@ def case(name, *, end):
     shutil.rmtree(HERE / name, ignore_errors=True)
     writer = RankWriter(folder, HEADER)
     (folder / FILES).mkdir(exist_ok=True)
-    for event in events(folder):
+    happened = list(events(folder))
+    if end is not None:
+        happened += [{"k": "exit", "n": name, "o": [None], "g": [1, 1]} for name in (LAST, HEAD)]
+    (tally,) = (event["d"] for event in happened if event["k"] == "tally")
+    tally["summary"] = summarise(assemble(copy.deepcopy(happened)).data)
+    for event in happened:
         writer.append(event)
-    if end is None:
-        writer.close()
-    else:
-        for name in (LAST, HEAD):
-            writer.append({"k": "exit", "n": name, "o": [None], "g": [1, 1]})
+    if end is not None:
         writer.finish(final=end)
-        writer.close()
+    writer.close()
     return folder
 
 
