@@ -23,6 +23,7 @@ from probe_format.tree import Path, Tree
 from torch import nn
 
 from . import gradients
+from .collectives import PREFIX, PendingWork, without_buffers
 from .modules import ModuleEntry, ModuleTable, ParameterEntry
 from .recompute import SegmentState
 from .tensors import Slot, TensorLeaf
@@ -111,6 +112,8 @@ class Collector:
         self._nodes: set[str] = set()
         self._arrivals: dict[int, int] = {}
         self._told: dict[str, Any] = {}
+        self.works = PendingWork()
+        self._redone: set[str] = set()
 
     # -- the taps -------------------------------------------------------------------------------------
 
@@ -127,7 +130,9 @@ class Collector:
             return original(*args, **kwargs)
         local.inside += 1
         try:
-            call = self._begin_api(key, args, kwargs)
+            collective = key.startswith(PREFIX)
+            given = without_buffers(key, args, kwargs) if collective else (args, kwargs)
+            call = self._begin_api(key, *given)
             if call is None:
                 return original(*args, **kwargs)
             try:
@@ -135,7 +140,10 @@ class Collector:
             except BaseException as e:
                 self._raised(call, e)
                 raise
-            self._end(call, out)
+            if collective:
+                self._end_collective(call, args, kwargs, out)
+            else:
+                self._end(call, out)
             return out
         finally:
             local.inside -= 1
@@ -221,9 +229,10 @@ class Collector:
                 if self._names.active and not self._names.backward(_forward_record(record)):
                     self.coverage.add("left_out", "parameter gradients of modules outside scope or list")
                     continue
-                path: Path = (name,) if arrival == 0 else (name, arrival)
+                if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
+                    record = f"{record}.{arrival}"
                 slot = Slot(record, "", self._files(record))
-                value = self._leaf.tensor(slot, grad, path)
+                value = self._leaf.tensor(slot, grad, (name,))
                 self._append({"k": "pgrad", "n": record, "q": name, "v": value})
             self._leaf.settle()
         except Exception as e:
@@ -300,6 +309,11 @@ class Collector:
     def _call(self, name: str, backward: str, redo: bool) -> Call:
         stack = self._local.stack
         parent = stack[-1] if stack else None
+        if redo:
+            if name in self._redone:  # retain_graph: every pass recomputes
+                self.coverage.add("left_out", "recomputed once more")
+                return Call(name, backward, None, False, False, redo=True)
+            self._redone.add(name)
         names, keep = self._names, self.plan.keep
         forward = names.enter(name, [above for above, _ in stack] if names.active else ())
         # A selection may be of backward records alone.
@@ -367,6 +381,25 @@ class Collector:
         except Exception as e:
             self.fault(f"the output of {call.name}", e)
             self._append({"k": "exit", "n": call.name, "e": f"Probe: {type(e).__name__}: {e}"})
+
+    def _end_collective(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A collective returns in its arguments, at once or when its Work has been waited for."""
+        call.entry = None
+        values = [*args, *kwargs.values()]
+
+        def finish(complete: bool) -> None:
+            self._local.inside += 1
+            try:
+                if complete:
+                    self._end(call, values)
+                else:
+                    self._names.leave(call.name)
+                    self._append({"k": "exit", "n": call.name, "e": "Probe: never waited for before stop()"})
+            finally:
+                self._local.inside -= 1
+
+        if not self.works.add(out, finish):
+            self._end(call, values)
 
     def _exit(self, call: Call, out: Any) -> None:
         plan = self.plan
@@ -528,7 +561,7 @@ class Collector:
         content = self.coverage.json()
         for kind in ("seen", "recorded"):
             content["counts"][kind].update(self._leaf.tally)
-        if self._leaf.summary.tensors == self._leaf.tally["tensors"]:
+        if self._leaf.summary.complete:
             content["summary"] = self._leaf.summary.json()
         content["not_seen"] += [{"what": base, "why": why} for base, why in table.never_called()]
         content["unmatched"] = [
