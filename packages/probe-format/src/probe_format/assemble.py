@@ -194,9 +194,7 @@ class _Assembly:
                 if tensor.pop("data_name", None) is not None:
                     tensor["lost"] = f"tensor file: {_LATE}"
         self.header.pop("deferred", None)
-        stack = {
-            str(i): [names, self.frames.get(s, [])] for i, (s, names) in enumerate(self.grouped.items())
-        }
+        stack = {str(i): [names, self.frames.get(s, [])] for i, (s, names) in enumerate(self.grouped.items())}
         faults = [{"where": w, "message": m, "count": n} for (w, m), n in self.faults.items()]
         return Documents(self.header, self.data, stack, self._closed_construct(), self.coverage, faults)
 

@@ -19,11 +19,23 @@ from torch.overrides import (
     handle_torch_function,
 )
 
-__all__ = ["Label", "Tap", "Wrapper", "muted", "original_of", "originals_by_id", "remember", "wrap"]
+__all__ = [
+    "Label",
+    "Tap",
+    "Wrapper",
+    "has_override",
+    "muted",
+    "original_of",
+    "originals_by_id",
+    "remember",
+    "truly_named",
+    "wrap",
+]
 
 Function = Callable[..., Any]
 Wrapper = Callable[..., Any]
-_has_override: Callable[[tuple[Any, ...]], bool] = torch._C._has_torch_function
+has_override: Callable[[tuple[Any, ...]], bool] = torch._C._has_torch_function
+"""Whether __torch_function__ of an argument or a mode may want the call."""
 
 
 @attrs.frozen
@@ -131,8 +143,8 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
         if tap is None:
             return original(*args, **kwargs)
         call = original
-        if _has_override(args) or (kwargs and _has_override(tuple(kwargs.values()))):
-            call = _truly_named(original, args, kwargs)
+        if has_override(args) or (kwargs and has_override(tuple(kwargs.values()))):
+            call = truly_named(original, args, kwargs)
         if _thread.muted:
             return call(*args, **kwargs)
         frame = caller(1)
@@ -211,7 +223,7 @@ class _TrueNames(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _truly_named(
+def truly_named(
     original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """`original`, run under _TrueNames if a subclass or a mode of the user's can ask which function it is."""
