@@ -296,6 +296,21 @@ def test_loading_data(workers: int, scopes: Scopes, nodes: Nodes) -> None:
     assert scopes.quiet["loading data"] >= 4
 
 
+def test_collectives_on_objects(scopes: Scopes, nodes: Nodes) -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        nodes.tap.take()
+        got: list[Any] = [None]
+        dist.all_gather_object(got, {"a": 1})
+        dist.broadcast_object_list(got, 0)
+        dist.barrier()
+        assert got == [{"a": 1}]
+        assert nodes.tap.take() == []
+        assert scopes.quiet["collectives on objects"] == 3
+    finally:
+        dist.destroy_process_group()
+
+
 def test_threads_have_their_own_nodes(patches: Patches) -> None:
     events: dict[int, list[str]] = {}
     barrier = threading.Barrier(2, timeout=30)

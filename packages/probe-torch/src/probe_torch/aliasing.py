@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import torch
 
+from probe_torch.originals import remember
+from probe_torch.overrides import has_override, truly_named
 from probe_torch.places import Attribute, Function, attribute
-from probe_torch.wrappers import has_override, remember, truly_named
 
 __all__ = ["Aliasing", "Touched"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,11 +14,13 @@ from typing import Any
 from probe_format.errors import UsageError
 from torch import nn
 
-from probe_torch.apis import SECTIONS, Api, Apis, resolve_owner
+from probe_torch.apis import Apis
 from probe_torch.caches import fill_caches
 from probe_torch.early import Replacements, find_in_models, find_in_modules
-from probe_torch.places import Attribute, Place, Slot, attribute
-from probe_torch.wrappers import Label, Tap, remember, switch, wrap
+from probe_torch.lookup import custom_place, go_down, is_function, look_up_all, name_of
+from probe_torch.originals import remember
+from probe_torch.places import Attribute, Place, Slot
+from probe_torch.wrappers import Label, Tap, switch
 
 __all__ = ["Label", "Patches", "Tap"]
 
@@ -129,21 +130,21 @@ class Patches:
         A dotted name goes down and is labelled by its last part. A name that is patched already stays as it
         is. Raises UsageError, with the nearest names, if there is no such function.
         """
-        owner, name = _go_down(module, api_name)
-        if not _is_function(owner, name):
-            nearest = get_close_matches(name, [n for n in dir(owner) if _is_function(owner, n)])
+        owner, name = go_down(module, api_name)
+        if not is_function(owner, name):
+            nearest = get_close_matches(name, [n for n in dir(owner) if is_function(owner, n)])
             hint = f"; did you mean {', '.join(nearest)}?" if nearest else ""
-            raise UsageError(f"cannot record {_name_of(module)}.{api_name}: there is no such function{hint}")
-        label = Label(prefix or _name_of(module), name)
+            raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
+        label = Label(prefix or name_of(module), name)
         with _lock:
             if not any(p.owner is owner and p.name == name for p in (*self._listed, *self._custom)):
-                place = attribute(owner, name, lambda f: wrap(label, f, _name_of(owner), name))
+                place = custom_place(owner, name, label)
                 self._custom.append(place)
                 self._extend([place])
 
     def remove(self, module: Any, api_name: str) -> None:
         """Undo `add`. A name that was not added stays as it is."""
-        owner, name = _go_down(module, api_name)
+        owner, name = go_down(module, api_name)
         with _lock:
             gone = [p for p in self._custom if p.owner is owner and p.name == name]
             self._custom = [p for p in self._custom if p not in gone]
@@ -221,26 +222,8 @@ class Patches:
         imported = frozenset(sys.modules)
         if imported == self._planned_for and all(p.current() is p.raw for p in self._listed):
             return
-        self._listed, self.missing = [], {}
-        for path in dict.fromkeys(path for _, paths in SECTIONS.values() for path in paths):
-            apis = [api for api in self._apis.apis if path in api.owners]
-            if apis and (owner := resolve_owner(path)) is None:
-                self.missing[path] = f"not imported, so its {len(apis)} functions are not recorded"
-            else:
-                self._listed += [place for api in apis if (place := self._look_up(api, path, owner))]
+        self._listed, self.missing = look_up_all(self._apis)
         self._planned_for, self._forth, self._back = imported, _forth(self._listed), _back(self._listed)
-
-    def _look_up(self, api: Api, path: str, base: Any) -> Attribute | None:
-        owner, name = _go_down(base, api.name)
-        if not _is_function(owner, name):
-            self.missing[f"{path}.{api.name}"] = f"this {path.partition('.')[0]} has no such function"
-            return None
-        label = Label(api.prefix, name)
-        # Where pickle will find the wrapper, by name.
-        module, qualname = f"{path}.{api.name}".rpartition(".")[::2]
-        if path == "torch.Tensor":
-            module, qualname = "torch", f"Tensor.{name}"
-        return attribute(owner, name, lambda f: wrap(label, f, module, qualname))
 
 
 def _forth(places: Sequence[Place]) -> Replacements:
@@ -249,21 +232,3 @@ def _forth(places: Sequence[Place]) -> Replacements:
 
 def _back(places: Sequence[Place]) -> Replacements:
     return {id(p.replacement): (p.replacement, p.original) for p in places}
-
-
-def _go_down(base: Any, name: str) -> tuple[Any, str]:
-    """(the object that carries the last part of a dotted name, the last part); (None, part) if the way
-    ends."""
-    *way, last = name.split(".")
-    for part in way:
-        base = getattr(base, part, None)
-    return base, last
-
-
-def _is_function(owner: Any, name: str) -> bool:
-    found = getattr(owner, name, None)
-    return callable(found) and not inspect.isclass(found)
-
-
-def _name_of(owner: Any) -> str:
-    return str(getattr(owner, "__name__", None) or type(owner).__name__)
