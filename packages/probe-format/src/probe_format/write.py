@@ -32,7 +32,9 @@ class RankWriter:
         self.directory = directory
         self.header = dict(header)
         self.tensor_directory = directory / "dump_tensor_data"
-        (self.tensor_directory if header.get("dump_data_dir") else directory).mkdir(parents=True, exist_ok=True)
+        (self.tensor_directory if header.get("dump_data_dir") else directory).mkdir(
+            parents=True, exist_ok=True
+        )
         self.started = _now()
         self._journal = JournalWriter(directory / "records.journal")
         self._assembly = Assembly()

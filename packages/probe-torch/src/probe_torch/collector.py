@@ -113,6 +113,7 @@ class Collector:
         self._arrivals: dict[int, int] = {}
         self._told: dict[str, Any] = {}
         self.works = PendingWork()
+        self._after_backward = False
         self._redone: set[str] = set()
 
     # -- the taps -------------------------------------------------------------------------------------
@@ -141,6 +142,7 @@ class Collector:
                 self._raised(call, e)
                 raise
             if collective:
+                self._leaf.forget()  # collectives write without raising the version
                 self._end_collective(call, args, kwargs, out)
             else:
                 self._end(call, out)
@@ -199,16 +201,6 @@ class Collector:
         if (node, node) in stack:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
-    def hush(self, reason: str) -> str | None:
-        """Calls are left out from here on, for a reason; gives the state to hand back to `unhush`."""
-        before = self._local.quiet
-        self._local.quiet = before or reason
-        return before
-
-    def unhush(self, before: str | None) -> None:
-        """The quiet region ends."""
-        self._local.quiet = before
-
     def parameter(self, entry: ParameterEntry) -> Callable[[torch.Tensor], None]:
         """A post-accumulate hook for one parameter."""
 
@@ -220,6 +212,7 @@ class Collector:
 
     def parameter_gradient(self, entry: ParameterEntry, grad: torch.Tensor) -> None:
         """A gradient has arrived in ``.grad``: file it under every owner."""
+        self._after_backward = True
         local = self._local
         local.inside += 1
         try:
@@ -290,6 +283,12 @@ class Collector:
         finally:
             local.inside -= 1
 
+    def _fresh(self) -> None:
+        """After a backward pass, share nothing seen before: DDP and FSDP reduce gradients in place, in C++."""
+        if self._after_backward and torch._C._current_graph_task_id() == -1:
+            self._after_backward = False
+            self._leaf.forget()
+
     def _number(self, key: str) -> tuple[int, bool]:
         """The number of this call of ``key``, and whether it is a recomputation of that call."""
         replay = self.segments.replay
@@ -337,6 +336,7 @@ class Collector:
 
     def _enter(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module | None) -> None:
         plan = self.plan
+        self._fresh()
         event: dict[str, Any] = {"k": "enter", "n": call.name, "u": call.parent and call.parent[0]}
         if plan.stacks and call.forward and not call.redo:
             event["s"] = self._stack_id()
@@ -391,6 +391,7 @@ class Collector:
             self._local.inside += 1
             try:
                 if complete:
+                    self._leaf.forget()
                     self._end(call, values)
                 else:
                     self._names.leave(call.name)
@@ -453,6 +454,7 @@ class Collector:
         """Gradients of one call, in a backward pass."""
         if not self.alive:
             return
+        self._after_backward = True
         local = self._local
         local.inside += 1
         try:

@@ -146,6 +146,11 @@ class TensorLeaf:
         """Something may have changed tensors behind their version counter: share nothing seen before."""
         self._seen.clear()
 
+    def touched(self, t: torch.Tensor) -> None:
+        """Someone gets a way to the bytes of ``t`` past its version counter, and so to those of its views."""
+        if self._seen:
+            self._seen.clear()
+
     def keep(self, t: torch.Tensor) -> None:
         """Keep a gradient alive for a moment, so that its next sighting is recognised."""
         if not self._o.share:
