@@ -23,8 +23,8 @@ import torch.fx
 import torch.nn.functional as F
 from probe_torch.apis import load_apis
 from probe_torch.guests import Guests
+from probe_torch.originals import original_of
 from probe_torch.patches import Patches
-from probe_torch.wrappers import original_of
 from tapping import Recorder
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend

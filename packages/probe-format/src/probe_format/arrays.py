@@ -197,9 +197,7 @@ def _end(entries: int, size: int, offset: int) -> bytes:
     if offset >= _U32:
         record = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, entries, entries, size, offset)
         wide = record + struct.pack("<IIQI", 0x07064B50, 0, offset + size, 1)
-    return wide + struct.pack(
-        "<IHHHHIIH", 0x06054B50, 0, 0, entries, entries, size, min(offset, _U32), 0
-    )
+    return wide + struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, entries, entries, size, min(offset, _U32), 0)
 
 
 def _pickle(dtype: str, shape: tuple[int, ...], nbytes: int) -> bytes:

@@ -97,7 +97,9 @@ def read_journal(path: Path) -> JournalContents:
         following = _next_frame(data, at + 1)
         if following is None:
             if why == "cut short" and not damage:
-                return JournalContents(tuple(events), "torn", at, end, f"{end - at} bytes after the last event")
+                return JournalContents(
+                    tuple(events), "torn", at, end, f"{end - at} bytes after the last event"
+                )
             damage.append(f"{why} at byte {at}; nothing readable after it")
             break
         damage.append(f"{why} at byte {at}; reading goes on at byte {following}")

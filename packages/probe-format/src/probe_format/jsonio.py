@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import orjson
@@ -50,7 +51,15 @@ def loads(data: bytes | str) -> Any:
 
     Raises ValueError (json.JSONDecodeError) on anything else.
     """
+    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
-        return orjson.loads(data)
+        if _LONG.search(raw):  # orjson turns integers over 64 bits into floats without a word
+            return json.loads(raw)
+        return orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return json.loads(data)
+        return json.loads(raw)
+    except RecursionError as e:
+        raise ValueError("nested too deeply") from e
+
+
+_LONG = re.compile(rb"(?<![\d.])-?\d{19,}")

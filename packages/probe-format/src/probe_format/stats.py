@@ -79,7 +79,11 @@ def _of_bool(a: npt.NDArray[Any], zero_count: bool) -> Stats:
     true = int(np.count_nonzero(a))
     n = a.size
     return Stats(
-        max=true > 0, min=true == n, mean=true / n, norm=math.sqrt(true), zeros=n - true if zero_count else None
+        max=true > 0,
+        min=true == n,
+        mean=true / n,
+        norm=math.sqrt(true),
+        zeros=n - true if zero_count else None,
     )
 
 

@@ -23,22 +23,25 @@ FORMAT_VERSION = "1.0"
 class RankWriter:
     """One rank's directory of one step, from its first event until the step is over."""
 
-    def __init__(self, directory: Path, header: Mapping[str, Any]) -> None:
+    def __init__(self, directory: Path, header: Mapping[str, Any], *, packed: bool = False) -> None:
         """Create ``directory`` and its journal, and write the header event. Raises OSError.
 
-        header: the top-level keys of dump.json without ``data``.
+        header: the top-level keys of dump.json without ``data``. packed: keep values as finished JSON; the
+        caller's tally must then bring the ``summary``, as the values cannot be walked any more.
         """
         self.directory = directory
         self.header = dict(header)
         self.tensor_directory = directory / "dump_tensor_data"
-        (self.tensor_directory if header.get("dump_data_dir") else directory).mkdir(parents=True, exist_ok=True)
+        (self.tensor_directory if header.get("dump_data_dir") else directory).mkdir(
+            parents=True, exist_ok=True
+        )
         self.started = _now()
         self._journal = JournalWriter(directory / "records.journal")
         self._assembly = Assembly()
         self._lock = threading.Lock()
         # Finished JSON is kept until the end of the step, not trees of dicts: they would make every run of the
         # garbage collector slower. Numbers that come later need the trees.
-        self._pack = not header.get("deferred")
+        self._pack = packed and not header.get("deferred")
         self._covered = -1
         self._report: dict[str, Any] = {}
         self.append({"k": "head", "header": self.header})
@@ -146,12 +149,15 @@ def write_documents(
         files[name] = {"bytes": len(blob), "crc32": f"{zlib.crc32(blob):08x}"}
     if documents.faults:
         _replace(directory / "dump_error_info.log", _fault_log(documents.faults))
-    report = build_report(documents, state, files, journal_bytes, started)
+    report = _report(documents, state, files, journal_bytes, started)
+    # Counted in the bytes written: inside JSON strings the quotes are escaped, so only keys match.
+    report["tensors"] = blobs["dump.json"].count(b'"dtype":"')
+    report["tensor_files"] = blobs["dump.json"].count(b'"data_name":"')
     _replace(directory / "report.json", jsonio.dumps(report) + b"\n")
     return report
 
 
-def build_report(
+def _report(
     documents: Documents,
     state: str,
     files: Mapping[str, Any],
@@ -162,7 +168,7 @@ def build_report(
     coverage = dict(documents.coverage)
     summary = coverage.pop("summary", None)
     if summary is None:
-        summary = summarise(documents.data)
+        summary = _summarise(documents.data)
     return {
         "format_version": FORMAT_VERSION,
         "state": state,
@@ -181,16 +187,16 @@ def build_report(
     }
 
 
-def summarise(data: Mapping[str, Any]) -> dict[str, Any]:
-    """tensors, tensor_files, norms and first_non_finite of finished records."""
+def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
+    """norms and first_non_finite of finished records."""
     summary = Summary()
     for name, record in data.items():
-        for slot, tensor in walk_tensors(record):
+        for slot, tensor in _walk_tensors(record):
             summary.add(name, slot, tensor)
     return summary.json()
 
 
-def walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def _walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Every tensor object in a record, with its place (``output.0``)."""
     if isinstance(value, dict):
         if "shape" in value and "dtype" in value and isinstance(value.get("type"), str):
@@ -202,7 +208,7 @@ def walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, An
     else:
         return
     for key, item in items:
-        yield from walk_tensors(item, f"{slot}.{key}" if slot else str(key))
+        yield from _walk_tensors(item, f"{slot}.{key}" if slot else str(key))
 
 
 def _fault_log(faults: list[dict[str, Any]]) -> bytes:

@@ -18,12 +18,14 @@ from probe_format.ranges import parse_token_range
 from probe_format.select import RankFilter, StepFilter
 from torch import nn
 
+from .aliasing import Aliasing
 from .apis import Apis, load_apis
 from .collector import Collector
 from .guests import Guests
 from .modules import Model
 from .patches import Patches
 from .ranks import current_rank, world_size
+from .scopes import Scopes
 from .step import DumpedStep, TokenGate
 from .tensors import TensorLeaf
 from .wrappers import Label
@@ -198,6 +200,9 @@ class Session:
             self.patches.apply(*models)
             stack.callback(self.patches.undo)
             stack.enter_context(Guests(self.patches))
+            regions = stack.enter_context(Scopes(self.patches, collector.push, collector.pop))
+            stack.callback(_count_quiet, collector, regions)
+            stack.enter_context(Aliasing(leaf.touched))
             for missing, why in self.patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)
             yield
@@ -237,6 +242,11 @@ class _Tap:
     @classmethod
     def clear(cls) -> None:
         cls.target = None
+
+
+def _count_quiet(collector: Collector, regions: Scopes) -> None:
+    for reason, times in regions.quiet.items():
+        collector.coverage.add("left_out", reason, times)
 
 
 def _listed(config: Config) -> Apis:

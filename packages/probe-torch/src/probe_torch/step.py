@@ -16,6 +16,7 @@ from probe_format.select import NameFilter, fields_of
 from probe_format.write import FORMAT_VERSION, RankWriter
 from torch import nn
 
+from .collectives import watched_waits
 from .collector import Collector, Plan
 from .modules import Model, ModuleEntry, ModuleTable, ParameterEntry, patched_call
 from .recompute import watched_checkpoints
@@ -81,7 +82,7 @@ class DumpedStep:
             header["deferred"] = True
         if not config.extra_info:
             header["extra_info"] = False
-        writer = RankWriter(directory, header)
+        writer = RankWriter(directory, header, packed=True)
         coverage = Coverage()
         options = TensorOptions(
             writer.tensor_directory,
@@ -131,6 +132,9 @@ class DumpedStep:
             if self.table.entries:
                 stack.enter_context(patched_call(self.table, self._on_call))
             stack.enter_context(watched_checkpoints(self.collector.segments))
+            if self.config.level != "L0":
+                stack.callback(self.collector.works.give_up)
+                stack.enter_context(watched_waits(self.collector.works))
             stack.enter_context(self.install(self.collector, self.leaf, roots))
             self._installed = stack.pop_all()
         self.collector.on = gate is None and self.collector.alive

@@ -116,8 +116,7 @@ class TensorLeaf:
             self._file(slot, t, path, known, out)
         if known.tail:
             out.update(known.tail)
-        if not self._o.deferred:
-            self._summarise(slot, path, out)
+        self._summarise(slot, path, out)
         return out
 
     def _summarise(self, slot: Slot, path: Path, out: dict[str, Any]) -> None:
@@ -125,10 +124,6 @@ class TensorLeaf:
         norm = out.get("Norm")
         if norm is None or type(norm) is str or norm > summary.least:
             summary.add(slot.record, f"{slot.shown}.{'.'.join(map(str, path))}", out)
-        else:
-            summary.tensors += 1
-            if "data_name" in out:
-                summary.files += 1
 
     def _known(self, t: torch.Tensor) -> _Seen | None:
         if not self._o.share:
@@ -150,6 +145,11 @@ class TensorLeaf:
     def forget(self) -> None:
         """Something may have changed tensors behind their version counter: share nothing seen before."""
         self._seen.clear()
+
+    def touched(self, t: torch.Tensor) -> None:
+        """Someone gets a way to the bytes of ``t`` past its version counter, and so to those of its views."""
+        if self._seen:
+            self._seen.clear()
 
     def keep(self, t: torch.Tensor) -> None:
         """Keep a gradient alive for a moment, so that its next sighting is recognised."""
@@ -182,7 +182,8 @@ class TensorLeaf:
                 if self._o.statistics:
                     self._numbers(p, data, version, body)
                 if self._o.checksum is not None:
-                    raw = raw_bytes(_T.cpu(p.bits if p.bits is not None else data))
+                    on_cpu = _T.cpu(p.bits if p.bits is not None else data)
+                    raw = raw_bytes(on_cpu)
                     body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
                 if data.numel() == 0:
                     file = _NO_FILE
@@ -292,9 +293,10 @@ class TensorLeaf:
             body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
         if slot.file and a.size and not a.dtype.hasobject:
             name = tensor_file_name(slot.record, slot.category, path, "npy")
-            write_parts(self._o.directory / name, npy_bytes(np.ascontiguousarray(a)))
+            write_parts(self._o.directory / name, npy_bytes(a))
             body["data_name"] = name
         self._coverage.add("recorded", "arrays")
+        self._summarise(slot, path, body)
         return body
 
 
@@ -325,7 +327,9 @@ def _parts(p: PlainTensor) -> list[bytes | memoryview]:
     if name not in PT_DTYPES:
         on_cpu = _T.view(_T.contiguous(on_cpu), torch.uint8)
         name = "uint8"
-    return pt_bytes(name, tuple(on_cpu.shape), raw_bytes(on_cpu))
+    # A copy where the tensor is new here: the parts outlive it.
+    raw = raw_bytes(on_cpu)
+    return pt_bytes(name, tuple(on_cpu.shape), raw if on_cpu is data else memoryview(bytes(raw)))
 
 
 def _outside_modes() -> AbstractContextManager[Any]:
