@@ -101,7 +101,7 @@ class Session:
         if not self._ranks(current_rank()):
             return
         if self.run is not None and self.run.running:
-            self._say_once("start() was called while collecting already; stop() comes first. This call has no effect.")
+            self._say_once("start() was called twice: it is collecting already. stop() comes first; this call has no effect.")
             return
         if self.run is None:
             self.run = self._begin()
