@@ -56,7 +56,7 @@ def is_model_code(frame: FrameType) -> bool:
         verdicts[name] = not (isinstance(meta, dict) and "dynamo_compile_id" in meta)
         return verdicts[name]
     if name.startswith(_HERE) or (name == "<string>" and "__name__" not in frame.f_globals):
-        # Another patch of ours, or code that somebody generated (the guards of compiled code): ask who called it.
+        # Another patch of ours, or code that somebody generated (the guards of compiled code): who called it?
         return frame.f_back is None or is_model_code(frame.f_back)
     if name == "<string>":
         return True
