@@ -54,7 +54,12 @@ PT_DTYPES = frozenset(_STORAGES) | frozenset(_UNTYPED)
 
 def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
     """Write the parts as one new file; returns its size. An existing file is replaced. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, 0o644)
+    except FileExistsError:
+        os.unlink(path)  # not truncated: other names may be linked to the old content
+        fd = os.open(path, flags, 0o644)
     try:
         total = sum(len(p) if isinstance(p, bytes) else p.nbytes for p in parts)
         done = os.writev(fd, parts)

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-__all__ = ["Documents", "assemble"]
+__all__ = ["Assembly", "Documents", "assemble"]
 
 _LATE = "the process ended before this was written"
 
@@ -35,16 +35,17 @@ class Documents:
 
 def assemble(events: Iterable[Mapping[str, Any]]) -> Documents:
     """Build the documents from events in journal order. Unknown kinds of event are skipped."""
-    state = _Assembly()
+    state = Assembly()
     for event in events:
-        handler = _HANDLERS.get(event["k"])
-        if handler is not None:
-            handler(state, event)
-    return state.finish()
+        state.take(event)
+    state.cut_short()
+    return state.documents()
 
 
 @define
-class _Assembly:
+class Assembly:
+    """The documents as they grow, one event after the other. Takes over the events' values."""
+
     header: dict[str, Any] = field(factory=dict)
     data: dict[str, Any] = field(factory=dict)
     construct: dict[str, str | None] = field(factory=dict)
@@ -59,6 +60,12 @@ class _Assembly:
     coverage: dict[str, Any] = field(factory=dict)
     faults: dict[tuple[str, str], int] = field(factory=dict)
 
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Work in the next event."""
+        handler = _HANDLERS.get(event["k"])
+        if handler is not None:
+            handler(self, event)
+
     def on_head(self, e: Mapping[str, Any]) -> None:
         self.header = dict(e["header"])
 
@@ -68,10 +75,13 @@ class _Assembly:
     def on_enter(self, e: Mapping[str, Any]) -> None:
         name = e["n"]
         self.construct[name] = e.get("u")
-        if e.get("r") == 0:
+        keep = e.get("r", 1)  # 0: only its place in the tree; 2: its place and its stack (task structure)
+        if keep == 0:
             return
         if e.get("s") is not None:
             self.grouped.setdefault(e["s"], []).append(name)
+        if keep == 2:
+            return
         record: dict[str, Any] = {}
         for key, short in (("input_args", "a"), ("input_kwargs", "w"), ("parameters", "p")):
             if short in e:
@@ -96,7 +106,7 @@ class _Assembly:
             done["parameters"] = parameters
         done.update(record)
         if "e" in e:
-            done.setdefault("output", [])
+            done["output"] = []
             done["raised"] = e["e"]
         self.data[name] = done
 
@@ -104,6 +114,8 @@ class _Assembly:
         name = e["n"]
         if name not in self.construct:
             self.construct[name] = e.get("u")
+        if e.get("r") == 2:
+            return
         record = self.data.pop(name, None)
         if record is None:
             record = self._blank(name)
@@ -141,6 +153,8 @@ class _Assembly:
             self.data[e["n"]]["recompute"] = again
 
     def on_redone(self, e: Mapping[str, Any]) -> None:
+        if "g" in e:  # a reentrant checkpoint: the first run had no gradients
+            self.skeletons[e["n"]] = e["g"]
         if "o" in e and e["n"] in self.redone:
             self.redone[e["n"]]["output"] = self._note(e["o"])
 
@@ -179,24 +193,35 @@ class _Assembly:
                 todo.extend(item)
         return value
 
-    def finish(self) -> Documents:
+    def cut_short(self) -> None:
+        """There are no more events: mark the calls that never returned and the tensors whose rest never came."""
         for name in self.open_calls:
             record = self.data[name]
             record["output"] = []
             record["incomplete"] = True
+        self.open_calls.clear()
         for tensors in self.deferred.values():
             for tensor in tensors:
                 tensor.pop("$", None)
                 tensor["unsupported"] = f"statistics: {_LATE}"
+        self.deferred.clear()
         for tensors in self.files.values():
             for tensor in tensors:
                 tensor.pop("$f", None)
                 if tensor.pop("data_name", None) is not None:
                     tensor["lost"] = f"tensor file: {_LATE}"
+<<<<<<< HEAD
+        self.files.clear()
+
+    def documents(self) -> Documents:
+        """The documents as they are now; more events may follow."""
+        header = {key: value for key, value in self.header.items() if key != "deferred"}
+=======
         self.header.pop("deferred", None)
+>>>>>>> functions
         stack = {str(i): [names, self.frames.get(s, [])] for i, (s, names) in enumerate(self.grouped.items())}
         faults = [{"where": w, "message": m, "count": n} for (w, m), n in self.faults.items()]
-        return Documents(self.header, self.data, stack, self._closed_construct(), self.coverage, faults)
+        return Documents(header, self.data, stack, self._closed_construct(), self.coverage, faults)
 
     def _closed_construct(self) -> dict[str, str | None]:
         """construct.json with every parent present: a module without gradients of its own still is a parent."""
@@ -215,18 +240,18 @@ class _Assembly:
 
 
 _HANDLERS = {
-    "head": _Assembly.on_head,
-    "frames": _Assembly.on_frames,
-    "enter": _Assembly.on_enter,
-    "exit": _Assembly.on_exit,
-    "back": _Assembly.on_back,
-    "pgrad": _Assembly.on_pgrad,
-    "redo": _Assembly.on_redo,
-    "redone": _Assembly.on_redone,
-    "stat": _Assembly.on_stat,
-    "file": _Assembly.on_file,
-    "fault": _Assembly.on_fault,
-    "tally": _Assembly.on_tally,
+    "head": Assembly.on_head,
+    "frames": Assembly.on_frames,
+    "enter": Assembly.on_enter,
+    "exit": Assembly.on_exit,
+    "back": Assembly.on_back,
+    "pgrad": Assembly.on_pgrad,
+    "redo": Assembly.on_redo,
+    "redone": Assembly.on_redone,
+    "stat": Assembly.on_stat,
+    "file": Assembly.on_file,
+    "fault": Assembly.on_fault,
+    "tally": Assembly.on_tally,
 }
 
 

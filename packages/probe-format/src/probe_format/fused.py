@@ -32,8 +32,9 @@ Part = tuple[float, float, float, float]
 
 def _numpy_part(a: npt.NDArray[Any]) -> Part:
     n = a.size
-    total = a.dot(_ONES[a.dtype][:n]) if n > 256 else a.sum()
-    return float(a.max()), float(a.min()), float(total), float(a.dot(a))
+    with np.errstate(all="ignore"):
+        total = a.dot(_ONES[a.dtype][:n]) if n > 256 else a.sum()
+        return float(a.max()), float(a.min()), float(total), float(a.dot(a))
 
 
 def _numkong_part(a: npt.NDArray[Any]) -> Part:
@@ -44,16 +45,9 @@ def _numkong_part(a: npt.NDArray[Any]) -> Part:
     return high, low, total, squares
 
 
-_part = _numpy_part if numkong is None else _numkong_part
-
-
-def quick(a: npt.NDArray[Any]) -> Part:
-    """(max, min, sum, sum of squares) of a contiguous 1-D float32/float64 array of at most `CHUNK` elements.
-
-    The sum of squares is not finite whenever an element is not (and, rarely, when it overflows).
-    """
-    with np.errstate(all="ignore"):
-        return _part(a)
+#: quick(a): (max, min, sum, sum of squares) of a contiguous 1-D float32/float64 array of at most `CHUNK`
+#: elements. The sum of squares is not finite whenever an element is not (and, rarely, when it overflows).
+quick = _numpy_part if numkong is None else _numkong_part
 
 
 def combine(parts: list[Part], count: int) -> Stats | None:

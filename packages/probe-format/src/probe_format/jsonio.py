@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import orjson
 
-__all__ = ["dumps", "finite", "loads", "number"]
+__all__ = ["dumps", "finite", "fragment", "loads", "number"]
 
 
 def finite(x: float) -> float | str:
@@ -40,12 +41,25 @@ def dumps(value: Any) -> bytes:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
+def fragment(value: Any) -> Any:
+    """``value`` as finished JSON, which `dumps` puts in as it is; one small object instead of a tree of them."""
+    return orjson.Fragment(dumps(value))
+
+
 def loads(data: bytes | str) -> Any:
     """Parse JSON, with msprobe's bare NaN, Infinity and -Infinity tokens accepted.
 
     Raises ValueError (json.JSONDecodeError) on anything else.
     """
+    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
-        return orjson.loads(data)
+        if _LONG.search(raw):  # orjson turns integers over 64 bits into floats without a word
+            return json.loads(raw)
+        return orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return json.loads(data)
+        return json.loads(raw)
+    except RecursionError as e:
+        raise ValueError("nested too deeply") from e
+
+
+_LONG = re.compile(rb"(?<![\d.])-?\d{19,}")

@@ -57,7 +57,7 @@ class Tree:
         Named tuples, mappings and dataclasses become objects, as their fields have names.
         """
         self._left = MAX_LEAVES
-        if isinstance(value, (tuple, list)) or _fields(value) is not None:
+        if _has_parts(value):
             return self._any(value, (), ())
         return [self._any(value, (0,), ())]
 
@@ -69,10 +69,15 @@ class Tree:
             return {"type": cls.__name__, "value": value}
         if cls is float:
             return {"type": "float", "value": finite(value)}
-        found = self._leaf(value, path)
-        if found is not UNKNOWN:
-            return found
-        items = None if isinstance(value, type) else _fields(value)
+        try:
+            found = self._leaf(value, path)
+            if found is not UNKNOWN:
+                return found
+            items: Any = None if isinstance(value, type) else _fields(value)
+        except OSError:
+            raise  # a full disk is no property of the value
+        except Exception as e:
+            return self._give_up(value, f"looking at it raised {type(e).__name__}: {str(e)[:200]}")
         if items is None and isinstance(value, (list, tuple)):
             items = value
         if items is None:
@@ -111,7 +116,10 @@ class Tree:
         return out
 
     def _other(self, value: Any) -> Any:
-        found = _plain(value)
+        try:
+            found = _plain(value)
+        except Exception as e:
+            return self._give_up(value, f"looking at it raised {type(e).__name__}: {str(e)[:200]}")
         if found is not None:
             return found
         return self._give_up(value, "no encoding for this type")
@@ -131,6 +139,13 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
     return None
+
+
+def _has_parts(value: Any) -> bool:
+    try:
+        return isinstance(value, (tuple, list)) or _fields(value) is not None
+    except Exception:
+        return False
 
 
 def _text(value: object) -> str:

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import datetime
-import math
 import os
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from . import jsonio
-from .assemble import Documents, assemble
-from .journal import JournalWriter, read_journal
+from .assemble import Assembly, Documents
+from .summary import Summary
+from .journal import JournalWriter
 
 __all__ = ["FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"]
 
 FORMAT_VERSION = "1.0"
-_LARGEST = 5
 
 
 class RankWriter:
     """One rank's directory of one step, from its first event until the step is over."""
 
-    def __init__(self, directory: Path, header: Mapping[str, Any]) -> None:
+    def __init__(self, directory: Path, header: Mapping[str, Any], *, packed: bool = False) -> None:
         """Create ``directory`` and its journal, and write the header event. Raises OSError.
 
-        header: the top-level keys of dump.json without ``data``.
+        header: the top-level keys of dump.json without ``data``. packed: keep values as finished JSON; the
+        caller's tally must then bring the ``summary``, as the values cannot be walked any more.
         """
         self.directory = directory
         self.header = dict(header)
@@ -36,8 +37,25 @@ class RankWriter:
         )
         self.started = _now()
         self._journal = JournalWriter(directory / "records.journal")
-        self.append = self._journal.append
+        self._assembly = Assembly()
+        self._lock = threading.Lock()
+        # Finished JSON is kept until the end of the step, not trees of dicts: they would make every run of the
+        # garbage collector slower. Numbers that come later need the trees.
+        self._pack = packed and not header.get("deferred")
+        self._covered = -1
+        self._report: dict[str, Any] = {}
         self.append({"k": "head", "header": self.header})
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Write one event; when this returns it survives the death of the process. Raises OSError.
+
+        The event belongs to the writer from now on.
+        """
+        if self._pack:
+            _pack(event)
+        self._journal.append(event)
+        with self._lock:
+            self._assembly.take(event)
 
     @property
     def forked(self) -> bool:
@@ -50,23 +68,43 @@ class RankWriter:
         final: the step is over, nothing will follow: the journal is closed and, its content being in the
         files now, removed. Otherwise it stays, and the report says how much of it the files cover.
         """
-        contents = read_journal(self._journal.path)
-        documents = assemble(contents.events)
-        report = write_documents(
-            self.directory,
-            documents,
-            state="complete" if final else "open",
-            journal_bytes=None if final else contents.valid_bytes,
-            started=self.started,
-        )
+        size = self._journal.size
+        if size != self._covered:
+            with self._lock:
+                if final:
+                    self._assembly.cut_short()
+                self._report = write_documents(
+                    self.directory,
+                    self._assembly.documents(),
+                    state="complete" if final else "open",
+                    journal_bytes=None if final else size,
+                    started=self.started,
+                )
+            self._covered = size
+        elif final:  # nothing came since stop(): the files are right as they are
+            self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
+            _replace(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
         if final:
             self._journal.close()
             os.unlink(self._journal.path)
-        return report
+        return self._report
 
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
         self._journal.close()
+
+
+def _pack(event: dict[str, Any]) -> None:
+    """Turn the values in an event into finished JSON, in place."""
+    for key in ("a", "w", "p", "v"):
+        if key in event:
+            event[key] = jsonio.fragment(event[key])
+    if event["k"] == "back":
+        for key in ("i", "o"):
+            for pair in event.get(key, ()):
+                pair[1] = jsonio.fragment(pair[1])
+    elif "o" in event:
+        event["o"] = jsonio.fragment(event["o"])
 
 
 def _now() -> str:
@@ -111,12 +149,15 @@ def write_documents(
         files[name] = {"bytes": len(blob), "crc32": f"{zlib.crc32(blob):08x}"}
     if documents.faults:
         _replace(directory / "dump_error_info.log", _fault_log(documents.faults))
-    report = build_report(documents, state, files, journal_bytes, started)
+    report = _report(documents, state, files, journal_bytes, started)
+    # Counted in the bytes written: inside JSON strings the quotes are escaped, so only keys match.
+    report["tensors"] = blobs["dump.json"].count(b'"dtype":"')
+    report["tensor_files"] = blobs["dump.json"].count(b'"data_name":"')
     _replace(directory / "report.json", jsonio.dumps(report) + b"\n")
     return report
 
 
-def build_report(
+def _report(
     documents: Documents,
     state: str,
     files: Mapping[str, Any],
@@ -124,21 +165,10 @@ def build_report(
     started: str | None,
 ) -> dict[str, Any]:
     """What report.json holds."""
-    tensors = tensor_files = 0
-    norms: list[tuple[float, str]] = []
-    first: dict[str, str] | None = None
-    for name, record in documents.data.items():
-        for slot, tensor in walk_tensors(record):
-            tensors += 1
-            tensor_files += "data_name" in tensor
-            norm = jsonio.number(tensor.get("Norm"))
-            if isinstance(norm, (int, float)) and math.isfinite(norm):
-                norms.append((float(norm), f"{name}.{slot}"))
-                if len(norms) > 512:
-                    norms = sorted(norms, reverse=True)[:_LARGEST]
-            if first is None and _not_finite(tensor):
-                first = {"record": name, "slot": slot, "why": _why(tensor)}
     coverage = dict(documents.coverage)
+    summary = coverage.pop("summary", None)
+    if summary is None:
+        summary = _summarise(documents.data)
     return {
         "format_version": FORMAT_VERSION,
         "state": state,
@@ -150,17 +180,23 @@ def build_report(
         "unmatched": coverage.pop("unmatched", []),
         "faults": documents.faults,
         "records": len(documents.data),
-        "tensors": tensors,
-        "tensor_files": tensor_files,
-        "norms": [[slot, norm] for norm, slot in sorted(norms, reverse=True)[:_LARGEST]],
-        "first_non_finite": first,
+        **summary,
         "started": started,
         "ended": _now(),
         **coverage,
     }
 
 
-def walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
+    """norms and first_non_finite of finished records."""
+    summary = Summary()
+    for name, record in data.items():
+        for slot, tensor in _walk_tensors(record):
+            summary.add(name, slot, tensor)
+    return summary.json()
+
+
+def _walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Every tensor object in a record, with its place (``output.0``)."""
     if isinstance(value, dict):
         if "shape" in value and "dtype" in value and isinstance(value.get("type"), str):
@@ -172,22 +208,7 @@ def walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, An
     else:
         return
     for key, item in items:
-        yield from walk_tensors(item, f"{slot}.{key}" if slot else str(key))
-
-
-def _not_finite(tensor: Mapping[str, Any]) -> bool:
-    if "nan_count" in tensor:
-        return True
-    return any(isinstance(tensor.get(key), str) for key in ("Max", "Min", "Mean"))
-
-
-def _why(tensor: Mapping[str, Any]) -> str:
-    parts = [
-        f"{tensor[key]} {word}"
-        for key, word in (("nan_count", "NaN"), ("posinf_count", "+Inf"), ("neginf_count", "-Inf"))
-        if tensor.get(key)
-    ]
-    return ", ".join(parts) or f"Max {tensor.get('Max')}, Min {tensor.get('Min')}"
+        yield from _walk_tensors(item, f"{slot}.{key}" if slot else str(key))
 
 
 def _fault_log(faults: list[dict[str, Any]]) -> bytes:

@@ -16,7 +16,7 @@ from probe_torch.callers import is_model_code, verdicts
 from probe_torch.originals import remember
 from probe_torch.overrides import has_override, truly_named
 
-__all__ = ["Label", "Tap", "Wrapper", "muted", "switch", "wrap"]
+__all__ = ["Label", "Tap", "Wrapper", "is_muted", "muted", "switch", "wrap"]
 
 Function = Callable[..., Any]
 Wrapper = Callable[..., Any]
@@ -74,6 +74,11 @@ class muted:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _thread.muted -= 1
+
+
+def is_muted() -> bool:
+    """Whether this thread is within `with muted():`."""
+    return _thread.muted > 0
 
 
 _wrappers: dict[tuple[str, Callable[..., Any]], Wrapper] = {}

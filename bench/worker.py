@@ -1,0 +1,110 @@
+"""One process that trains the demo's model with one tool (none, probe or msprobe), a step at a time.
+
+Runs by path, in any environment with torch: it imports the tool that it measures and nothing else of ours.
+Reads one word a line ("plain" or "dumped"), makes that step, and answers with a line of JSON: wall and CPU
+seconds of the step (start and stop included) and how much was written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+
+MODEL = Path(__file__).parents[1] / "packages/probe-torch/src/probe_torch/demo_model.py"
+
+
+def demo_model() -> Any:
+    """The model's file as a module of its own, so that no package need be installed here."""
+    spec = importlib.util.spec_from_file_location("demo_model", MODEL)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def debugger(tool: str, level: str, task: str, dump: Path) -> Any:
+    """The tool's PrecisionDebugger, told to record the same: every call, every step, statistics of all."""
+    if tool == "none":
+        return None
+    config = {"task": task, "level": level, "dump_path": str(dump), "rank": [], "step": [], task: {}}
+    if tool == "msprobe":
+        config[task] = {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"}
+        config["risk_level"] = "ALL"  # the default leaves out reshape, transpose, cat, to, ...
+    path = dump.parent / f"{tool}.json"
+    path.write_text(json.dumps(config))
+    if tool == "msprobe":
+        from msprobe.pytorch import PrecisionDebugger
+    else:
+        from probe_torch import PrecisionDebugger
+    return PrecisionDebugger(config_path=str(path))
+
+
+def written(dump: Path) -> tuple[int, int]:
+    """Files and bytes on disk, hard links counted once; then they are removed."""
+    sizes = {}
+    for folder, _, names in os.walk(dump):
+        for name in names:
+            stat = os.lstat(os.path.join(folder, name))
+            sizes[stat.st_ino] = stat.st_size
+    shutil.rmtree(dump, ignore_errors=True)
+    return len(sizes), sum(sizes.values())
+
+
+def serve(given: argparse.Namespace, answers: TextIO) -> None:
+    """Answer the orders on standard input until it ends."""
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    source = demo_model()
+    model = source.Gpt(given.layers, given.width, length=given.length)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    data = source.batches(given.batch, given.length)
+    tool = None
+    for order in sys.stdin:
+        dumped = order.strip() == "dumped"
+        if dumped and tool is None:
+            tool = debugger(given.tool, given.level, given.task, given.dump)
+        window = next(data)
+        wall, cpu = time.perf_counter(), time.process_time()
+        if dumped and tool is not None:
+            tool.start(model)
+        loss = model(window)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if dumped and tool is not None:
+            tool.stop()
+            tool.step()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        files, size = written(given.dump) if dumped else (0, 0)
+        answer = {"wall": wall, "cpu": cpu, "loss": loss.item(), "files": files, "bytes": size}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def main() -> None:
+    """Take the real standard output for the answers; what the tools print goes to standard error."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tool", choices=["none", "probe", "msprobe"])
+    parser.add_argument("--level", default="mix")
+    parser.add_argument("--task", default="statistics")
+    parser.add_argument("--dump", type=Path, required=True)
+    for name in ("layers", "width", "batch", "length", "threads"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    serve(given, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""A configuration file, JSON or YAML, as a mapping that remembers on which line each key stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import ConfigError, Problem
+from .suggest import did_you_mean
+
+__all__ = ["ConfigFile", "load"]
+
+_SUFFIXES = (".json", ".yaml", ".yml")
+
+
+class ConfigFile(dict[str, Any]):
+    """The mapping in a file. ``place("statistics.list")`` is ``"config.json:9 statistics.list"``."""
+
+    def __init__(self, content: dict[str, Any], path: Path, lines: dict[str, int]) -> None:
+        super().__init__(content)
+        self.path = path
+        self.lines = lines
+
+    def place(self, key: str) -> str:
+        """Where ``key`` (a key path; ``step[1]`` is looked up too) stands in the file."""
+        line = self.lines.get(key) or self.lines.get(key.partition("[")[0])
+        return f"{self.path}:{line} {key}" if line else f"{self.path} {key}"
+
+
+def load(path: str | Path) -> ConfigFile:
+    """Read a configuration from ``*.json``, ``*.yaml`` or ``*.yml``.
+
+    Raises ConfigError: no such file, not readable, not JSON or YAML (with the line), a key written twice,
+    or not a mapping at the top.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise _error(path, f"{path.suffix or 'no suffix'} is not a kind of configuration file.",
+                     "Name it *.json, *.yaml or *.yml.")  # fmt: skip
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise _error(path, "there is no such file.", _neighbours(path)) from None
+    except OSError as e:
+        raise _error(path, f"cannot be read: {e.strerror or e}.", "Give the path of a readable file.") from e
+    except UnicodeDecodeError as e:
+        raise _error(path, f"is not UTF-8 text (byte {e.start}).", "Save it as UTF-8.") from e
+    try:
+        content = _parse_json(path, text) if suffix == ".json" else _parse_yaml(path, text)
+    except RecursionError:
+        raise _error(path, "is nested too deeply.", "A configuration has two levels.") from None
+    if content is None and suffix != ".json":
+        content = {}
+    if not isinstance(content, dict):
+        what = f"holds a {type(content).__name__}, not keys and values."
+        raise _error(path, what, 'Write e.g. {"task": "statistics"}.')
+    return ConfigFile(content, path, _lines(text))
+
+
+def _error(place: object, what: str, remedy: str = "") -> ConfigError:
+    return ConfigError([Problem(str(place), what, remedy)])
+
+
+def _neighbours(path: Path) -> str:
+    try:
+        names = [p.name for p in path.parent.iterdir() if p.suffix.lower() in _SUFFIXES]
+    except OSError:
+        return f"There is no readable directory {path.parent.absolute()} either."
+    return did_you_mean(path.name, names) or f"Looked in {path.parent.absolute()}."
+
+
+def _parse_json(path: Path, text: str) -> Any:
+    twice: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) < len(items):
+            names = [k for k, _ in items]
+            twice.extend(k for k in found if names.count(k) > 1)
+        return found
+
+    try:
+        content = json.loads(text, object_pairs_hook=pairs)
+    except json.JSONDecodeError as e:
+        raise _error(f"{path}:{e.lineno}", f"not JSON: {e.msg} (line {e.lineno}, column {e.colno}).",
+                     "JSON has no comments and no comma after the last item; a .yaml file may have both."
+                     ) from None  # fmt: skip
+    except ValueError as e:  # an int of more than 4300 digits
+        raise _error(path, f"not usable JSON: {e}.") from None
+    if twice:
+        raise ConfigError(Problem(str(path), f"the key {k!r} is there twice.", "Keep one.") for k in twice)
+    return content
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's own loader keeps the last of two equal keys without a word; this one objects."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[object, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if key.value in seen:
+                    what = f"the key {key.value!r} is on line {seen[key.value]} already"
+                    raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+                seen[key.value] = line
+        return super().construct_mapping(node, deep=deep)
+
+
+def _parse_yaml(path: Path, text: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # it is a SafeLoader
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        what = ", ".join(part for part in (e.context, e.problem) if part)
+        at = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise _error(place, f"not usable YAML: {what}{at}.") from None
+    except (yaml.YAMLError, ValueError) as e:
+        raise _error(path, f"not usable YAML: {e}.") from None
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Key path -> line, two levels deep. JSON is YAML but for tabs: one parser finds the lines of both."""
+    try:
+        root = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return {}  # only messages get poorer
+    return dict(_walk(root, "", 2))
+
+
+def _walk(node: yaml.Node | None, prefix: str, depth: int) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode) and depth:
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                name = f"{prefix}{key.value}"
+                yield name, key.start_mark.line + 1
+                yield from _walk(value, f"{name}.", depth - 1)

@@ -1,0 +1,146 @@
+"""Where a dump's files are: ``<dump_path>/step<N>/rank<R>/``, or ``.../rank/`` when not distributed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import Literal
+
+from attrs import frozen
+
+from .disk import check_writable, explain
+
+__all__ = [
+    "CONSTRUCT",
+    "DEBUG",
+    "DUMP",
+    "ERRORS",
+    "JOURNAL",
+    "REPORT",
+    "STACK",
+    "TENSORS",
+    "RankDir",
+    "StepDir",
+    "check_writable",
+    "existing_dump",
+    "explain",
+    "find_ranks",
+    "find_steps",
+    "is_dump_dir",
+    "rank_dir",
+]
+
+DUMP = "dump.json"
+STACK = "stack.json"
+CONSTRUCT = "construct.json"
+DEBUG = "debug.json"
+REPORT = "report.json"
+JOURNAL = "records.journal"
+TENSORS = "dump_tensor_data"
+ERRORS = "dump_error_info.log"
+
+_STEP = re.compile(r"step(\d+)", re.ASCII)
+_RANK = re.compile(r"(rank|proc)(\d*)", re.ASCII)
+Mode = Literal["graph", "pynative"]
+_MODES: tuple[Mode, ...] = ("graph", "pynative")
+
+
+@frozen
+class StepDir:
+    """A ``step<N>`` directory. mode: MindSpore's ``graph`` or ``pynative`` above it, if any."""
+
+    step: int
+    path: Path
+    mode: Mode | None = None
+
+
+@frozen
+class RankDir:
+    """A directory with a dump. rank: None when not distributed; pid: of msprobe's ``proc<PID>``."""
+
+    rank: int | None
+    path: Path
+    pid: int | None = None
+
+
+def rank_dir(dump_path: Path, step: int, rank: int | None) -> Path:
+    """The directory of one step of one process. rank None: not distributed."""
+    return dump_path / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
+
+
+def is_dump_dir(path: Path) -> bool:
+    """Whether ``path`` itself holds a dump: written, or only its journal (a killed run)."""
+    return any((path / name).is_file() for name in (DUMP, DEBUG, JOURNAL))
+
+
+def find_steps(path: Path) -> tuple[StepDir, ...]:
+    """The step directories of a dump path, by mode and number; also those under ``graph`` and ``pynative``.
+
+    A step directory itself is found as one. Nothing is found where there is no such directory.
+    """
+    own = _STEP.fullmatch(path.name)
+    parents: list[tuple[Path, Mode | None]] = [(path, _mode(path)), *((path / m, m) for m in _MODES)]
+    found = [step for parent, mode in parents for step in _steps_in(parent, mode)]
+    if not found and own and path.is_dir():
+        return (StepDir(int(own[1]), path, _mode(path.parent)),)
+    return tuple(sorted(found, key=lambda s: (s.mode or "", s.step, s.path.name)))
+
+
+def _mode(path: Path) -> Mode | None:
+    return next((m for m in _MODES if path.name == m), None)
+
+
+def _steps_in(parent: Path, mode: Mode | None) -> Iterator[StepDir]:
+    for path in _directories(parent):
+        if match := _STEP.fullmatch(path.name):
+            yield StepDir(int(match[1]), path, mode)
+
+
+def find_ranks(step: Path) -> tuple[RankDir, ...]:
+    """The directories with a dump in a step directory: ``rank``, ``rank<R>`` by number, ``proc<PID>``.
+
+    A directory that holds a dump itself is found as one.
+    """
+    if is_dump_dir(step):
+        return (_rank(step),)
+    found = [_rank(p) for p in _directories(step) if _RANK.fullmatch(p.name) and is_dump_dir(p)]
+    return tuple(sorted(found, key=lambda r: (r.pid or -1, -1 if r.rank is None else r.rank, r.path.name)))
+
+
+def _rank(path: Path) -> RankDir:
+    match = _RANK.fullmatch(path.name)
+    number = int(match[2]) if match and match[2] else None
+    if match and match[1] == "proc":
+        return RankDir(None, path, number)
+    return RankDir(number, path)
+
+
+def _directories(parent: Path) -> Iterator[Path]:
+    try:
+        entries = list(os.scandir(parent))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield from (Path(e.path) for e in entries if e.is_dir())
+
+
+def existing_dump(dump_path: Path, rank: int | None, steps: Container[int] = ()) -> tuple[Path, ...]:
+    """The directories that hold earlier data, and that a dump of this process would write into.
+
+    rank: of this process; None when not distributed. steps: those to be dumped; empty means any.
+    """
+    found = []
+    for step in find_steps(dump_path):
+        target = rank_dir(dump_path, step.step, rank)
+        if target.parent == step.path and (not steps or step.step in steps) and _has_entries(target):
+            found.append(target)
+    return tuple(found)
+
+
+def _has_entries(path: Path) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(True for _ in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return False

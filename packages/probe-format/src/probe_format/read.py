@@ -1,0 +1,171 @@
+"""Reading dumps: `open` a folder, walk steps, ranks, records and tensors. No framework, nothing eager.
+
+Works on everything that Probe and msprobe 1, 8 and 26 write (spec/layout.md), and on what a killed run by
+Probe left behind: then the records come from the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from attrs import field, frozen
+
+from . import layout, places
+from .assemble import Documents, assemble
+from .construct import Construct, construct_of, parse_construct
+from .dump import Document, parse_dump
+from .errors import DamagedError, FormatError
+from .journal import JournalContents, read_journal
+from .record import Record, Records
+from .report import Report, parse_report
+from .stack import Stack, parse_stack, stack_of
+from .tensor import Tensor
+
+__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open"]
+
+
+def open(path: str | Path) -> Dump:
+    """Open a dump: a dump_path, a step folder, a rank folder, or one dump.json or debug.json.
+
+    Finds the folders and reads nothing else: files are read when they are asked for, and records of a dump
+    by Probe are parsed one by one. Raises FormatError when there is no dump, naming those nearby.
+    """
+    found = places.find(Path(path))
+    steps: dict[tuple[Path, int | None], list[Rank]] = {}
+    for place in found:
+        rank = Rank(place.path, place.rank, place.step, place.file)
+        steps.setdefault((place.step_path, place.step), []).append(rank)
+    return Dump(Path(path), tuple(Step(where, n, tuple(ranks)) for (where, n), ranks in steps.items()))
+
+
+@frozen
+class Dump:
+    """What `open` gives: ``steps`` in the order of their numbers."""
+
+    path: Path
+    steps: tuple[Step, ...]
+
+    def step(self, step: int) -> Step:
+        """The step with this number. Raises KeyError naming those there are."""
+        for candidate in self.steps:
+            if candidate.number == step:
+                return candidate
+        raise KeyError(f"{self.path} has no step {step}; it has {[s.number for s in self.steps]}.")
+
+    @property
+    def ranks(self) -> Iterator[Rank]:
+        """Every rank of every step."""
+        return (rank for step in self.steps for rank in step.ranks)
+
+
+@frozen
+class Step:
+    """One step. ``number`` is None when the folder's name does not tell it."""
+
+    path: Path
+    number: int | None
+    ranks: tuple[Rank, ...]
+
+    def rank(self, rank: int | None) -> Rank:
+        """The rank with this number; None is the rank of a run that was not distributed."""
+        for candidate in self.ranks:
+            if candidate.number == rank:
+                return candidate
+        raise KeyError(f"{self.path} has no rank {rank}; it has {[r.number for r in self.ranks]}.")
+
+
+@frozen(slots=False)
+class Rank:
+    """One rank of one step: its records, and what is known about them.
+
+    number: None when the run was not distributed. file: the one file to read, where `open` was given a file.
+    """
+
+    path: Path
+    number: int | None = None
+    step: int | None = None
+    file: Path | None = field(default=None, repr=False)
+
+    @cached_property
+    def report(self) -> Report | None:
+        """report.json, which only Probe writes. Raises FormatError when it is there and no good."""
+        path = self.path / layout.REPORT
+        return parse_report(path.read_bytes(), str(path)) if path.is_file() and self.file is None else None
+
+    @cached_property
+    def source(self) -> Literal["files", "journal"]:
+        """Where the records come from: the JSON files, or, for a run that did not end, the journal."""
+        journal = self.path / layout.JOURNAL
+        if self.file is not None or not journal.is_file():
+            return "files"
+        try:
+            covered = self.report.covered if self.report is not None else None
+        except FormatError:
+            covered = None
+        return "files" if covered == journal.stat().st_size else "journal"
+
+    @cached_property
+    def journal(self) -> JournalContents | None:
+        """The journal, when the records come from it."""
+        return read_journal(self.path / layout.JOURNAL) if self.source == "journal" else None
+
+    @cached_property
+    def header(self) -> Mapping[str, Any]:
+        """The top-level keys of dump.json (or debug.json) without ``data``: task, level, framework, ..."""
+        return self.documents[0].header
+
+    @cached_property
+    def records(self) -> Records:
+        """The records, in the order of the file: of completion in a dump by Probe."""
+        return Records(self, tuple(document.records for document in self.documents))
+
+    @cached_property
+    def stack(self) -> Stack:
+        """The stacks of the calls; empty when none were written."""
+        if self._assembled is not None:
+            return stack_of(self._assembled.stack)
+        raw = self._beside(layout.STACK)
+        return Stack() if raw is None else parse_stack(raw, str(self.path / layout.STACK))
+
+    @cached_property
+    def construct(self) -> Construct:
+        """Which call ran inside which module; empty when none was written, and at level L1."""
+        if self._assembled is not None:
+            return construct_of(self._assembled.construct)
+        raw = self._beside(layout.CONSTRUCT)
+        return Construct() if raw is None else parse_construct(raw, str(self.path / layout.CONSTRUCT))
+
+    @cached_property
+    def _assembled(self) -> Documents | None:
+        return None if self.journal is None else assemble_journal(self.journal, self.path)
+
+    @cached_property
+    def documents(self) -> tuple[Document, ...]:
+        """The dump.json and the debug.json that are here, one of them or both. Raises FormatError."""
+        if self._assembled is not None:
+            return (Document(self._assembled.header, self._assembled.data),)
+        files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
+        found = tuple(parse_dump(file.read_bytes(), str(file)) for file in files if file.is_file())
+        if not found:
+            raise FormatError(
+                f"{self.path} has neither a dump.json nor a debug.json: nothing was recorded here."
+            )
+        return found
+
+    def _beside(self, name: str) -> bytes | None:
+        path = self.path / name
+        return path.read_bytes() if path.is_file() else None
+
+
+def assemble_journal(contents: JournalContents, where: Path) -> Documents:
+    """The documents in a journal. Raises DamagedError when its events are not what this version knows."""
+    try:
+        return assemble(contents.events)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise DamagedError(
+            f"{where / layout.JOURNAL} has an event of an unknown form ({error!r}). If a newer version "
+            "wrote it, install that version of probe-format."
+        ) from error

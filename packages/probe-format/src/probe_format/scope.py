@@ -1,0 +1,79 @@
+"""A scope: the stretch of a step between two named calls, both included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import define
+
+__all__ = ["Window", "turned", "windows"]
+
+
+def turned(name: str, direction: str) -> str:
+    """The forward or backward name of the same call; a name without a direction comes back as it is."""
+    head, _, last = name.rpartition(".")
+    if last in ("forward", "backward"):
+        return f"{head}.{direction}"
+    head, _, middle = head.rpartition(".")
+    return f"{head}.{direction}.{last}" if middle in ("forward", "backward") else name
+
+
+@define
+class Window:
+    """Open from the entry of ``begin`` to the exit of ``end``, once per step.
+
+    begin, end: forward names; end None: open until the step ends. forward, backward: which records of a call
+    that is entered meanwhile are wanted. begin_at, end_at: their places in the configuration's `scope`.
+    """
+
+    begin: str
+    end: str | None
+    forward: bool
+    backward: bool
+    begin_at: int
+    end_at: int
+    state: str = "before"
+    end_seen: bool = False
+
+    def reset(self) -> None:
+        """A step begins."""
+        self.state, self.end_seen = "before", False
+
+    def enter(self, name: str) -> bool:
+        """A call begins. True when it is inside."""
+        if self.state == "before" and name == self.begin:
+            self.state = "inside"
+        self.end_seen |= name == self.end
+        return self.state == "inside"
+
+    def leave(self, name: str) -> None:
+        """A call ends."""
+        if self.state == "inside" and name == self.end:
+            self.state = "after"
+
+    def missing(self) -> Iterator[tuple[str, int]]:
+        """(what to call it, place in `scope`) of the ends that did not come, or came in the wrong order."""
+        if self.state == "before":
+            yield f"scope[{self.begin_at}]", self.begin_at
+        if self.end is not None and self.state != "after":
+            if not self.end_seen:
+                yield f"scope[{self.end_at}]", self.end_at
+            elif self.state == "inside":
+                yield f"scope[{self.end_at}], which came before scope[{self.begin_at}]", self.end_at
+
+
+def windows(scope: tuple[str, ...]) -> tuple[Window, ...]:
+    """The windows of a scope of two names (or of none); `select.NameFilter` says what they mean.
+
+    A backward pass runs through the calls in the opposite order, so a stretch of it is known while the
+    forward pass runs: it begins where the backward stretch ends.
+    """
+    if not scope:
+        return ()
+    first, last = (turned(name, "forward") for name in scope)
+    first_is_forward, last_is_forward = first == scope[0], last == scope[1]
+    if first_is_forward and last_is_forward:
+        return (Window(first, last, True, True, 0, 1),)
+    if first_is_forward:
+        return (Window(first, None, True, False, 0, 0), Window(last, None, False, True, 1, 1))
+    return (Window(last, first, False, True, 1, 0),)

@@ -1,0 +1,182 @@
+"""One tensor of a record: its statistics, and its values where they were saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from attrs import field, frozen
+
+from . import arrays, layout
+from .errors import DamagedError, FormatError
+from .jsonio import number
+from .report import non_finite
+from .slots import Path as Keys
+from .slots import slot
+
+if TYPE_CHECKING:
+    from .record import Record
+
+__all__ = ["Statistic", "Tensor"]
+
+Statistic = float | int | bool | None
+
+
+@frozen(slots=False, eq=False)
+class Tensor:
+    """One tensor in a record: its statistics, and its bytes where they were saved.
+
+    keys: its place in the record, as ``("input_args", 0)``. json: the tensor object itself.
+    """
+
+    record: Record = field(repr=False)
+    keys: Keys
+    json: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def slot(self) -> str:
+        """``input_args.0``, ``output.1``, ``parameters.weight``, ... (spec/dump.md)."""
+        return slot(self.keys)
+
+    @property
+    def name(self) -> str:
+        """The record's name and the slot."""
+        return f"{self.record.name}.{self.slot}" if self.keys else self.record.name
+
+    @property
+    def type(self) -> str:
+        """``torch.Tensor``, ``mindspore.Tensor``, ``numpy.ndarray``, ..."""
+        return str(self.json["type"])
+
+    @property
+    def dtype(self) -> str:
+        """The framework's name for it: ``torch.float32``, ``Float32``, ``float32``."""
+        return str(self.json["dtype"])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a DTensor: the local one. Raises FormatError when the file has no such thing there."""
+        shape = self.json["shape"]
+        if all(isinstance(size, int) for size in shape):
+            return tuple(shape)
+        raise FormatError(f"{self.name}: {shape!r} is no shape.")
+
+    def statistic(self, key: str) -> Statistic:
+        """One number of the tensor object (spec/statistics.md): None when absent, null or not a number."""
+        value = number(self.json.get(key))
+        return value if isinstance(value, bool | int | float) else None
+
+    @property
+    def max(self) -> Statistic:
+        """Largest element (of the absolute values when complex, ``any`` when bool). NaN if there is one."""
+        return self.statistic("Max")
+
+    @property
+    def min(self) -> Statistic:
+        """Smallest element (of the absolute values when complex, ``all`` when bool). NaN if there is one."""
+        return self.statistic("Min")
+
+    @property
+    def mean(self) -> Statistic:
+        """Arithmetic mean (of the absolute values when complex)."""
+        return self.statistic("Mean")
+
+    @property
+    def norm(self) -> Statistic:
+        """Euclidean norm. msprobe's overflows in the tensor's dtype, and of a 0-d tensor has a sign."""
+        return self.statistic("Norm")
+
+    @property
+    def non_finite(self) -> str:
+        """What is not finite, in words (``3 NaN, 1 +Inf``); empty when all is finite, or unknown."""
+        return non_finite(self.json)
+
+    @property
+    def requires_grad(self) -> bool | None:
+        """None where the framework has no such thing."""
+        value = self.json.get("requires_grad")
+        return value if isinstance(value, bool) else None
+
+    @property
+    def checksum(self) -> str | None:
+        """The checksum under ``md5`` (a CRC-32 in spite of the key); None without summary_mode md5 or xor."""
+        value = self.json.get("md5")
+        return value if isinstance(value, str) else None
+
+    @property
+    def file(self) -> Path | None:
+        """Where its bytes are; None when they were not saved.
+
+        Raises FormatError for a data_name that points out of the dump.
+        """
+        name = self.json.get("data_name")
+        if name is None:
+            return None
+        if (
+            not isinstance(name, str)
+            or name in ("", ".", "..")
+            or "/" in name
+            or "\\" in name
+            or "\0" in name
+        ):
+            raise FormatError(f"{self.name}: the data_name {name!r} is not a file name.")
+        here = self.record.rank.path / layout.TENSORS / name
+        elsewhere = self.record.rank.header.get("dump_data_dir")
+        if not here.parent.is_dir() and isinstance(elsewhere, str) and "\0" not in elsewhere:
+            return Path(elsewhere) / name
+        return here
+
+    def load(self) -> npt.NDArray[np.generic]:
+        """The values. From ``.npy`` with numpy alone; from ``.pt`` with torch installed (weights_only=True).
+
+        numpy has no bfloat16, float8 and complex32: they come as float32 and complex64, which hold each of
+        their values exactly. Of a sparse tensor the stored values come, of a quantised one the integers
+        (dequantised from a dump by msprobe). `load_torch` gives the tensor as it was saved.
+
+        Raises FormatError when nothing was saved, DamagedError when the file is missing or not whole,
+        ProbeError when torch is needed and not there.
+        """
+        path = self._saved()
+        if path.suffix == ".npy":
+            return arrays.load_npy(path)
+        values = _as_numpy(arrays.load_pt(path), path)
+        if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # saved as bytes (spec/layout.md)
+            halves = values.reshape(-1).view(np.float16).astype(np.float32)
+            return halves.view(np.complex64).reshape(self.shape)
+        return values
+
+    def load_torch(self) -> Any:
+        """The ``torch.Tensor`` in a ``.pt`` file, as it was saved. Raises like `load`."""
+        path = self._saved()
+        if path.suffix == ".npy":
+            raise FormatError(f"{path} is a numpy file: use load().")
+        return arrays.load_pt(path)
+
+    def _saved(self) -> Path:
+        path = self.file
+        if path is None:
+            why = self.json.get("lost") or "use task 'tensor', or tensor_list, to have tensors saved"
+            raise FormatError(f"{self.name} was not saved to a file: {why}.")
+        if not path.is_file():
+            raise DamagedError(f"{self.name}: its file {path} is missing.")
+        return path
+
+
+def _as_numpy(value: Any, path: Path) -> npt.NDArray[np.generic]:
+    try:
+        if value.is_quantized:
+            value = value.dequantize()
+        kind = str(value.dtype).removeprefix("torch.")
+        if kind == "bfloat16" or kind.startswith("float8"):
+            value = value.float()
+        elif kind == "complex32":
+            value = value.cfloat()
+        return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
+    except (AttributeError, TypeError, RuntimeError, NotImplementedError) as error:
+        raise FormatError(
+            f"{path} holds a {type(value).__name__} that numpy cannot hold ({error}); load_torch() gives it "
+            "as it was saved."
+        ) from error

@@ -1,0 +1,280 @@
+"""Gradient taps that insert nothing in the autograd graph.
+
+`torch.nn.Module.register_full_backward_hook` puts identity nodes around a module; they break in-place modules
+and change the order in which gradients accumulate, so the bits of the run move. Here, instead, the edges of a
+call's inputs are remembered on entry. On exit the graph is walked from the outputs, stopping at what is older
+than the entry, and a hook goes on each node that has an edge into an input, and on each node that made an
+output. What those edges carry, summed, is the call's own contribution to the gradient of that input.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+from probe_format.tree import Path
+
+__all__ = ["Entry", "Tap", "attach", "enter"]
+
+_AccumulateGrad: Any = torch._C._functions.AccumulateGrad
+_sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
+_current_pass: Callable[[], int] = torch._C._current_graph_task_id
+_MAX_NODES = 200_000
+
+Grads = tuple[torch.Tensor | None, ...]
+#: called with (pass number counted from 0, [(path, gradient of an output)], [(path, gradient of an input)], partial)
+Emit = Callable[[int, list[tuple[Path, torch.Tensor]], list[tuple[Path, torch.Tensor]], bool], None]
+
+
+@define
+class Entry:
+    """The gradient edges of a call's inputs, as they were when it was entered.
+
+    edges: (node, output number) -> index into paths; leaves: id of a leaf tensor -> the same. paths: for each
+    different input tensor, every place in the arguments where it stands. views: id of an input that is a view
+    -> its index, None if it needed no gradient.
+    """
+
+    since: int
+    edges: dict[tuple[Any, int], int] = field(factory=dict)
+    leaves: dict[int, int] = field(factory=dict)
+    paths: list[list[Path]] = field(factory=list)
+    views: dict[int, int | None] = field(factory=dict)
+
+
+def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
+    """Remember where gradients of these inputs would go; None when gradients are off."""
+    if not torch.is_grad_enabled():
+        return None
+    entry = Entry(_sequence())
+    for path, t in tensors:
+        if not t.requires_grad:
+            if t._is_view():
+                entry.views[id(t)] = None
+            continue
+        node = t.grad_fn
+        if node is None:
+            index = entry.leaves.setdefault(id(t), len(entry.paths))
+        else:
+            index = entry.edges.setdefault((node, t.output_nr), len(entry.paths))
+        if index == len(entry.paths):
+            entry.paths.append([path])
+        else:
+            entry.paths[index].append(path)
+        if t._is_view():
+            entry.views[id(t)] = index
+    return entry
+
+
+def attach(
+    entry: Entry,
+    outputs: Sequence[tuple[Path, torch.Tensor]],
+    keep: Callable[[Tap], None],
+    emit: Emit,
+) -> list[Any]:
+    """Hook the graph between the inputs and ``outputs``; gives the hook handles (empty: nothing to see).
+
+    keep: told of the tap when it may be left with sums that never became whole.
+    """
+    sinks: dict[Any, list[tuple[int, Path]]] = {}
+    written: dict[Any, list[_Written]] = {}
+    for path, t in outputs:
+        if not t.requires_grad:
+            continue
+        if id(t) in entry.views and (node := _written_through(t, entry.since)) is not None:
+            written.setdefault(node, []).append(_Written(path, entry.views[id(t)], _geometry(t)))
+            continue
+        node = t.grad_fn
+        if node is None:
+            node = torch.autograd.graph.get_gradient_edge(t).node
+        sinks.setdefault(node, []).append((t.output_nr, path))
+    if not sinks and not written:
+        return []
+    consumers = _consumers(entry, {**sinks, **written})
+    through = {
+        node: [(nr, entry.edges[node, nr]) for nr, _ in made if (node, nr) in entry.edges]
+        for node, made in sinks.items()
+    }
+    # An input that is used and also passed on untouched: what flows through the part passed on cannot be told
+    # from what others sent to the same tensor, so the share of the uses is given. Without uses, the whole is.
+    used = {index for found in consumers.values() for _, index in found}
+    through = {node: [f for f in found if f[1] not in used] for node, found in through.items()}
+    need = [0] * len(entry.paths)
+    for found in (*consumers.values(), *through.values()):
+        for _, index in found:
+            need[index] += 1
+    for views in written.values():
+        for view in views:
+            if view.index is not None:
+                need[view.index] += 1
+    tap = Tap(emit, entry.paths, need)
+    if any(n > 1 for n in need):
+        keep(tap)
+    handles = []
+    for node in {**sinks, **written, **consumers}:
+        hook = _hook(tap, sinks.get(node, ()), through.get(node, ()), consumers.get(node, ()), written.get(node, ()))
+        handles.append(node.register_hook(hook))
+    return handles
+
+
+@frozen
+class _Written:
+    """A view written in place: its path among the outputs, its index among the inputs, where it lies in its base."""
+
+    path: Path
+    index: int | None
+    geometry: tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
+
+    def cut(self, g: torch.Tensor | None) -> torch.Tensor | None:
+        """The view's part of its base's gradient."""
+        if g is None:
+            return None
+        size, stride, offset, base_size, base_stride = self.geometry
+        base: Any = torch._C.TensorBase
+        g = base.detach(g)
+        if tuple(g.stride()) != base_stride:
+            laid_out = torch._C._VariableFunctions.empty_strided(
+                base_size, base_stride, dtype=g.dtype, device=g.device
+            )
+            g = base.copy_(laid_out, g)
+        return base.as_strided(g, size, stride, offset + g.storage_offset())  # type: ignore[no-any-return]
+
+
+def _written_through(t: torch.Tensor, since: int) -> Any:
+    """The node that a write into the view ``t`` made in its base's graph since the entry; None if there is none."""
+    base = t._base
+    node = None if base is None else base.grad_fn
+    if node is not None and type(node).__name__ == "CopySlices" and node._sequence_nr() >= since:
+        return node
+    return None
+
+
+def _geometry(t: torch.Tensor) -> Any:
+    base = t._base
+    assert base is not None
+    offset = t.storage_offset() - base.storage_offset()
+    return tuple(t.shape), tuple(t.stride()), offset, tuple(base.shape), tuple(base.stride())
+
+
+def _consumers(entry: Entry, roots: dict[Any, Any]) -> dict[Any, list[tuple[int, int]]]:
+    """Nodes made since the entry with edges into its inputs: node -> [(edge number, index of the input)]."""
+    edges, leaves, since = entry.edges, entry.leaves, entry.since
+    out: dict[Any, list[tuple[int, int]]] = {}
+    if not edges and not leaves:
+        return out
+    todo = [node for node in roots if type(node) is not _AccumulateGrad and node._sequence_nr() >= since]
+    visited = set(todo)
+    while todo:
+        node = todo.pop()
+        for i, (following, nr) in enumerate(node.next_functions):
+            if following is None:
+                continue
+            if type(following) is _AccumulateGrad:
+                index = leaves.get(id(following.variable))
+            else:
+                index = edges.get((following, nr))
+                if index is None and following not in visited and following._sequence_nr() >= since:
+                    visited.add(following)
+                    todo.append(following)
+                    if len(visited) > _MAX_NODES:
+                        raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
+            if index is not None:
+                out.setdefault(node, []).append((i, index))
+    return out
+
+
+def _hook(
+    tap: Tap,
+    made: Sequence[tuple[int, Path]],
+    through: Sequence[tuple[int, int]],
+    consumed: Sequence[tuple[int, int]],
+    written: Sequence[_Written],
+) -> Callable[[Grads, Grads], None]:
+    """A node hook. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
+
+    def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
+        tap.fire(made, through, consumed, written, grad_inputs, grad_outputs)
+
+    return hook
+
+
+@define
+class Tap:
+    """Collects what the hooks of one call see and emits each gradient once it is whole."""
+
+    emit: Emit
+    paths: list[list[Path]]
+    need: list[int]
+    passes: list[int] = field(factory=list)
+    sums: dict[tuple[int, int], tuple[int, torch.Tensor | None]] = field(factory=dict)
+    lock: threading.Lock = field(factory=threading.Lock)
+
+    def fire(
+        self,
+        made: Sequence[tuple[int, Path]],
+        through: Sequence[tuple[int, int]],
+        consumed: Sequence[tuple[int, int]],
+        written: Sequence[_Written],
+        grad_inputs: Grads,
+        grad_outputs: Grads,
+    ) -> None:
+        """One node ran in a backward pass."""
+        number = self._pass_number()
+        of_outputs = [(path, g) for nr, path in made if (g := grad_outputs[nr]) is not None]
+        of_inputs: list[tuple[Path, torch.Tensor]] = []
+        for nr, index in through:
+            self._arrived(number, index, grad_outputs[nr], of_inputs)
+        for i, index in consumed:
+            self._arrived(number, index, grad_inputs[i], of_inputs)
+        for view in written:
+            arrived = view.cut(grad_outputs[0])
+            if arrived is not None:
+                of_outputs.append((view.path, arrived))
+            if view.index is not None:
+                self._arrived(number, view.index, view.cut(grad_inputs[0]), of_inputs)
+        if of_outputs or of_inputs:
+            self.emit(number, of_outputs, of_inputs, False)
+
+    def _pass_number(self) -> int:
+        current = _current_pass()
+        if self.passes and self.passes[-1] == current:
+            return len(self.passes) - 1
+        with self.lock:
+            if current not in self.passes:
+                self.passes.append(current)
+            return self.passes.index(current)
+
+    def _arrived(
+        self, number: int, index: int, g: torch.Tensor | None, out: list[tuple[Path, torch.Tensor]]
+    ) -> None:
+        if self.need[index] == 1:
+            total = g
+        else:
+            with self.lock:
+                count, total = self.sums.pop((number, index), (0, None))
+                count += 1
+                total = _plus(total, g)
+                if count < self.need[index]:
+                    self.sums[number, index] = (count, total)
+                    return
+        if total is not None:
+            out.extend((path, total) for path in self.paths[index])
+
+    def leftovers(self) -> None:
+        """Emit sums that never became whole (a pass that did not reach every consumer), marked partial."""
+        with self.lock:
+            waiting, self.sums = self.sums, {}
+        for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
+            if total is not None:
+                self.emit(number, [], [(path, total) for path in self.paths[index]], True)
+
+
+def _plus(a: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor | None:
+    """a + b in a new tensor, outside the graph: gradients belong to the run and are never written to."""
+    if a is None or b is None:
+        return b if a is None else a
+    base: Any = torch._C.TensorBase
+    return base.add(base.detach(a), base.detach(b))  # type: ignore[no-any-return]

@@ -1,0 +1,353 @@
+"""A tensor as JSON, its statistics, its file: the torch leaf of `probe_format.tree`."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import define, field
+from probe_format.arrays import PT_DTYPES, npy_bytes, pt_bytes, write_parts
+from probe_format.checksum import crc32_hex, xor_hex
+from probe_format.coverage import Coverage
+from probe_format.filequeue import FileQueue, link_or_copy
+from probe_format.names import tensor_file_name
+from probe_format.stats import Stats, stats_json, stats_of
+from probe_format.summary import Summary
+from probe_format.tree import UNKNOWN, Path
+from torch.utils import _python_dispatch as dispatch
+
+from .objects import object_json
+from .plain import PlainTensor, plain
+from .statistics import DeferredStats, cpu_stats, raw_bytes
+
+__all__ = ["Slot", "TensorLeaf", "TensorOptions"]
+
+_T: Any = torch._C.TensorBase
+_NO_STATS = stats_json(Stats())
+_RING = 16
+_RING_BYTES = 256 << 20
+
+
+@define
+class TensorOptions:
+    """What to say about each tensor. directory: where files go. checksum: None, ``md5`` or ``xor``."""
+
+    directory: FilePath
+    statistics: bool = True
+    checksum: str | None = None
+    zero_count: bool = False
+    share: bool = True
+    deferred: bool = False
+    bound: int = 1 << 30
+
+
+@define
+class Slot:
+    """Where a described value stands: its record, its category (``input``), and whether a file is wanted.
+
+    show: False when only the tensors are looked for and nothing is said about them. found collects (path,
+    tensor) of every tensor met on the way. shown: the category as the record names it (``input_args``).
+    """
+
+    record: str
+    category: str
+    file: bool
+    show: bool = True
+    shown: str = ""
+    found: list[tuple[Path, torch.Tensor]] = field(factory=list)
+
+
+@define
+class _Seen:
+    """What is known about one tensor as long as it lives unchanged."""
+
+    ref: weakref.ref[torch.Tensor]
+    version: int
+    pointer: int
+    head: dict[str, Any]
+    mesh: dict[str, Any]
+    tail: dict[str, Any]
+    file: FilePath | None = None
+
+
+class TensorLeaf:
+    """Describes tensors and the other values of torch. One per step; safe to use from many threads."""
+
+    def __init__(self, options: TensorOptions, coverage: Coverage, append: Callable[[dict[str, Any]], None]) -> None:
+        self._o = options
+        self._coverage = coverage
+        self._append = append
+        self._seen: dict[int, _Seen] = {}
+        self._ring: deque[torch.Tensor] = deque()
+        self._ring_bytes = 0
+        self._refs = itertools.count(1)
+        self._waiting = DeferredStats(options.zero_count, options.bound)
+        self._queue: FileQueue | None = None
+        self._seen_tensors = 0
+        self.summary = Summary()
+
+    def leaf(self, slot: Slot, value: Any, path: Path) -> Any:
+        """JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
+        if isinstance(value, torch.Tensor):
+            slot.found.append((path, value))
+            return self.tensor(slot, value, path) if slot.show else None
+        if isinstance(value, np.ndarray):
+            return self._array(slot, value, path) if slot.show else None
+        found = object_json(value)
+        if isinstance(found, dict) and found.get("type") == "torch.distributed.P2POp":
+            found["tensor"] = self.leaf(slot, value.tensor, (*path, "tensor"))
+        return found
+
+    def tensor(self, slot: Slot, t: torch.Tensor, path: Path) -> dict[str, Any]:
+        """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
+        self._seen_tensors += 1
+        known = self._known(t) or self._describe(t)
+        out = {**known.head, "requires_grad": t.requires_grad}
+        if known.mesh:
+            out.update(known.mesh)
+        if slot.file and known.file is not _NO_FILE:
+            self._file(slot, t, path, known, out)
+        if known.tail:
+            out.update(known.tail)
+        self._summarise(slot, path, out)
+        return out
+
+    def _summarise(self, slot: Slot, path: Path, out: dict[str, Any]) -> None:
+        summary = self.summary
+        norm = out.get("Norm")
+        if norm is None or type(norm) is str or norm > summary.least:
+            summary.add(slot.record, f"{slot.shown}.{'.'.join(map(str, path))}", out)
+
+    def _known(self, t: torch.Tensor) -> _Seen | None:
+        if not self._o.share:
+            return None
+        seen = self._seen.get(id(t))
+        if seen is None or seen.ref() is not t:
+            return None
+        try:
+            same = seen.version == t._version and seen.pointer == _T.data_ptr(t)
+        except RuntimeError:
+            return None
+        return seen if same else None
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Tensors seen so far; each of them has its tensor object."""
+        return {"tensors": self._seen_tensors}
+
+    def forget(self) -> None:
+        """Something may have changed tensors behind their version counter: share nothing seen before."""
+        self._seen.clear()
+
+    def touched(self, t: torch.Tensor) -> None:
+        """Someone gets a way to the bytes of ``t`` past its version counter, and so to those of its views."""
+        if self._seen:
+            self._seen.clear()
+
+    def keep(self, t: torch.Tensor) -> None:
+        """Keep a gradient alive for a moment, so that its next sighting is recognised."""
+        if not self._o.share:
+            return
+        size = t.numel() * t.element_size() if t.layout is torch.strided else 0
+        if size > _RING_BYTES // 4:
+            return
+        self._ring.append(t)
+        self._ring_bytes += size
+        while len(self._ring) > _RING or self._ring_bytes > _RING_BYTES:
+            old = self._ring.popleft()
+            self._ring_bytes -= old.numel() * old.element_size() if old.layout is torch.strided else 0
+
+    def _describe(self, t: torch.Tensor) -> _Seen:
+        with _outside_modes():
+            p = plain(t)
+            body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
+            body.update(p.extra)
+            file: FilePath | None = None
+            data = p.data
+            if data is None:
+                if self._o.statistics:
+                    body.update(_NO_STATS)
+                body["unsupported"] = p.reason
+                self._coverage.add("unsupported", f"tensor: {p.reason}")
+                file = _NO_FILE
+            else:
+                version = _version(t)
+                if self._o.statistics:
+                    self._numbers(p, data, version, body)
+                if self._o.checksum is not None:
+                    on_cpu = _T.cpu(p.bits if p.bits is not None else data)
+                    raw = raw_bytes(on_cpu)
+                    body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
+                if data.numel() == 0:
+                    file = _NO_FILE
+        head = {k: body.pop(k) for k in _HEAD if k in body}
+        mesh = {k: body.pop(k) for k in _MESH if k in body}
+        seen = _Seen(_DEAD, -1, 0, head, mesh, body, file)
+        if p.shareable and self._o.share and "$" not in body:
+            version = _version(t)
+            if version is not None:
+                key = id(t)
+                seen.ref = weakref.ref(t)
+                seen.version, seen.pointer = version, _T.data_ptr(t)
+                if len(self._seen) > 4096:
+                    self._seen = {k: s for k, s in self._seen.items() if s.ref() is not None}
+                self._seen[key] = seen
+        return seen
+
+    def _numbers(self, p: PlainTensor, data: torch.Tensor, version: int | None, body: dict[str, Any]) -> None:
+        if data.device.type != "cpu" or (self._o.deferred and data.numel()):
+            ref = next(self._refs)
+            if self._waiting.add(ref, data, version):
+                body.update(_NO_STATS)
+                body["$"] = ref
+                return
+        stats = cpu_stats(_T.cpu(data), zero_count=self._o.zero_count)
+        if stats is None:
+            body.update(_NO_STATS)
+            body["unsupported"] = f"no statistics for dtype {p.dtype}"
+            self._coverage.add("unsupported", f"tensor: no statistics for dtype {p.dtype}")
+        else:
+            body.update(stats_json(stats))
+
+    def settle(self, *, force: bool = False) -> None:
+        """Fetch the numbers that wait on the device, when there are enough of them or it is time."""
+        if not self._waiting.waiting or not (force or self._waiting.full):
+            return
+        rows = []
+        for ref, stats, missing in self._waiting.fetch():
+            numbers = stats_json(stats)
+            if missing:
+                numbers["unsupported"] = missing
+            rows.append([ref, numbers])
+        self._append({"k": "stat", "r": rows})
+
+    def flush(self) -> None:
+        """Everything that was begun is on disk when this returns."""
+        self.settle(force=True)
+        if self._queue is not None:
+            self._queue.flush()
+
+    def close(self) -> None:
+        """End the writing thread, if there is one, and let go of every tensor."""
+        self.flush()
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
+        self._seen.clear()
+        self._ring.clear()
+        self._ring_bytes = 0
+
+    def _file(self, slot: Slot, t: torch.Tensor, path: Path, known: _Seen, body: dict[str, Any]) -> None:
+        name = tensor_file_name(slot.record, slot.category, path, "pt")
+        target = self._o.directory / name
+        if self._o.deferred:
+            self._queued_file(t, known, target, body)
+        elif known.file is not None:
+            link_or_copy(known.file, target)
+        else:
+            with _outside_modes():
+                write_parts(target, _parts(plain(t)))
+            known.file = target
+        body["data_name"] = name
+
+    def _queued_file(self, t: torch.Tensor, known: _Seen, target: FilePath, body: dict[str, Any]) -> None:
+        if self._queue is None:
+            self._queue = FileQueue(self._o.bound, self._files_done, self._file_failed)
+        ref = next(self._refs)
+        body["$f"] = ref
+        if known.file is not None:
+            self._queue.link(ref, target, known.file)
+            return
+        with _outside_modes():
+            p = plain(t)
+            assert p.data is not None
+            copy = plain_copy(p)
+        self._queue.put(ref, target, lambda: _parts(copy), p.data.numel() * p.data.element_size())
+        known.file = target
+
+    def _files_done(self, refs: list[int]) -> None:
+        self._append({"k": "file", "r": refs})
+
+    def _file_failed(self, path: FilePath, error: Exception) -> None:
+        self._coverage.add("failed", "tensor files")
+        self._append({"k": "fault", "w": f"writing {path.name}", "m": f"{type(error).__name__}: {error}"})
+
+    def _array(self, slot: Slot, a: Any, path: Path) -> dict[str, Any]:
+        """A numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""
+        self._coverage.add("seen", "arrays")
+        body: dict[str, Any] = {"type": "numpy.ndarray", "dtype": str(a.dtype), "shape": list(a.shape)}
+        if self._o.statistics:
+            body.update(stats_json(stats_of(a, zero_count=self._o.zero_count)))
+        if a.dtype.hasobject or a.dtype.kind in "SU":
+            body["unsupported"] = f"no statistics for numpy dtype {a.dtype}"
+            self._coverage.add("unsupported", f"array: no statistics for numpy dtype {a.dtype}")
+        elif self._o.checksum is not None:
+            raw = memoryview(np.ascontiguousarray(a).reshape(-1).view(np.uint8)) if a.nbytes else memoryview(b"")
+            body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
+        if slot.file and a.size and not a.dtype.hasobject:
+            name = tensor_file_name(slot.record, slot.category, path, "npy")
+            write_parts(self._o.directory / name, npy_bytes(a))
+            body["data_name"] = name
+        self._coverage.add("recorded", "arrays")
+        self._summarise(slot, path, body)
+        return body
+
+
+_NO_FILE = FilePath("/")
+_HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
+_MESH = ("device_mesh", "placements")
+_DEAD: Any = staticmethod(lambda: None)
+
+
+def _version(t: torch.Tensor) -> int | None:
+    """The version counter, None for inference tensors, which have none."""
+    return None if t.is_inference() else t._version
+
+
+def plain_copy(p: PlainTensor) -> PlainTensor:
+    """The same with data of its own, so that the run may go on changing the tensor."""
+    data = None if p.data is None else _T.clone(p.data)
+    bits = None if p.bits is None else _T.clone(p.bits)
+    return PlainTensor(p.type, p.dtype, p.shape, data, bits, p.extra, p.reason, p.shareable)
+
+
+def _parts(p: PlainTensor) -> list[bytes | memoryview]:
+    """The bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
+    data = p.bits if p.bits is not None else p.data
+    assert data is not None
+    on_cpu = _T.cpu(data)
+    name = str(on_cpu.dtype).removeprefix("torch.")
+    if name not in PT_DTYPES:
+        on_cpu = _T.view(_T.contiguous(on_cpu), torch.uint8)
+        name = "uint8"
+    # A copy where the tensor is new here: the parts outlive it.
+    raw = raw_bytes(on_cpu)
+    return pt_bytes(name, tuple(on_cpu.shape), raw if on_cpu is data else memoryview(bytes(raw)))
+
+
+def _outside_modes() -> AbstractContextManager[Any]:
+    """Keep our own operations out of the user's dispatch and function modes (FakeTensorMode, counters, ...)."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        return _NoModes()
+    return _NULL
+
+
+_NULL = nullcontext()
+
+
+class _NoModes:
+    def __enter__(self) -> None:
+        self._inner: list[Any] = [dispatch._disable_current_modes(), torch._C.DisableTorchFunction()]
+        for c in self._inner:
+            c.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        for c in reversed(self._inner):
+            c.__exit__(*exc)

@@ -1,0 +1,155 @@
+"""`probe recover`: from a journal to files, whole, in part, or not at all."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import probe_format
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from probe_format.journal import JournalWriter, read_journal
+from probe_format.recover import recover
+from probe_format.verify import verify
+
+CORPUS = Path(__file__).parent / "corpus" / "probe"
+
+
+def copy(tmp_path, case):
+    shutil.copytree(CORPUS / case, tmp_path / case)
+    return tmp_path / case / "step0" / "rank"
+
+
+def test_a_torn_dump_becomes_whole_and_stays_so(tmp_path):
+    folder = copy(tmp_path, "torn")
+    (before,) = probe_format.open(folder).ranks
+    records = {record.name: record.json for record in before.records}
+    (first,) = recover(folder)
+    assert (first.outcome, first.records, first.tensors) == ("whole", 7, 15)
+    assert verify(folder)[0].state == "recovered"
+    (after,) = probe_format.open(folder).ranks
+    assert after.source == "files" and after.report.state == "recovered"
+    assert {record.name: record.json for record in after.records} == records
+    files = {path.name: path.read_bytes() for path in folder.glob("*.json") if path.name != "report.json"}
+    assert recover(folder)[0] == first
+    assert {name: (folder / name).read_bytes() for name in files} == files
+
+
+def test_a_call_that_was_cut_off_is_marked(tmp_path):
+    folder = copy(tmp_path, "torn")
+    recover(folder)
+    (rank,) = probe_format.open(folder).ranks
+    head = rank.records["Module.head.Linear.forward.0"].json
+    assert head["incomplete"] is True and head["output"] == [] and len(head["input_args"]) == 1
+
+
+def test_damage_in_the_middle_is_recovered_in_part(tmp_path):
+    folder = copy(tmp_path, "damaged_journal")
+    (recovery,) = recover(folder)
+    assert recovery.outcome == "partial" and "checksum differs at byte" in recovery.detail
+    (verdict,) = verify(folder)
+    assert verdict.state == "recovered" and any("checksum differs" in note for note in verdict.notes)
+    (rank,) = probe_format.open(folder).ranks
+    assert "Torch.log.0.forward" not in rank.records  # the frame that was changed
+    assert "Module.fc.Linear.backward.0" in rank.records  # what comes after it
+
+
+@pytest.mark.parametrize("case", ["complete", "damaged_json"])
+def test_without_a_journal_there_is_nothing_to_recover(tmp_path, case):
+    folder = copy(tmp_path, case)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (recovery,) = recover(folder)
+    assert recovery.outcome == "nothing" and "no journal" in recovery.detail
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_journal_that_a_finished_step_left_behind_is_not_touched(tmp_path):
+    folder = copy(tmp_path, "complete")
+    shutil.copy(CORPUS / "torn" / "step0" / "rank" / "records.journal", folder)
+    document = json.loads((folder / "report.json").read_bytes())
+    document["journal"] = {"bytes": (folder / "records.journal").stat().st_size}
+    (folder / "report.json").write_text(json.dumps(document))
+    assert recover(folder)[0].outcome == "nothing"
+    assert verify(folder)[0].state == "complete"
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b"", "no event"),
+        (b"PROBE", "no event"),
+        (b"PROBEJ1\n", "no event"),
+        (b"{}", "is not a Probe journal"),
+    ],
+)
+def test_a_journal_with_nothing_in_it(tmp_path, raw, says):
+    (tmp_path / "records.journal").write_bytes(raw)
+    (recovery,) = recover(tmp_path)
+    assert recovery.outcome == "nothing" and says in recovery.detail
+    assert not (tmp_path / "dump.json").exists()
+
+
+def test_an_event_of_a_newer_version_is_told(tmp_path):
+    writer = JournalWriter(tmp_path / "records.journal")
+    writer.append({"k": "head", "header": {}})
+    writer.append({"k": "enter", "call": "Torch.sin.0.forward"})
+    writer.close()
+    (recovery,) = recover(tmp_path)
+    assert recovery.outcome == "nothing" and "install that version" in recovery.detail
+
+
+def test_what_came_after_the_last_stop_is_counted(tmp_path):
+    folder = copy(tmp_path, "torn")
+    path = folder / "records.journal"
+    path.write_bytes(path.read_bytes()[: read_journal(path).valid_bytes])
+    writer = JournalWriter(path)
+    summary = {"tensors": 1, "tensor_files": 1, "norms": [["x.output.0", 1.0]], "first_non_finite": None}
+    writer.append({"k": "tally", "d": {"counts": {}, "summary": summary}})
+    writer.append({"k": "enter", "n": "Torch.cos.0.forward", "s": None, "u": None, "a": [], "w": {}})
+    writer.close()
+    assert recover(folder)[0].tensors == 15
+    (verdict,) = verify(folder)
+    assert verdict.state == "recovered", verdict.problems
+    (rank,) = probe_format.open(folder).ranks
+    assert rank.report.first_non_finite["record"] == "Torch.log.0.forward"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path):
+    folder = copy(tmp_path, "torn")
+    folder.chmod(0o500)
+    with pytest.raises(OSError, match="denied"):
+        recover(folder)
+
+
+def test_each_rank_is_recovered(tmp_path):
+    for case, rank in (("torn", "rank0"), ("complete", "rank1"), ("damaged_journal", "rank2")):
+        shutil.copytree(CORPUS / case / "step0" / "rank", tmp_path / "step0" / rank)
+    assert [recovery.outcome for recovery in recover(tmp_path)] == ["whole", "nothing", "partial"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_journal_cut_anywhere_keeps_every_whole_event(tmp_path_factory, data):
+    whole = (CORPUS / "torn" / "step0" / "rank" / "records.journal").read_bytes()
+    cut = data.draw(st.integers(8, len(whole)))
+    folder = tmp_path_factory.mktemp("cut")
+    (folder / "records.journal").write_bytes(whole[:cut])
+    try:
+        (recovery,) = recover(folder)
+        # Each enter event that is whole in the bytes has its record.
+        entered, at = 0, 8
+        while at + 8 <= cut and at + 8 + int.from_bytes(whole[at : at + 4], "little") <= cut:
+            size = int.from_bytes(whole[at : at + 4], "little")
+            entered += b'"k":"enter"' in whole[at + 8 : at + 8 + size]
+            at += 8 + size
+        if recovery.outcome == "nothing":
+            assert at == 8
+            return
+        (rank,) = probe_format.open(folder).ranks
+        assert sum(record.kind == "forward" for record in rank.records) == entered
+        problems = [p for p in verify(folder)[0].problems if "its file" not in p]
+        assert not problems
+    finally:
+        shutil.rmtree(folder)

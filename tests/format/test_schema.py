@@ -1,0 +1,257 @@
+"""The JSON Schemas, and that the validation written by hand says the same."""
+
+import copy
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from probe_format.construct import check_construct
+from probe_format.dump import check_debug, check_dump
+from probe_format.report import check_report
+from probe_format.stack import check_stack
+
+CORPUS = Path(__file__).parent / "corpus"
+NAMES = ("dump", "debug", "stack", "construct", "report")
+SCHEMAS = {
+    name: json.loads((files("probe_format") / "schema" / f"{name}.schema.json").read_text()) for name in NAMES
+}
+VALIDATORS = {name: Draft202012Validator(schema) for name, schema in SCHEMAS.items()}
+
+
+def by_hand(name, document):
+    """Whether the hand-written validation finds nothing."""
+    if name in ("dump", "debug"):
+        if not isinstance(document, dict) or not isinstance(document.get("data"), dict):
+            return False  # parse_dump refuses it
+        header = {key: value for key, value in document.items() if key != "data"}
+        check = check_dump if name == "dump" else check_debug
+        return not list(check(header, document["data"]))
+    check = {"stack": check_stack, "construct": check_construct, "report": check_report}[name]
+    return not list(check(document))
+
+
+def agree(name, document):
+    by_schema = VALIDATORS[name].is_valid(document)
+    assert by_hand(name, document) == by_schema, [e.message for e in VALIDATORS[name].iter_errors(document)]
+    return by_schema
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schemas_are_schemas(name):
+    Draft202012Validator.check_schema(SCHEMAS[name])
+
+
+def test_dump_and_debug_share_their_values():
+    shared = set(SCHEMAS["dump"]["$defs"]) & set(SCHEMAS["debug"]["$defs"])
+    assert {"value", "tensor", "foreign"} <= shared
+    assert all(SCHEMAS["dump"]["$defs"][key] == SCHEMAS["debug"]["$defs"][key] for key in shared)
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("**/step*/**/*.json")), ids=str)
+def test_every_file_of_the_corpus_is_valid(path):
+    try:
+        document = json.loads(path.read_bytes())
+    except ValueError:
+        assert "np_c" in str(path)
+        return
+    assert agree(path.stem, document)
+
+
+TENSOR = {
+    "type": "torch.Tensor",
+    "dtype": "torch.float32",
+    "shape": [2],
+    "Max": 1.0,
+    "Min": "-Infinity",
+    "Mean": None,
+    "Norm": "NaN",
+    "requires_grad": False,
+    "nan_count": 0,
+    "posinf_count": 0,
+    "neginf_count": 1,
+    "finite_max": 1.0,
+    "finite_min": 1.0,
+}
+HEADER = {
+    "task": "statistics",
+    "level": "mix",
+    "framework": "pytorch",
+    "dump_data_dir": None,
+    "format_version": "1.0",
+    "tool": "probe-torch 0.1.0",
+}
+FORWARD = {
+    "input_args": [TENSOR, None, [{"type": "int", "value": 1}]],
+    "input_kwargs": {"k": TENSOR},
+    "output": [],
+}
+VALID = {
+    "dump": {
+        **HEADER,
+        "data": {
+            "Module.fc.Linear.forward.0": {**FORWARD, "parameters": {"w": TENSOR}, "recompute": FORWARD},
+            "Torch.log.0.forward": {**FORWARD, "raised": "ValueError: no", "incomplete": True},
+            "Torch.log.0.backward": {
+                "input": [None],
+                "output": [TENSOR],
+                "later_passes": [{"input": [TENSOR]}],
+            },
+            "Module.fc.Linear.parameters_grad": {"w": [TENSOR]},
+        },
+    },
+    "debug": {
+        **HEADER,
+        "level": "debug",
+        "data": {"x.0.debug": {"a": [TENSOR, None]}, "x_grad.0.debug": None},
+    },
+    "stack": {"0": [["Torch.log.0.forward"], ["File a.py, line 1, in f, \n g()"]]},
+    "construct": {"Torch.log.0.forward": "Module.a.A.forward.0", "Module.a.A.forward.0": None, "m": ["x", 1]},
+    "report": {
+        "format_version": "1.0",
+        "state": "complete",
+        "header": HEADER,
+        "files": {"dump.json": {"bytes": 3, "crc32": "00000000"}},
+        "journal": {"bytes": 8},
+        "counts": {"seen": {"calls": 1}},
+        "not_seen": [{"what": "x", "why": "y"}],
+        "faults": [{"where": "x", "message": "y", "count": 1}],
+        "unmatched": [],
+        "records": 1,
+        "tensors": 1,
+        "tensor_files": 0,
+        "norms": [["a.output.0", 1.5]],
+        "first_non_finite": None,
+        "started": "2026-11-21T00:00:00+00:00",
+        "ended": None,
+    },
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_valid(name):
+    assert agree(name, VALID[name])
+
+
+def broken(*path, to):
+    """VALID[path[0]] with one place changed."""
+    document = copy.deepcopy(VALID[path[0]])
+    node = document
+    for key in path[1:-1]:
+        node = node[key]
+    if to is KeyError:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = to
+    return document
+
+
+LINEAR = "Module.fc.Linear.forward.0"
+
+
+@pytest.mark.parametrize(
+    ("path", "to"),
+    [
+        (("dump", "data"), []),
+        (("dump", "task"), "stats"),
+        (("dump", "level"), "L3"),
+        (("dump", "tool"), KeyError),
+        (("dump", "format_version"), "2.0"),
+        (("dump", "dump_data_dir"), 3),
+        (("dump", "data", LINEAR), []),
+        (("dump", "data", LINEAR, "input_args"), {}),
+        (("dump", "data", LINEAR, "input_args", 0, "shape"), [-1]),
+        (("dump", "data", LINEAR, "input_args", 0, "shape"), ["2"]),
+        (("dump", "data", LINEAR, "input_args", 0, "Max"), "inf"),
+        (("dump", "data", LINEAR, "input_args", 0, "Norm"), KeyError),
+        (("dump", "data", LINEAR, "input_args", 0, "neginf_count"), KeyError),
+        (("dump", "data", LINEAR, "input_args", 0, "nan_count"), -1),
+        (("dump", "data", LINEAR, "input_args", 0, "data_name"), 7),
+        (("dump", "data", LINEAR, "input_args", 0, "md5"), 2.5),
+        (("dump", "data", LINEAR, "input_args", 1), 5),
+        (("dump", "data", LINEAR, "input_args", 2, 0), "bare"),
+        (("dump", "data", LINEAR, "input_kwargs", "type"), "bare"),
+        (("dump", "data", LINEAR, "output"), None),
+        (("dump", "data", LINEAR, "recompute", "input_args", 1), False),
+        (("dump", "data", "Torch.log.0.forward", "raised"), True),
+        (("dump", "data", "Torch.log.0.forward", "incomplete"), "yes"),
+        (("dump", "data", "Torch.log.0.backward", "later_passes", 0), []),
+        (("dump", "data", "Module.fc.Linear.parameters_grad", "w"), TENSOR),
+        (("dump", "data", "Torch.log.0.sideways"), {}),
+        (("debug", "level"), "mix"),
+        (("debug", "data", "x"), None),
+        (("debug", "data", "x.0.debug", "a", 0), 1),
+        (("stack", "0"), [["a"], ["b"], ["c"]]),
+        (("stack", "1"), ["a frame"]),
+        (("construct", "Module.a.A.forward.0"), 1),
+        (("construct", "m"), ["x"]),
+        (("construct", "megatron_micro_step_number"), "1"),
+        (("report", "state"), "fine"),
+        (("report", "journal"), {}),
+        (("report", "journal"), KeyError),
+        (("report", "files", "dump.json", "crc32"), KeyError),
+        (("report", "counts", "seen", "calls"), -1),
+        (("report", "norms", 0), ["a"]),
+        (("report", "records"), 1.5),
+        (("report", "ended"), 0),
+        (("report", "first_non_finite"), []),
+    ],
+    ids=str,
+)
+def test_what_is_not_valid(path, to):
+    assert not agree(path[0], broken(*path, to=to))
+
+
+def test_a_dump_of_msprobe_may_lack_everything_but_data():
+    assert agree("dump", {"data": {"x": {"input_args": 3, "anything": [{"type": "int"}]}}})
+    assert not agree("dump", {"data": {"x": {"a": {"type": "t", "dtype": "d", "shape": [None]}}}})
+    assert not agree("dump", {"data": {"x": None}})
+    assert not agree("dump", {"data": {}, "task": 3})
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 3)
+    | st.sampled_from([1.5, 2.0, -0.0, "NaN", "Infinity", "", "torch"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "dtype", "shape", "class_type", "Max", "0"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+def places(document):
+    """Every (container, key) in a document."""
+    todo = [document]
+    while todo:
+        node = todo.pop()
+        for key, value in list(node.items() if isinstance(node, dict) else enumerate(node)):
+            yield node, key
+            if isinstance(value, dict | list):
+                todo.append(value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_hand_and_schema_agree_on_changed_documents(name, data):
+    document = copy.deepcopy(VALID[name])
+    for _ in range(data.draw(st.integers(1, 3))):
+        found = list(places(document))
+        if not found:
+            break
+        node, key = data.draw(st.sampled_from(found))
+        if data.draw(st.booleans()):
+            node[key] = data.draw(JSON)
+        elif isinstance(node, dict):
+            node[data.draw(st.sampled_from(["x.forward", "y.0.debug", "0", "type", "md5"]))] = node.pop(key)
+        else:
+            del node[key]
+    agree(name, document)

@@ -1,0 +1,95 @@
+"""The specification, the schemas and the README say the same."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import probe_format
+import pytest
+
+CORPUS = Path(__file__).parent / "corpus"
+README = Path(__file__).parents[2] / "packages" / "probe-format" / "README.md"
+SOURCE = str(Path(probe_format.__file__).parents[1])
+PACKAGE = files("probe_format")
+PAGES = {page.name: page.read_text() for page in (PACKAGE / "spec").iterdir()}
+FILES = ("dump", "stack", "construct", "debug", "report")
+
+
+def keys_of(schema):
+    """Every key that a schema names as a property."""
+    found, todo = set(), [schema]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            found |= set(node.get("properties", {}))
+            todo.extend(node.values())
+        elif isinstance(node, list):
+            todo.extend(node)
+    return found
+
+
+def test_there_is_a_page_for_each_part():
+    assert set(PAGES) == {
+        f"{name}.md" for name in (*FILES, "config", "journal", "layout", "names", "statistics", "values")
+    }
+    assert all("version 1" in page.splitlines()[0] and "Normative" in page for page in PAGES.values())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_key_of_a_schema_is_in_the_specification(name):
+    schema = json.loads((PACKAGE / "schema" / f"{name}.schema.json").read_text())
+    text = "\n".join(PAGES.values())
+    quoted = set(re.findall(r"`([\w]+)`", text)) | set(re.findall(r'"([\w]+)"', text))
+    assert keys_of(schema) <= quoted
+
+
+def test_every_key_of_the_configuration_is_in_the_specification():
+    from probe_format.keys import KEYS
+
+    rows = [line.split("|")[1] for line in PAGES["config.md"].splitlines() if line.startswith("| `")]
+    assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == set(KEYS)
+    ours = {key for row in rows for key in re.findall(r"`(\w+)`\+", row)}
+    assert ours == {name for name, key in KEYS.items() if key.ours}
+
+
+def test_every_event_of_the_journal_is_in_the_specification():
+    from probe_format.assemble import _HANDLERS
+
+    table = "\n".join(line for line in PAGES["journal.md"].splitlines() if line.startswith("| `"))
+    kinds = {kind for line in table.splitlines() for kind in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert kinds - {"k"} == set(_HANDLERS)
+
+
+def python_blocks():
+    return re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.M | re.S)
+
+
+def run(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={"PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_the_example_in_the_readme_runs():
+    example, resources = python_blocks()
+    out = run(example, CORPUS / "torch" / "misc2_nan_oc" / "dump")
+    assert out.splitlines()[0] == "0 None pytorch 20"
+    assert "  Torch.log.0.forward.output.0 torch.float32[5, 2]: NaN" in out
+    assert run(example, CORPUS / "probe" / "torn").splitlines()[0] == "0 None pytorch 7"
+    assert {"dump.md", "dump.schema.json"} <= set(run(resources).split())
+
+
+def test_the_readme_names_only_what_there_is():
+    table = [line for line in README.read_text().splitlines() if line.startswith("| `")]
+    for line in table:
+        owner, members = line.split("|")[1].strip(" `"), re.findall(r"`\.(\w+)", line)
+        cls = getattr(probe_format, owner)
+        fields = {f.name for f in getattr(cls, "__attrs_attrs__", ())}
+        assert not [name for name in members if not hasattr(cls, name) and name not in fields], owner

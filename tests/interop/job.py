@@ -1,0 +1,88 @@
+"""One training step of a small network, dumped by Probe or by msprobe: ``job.py TOOL CONFIG VARIANT``.
+
+Run as a program, because each tool patches torch for the whole process, and msprobe has an environment
+of its own. The two differ in one import line; everything else is the same script, which is the point.
+
+VARIANT: "plain"; "perturbed" (the last layer's weight times 1.5); "nan" (the logarithm of a negative number);
+"accumulated" (two passes add up their gradients); "checkpointed" (one block is computed again in backward).
+"""
+
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.inner = nn.Linear(16, 16)
+
+    def forward(
+        self, x: torch.Tensor, *, scale: float = 1.0, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        y = F.gelu(self.inner(self.norm(x))) * scale
+        return x + (y if mask is None else y.masked_fill(mask, 0.0))
+
+
+class Net(nn.Module):
+    """Shared blocks, keyword tensors, an in-place module, a tuple output, integers and booleans."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 16)
+        self.first = Block()
+        self.second = Block()
+        self.conv = nn.Conv1d(16, 16, 3, padding=1)
+        self.norm = nn.BatchNorm1d(16)
+        self.act = nn.ReLU(inplace=True)
+        self.head = nn.Linear(16, 5)
+        self.checkpointed = False
+
+    def forward(self, tokens: torch.Tensor, shift: float) -> torch.Tensor:
+        x = self.embed(tokens)
+        x = self.first(x, scale=0.5)
+        mask = tokens[..., None] == 3
+        x = (
+            checkpoint(self.second, x, mask=mask, use_reentrant=False)
+            if self.checkpointed
+            else self.second(x, mask=mask)
+        )
+        x = self.first(x)
+        x = self.act(self.norm(self.conv(x.transpose(1, 2))))
+        peak, _ = torch.max(x, dim=2)
+        return self.head(torch.log(peak + shift))
+
+
+def main(tool: str, config: str, variant: str) -> None:
+    if tool == "probe":
+        from probe_torch import PrecisionDebugger
+    else:
+        from msprobe.pytorch import PrecisionDebugger
+
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    model = Net()
+    if variant == "perturbed":
+        with torch.no_grad():
+            model.head.weight.mul_(1.5)
+    model.checkpointed = variant == "checkpointed"
+    tokens = torch.randint(0, 11, (4, 6))
+    target = torch.randint(0, 5, (4,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    debugger = PrecisionDebugger(config_path=config)
+    debugger.start(model)
+    for _ in range(2 if variant == "accumulated" else 1):
+        loss = F.cross_entropy(model(tokens, -50.0 if variant == "nan" else 1.0), target)
+        loss.backward()
+    optimizer.step()
+    debugger.stop()
+    debugger.step()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,184 @@
+"""Promise 4: the real msprobe 26.2 reads what Probe writes, and Probe reads what msprobe writes.
+
+Every msprobe call costs seconds of imports, so dumps and comparisons are made once and shared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import clients
+import numpy as np
+import probe_format
+import pytest
+
+pytestmark = pytest.mark.slow
+
+LEVELS = ("L0", "L1", "mix")
+KINDS = {
+    "statistics": {"task": "statistics"},
+    "md5": {"task": "statistics", "statistics": {"summary_mode": "md5"}},
+    "tensor": {"task": "tensor"},
+}
+ANY = [(level, kind, "plain") for level in LEVELS for kind in KINDS]
+ANY += [("L0", "md5", "accumulated"), ("mix", "md5", "checkpointed")]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("interop")
+
+
+class Shop:
+    """Dumps and comparisons, each made when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._dumps: dict[tuple[str, str, str, str], Path] = {}
+        self._rows: dict[tuple[Path, Path], list[clients.Row]] = {}
+
+    def dump(self, level: str, kind: str, variant: str = "plain", tool: str = "probe") -> Path:
+        key = (level, kind, variant, tool)
+        if key not in self._dumps:
+            config = {"level": level, "risk_level": "ALL", **KINDS[kind]}
+            self._dumps[key] = clients.dump(self._folder / "-".join(key), tool, config, variant)
+        return self._dumps[key]
+
+    def compare(self, target: Path, golden: Path) -> list[clients.Row]:
+        if (target, golden) not in self._rows:
+            cwd = self._folder / f"compare{len(self._rows)}"
+            self._rows[target, golden] = clients.compare(cwd, target, golden)
+        return self._rows[target, golden]
+
+
+@pytest.fixture(scope="session")
+def shop(folder: Path) -> Shop:
+    return Shop(folder)
+
+
+def by_name(rows: list[clients.Row]) -> dict[str, clients.Row]:
+    return {r["NPU Name"]: r for r in rows}
+
+
+@pytest.mark.parametrize(("level", "kind", "variant"), ANY)
+def test_a_dump_equals_itself(shop: Shop, level: str, kind: str, variant: str) -> None:
+    """All rows pass, and there are as many rows as we have tensors, of the same dtypes and shapes."""
+    rank = shop.dump(level, kind, variant)
+    assert rank.name == "rank"
+    rows = shop.compare(rank, rank)
+    assert {r["Result"] for r in rows} == {"pass"}
+    assert all(r["NPU Name"] == r["Bench Name"] for r in rows)
+    assert sum(clients.tensors(rank).values()) > 50
+    assert clients.rows_of_tensors(rows) == clients.tensors(rank)
+
+
+def test_rows_carry_the_numbers_and_the_stack(shop: Shop) -> None:
+    """A pass alone can mean that nothing was compared: the columns hold our numbers and the user's line."""
+    rank = shop.dump("mix", "statistics")
+    record = clients.load(rank, "dump.json")["data"]["Functional.cross_entropy.0.forward"]
+    row = by_name(shop.compare(rank, rank))["Functional.cross_entropy.0.forward.output.0"]
+    for column, key in (("NPU max", "Max"), ("NPU min", "Min"), ("NPU mean", "Mean"), ("NPU l2norm", "Norm")):
+        assert float(row[column]) == pytest.approx(record["output"][0][key], rel=1e-6)
+    stacks = {r["NPU_Stack_Info"] for r in shop.compare(rank, rank)}
+    assert any("job.py" in s and "self.head(torch.log(peak + shift))" in s for s in stacks)
+
+
+def test_checksums_and_files_are_what_is_compared(shop: Shop) -> None:
+    sums = by_name(shop.compare(shop.dump("mix", "md5"), shop.dump("mix", "md5")))
+    assert all(len(r["NPU MD5"]) == 8 for r in sums.values() if r["NPU Dtype"] == "torch.float32")
+    files = shop.compare(shop.dump("mix", "tensor"), shop.dump("mix", "tensor"))
+    row = by_name(files)["Functional.cross_entropy.0.forward.input.0"]
+    assert float(row["Cosine"]) == pytest.approx(1.0)
+    assert row["Data_name"]
+
+
+# The last layer's weight was changed: what comes before it is equal, the weight and what follows differ.
+BEFORE = "Functional.conv1d.0.forward.output.0"
+CHANGED = "Module.head.Linear.forward.0.parameters.weight"
+AFTER = "Functional.cross_entropy.0.forward.output.0"
+
+
+def test_changed_weights_show_in_statistics(shop: Shop) -> None:
+    rows = by_name(shop.compare(shop.dump("mix", "statistics", "perturbed"), shop.dump("mix", "statistics")))
+    assert float(rows[BEFORE]["NormRelativeErr"].rstrip("%")) == 0
+    assert float(rows[CHANGED]["NormRelativeErr"].rstrip("%")) == pytest.approx(50, rel=1e-4)
+    assert float(rows[AFTER]["NormRelativeErr"].rstrip("%")) > 0.1
+
+
+def test_changed_weights_show_in_checksums(shop: Shop) -> None:
+    rows = by_name(shop.compare(shop.dump("mix", "md5", "perturbed"), shop.dump("mix", "md5")))
+    assert [rows[n]["Result"] for n in (BEFORE, CHANGED, AFTER)] == ["pass", "error", "error"]
+
+
+def test_changed_weights_show_in_tensors(shop: Shop) -> None:
+    rows = by_name(shop.compare(shop.dump("mix", "tensor", "perturbed"), shop.dump("mix", "tensor")))
+    assert float(rows[BEFORE]["MaxAbsErr"]) == 0
+    assert float(rows[CHANGED]["MaxRelativeErr"]) == pytest.approx(0.5, rel=1e-4)
+    assert float(rows[AFTER]["MaxAbsErr"]) > 1e-3
+
+
+def test_not_a_number_is_flagged(shop: Shop) -> None:
+    rows = by_name(shop.compare(shop.dump("mix", "statistics", "nan"), shop.dump("mix", "statistics")))
+    assert rows["Torch.log.0.forward.output.0"]["Result"] == "error"
+    assert "nan" in rows["Torch.log.0.forward.output.0"]["Err_message"]
+    assert rows[BEFORE]["Result"] == "pass"
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_graph_visualize_draws_every_node(shop: Shop, folder: Path, level: str) -> None:
+    """Not at L1: construct.json is empty there, as msprobe's own is, and graph_visualize needs a tree."""
+    rank = shop.dump(level, "statistics")
+    construct = clients.load(rank, "construct.json")
+    nodes = clients.graph_nodes(folder / f"graph-{level}", rank)
+    assert len(construct) > 20
+    assert not set(construct) - set(nodes)
+    assert all(nodes[n] == parent for n, parent in construct.items() if parent is not None)
+
+
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_overflow_check_finds_the_injected_nan(shop: Shop, folder: Path, level: str) -> None:
+    found = clients.overflows(folder / f"nan-{level}", shop.dump(level, "statistics", "nan").parent)
+    assert [f["op_name"] for f in found] == ["Torch.log.0.forward"]
+    assert "job.py" in "".join(found[0]["stack_info"])
+
+
+def test_overflow_check_finds_nothing_in_a_healthy_dump(shop: Shop, folder: Path) -> None:
+    assert clients.overflows(folder / "healthy", shop.dump("mix", "statistics").parent) == []
+
+
+# --- the other way round ---
+
+
+@pytest.mark.parametrize(("level", "kind"), [("mix", "tensor"), ("L0", "md5")])
+def test_our_reader_opens_what_msprobe_writes(shop: Shop, level: str, kind: str) -> None:
+    rank = shop.dump(level, kind, tool="msprobe")
+    raw = clients.load(rank, "dump.json")
+    (step,) = probe_format.open(rank.parent.parent).steps
+    (opened,) = step.ranks
+    records = list(opened.records)
+    assert [r.name for r in records] == list(raw["data"])
+    tensors = [t for r in records for t in r.tensors]
+    assert len(tensors) == sum(clients.tensors(rank).values())
+
+
+def test_our_numbers_are_those_of_msprobe(shop: Shop) -> None:
+    """One script, one changed import line: the same step under both tools gives the same forward records."""
+    ours, theirs = shop.dump("mix", "statistics"), shop.dump("mix", "statistics", tool="msprobe")
+    names = [
+        n
+        for n in clients.load(theirs, "dump.json")["data"]
+        if ".forward" in n and not n.startswith("Tensor.add_.")  # the optimizer's, and batch_norm's counter
+    ]
+    mine = clients.load(ours, "dump.json")["data"]
+    assert not [n for n in names if n not in mine]
+    rows = by_name(shop.compare(ours, theirs))
+    compared = [r for n, r in rows.items() if any(n.startswith(f"{name}.") for name in names)]
+    assert len(compared) > 100
+    for row in compared:
+        assert row["Bench Name"] == row["NPU Name"]
+        assert row["Result"] == "pass"
+        if row["NPU Dtype"] == "torch.float32":
+            for column in ("max", "min", "mean", "l2norm"):
+                np.testing.assert_allclose(
+                    float(row[f"NPU {column}"]), float(row[f"Bench {column}"]), rtol=1e-5, atol=1e-6
+                )

@@ -1,0 +1,95 @@
+"""Run by torchrun from test_distributed.py: two steps of a small model under DDP or FSDP2, watched or not.
+
+`python -m torch.distributed.run --nproc-per-node 2 ranks.py KIND CONFIG OUT`: CONFIG is a path or "-";
+OUT gets one file for each rank with the losses, gradients and weights.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.b(self.act(self.a(x)))
+
+
+def local(t: Tensor) -> Tensor:
+    return (t.to_local() if isinstance(t, DTensor) else t).detach().clone()
+
+
+def wrapped(kind: str) -> nn.Module:
+    torch.manual_seed(0)
+    net = Net()
+    if kind == "ddp":
+        return DistributedDataParallel(net)
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    fully_shard(net.a, mesh=mesh)
+    fully_shard(net, mesh=mesh)
+    return net
+
+
+def collectives(rank: int) -> dict[str, Any]:
+    """What the functions of torch.distributed return must not change."""
+    t = torch.full((2,), float(rank + 1))
+    work = dist.all_reduce(t, async_op=True)
+    waited = work.wait()
+    parts = [torch.zeros(2), torch.zeros(2)]
+    dist.all_gather(parts, torch.full((2,), float(rank)))
+    things: list[Any] = [None, None]
+    dist.all_gather_object(things, {"rank": rank})
+    return {"sum": t, "waited": waited, "parts": torch.stack(parts), "things": [o["rank"] for o in things]}
+
+
+def main(kind: str, config: str, out: str) -> None:
+    faulthandler.dump_traceback_later(90, exit=True)  # a run that hangs says where
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = wrapped(kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(100 + rank)
+    trace: dict[str, Any] = {}
+    debugger: Any = None
+    if config != "-":
+        from probe_torch import PrecisionDebugger
+
+        debugger = PrecisionDebugger(config)
+    with debugger or nullcontext():
+        for i in range(2):
+            if debugger:
+                debugger.start(model)
+            loss = model(torch.randn(4, 8)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            trace[f"{i}.loss"] = loss.detach()
+            for name, p in model.named_parameters():
+                assert p.grad is not None
+                trace[f"{i}.grad.{name}"], trace[f"{i}.{name}"] = local(p.grad), local(p)
+            trace[f"{i}.collectives"] = collectives(rank)
+            if debugger:
+                debugger.stop()
+                debugger.step()
+    torch.save(trace, os.path.join(out, f"{rank}.pt"))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

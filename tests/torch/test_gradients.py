@@ -1,0 +1,470 @@
+"""Backward records against the truth: what autograd itself gives for the same call on a copy, to 1e-6."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import torch
+import torch.nn.functional as F
+import zoo
+from dumping import agrees, capture, load, opened, records
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+Json = Any
+
+
+def shut(gradient: Json, expected: Tensor | None) -> bool:
+    """Whether a slot holds `expected`, or null for None."""
+    return gradient is None if expected is None else agrees(gradient, expected)
+
+
+def back(data: dict[str, Json], name: str) -> tuple[list[Json], list[Json]]:
+    record = data[name]
+    return record["input"], record["output"]
+
+
+def leaf(*shape: int) -> Tensor:
+    return torch.randn(*shape, requires_grad=True)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    with zoo.fixed(7):
+        yield
+
+
+# ---------------- functions: one slot for each argument, in argument order
+def test_linear_has_its_slots_in_argument_order(tmp_path: Path) -> None:
+    """msprobe writes bias, input, transposed weight: the order of the node."""
+    x, w, b, g = leaf(5, 3), leaf(4, 3), leaf(4), torch.randn(5, 4)
+    data = capture(tmp_path, lambda: F.linear(x, w, b).backward(g), level="L1")
+    given, made = back(data, "Functional.linear.0.backward")
+    assert len(given) == 1 and shut(given[0], g)
+    assert len(made) == 3
+    assert shut(made[0], g @ w) and shut(made[1], g.T @ x) and shut(made[2], g.sum(0))
+    assert made[1]["shape"] == [4, 3]
+
+
+def test_keywords_come_after_positions_in_the_order_of_the_call(tmp_path: Path) -> None:
+    x, w, b = leaf(5, 3), leaf(4, 3), leaf(4)
+    data = capture(tmp_path, lambda: F.linear(x, bias=b, weight=w).sum().backward(), level="L1")
+    _, made = back(data, "Functional.linear.0.backward")
+    assert [slot["shape"] for slot in made] == [[5, 3], [4], [4, 3]]
+
+
+def test_null_where_no_gradient_flows(tmp_path: Path) -> None:
+    x, w = torch.randn(1, 2, 5, 5), leaf(3, 2, 3, 3)
+    data = capture(tmp_path, lambda: F.conv2d(x, w, None, 1, 1).sum().backward(), level="L1")
+    _, made = back(data, "Functional.conv2d.0.backward")
+    assert [slot is None for slot in made] == [True, False, True, True, True]
+    assert shut(made[1], w.grad)
+
+
+def test_nested_arguments(tmp_path: Path) -> None:
+    a, b, c = leaf(2, 3), leaf(2, 4), torch.randn(2, 1)
+    g = torch.randn(2, 8)
+    data = capture(tmp_path, lambda: torch.cat([a, c, b], 1).backward(g), level="L1")
+    _, made = back(data, "Torch.cat.0.backward")
+    assert shut(made[0][0], g[:, :3]) and made[0][1] is None and shut(made[0][2], g[:, 4:])
+    assert made[1] is None
+
+
+def test_several_outputs_and_one_that_is_not_used(tmp_path: Path) -> None:
+    x = leaf(4, 6)
+
+    def work() -> None:
+        first, _, third = torch.split(x, 2, 1)
+        (first.sum() * 2 + third.sum() * 3).backward()
+
+    given, made = back(capture(tmp_path, work, level="L1"), "Torch.split.0.backward")
+    assert shut(given[0], torch.full((4, 2), 2.0)) and given[1] is None
+    assert shut(given[2], torch.full((4, 2), 3.0))
+    assert shut(made[0], x.grad) and made[1:] == [None, None]
+
+
+def test_values_and_indices(tmp_path: Path) -> None:
+    x = leaf(3, 5)
+    data = capture(tmp_path, lambda: torch.max(x, 1)[0].sum().backward(), level="L1")
+    given, made = back(data, "Torch.max.0.backward")
+    slots = list(given.values()) if isinstance(given, dict) else given
+    assert shut(slots[0], torch.ones(3)) and slots[1] is None
+    assert shut(made[0], x.grad)
+
+
+def test_one_tensor_given_twice(tmp_path: Path) -> None:
+    x = leaf(4)
+    g = torch.randn(4)
+    data = capture(tmp_path, lambda: torch.mul(x, x).backward(g), level="L1")
+    _, made = back(data, "Torch.mul.0.backward")
+    # The call's gradient with respect to that tensor, as torch.autograd.grad(out, [x, x]) gives it.
+    assert shut(made[0], 2 * x.detach() * g) and (made[1] is None or shut(made[1], 2 * x.detach() * g))
+
+
+def test_each_call_has_its_own_share_of_a_shared_input(tmp_path: Path) -> None:
+    x, ws, g = leaf(5, 3), [leaf(4, 3) for _ in range(3)], torch.randn(5, 4)
+
+    def work() -> None:
+        y = x * 1.0
+        sum(F.linear(y, w) for w in ws).backward(g)  # type: ignore[union-attr]
+
+    data = capture(tmp_path, work, level="L1")
+    for i, w in enumerate(ws):
+        _, made = back(data, f"Functional.linear.{i}.backward")
+        assert shut(made[0], g @ w) and shut(made[1], g.T @ x.detach())
+    _, made = (
+        back(data, "Tensor.__mul__.0.backward")
+        if "Tensor.__mul__.0.backward" in data
+        else back(data, "Tensor.mul.0.backward")
+    )
+    assert shut(made[0], x.grad)
+
+
+def test_in_place_functions(tmp_path: Path) -> None:
+    x, g = leaf(6), torch.randn(6)
+
+    def work() -> None:
+        y = x * 2.0
+        y.mul_(-3.0)
+        y.relu_()
+        y.backward(g)
+
+    data = capture(tmp_path, work, level="L1")
+    mask = x.detach() < 0
+    given, made = back(data, "Tensor.relu_.0.backward")
+    assert shut(given[0], g) and shut(made[0], g * mask)
+    given, made = back(data, "Tensor.mul_.0.backward")
+    assert shut(given[0], g * mask) and shut(made[0], g * mask * -3)
+
+
+def test_a_write_into_a_view(tmp_path: Path) -> None:
+    x, v = leaf(4, 4), leaf(4)
+    g = torch.randn(4, 4)
+
+    def work() -> None:
+        y = x * 1.0
+        y[1].add_(v)
+        y[:, 2] *= 5.0
+        y.backward(g)
+
+    data = capture(tmp_path, work, level="L1")
+    given, made = back(data, "Tensor.add_.0.backward")
+    scale = torch.tensor([1.0, 1.0, 5.0, 1.0])
+    assert shut(given[0], g[1] * scale)
+    assert shut(made[1], g[1] * scale) and shut(made[0], g[1] * scale)
+    assert torch.allclose(x.grad, g * scale)  # type: ignore[arg-type]
+
+
+def test_no_grad_and_integers_make_no_record(tmp_path: Path) -> None:
+    x = leaf(3)
+
+    def work() -> None:
+        with torch.no_grad():
+            F.gelu(x)
+        torch.argmax(x)
+        F.silu(x.detach())
+        F.relu(x).sum().backward()
+
+    data = capture(tmp_path, work, level="L1")
+    assert [n for n in data if n.endswith("backward")] == [
+        "Tensor.sum.0.backward",
+        "Functional.relu.0.backward",
+    ]
+
+
+# ---------------- several passes, accumulation
+def test_several_backward_passes_are_kept_apart(tmp_path: Path) -> None:
+    x, w = leaf(2, 3), leaf(4, 3)
+    g = [torch.randn(2, 4) for _ in range(3)]
+
+    def work() -> None:
+        y = F.linear(x, w)
+        y.backward(g[0], retain_graph=True)
+        y.backward(g[1], retain_graph=True)
+        torch.autograd.grad(y, x, g[2])
+
+    record = capture(tmp_path, work, level="L1")["Functional.linear.0.backward"]
+    first, second, third = record, *record["later_passes"]
+    for one, grad in zip((first, second), g, strict=False):
+        assert shut(one["input"][0], grad)
+        assert shut(one["output"][0], grad @ w) and shut(one["output"][1], grad.T @ x)
+    assert shut(third["input"][0], g[2]) and shut(third["output"][0], g[2] @ w)
+
+
+def test_parameter_gradients_one_for_each_arrival(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(3, 2))
+    batches = [torch.randn(4, 3) for _ in range(3)]
+
+    def work() -> None:
+        for batch in batches:
+            net(batch).sum().backward()
+
+    data = capture(tmp_path, work, net, level="L0")
+    arrived = data["Module.0.Linear.parameters_grad"]
+    assert set(arrived) == {"weight", "bias"}
+    alone = [torch.ones(4, 2).T @ batch for batch in batches]
+    sums = [sum(alone[: i + 1], torch.zeros(2, 3)) for i in range(3)]
+    assert len(arrived["weight"]) == 3
+    fits = [
+        all(agrees(slot, truth) for slot, truth in zip(arrived["weight"], expected, strict=True))
+        for expected in (alone, sums)
+    ]
+    assert fits == [False, True], "param.grad as it is after each arrival, as msprobe has it"
+    for i in range(3):
+        _, made = back(data, f"Module.0.Linear.backward.{i}")
+        assert made == [None], "the batch needs no gradient"
+
+
+def test_tied_weights_are_filed_under_each_owner(tmp_path: Path) -> None:
+    net = nn.ModuleDict({"a": nn.Embedding(5, 3), "b": nn.Linear(3, 5, bias=False)})
+    net["b"].weight = net["a"].weight  # type: ignore[assignment]
+    data = capture(
+        tmp_path, lambda: net["b"](net["a"](torch.tensor([1, 2]))).sum().backward(), net, level="L0"
+    )
+    truth = net["a"].weight.grad
+    assert isinstance(truth, Tensor)
+    for owner in ("a.Embedding", "b.Linear"):
+        assert agrees(data[f"Module.{owner}.parameters_grad"]["weight"][-1], truth)
+
+
+def test_higher_order_gradients(tmp_path: Path) -> None:
+    x = leaf(4)
+
+    def work() -> None:
+        (first,) = torch.autograd.grad(torch.sin(x).sum(), x, create_graph=True)
+        first.sum().backward()
+
+    data = capture(tmp_path, work, level="L1")
+    assert torch.allclose(x.grad, -torch.sin(x))  # type: ignore[arg-type]
+    given, made = back(data, "Torch.sin.0.backward")
+    assert shut(given[0], torch.ones(4)) and shut(made[0], torch.cos(x.detach()))
+
+
+# ---------------- modules
+def test_in_place_modules_and_their_neighbours(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    x, g = leaf(5, 3), torch.randn(5, 2)
+    data = capture(tmp_path, lambda: net(x).backward(g), net, level="L0")
+    hidden = F.linear(x, net[0].weight, net[0].bias).detach()
+    inner = g @ net[2].weight.detach()
+    assert shut(data["Module.2.Linear.backward.0"]["output"][0], inner)
+    given, made = back(data, "Module.1.ReLU.backward.0")
+    assert shut(given[0], inner) and shut(made[0], inner * (hidden > 0))
+    given, made = back(data, "Module.0.Linear.backward.0")
+    assert shut(given[0], inner * (hidden > 0)) and shut(made[0], x.grad)
+
+
+def test_a_module_that_returns_its_input(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Identity(), nn.Linear(3, 3), nn.Identity())
+    x, g = leaf(2, 3), torch.randn(2, 3)
+    data = capture(tmp_path, lambda: net(x).backward(g), net, level="L0")
+    given, made = back(data, "Module.2.Identity.backward.0")
+    assert shut(given[0], g) and shut(made[0], g)
+    given, made = back(data, "Module.1.Linear.backward.0")
+    assert shut(given[0], g) and shut(made[0], g @ net[1].weight.detach())
+
+
+def test_a_custom_function(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(3, 3), zoo.Scaled())
+    x, g = leaf(2, 3), torch.randn(2, 3)
+    data = capture(tmp_path, lambda: net(x)[0].backward(g), net, level="L0")
+    given, made = back(data, "Module.1.Scaled.backward.0")
+    assert shut(given[0], g) and given[1] is None and shut(made[0], g * 1.5)
+    assert shut(data["Module.0.Linear.backward.0"]["output"][0], x.grad)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_changes_no_name_and_no_number(reentrant: bool, tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self, rerun: bool) -> None:
+            super().__init__()
+            self.a, self.b, self.c = (
+                nn.Linear(3, 3),
+                nn.Sequential(nn.Linear(3, 3), nn.GELU()),
+                nn.Linear(3, 3),
+            )
+            self.rerun = rerun
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.a(x)
+            x = checkpoint(self.b, x, use_reentrant=reentrant) if self.rerun else self.b(x)
+            return self.c(x)
+
+    net = Net(False)
+    x = leaf(2, 3)
+    plain = capture(tmp_path / "plain", lambda: net(x).square().sum().backward(), net)
+    net.zero_grad()
+    net.rerun = True
+    rerun = capture(tmp_path / "rerun", lambda: net(x).square().sum().backward(), net)
+    assert rerun.keys() == plain.keys()
+    for name, record in plain.items():
+        again = rerun[name]
+        for key in ("input", "output", "input_args"):
+            for one, other in zip(record.get(key, []), again.get(key, []), strict=True):
+                if isinstance(one, dict) and "Norm" in one:
+                    assert other["Norm"] == pytest.approx(one["Norm"], rel=1e-6), (name, key)
+    marked = {name for name, record in rerun.items() if "recompute" in record}
+    assert {"Module.b.0.Linear.forward.0", "Module.b.1.GELU.forward.0"} <= marked
+    assert not {"Module.a.Linear.forward.0", "Module.c.Linear.forward.0"} & marked
+    assert not [name for name, record in plain.items() if "recompute" in record]
+    recomputed = rerun["Module.b.0.Linear.forward.0"]["recompute"]
+    assert (
+        recomputed["input_args"][0]["Norm"] == plain["Module.b.0.Linear.forward.0"]["input_args"][0]["Norm"]
+    )
+
+
+# ---------------- every module call of every model of the zoo
+@attrs.define
+class Call:
+    """One call of a module in an unwatched run, and the gradients that came to its outputs."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    grads: dict[int, Tensor]
+    outputs: int = 0
+    returns_input: bool = False
+
+
+def tensors(value: Any) -> Iterator[Any]:
+    """The leaves of nested values, in the order of the dump: tensors, and everything else as it is."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from tensors(getattr(value, field.name))
+    else:
+        yield value
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Arguments with every tensor changed."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(mapped(item, change) for item in value)
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
+    return change(value) if isinstance(value, Tensor) else value
+
+
+def slots(value: Json) -> Iterator[Json]:
+    """The leaves of one side of a backward record: tensor objects and nulls."""
+    if isinstance(value, dict) and "dtype" not in value:
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from slots(item)
+    else:
+        yield value
+
+
+def silent(case: zoo.Case) -> nn.Module:
+    """The model without dropout, which a second run of one module could not repeat."""
+    model = case.build("none")
+    for module in model.modules():
+        if not isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.training = False
+    return model
+
+
+def truth(case: zoo.Case) -> dict[str, Call]:
+    """Every module call of one forward and backward pass, by the name of its record."""
+    calls: dict[str, Call] = {}
+    with zoo.fixed(3):
+        model = silent(case)
+        fresh = dict(copy.deepcopy(model).named_modules())
+        counts: Counter[str] = Counter()
+        open_calls: list[Call] = []
+
+        def before(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+            full = f"Module.{name}.{type(module).__name__}.backward.{counts[name]}"
+            counts[name] += 1
+            keep = lambda t: t.detach().clone().requires_grad_(t.requires_grad)  # noqa: E731
+            calls[full] = Call(fresh[name], mapped(args, keep), mapped(kwargs, keep), {})
+            open_calls.append(calls[full])
+
+        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+            call = open_calls.pop()
+            given = [t for t in tensors((*args, *kwargs.values())) if isinstance(t, Tensor)]
+
+            def arrived(i: int, grad: Tensor | None) -> None:
+                if grad is not None:  # a neighbour's gradient came, not this one's
+                    call.grads[i] = grad.clone()
+
+            for i, value in enumerate(tensors(out)):
+                call.outputs += 1
+                call.returns_input |= any(value is t for t in given)
+                if isinstance(value, Tensor) and value.requires_grad:
+                    value.register_hook(lambda g, i=i: arrived(i, g))
+
+        for name, module in model.named_modules():
+            if name:
+                module.register_forward_pre_hook(
+                    lambda m, a, k, name=name: before(name, m, a, k), with_kwargs=True
+                )
+                module.register_forward_hook(after, with_kwargs=True)
+        model(*case.batch()).backward()
+    return calls
+
+
+def expected(call: Call) -> list[Tensor | None]:
+    """The gradients of one call's arguments, by autograd, given those of its outputs."""
+    inputs = [t for t in tensors((*call.args, *call.kwargs.values())) if isinstance(t, Tensor)]
+    wanted = [t for t in inputs if t.requires_grad]
+    # In-place modules may not write into a leaf, and a write must not change what the other modules get.
+    made = call.module(*mapped(call.args, torch.clone), **mapped(call.kwargs, torch.clone))
+    ends = [(o, call.grads[i]) for i, o in enumerate(tensors(made)) if i in call.grads]
+    if not wanted:
+        return [None for _ in tensors((*call.args, *call.kwargs.values()))]
+    found = torch.autograd.grad([o for o, _ in ends], wanted, [g for _, g in ends], allow_unused=True)
+    by_id = {id(t): g for t, g in zip(wanted, found, strict=True)}
+    return [by_id.get(id(t)) for t in tensors((*call.args, *call.kwargs.values()))]
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("case", zoo.CASES)
+def test_every_module_call_of_the_zoo(case: str, level: str, tmp_path: Path) -> None:
+    calls = truth(zoo.CASES[case])
+    with opened(tmp_path, level=level, task="tensor") as debugger, zoo.fixed(3):
+        model = silent(zoo.CASES[case])
+        debugger.start(model)
+        model(*zoo.CASES[case].batch()).backward()
+        debugger.stop()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    due = {name for name, call in calls.items() if call.grads}
+    assert due == {name for name in data if name.startswith("Module.") and ".backward." in name}
+
+    def same(slot: Json, tensor: Tensor | None) -> bool:
+        if slot is None or tensor is None:
+            return slot is None and tensor is None
+        return agrees(slot, tensor, 2e-6) and torch.allclose(
+            load(tmp_path / "dump", slot), tensor, rtol=1e-5, atol=1e-6 * float(tensor.abs().max())
+        )
+
+    compared = 0
+    for name in due:
+        call, record = calls[name], data[name]
+        arrived = [call.grads.get(i) for i in range(call.outputs)]
+        got = list(slots(record["input"]))
+        assert len(got) == len(arrived), name
+        assert all(same(s, t) for s, t in zip(got, arrived, strict=True)), f"{name} input"
+        if call.returns_input and len(call.grads) > 1:
+            continue  # one tensor, both input and output: its own share of the gradient is not defined
+        flow = expected(call)
+        got = list(slots(record["output"]))
+        assert len(got) == len(flow), f"{name}: {len(got)} slots for {len(flow)} arguments"
+        wrong = [i for i, (s, t) in enumerate(zip(got, flow, strict=True)) if not same(s, t)]
+        assert not wrong, f"{name} output slots {wrong}"
+        compared += len(got)
+    assert compared >= len(due) > 3

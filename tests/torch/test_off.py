@@ -1,0 +1,320 @@
+"""Promise 3: after stop() nothing of Probe is left, and while it is started it is a good guest."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import io
+import multiprocessing.reduction
+import os
+import pickle
+import sys
+import weakref
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import zoo
+from dumping import opened, rank_dir, records, report
+from torch import Tensor, nn
+from torch import relu as early_relu  # a name bound before any debugger exists
+from torch.utils.data import DataLoader, TensorDataset
+
+OWNERS = ("torch", "numpy", "copy", "pickle", "multiprocessing", "builtins", "random", __name__)
+# Filled by torch itself as it runs (caches, counters, what a first backward pass imports).
+TORCH_ITSELF = ("torch._dynamo", "torch._inductor", "torch._logging", "torch.utils._sympy", "torch.testing")
+
+
+def namespaces() -> dict[str, dict[str, Any]]:
+    """Every attribute of every loaded torch module and of every class in them."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, module in list(sys.modules.items()):
+        if not isinstance(module, ModuleType) or name.split(".")[0] not in OWNERS:
+            continue
+        if name.startswith(TORCH_ITSELF):
+            continue
+        found[name] = dict(vars(module))
+        for value in list(vars(module).values()):
+            if isinstance(value, type) and value.__module__.split(".")[0] in OWNERS:
+                found[f"{value.__module__}.{value.__qualname__}"] = dict(vars(value))
+    found["Tensor's base"] = dict(vars(torch.Tensor.__mro__[1]))
+    return found
+
+
+def moved(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> list[str]:
+    """Attributes that are another object now, or that came or went."""
+    missing = object()
+    return [
+        f"{owner}.{name}"
+        for owner, names in before.items()
+        for name in names.keys() | after.get(owner, {}).keys()
+        if names.get(name, missing) is not after.get(owner, {}).get(name, missing)
+        and not isinstance(names.get(name), ModuleType)  # submodules that were imported meanwhile
+        and not isinstance(after.get(owner, {}).get(name), ModuleType)
+        and name not in ("__warningregistry__", "__annotations__")
+    ]
+
+
+def hooks(model: nn.Module) -> dict[str, Any]:
+    """All that can hang on a model: hooks, instance attributes, class, and the parameters' hooks."""
+    found: dict[str, Any] = {}
+    for name, module in model.named_modules():
+        state = vars(module)
+        found[name] = {
+            "class": type(module),
+            "attributes": sorted(state),
+            "hooks": {k: dict(v) for k, v in state.items() if k.endswith("_hooks") and v},
+            "forward": inspect.unwrap(module.forward).__func__,  # type: ignore[attr-defined]
+        }
+    for name, p in model.named_parameters():
+        found[f"parameter {name}"] = (
+            dict(p._backward_hooks or {}),
+            dict(getattr(p, "_post_accumulate_grad_hooks", None) or {}),
+            sorted(vars(p)),
+        )
+    return found
+
+
+def train_once(watch: Any, case: str = "gpt") -> nn.Module:
+    with zoo.fixed():
+        model, optimizer = zoo.build(zoo.CASES[case])
+        zoo.step(zoo.CASES[case], zoo.PLAIN, model, optimizer, watch)
+    return model
+
+
+@pytest.fixture(autouse=True)
+def warm() -> None:
+    """What torch imports and caches on first use is not Probe's doing."""
+    train_once(None)
+    list(DataLoader(TensorDataset(torch.zeros(2, 1))))
+    str(torch.zeros(2))
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_every_attribute_is_the_original_again(level: str, tmp_path: Path) -> None:
+    before = namespaces()
+    tensor_names = dict(torch.Tensor.__dict__)
+    call = nn.Module.__call__
+    with opened(tmp_path, level=level) as debugger:
+        train_once(debugger)
+        # Off is off after stop() and step(), not only after the debugger is closed.
+        assert dict(torch.Tensor.__dict__) == tensor_names
+        assert nn.Module.__call__ is call
+        assert not moved(before, namespaces())
+        train_once(debugger)
+        assert not moved(before, namespaces())
+    assert not moved(before, namespaces())
+    assert records(tmp_path / "dump", 1)
+
+
+def test_something_was_patched_while_started(tmp_path: Path) -> None:
+    """The comparison above would see a patch."""
+    before = namespaces()
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.start()
+        during = moved(before, namespaces())
+        debugger.stop()
+        debugger.step()
+    assert {"torch.nn.functional.linear", "torch.Tensor.add", "torch.matmul"} <= set(during)
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("case", ["gpt", "cnn", "rnn", "oddities"])
+def test_no_hook_is_left(case: str, level: str, tmp_path: Path) -> None:
+    with zoo.fixed():
+        model, optimizer = zoo.build(zoo.CASES[case])
+    model.register_forward_hook(print_nothing)
+    before = hooks(model)
+    with opened(tmp_path, level=level) as debugger, zoo.fixed():
+        zoo.step(zoo.CASES[case], zoo.PLAIN, model, optimizer, debugger)
+        assert hooks(model) == before
+
+
+def print_nothing(*_: Any) -> None:
+    """A hook of the user's own."""
+
+
+def test_a_graph_built_while_started_is_quiet_after_stop(tmp_path: Path) -> None:
+    with opened(tmp_path) as debugger:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        debugger.start(model)
+        loss = model(torch.randn(2, 4)).sum()
+        debugger.stop()
+        debugger.step()
+        before = {p: p.read_bytes() for p in sorted((tmp_path / "dump").rglob("*")) if p.is_file()}
+        loss.backward()
+        assert model[0].weight.grad is not None
+        debugger.start(model)
+        debugger.stop()
+        debugger.step()
+        after = {p: p.read_bytes() for p in before}
+    assert after == before
+    assert not any("backward" in name for name in records(tmp_path / "dump", 1))
+
+
+def test_an_exception_in_the_step_takes_nothing_along(tmp_path: Path) -> None:
+    before = namespaces()
+    with pytest.raises(ZeroDivisionError), opened(tmp_path) as debugger:
+        model = nn.Linear(2, 2)
+        debugger.start(model)
+        model(torch.ones(1, 2))
+        raise ZeroDivisionError
+    assert not moved(before, namespaces())
+    assert any(".forward" in name for name in records(tmp_path / "dump"))
+
+
+def test_nothing_is_kept_alive(tmp_path: Path) -> None:
+    with opened(tmp_path) as debugger:
+        model = train_once(debugger)
+        seen = weakref.ref(model), weakref.ref(next(model.parameters()))
+        del model
+        gc.collect()
+        assert [ref() for ref in seen] == [None, None]
+
+
+# ---------------------------------------------------------------- a good guest while started
+@pytest.fixture(params=["L0", "L1", "mix"])
+def started(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    with zoo.fixed():
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+        model.register_forward_hook(print_nothing)
+    with opened(tmp_path, level=request.param) as debugger:
+        debugger.start(model)
+        model(torch.ones(1, 4)).sum().backward()
+        yield model
+        debugger.stop()
+        debugger.step()
+    assert records(tmp_path / "dump")
+
+
+def test_a_deep_copy_computes_with_its_own_weights(started: nn.Module) -> None:
+    twin = copy.deepcopy(started)
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.zero_()
+    x = torch.ones(1, 4)
+    assert torch.count_nonzero(twin(x)) == 0
+    assert torch.count_nonzero(started(x)) > 0
+    assert hooks(twin).keys() == hooks(started).keys()
+
+
+def test_pickle_and_save(started: nn.Module) -> None:
+    x = torch.ones(1, 4)
+    expected = started(x)
+    assert torch.equal(pickle.loads(pickle.dumps(started))(x), expected)
+    buffer = io.BytesIO()
+    torch.save(started, buffer)
+    torch.save(nn.TransformerEncoderLayer(4, 2), io.BytesIO())
+    buffer.seek(0)
+    assert torch.equal(torch.load(buffer, weights_only=False)(x), expected)
+    assert pickle.loads(pickle.dumps(F.relu)) is not None
+    assert bytes(multiprocessing.reduction.ForkingPickler.dumps({"f": torch.add, "g": F.gelu})) != b""
+    state = copy.copy(started).state_dict()
+    assert torch.equal(state["0.weight"], started.state_dict()["0.weight"])
+
+
+def test_a_saved_model_loads_where_probe_is_not(started: nn.Module, tmp_path: Path) -> None:
+    file = tmp_path / "model.pt"
+    torch.save(started[:2], file)  # without the hook, which lives in this module
+    code = f"import torch; print(torch.load({str(file)!r}, weights_only=False)(torch.ones(1, 4)).shape)"
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert "[1, 4]" in done.stdout
+
+
+def test_script_trace_and_export(started: nn.Module) -> None:
+    x = torch.ones(1, 4)
+    expected = started(x)
+    plain = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    assert torch.equal(torch.jit.script(plain)(x), plain(x))
+    assert torch.equal(torch.jit.trace(plain, x)(x), plain(x))
+    assert torch.equal(torch.fx.symbolic_trace(plain)(x), plain(x))
+    assert torch.equal(torch.export.export(plain, (x,)).module()(x), plain(x))
+    assert torch.equal(started(x), expected)
+
+
+def test_signatures_and_identities(started: nn.Module) -> None:
+    names = ("softmax", "linear", "cross_entropy", "dropout")
+    now = {name: inspect.signature(getattr(F, name)) for name in names}
+    assert list(now["softmax"].parameters) == ["input", "dim", "_stacklevel", "dtype"]
+    assert "label_smoothing" in now["cross_entropy"].parameters
+    assert F.softmax.__name__ == "softmax" and "softmax" in (F.softmax.__doc__ or "")
+    assert torch.Tensor.add.__name__ == "add"
+    assert isinstance(started, nn.Sequential) and type(started[0]) is nn.Linear
+    assert started[0].forward.__func__ is nn.Linear.forward
+
+
+def test_signatures_are_those_of_torch(tmp_path: Path) -> None:
+    functions = [n for n in dir(F) if callable(getattr(F, n)) and not n.startswith("_")]
+
+    def signatures() -> dict[str, str]:
+        found = {}
+        for name in functions:
+            try:
+                found[name] = str(inspect.signature(getattr(F, name)))
+            except ValueError:
+                found[name] = "none"
+        return found
+
+    before = signatures()
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.start()
+        during = signatures()
+        debugger.stop()
+        debugger.step()
+    assert during == before
+
+
+def test_early_imports_and_attributes_are_seen(tmp_path: Path) -> None:
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = F.gelu
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(early_relu(x))
+
+    model, original = Keeps(), early_relu
+    with opened(tmp_path) as debugger:
+        debugger.start(model)
+        model(torch.ones(2))
+        debugger.stop()
+        debugger.step()
+    assert {"Torch.relu.0.forward", "Functional.gelu.0.forward"} <= records(tmp_path / "dump").keys()
+    assert early_relu is original and model.act is F.gelu
+
+
+def test_a_users_own_hooks_run_in_their_order(tmp_path: Path) -> None:
+    def hooked(watch: Any) -> list[str]:
+        heard: list[str] = []
+        model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        model[0].register_forward_pre_hook(lambda *_: heard.append("pre"))
+        model[0].register_forward_hook(lambda *_: heard.append("post 1"))
+        model[0].register_forward_hook(lambda _m, _i, out: heard.append("post 2") or out * 2)
+        model[0].register_full_backward_hook(lambda *_: heard.append("back"))
+        if watch is not None:
+            watch.start(model)
+        out = model(torch.ones(1, 2, requires_grad=True))
+        heard.append(f"{out.shape}")
+        out.sum().backward()
+        if watch is not None:
+            watch.stop()
+            watch.step()
+        return heard
+
+    with opened(tmp_path) as debugger:
+        assert hooked(debugger) == hooked(None)
+
+
+def test_faults_are_none_in_an_ordinary_step(tmp_path: Path) -> None:
+    with opened(tmp_path) as debugger:
+        train_once(debugger, "oddities")
+    assert report(tmp_path / "dump")["faults"] == []
+    assert not (rank_dir(tmp_path / "dump") / "dump_error_info.log").exists()

@@ -1,0 +1,183 @@
+"""Threads and exceptions: counts have no gap, and one failed call costs one record."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dumping import agrees, capture, construct, records, report
+from torch import Tensor, nn
+
+THREADS, CALLS = 8, 40
+
+
+def in_threads(work: list[object] | object, count: int = THREADS) -> None:
+    """Run `work(i)` in `count` threads that start together; the first exception is raised here."""
+    barrier, errors = threading.Barrier(count), []
+
+    def body(i: int) -> None:
+        try:
+            barrier.wait(30)
+            work(i)  # type: ignore[operator]
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=body, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if errors:
+        raise errors[0]
+
+
+def test_functions_in_threads(tmp_path: Path) -> None:
+    def work(i: int) -> None:
+        for k in range(CALLS):
+            F.gelu(torch.full((i + 1,), float(k)))
+
+    data = capture(tmp_path, lambda: in_threads(work), level="L1")
+    calls = {name: record for name, record in data.items() if name.startswith("Functional.gelu.")}
+    assert set(calls) == {f"Functional.gelu.{n}.forward" for n in range(THREADS * CALLS)}
+    sizes: Counter[int] = Counter()
+    for record in calls.values():
+        (given,), (made,) = record["input_args"], record["output"]
+        # Each output belongs to the input that it stands beside.
+        assert given["shape"] == made["shape"]
+        assert agrees(made, F.gelu(torch.full(tuple(given["shape"]), given["Max"])))
+        sizes[given["shape"][0]] += 1
+    assert sizes == {i + 1: CALLS for i in range(THREADS)}
+
+
+def test_models_in_threads(tmp_path: Path) -> None:
+    """One model shared by all threads, forward and backward; each thread's calls have their own parents."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x) * 2
+
+    net = Net()
+
+    def work(i: int) -> None:
+        for _ in range(4):
+            x = torch.full((1, 4), float(i), requires_grad=True)
+            torch.autograd.grad(net(x).sum(), x)
+
+    data = capture(tmp_path, lambda: in_threads(work), net)
+    count = THREADS * 4
+    for kind in ("inner.Sequential", "inner.0.Linear", "inner.1.Tanh"):
+        for way in ("forward", "backward"):
+            assert {n for n in data if n.startswith(f"Module.{kind}.{way}.")} == {
+                f"Module.{kind}.{way}.{n}" for n in range(count)
+            }
+    tree = construct(tmp_path / "dump")
+    parents = Counter(tree[f"Module.inner.0.Linear.forward.{n}"] for n in range(count))
+    assert parents == {f"Module.inner.Sequential.forward.{n}": 1 for n in range(count)}
+    assert all(tree[f"Module.inner.Sequential.forward.{n}"] is None for n in range(count))
+    assert not report(tmp_path / "dump")["faults"]
+
+
+def test_an_exception_in_a_function_costs_that_record(tmp_path: Path) -> None:
+    def work() -> None:
+        F.gelu(torch.ones(2))
+        with pytest.raises(RuntimeError):
+            F.linear(torch.ones(2, 3), torch.ones(2, 4))
+        with pytest.raises(TypeError):
+            F.gelu("x")  # type: ignore[arg-type]
+        F.linear(torch.ones(2, 3), torch.ones(2, 3))
+        F.gelu(torch.ones(3))
+
+    data = capture(tmp_path, work, level="L1")
+    assert list(data) == [
+        "Functional.gelu.0.forward",
+        "Functional.linear.0.forward",
+        "Functional.gelu.1.forward",
+        "Functional.linear.1.forward",
+        "Functional.gelu.2.forward",
+    ]
+    assert data["Functional.linear.0.forward"]["raised"].startswith("RuntimeError: ")
+    assert data["Functional.linear.0.forward"]["input_args"][1]["shape"] == [2, 4]
+    assert data["Functional.gelu.2.forward"]["output"][0]["shape"] == [3]
+
+
+def test_an_exception_in_a_module_leaves_the_tree_right(tmp_path: Path) -> None:
+    class Fails(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError("not today")
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wrap = nn.Sequential(nn.Linear(2, 2), Fails())
+            self.after = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            try:
+                return self.wrap(x)
+            except ValueError:
+                return self.after(x)
+
+    net = Net()
+    data = capture(tmp_path, lambda: net(torch.ones(1, 2)).sum().backward(), net)
+    tree = construct(tmp_path / "dump")
+    assert data["Module.wrap.1.Fails.forward.0"]["raised"] == "ValueError: not today"
+    assert data["Module.wrap.Sequential.forward.0"]["raised"] == "ValueError: not today"
+    assert data["Module.wrap.Sequential.forward.0"]["output"] == []
+    assert tree["Module.after.Linear.forward.0"] is None
+    assert tree["Functional.linear.1.forward"] == "Module.after.Linear.forward.0"
+    assert "Module.after.Linear.backward.0" in data
+
+
+def test_a_keyboard_interrupt_is_unwound_too(tmp_path: Path) -> None:
+    class Stops(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise KeyboardInterrupt
+
+    net = nn.Sequential(Stops())
+
+    def work() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            net(torch.ones(1))
+        F.gelu(torch.ones(1))
+
+    capture(tmp_path, work, net)
+    assert construct(tmp_path / "dump")["Functional.gelu.0.forward"] is None
+
+
+def test_generators_and_recursion(tmp_path: Path) -> None:
+    """Modules entered in a generator that is never finished, and a module that calls itself."""
+
+    class Recurses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor, depth: int = 0) -> Tensor:
+            x = self.fc(x)
+            return self(x, depth + 1) if depth < 2 else x
+
+    net = nn.Sequential(Recurses())
+    data = capture(tmp_path, lambda: net(torch.ones(1, 2)).sum().backward(), net)
+    tree = construct(tmp_path / "dump")
+    assert [tree[f"Module.0.Recurses.forward.{n}"] for n in range(3)] == [
+        None,
+        "Module.0.Recurses.forward.0",
+        "Module.0.Recurses.forward.1",
+    ]
+    assert {f"Module.0.Recurses.backward.{n}" for n in range(3)} <= data.keys()
+
+
+def test_records_do_not_depend_on_the_order_of_steps(tmp_path: Path) -> None:
+    """Counts begin anew with each step."""
+    for folder in ("a", "b"):
+        data = capture(tmp_path / folder, lambda: F.gelu(torch.ones(2)), level="L1")
+        assert list(data) == ["Functional.gelu.0.forward"]
+    assert records(tmp_path / "a" / "dump") == records(tmp_path / "b" / "dump")

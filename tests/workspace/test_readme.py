@@ -1,0 +1,145 @@
+"""What the pages tell people to do is what the machine does."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from members import MEMBERS, ROOT, toml
+from pages import PAGES, blocks
+
+README = ROOT / "README.md"
+HATCH = toml(ROOT / "hatch.toml")
+
+
+def commands() -> list[str]:
+    """The set-up commands: the lines of the README's one ``bash`` block."""
+    (block,) = blocks(README, "bash")
+    return [line for line in block.splitlines() if line and not line.startswith("#")]
+
+
+def scripts(environment: str) -> dict[str, object]:
+    return dict(HATCH["envs"][environment]["scripts"])
+
+
+def test_there_are_exactly_two_commands() -> None:
+    assert [re.search(r"hatch run (\S+)$", c)[1] for c in commands()] == ["demo:run", "test:all"]  # type: ignore[index]
+
+
+def test_the_commands_install_what_they_run() -> None:
+    """Each is whole in itself: it installs the hatch that the test environment has too, and starts it."""
+    (pinned,) = (d for d in HATCH["envs"]["test"]["extra-dependencies"] if d.startswith("hatch=="))
+    for command in commands():
+        install, _, start = command.partition(" && ")
+        assert shlex.split(install) == ["python3", "-m", "pip", "install", pinned]
+        assert start.startswith("python3 -m hatch run ")
+
+
+def test_the_scripts_are_in_hatch_toml() -> None:
+    for page in PAGES:
+        for environment, script in re.findall(r"hatch run (\w[\w.-]*):([\w-]+)", page.read_text()):
+            assert script in scripts(environment) or script == "python", (
+                f"{page.name}: {environment}:{script}"
+            )
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert script.startswith("#!/usr/bin/env bash\nset -euo pipefail\n")
+    lines = [x for x in script.splitlines() if x and not x.startswith("#")]
+    assert lines[-1] == commands()[1]
+    assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=False).returncode == 0
+
+
+def test_the_test_command_runs_every_part() -> None:
+    """Lint, types, msprobe's environment and all tests; pytest last, so that its summary ends the output."""
+    parts = scripts("test")["all"]
+    assert isinstance(parts, list)
+    assert parts[-1] == "unit"
+    assert "pytest" in str(scripts("test")["unit"])
+    assert "hatch run lint:all" in " ".join(parts)
+    assert "hatch env create interop" in " ".join(parts)
+    assert scripts("lint")["all"] == ["style", "types"]
+    for package in MEMBERS.values():
+        assert f"packages/{package.name}/src" in str(scripts("lint")["types"])
+
+
+def test_every_environment_is_installed_by_pip() -> None:
+    """uv doesn't look where a local CPU build of torch is, and takes the CUDA build."""
+    for name, environment in HATCH["envs"].items():
+        inherits = not environment.get("detached") and name != "hatch-build"
+        assert environment.get("installer", "pip" if inherits else "") == "pip", name
+    assert HATCH["envs"]["default"]["installer"] == "pip"
+
+
+def test_torch_is_pinned_wherever_it_is_named() -> None:
+    text = (ROOT / "hatch.toml").read_text()
+    assert set(re.findall(r'"(torch[^"]*)"', text)) == {"torch==2.13.0", "torch"}  # the second is our extra
+
+
+def test_members_are_those_of_the_environments() -> None:
+    members = HATCH["envs"]["default"]["workspace"]["members"]
+    paths = [m if isinstance(m, str) else m["path"] for m in members]
+    assert sorted(paths) == sorted(str(p.relative_to(ROOT)) for p in MEMBERS.values())
+    for member in members:
+        if not isinstance(member, str):
+            offered = toml(ROOT / member["path"] / "pyproject.toml")["project"]["optional-dependencies"]
+            assert set(member["features"]) <= set(offered)
+
+
+def test_there_are_pages() -> None:
+    assert {README, *(p / "README.md" for p in MEMBERS.values())} <= set(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_code_in_pages_is_code(page: Path) -> None:
+    for code in blocks(page, "python"):
+        ast.parse(code)
+    for text in blocks(page, "json"):
+        json.loads(text)
+    for text in blocks(page, "yaml"):
+        yaml.safe_load(text)
+    for text in blocks(page, "toml"):
+        tomllib.loads(text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page}: {target}"
+    for path in re.findall(r"`((?:tests|bench|packages|demo)/[\w./-]+)`", page.read_text()):
+        assert (ROOT / path).exists() or (page.parent / path).exists(), f"{page}: {path}"
+
+
+@pytest.mark.parametrize("page", [README, MEMBERS["probe_torch"] / "README.md"], ids=["root", "probe-torch"])
+def test_the_examples_run_as_written(page: Path, tmp_path: Path) -> None:
+    """All python blocks of the page, one after another, as one script in an empty folder."""
+    script = tmp_path / "example.py"
+    script.write_text("\n".join(blocks(page, "python")))
+    path = ":".join(p for p in sys.path if p)
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "dump").glob("step*/rank/dump.json"))
+    assert done.stdout.strip()
+
+
+def test_the_example_of_the_readme_is_short() -> None:
+    assert len(blocks(README, "python")[0].strip().splitlines()) <= 12

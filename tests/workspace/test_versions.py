@@ -1,0 +1,65 @@
+"""Versions: one place each, told again in the changelog, and siblings that accept each other."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from members import MEMBERS, source, toml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+
+def version(package: str) -> str:
+    for node in ast.parse((source(package) / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__version__":
+            return str(ast.literal_eval(node.value))
+    raise AssertionError(f"{package}/__init__.py has no __version__")
+
+
+@pytest.mark.parametrize("package", sorted(MEMBERS))
+def test_the_changelog_begins_with_this_version(package: str) -> None:
+    text = (MEMBERS[package] / "CHANGELOG.md").read_text()
+    assert text.startswith(f"# Changelog of {package.replace('_', '-')}\n")
+    heads = re.findall(r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", text, re.M)
+    assert heads, "no heading like '## 0.1.0 (unreleased)' or '## 0.1.0 (2026-12-01)'"
+    assert heads[0][0] == version(package)
+    assert [v for v, _ in heads] == sorted((v for v, _ in heads), key=Version, reverse=True)
+    assert all(state != "unreleased" for _, state in heads[1:])
+    assert re.search(r"^- \S", text, re.M)
+
+
+@pytest.mark.parametrize("package", sorted(MEMBERS))
+def test_the_metadata_is_whole(package: str) -> None:
+    meta = toml(MEMBERS[package] / "pyproject.toml")
+    project = meta["project"]
+    assert project["name"] == package.replace("_", "-")
+    assert project["dynamic"] == ["version"]
+    assert meta["tool"]["hatch"]["version"]["path"] == f"src/{package}/__init__.py"
+    assert meta["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == [f"src/{package}"]
+    assert (MEMBERS[package] / project["readme"]).is_file()
+    assert all((MEMBERS[package] / name).is_file() for name in project["license-files"])
+    assert project["requires-python"] == ">=3.11"
+    assert {"3.11", "3.12"} <= {c.rpartition(" :: ")[2] for c in project["classifiers"]}
+
+
+@pytest.mark.parametrize("package", sorted(MEMBERS))
+def test_a_package_accepts_the_siblings_beside_it(package: str) -> None:
+    project = toml(MEMBERS[package] / "pyproject.toml")["project"]
+    extras = project.get("optional-dependencies", {})
+    for line in [*project["dependencies"], *(r for group in extras.values() for r in group)]:
+        need = Requirement(line)
+        sibling = need.name.replace("-", "_")
+        if sibling in MEMBERS:
+            assert need.specifier, f"{line}: give a range"
+            assert need.specifier.contains(version(sibling), prereleases=True)
+            assert not need.specifier.contains("1000"), f"{line}: the format can change, give an upper bound"
+            offered = toml(MEMBERS[sibling] / "pyproject.toml")["project"].get("optional-dependencies", {})
+            assert need.extras <= set(offered)
+
+
+def test_frameworks_are_extras_only() -> None:
+    for package, folder in MEMBERS.items():
+        names = {Requirement(r).name for r in toml(folder / "pyproject.toml")["project"]["dependencies"]}
+        assert not names & {"torch", "torch-npu", "mindspore"}, package

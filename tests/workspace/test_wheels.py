@@ -1,0 +1,135 @@
+"""Each wheel installed alone, as a user would: fresh environment, declared dependencies, README example."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from members import MEMBERS, ROOT
+from pages import blocks
+from test_versions import version
+
+pytestmark = pytest.mark.slow
+
+# Everything that `pip install PACKAGE` may bring, and nothing else: no framework, no test tool.
+CLOSURE = {
+    "probe_format": {"attrs", "numpy", "orjson", "probe-format", "pyyaml"},
+    "probe_torch": {"attrs", "numpy", "orjson", "probe-format", "probe-torch", "pyyaml"},
+    "probe_save": {"attrs", "numpy", "orjson", "probe-format", "probe-save", "pyyaml"},
+    "probe_kernel": {"attrs", "numpy", "orjson", "probe-format", "probe-kernel", "pyyaml"},
+    "probe_mindspore": {"attrs", "numpy", "orjson", "probe-format", "probe-mindspore", "pyyaml"},
+}
+
+# Data that code or documentation looks for beside the modules.
+SHIPPED = {
+    "probe_format": ["py.typed", "spec/*.md", "schema/*.json"],
+    "probe_torch": ["py.typed", "apis.yaml"],
+    "probe_save": ["py.typed"],
+    "probe_kernel": ["py.typed"],
+    "probe_mindspore": ["py.typed"],
+}
+
+TENSOR = {
+    "type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3],
+    "Max": 1.5, "Min": "-Infinity", "Mean": "-Infinity", "Norm": "Infinity", "requires_grad": False,
+}  # fmt: skip
+
+
+def run(command: list[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def ok(command: list[str | Path], cwd: Path) -> str:
+    done = run(command, cwd)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What `hatch build --all` makes: package -> wheel."""
+    folder = tmp_path_factory.mktemp("wheels")
+    ok([sys.executable, "-m", "hatch", "build", "--all", "--target", "wheel", folder], ROOT)
+    return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
+
+
+@pytest.fixture(scope="session")
+def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Package -> the bin folder of an environment that has only that package and what it depends on."""
+    homes = {}
+    for package, wheel in wheels.items():
+        home = tmp_path_factory.mktemp(package) / "venv"
+        ok([sys.executable, "-m", "venv", home], ROOT)
+        pip: list[str | Path] = [home / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        ok([*pip, "--find-links", wheel.parent, wheel], home)
+        homes[package] = home / "bin"
+    return homes
+
+
+def test_all_five_are_built(wheels: dict[str, Path]) -> None:
+    assert set(wheels) == set(MEMBERS) == set(CLOSURE)
+    for package, wheel in wheels.items():
+        assert wheel.name == f"{package}-{version(package)}-py3-none-any.whl"
+
+
+@pytest.mark.parametrize("package", sorted(SHIPPED))
+def test_a_wheel_has_its_data_and_nothing_foreign(wheels: dict[str, Path], package: str) -> None:
+    files = [Path(name) for name in zipfile.ZipFile(wheels[package]).namelist()]
+    assert {f.parts[0] for f in files} == {package, f"{package}-{version(package)}.dist-info"}
+    for pattern in SHIPPED[package]:
+        assert [f for f in files if f.match(f"{package}/{pattern}")], (
+            f"no {pattern} in {wheels[package].name}"
+        )
+    assert [f for f in files if f.name == "LICENSE"]
+
+
+@pytest.mark.parametrize("package", sorted(CLOSURE))
+def test_a_wheel_alone_brings_what_it_declares(installed: dict[str, Path], package: str) -> None:
+    python = installed[package] / "python"
+    listed = json.loads(ok([python, "-m", "pip", "list", "--format", "json"], python.parent))
+    assert {d["name"].lower() for d in listed} - {"pip", "setuptools"} == CLOSURE[package]
+    ok([python, "-m", "pip", "check"], python.parent)
+
+
+@pytest.mark.parametrize("package", sorted(set(MEMBERS) - {"probe_torch"}))
+def test_a_wheel_alone_imports_and_runs_its_example(
+    installed: dict[str, Path], package: str, tmp_path: Path
+) -> None:
+    python = installed[package] / "python"
+    said = ok([python, "-I", "-c", f"import {package}; print({package}.__version__)"], tmp_path)
+    assert said.strip() == version(package)
+    rank = tmp_path / "dump" / "step0" / "rank"
+    rank.mkdir(parents=True)
+    data = {"Torch.log.0.forward": {"input_args": [TENSOR], "input_kwargs": {}, "output": [TENSOR]}}
+    header = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    (rank / "dump.json").write_text(json.dumps({**header, "data": data}))
+    examples = blocks(MEMBERS[package] / "README.md", "python")
+    assert examples, "no example in the README"
+    for number, code in enumerate(examples):
+        example = tmp_path / f"example{number}.py"
+        example.write_text(code)
+        assert ok([python, "-I", example, "dump"], tmp_path).strip()
+
+
+def test_the_probe_command_comes_with_probe_format(installed: dict[str, Path], tmp_path: Path) -> None:
+    probe = installed["probe_format"] / "probe"
+    assert version("probe_format") in ok([probe, "--version"], tmp_path)
+    nothing = run([probe, "verify", tmp_path], tmp_path)
+    assert nothing.returncode == 1
+    assert str(tmp_path) in nothing.stderr
+    assert "Traceback" not in nothing.stderr
+
+
+def test_probe_torch_without_torch_says_what_to_install(installed: dict[str, Path], tmp_path: Path) -> None:
+    done = run([installed["probe_torch"] / "python", "-I", "-c", "import probe_torch"], tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(("ImportError: ", "ModuleNotFoundError: ")), done.stderr
+    assert "pip install" in last
+    assert "probe-torch[torch]" in last
