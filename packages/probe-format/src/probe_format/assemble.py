@@ -210,15 +210,11 @@ class Assembly:
                 tensor.pop("$f", None)
                 if tensor.pop("data_name", None) is not None:
                     tensor["lost"] = f"tensor file: {_LATE}"
-<<<<<<< HEAD
         self.files.clear()
 
     def documents(self) -> Documents:
         """The documents as they are now; more events may follow."""
         header = {key: value for key, value in self.header.items() if key != "deferred"}
-=======
-        self.header.pop("deferred", None)
->>>>>>> functions
         stack = {str(i): [names, self.frames.get(s, [])] for i, (s, names) in enumerate(self.grouped.items())}
         faults = [{"where": w, "message": m, "count": n} for (w, m), n in self.faults.items()]
         return Documents(header, self.data, stack, self._closed_construct(), self.coverage, faults)
