@@ -18,7 +18,7 @@ from probe_torch.apis import Apis
 from probe_torch.caches import fill_caches
 from probe_torch.early import Replacements, find_in_models, find_in_modules
 from probe_torch.lookup import custom_place, go_down, is_function, look_up_all, name_of
-from probe_torch.originals import remember
+from probe_torch.originals import forget, remember
 from probe_torch.places import Attribute, Place, Slot
 from probe_torch.wrappers import Label, Tap, switch
 
@@ -50,6 +50,7 @@ class Patches:
         self._listed: list[Attribute] = []
         self._custom: list[Attribute] = []
         self._guests: list[Attribute] = []
+        self._excluded: list[Attribute] = []
         self._early: list[Place] = []
         # Of the listed places: id(original) and id(replacement) -> both; kept, for making them each time
         # costs more in garbage collection than everything else that apply does.
@@ -94,6 +95,7 @@ class Patches:
                 Patches._active = None
                 self._uninstall()
                 self._take_back()
+                self._forget()
                 self._models, self._early = (), []
 
     def __enter__(self) -> Patches:
@@ -164,6 +166,9 @@ class Patches:
         with _lock:
             self._guests = [p for p in self._guests if p not in places]
             self._shrink(places)
+            self._excluded += places
+            if not self._depth:
+                self._forget()
 
     def _places(self) -> Iterator[Attribute]:
         yield from self._listed
@@ -203,9 +208,16 @@ class Patches:
 
     def _take_back(self) -> None:
         """Give the original to whoever bound a name to a wrapper while it stood there (`act = F.relu`)."""
-        back = _back([*self._custom, *self._guests]) | self._back
+        back = _back([*self._custom, *self._guests, *self._excluded]) | self._back
         for place in chain(find_in_modules(back, sys.modules), find_in_models(back, self._models)):
             place.put()
+
+    def _forget(self) -> None:
+        kept = {id(p.replacement) for p in self._guests}
+        for place in self._excluded:
+            if id(place.replacement) not in kept:
+                forget(place.replacement)
+        self._excluded = []
 
     def _find_early(
         self, forth: Replacements, modules: Iterable[str], models: Sequence[nn.Module]
