@@ -643,7 +643,10 @@ def test_functions_of_the_users_own(patches: Patches, tap: Recorder, before: boo
     wanted = ["a_users_ops.kernel", "Mine.still", "Mine.still", "Mine.method", "Mine.of"]
     assert tap.take() == wanted
     patches.remove(module, "kernel")
-    patches.remove(module, "nothing")
+    with pytest.raises(
+        UsageError, match=r"a_users_ops\.nothing was not registered; registered are: Space\.still"
+    ):
+        patches.remove(module, "nothing")
     module.kernel(1)
     assert tap.take() == [] and module.kernel is kernel
     patches.undo()

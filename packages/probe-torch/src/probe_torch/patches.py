@@ -49,6 +49,7 @@ class Patches:
         self._suspensions = 0
         self._listed: list[Attribute] = []
         self._custom: list[Attribute] = []
+        self._registered: list[tuple[Any, str]] = []
         self._guests: list[Attribute] = []
         self._excluded: list[Attribute] = []
         self._early: list[Place] = []
@@ -139,15 +140,21 @@ class Patches:
             raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
         label = Label(prefix or name_of(module), name)
         with _lock:
+            self._registered.append((owner, name))
             if not any(p.owner is owner and p.name == name for p in (*self._listed, *self._custom)):
                 place = custom_place(owner, name, label)
                 self._custom.append(place)
                 self._extend([place])
 
     def remove(self, module: Any, api_name: str) -> None:
-        """Undo `add`. A name that was not added stays as it is."""
+        """Undo `add`; a listed function stays recorded. Raises UsageError for a name that was not added."""
         owner, name = go_down(module, api_name)
         with _lock:
+            kept = [known for known in self._registered if not (known[0] is owner and known[1] == name)]
+            if len(kept) == len(self._registered):
+                known = ", ".join(f"{name_of(o)}.{n}" for o, n in self._registered) or "none"
+                raise UsageError(f"{name_of(module)}.{api_name} was not registered; registered are: {known}")
+            self._registered = kept
             gone = [p for p in self._custom if p.owner is owner and p.name == name]
             self._custom = [p for p in self._custom if p not in gone]
             self._shrink(gone)
