@@ -184,8 +184,8 @@ class Patches:
 
     def _install(self, models: Sequence[nn.Module] = ()) -> None:
         new = sys.modules.keys() - self._scanned
+        fill_caches()
         if new:
-            fill_caches()
             self._scanned = frozenset(sys.modules)
         # The first place of a function gives the label: F.conv2d, not torch.conv2d.
         forth = _forth([*self._custom, *self._guests]) | self._forth
