@@ -34,7 +34,8 @@ class Coverage:
 
     def unseen(self, what: str, why: str) -> None:
         """State once that ``what`` could not be seen at all."""
-        self.not_seen.setdefault(what, why)
+        with self._lock:
+            self.not_seen.setdefault(what, why)
 
     def json(self) -> dict[str, Any]:
         """The tally event's content."""

@@ -79,7 +79,11 @@ def _of_bool(a: npt.NDArray[Any], zero_count: bool) -> Stats:
     true = int(np.count_nonzero(a))
     n = a.size
     return Stats(
-        max=true > 0, min=true == n, mean=true / n, norm=math.sqrt(true), zeros=n - true if zero_count else None
+        max=true > 0,
+        min=true == n,
+        mean=true / n,
+        norm=math.sqrt(true),
+        zeros=n - true if zero_count else None,
     )
 
 
@@ -100,6 +104,8 @@ def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_co
         mx, mn, mean = float(wide.max()), float(wide.min()), float(wide.mean())
         norm = _norm(wide, mx, mn)
         if math.isfinite(mx) and math.isfinite(mn):
+            if not math.isfinite(mean):  # the sum overflowed, the mean need not
+                mean = float((wide / wide.size).sum())
             return Stats(mx, mn, mean, norm, zeros=zeros)
         nan = np.isnan(wide)
         good = wide[np.isfinite(wide)]

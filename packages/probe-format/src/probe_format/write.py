@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from . import jsonio
 from .assemble import Assembly, Documents
-from .summary import Summary
 from .journal import JournalWriter
+from .summary import Summary
 
 __all__ = ["FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"]
 
@@ -31,7 +31,9 @@ class RankWriter:
         self.directory = directory
         self.header = dict(header)
         self.tensor_directory = directory / "dump_tensor_data"
-        (self.tensor_directory if header.get("dump_data_dir") else directory).mkdir(parents=True, exist_ok=True)
+        (self.tensor_directory if header.get("dump_data_dir") else directory).mkdir(
+            parents=True, exist_ok=True
+        )
         self.started = _now()
         self._journal = JournalWriter(directory / "records.journal")
         self._assembly = Assembly()
@@ -50,8 +52,8 @@ class RankWriter:
         """
         if self._pack:
             _pack(event)
-        self._journal.append(event)
-        with self._lock:
+        with self._lock:  # one order for both, so that recovery gives what the files give
+            self._journal.append(event)
             self._assembly.take(event)
 
     @property
@@ -65,11 +67,10 @@ class RankWriter:
         final: the step is over, nothing will follow: the journal is closed and, its content being in the
         files now, removed. Otherwise it stays, and the report says how much of it the files cover.
         """
-        size = self._journal.size
-        if size != self._covered:
-            with self._lock:
-                if final:
-                    self._assembly.cut_short()
+        with self._lock:
+            size = self._journal.size
+            if size != self._covered:
+                self._assembly.cut_short()
                 self._report = write_documents(
                     self.directory,
                     self._assembly.documents(),
@@ -77,14 +78,14 @@ class RankWriter:
                     journal_bytes=None if final else size,
                     started=self.started,
                 )
-            self._covered = size
-        elif final:  # nothing came since stop(): the files are right as they are
-            self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
-            _replace(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
-        if final:
-            self._journal.close()
-            os.unlink(self._journal.path)
-        return self._report
+                self._covered = size
+            elif final:  # nothing came since stop(): the files are right as they are
+                self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
+                _replace(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
+            if final:
+                self._journal.close()
+                os.unlink(self._journal.path)
+            return self._report
 
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
@@ -185,7 +186,7 @@ def summarise(data: Mapping[str, Any]) -> dict[str, Any]:
     """tensors, tensor_files, norms and first_non_finite of finished records."""
     summary = Summary()
     for name, record in data.items():
-        for slot, tensor in walk_tensors(record):
+        for slot, tensor in walk_tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
             summary.add(name, slot, tensor)
     return summary.json()
 
