@@ -84,7 +84,7 @@ def load_npy(path: Path | str) -> npt.NDArray[Any]:
 def load_pt(path: Path | str) -> Any:
     """Read a ``.pt`` file with torch (``weights_only=True``, onto the CPU).
 
-    Raises ProbeError without torch, DamagedError when it is no PyTorch file, OSError when it cannot be opened.
+    Raises ProbeError without torch, DamagedError when it is no PyTorch file, OSError when it cannot open it.
     """
     try:
         import torch

@@ -249,7 +249,7 @@ class Assembly:
         return Documents(header, self.data, stack, self._closed_construct(), self.coverage, faults)
 
     def _closed_construct(self) -> dict[str, str | None]:
-        """construct.json with every parent present: a module without gradients of its own still is a parent."""
+        """construct.json with every parent present: a module without gradients of its own is still one."""
         out = dict(self.construct)
         todo = [p for p in self.construct.values() if p is not None and p not in self.construct]
         while todo:

@@ -17,7 +17,7 @@ def crc32_hex(data: Buffer) -> str:
 
 
 def xor_hex(data: Buffer) -> str:
-    """XOR of the little-endian 64-bit words of the bytes, zero-padded at the end, as ``0x`` + 16 hex digits."""
+    """XOR of the bytes' little-endian 64-bit words, zero-padded at the end, as ``0x`` + 16 hex digits."""
     view = memoryview(data)
     view = view.cast("B") if view.nbytes else memoryview(b"")
     whole = len(view) // 8 * 8

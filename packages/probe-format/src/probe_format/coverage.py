@@ -27,7 +27,10 @@ class Coverage:
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)
 
     def add(self, kind: str, what: str, n: int = 1) -> None:
-        """Count ``n`` more of ``what`` under ``kind`` (seen, recorded, filtered, unsupported, failed, left_out)."""
+        """Count ``n`` more of ``what`` under ``kind``.
+
+        kind: seen, recorded, filtered, unsupported, failed or left_out.
+        """
         with self._lock:
             table = self.counts[kind]
             table[what] = table.get(what, 0) + n

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from .stats import Stats, stats_of
 
-numkong: Any
 try:
     import numkong
 except ImportError:

@@ -27,7 +27,7 @@ _MAX_FRAME = 1 << 30
 
 
 class JournalWriter:
-    """Appends events to one file. Safe to call from many threads and processes: a frame is one O_APPEND write."""
+    """Appends events to one file. Safe from many threads and processes: a frame is one O_APPEND write."""
 
     def __init__(self, path: Path) -> None:
         """Open ``path`` for appending, creating it with its header. Raises OSError."""
@@ -92,7 +92,10 @@ class JournalContents:
 
 
 def read_journal(path: Path) -> JournalContents:
-    """Read every intact event of ``path``. Raises FormatError when it is no journal, OSError when unreadable."""
+    """Read every intact event of ``path``.
+
+    Raises FormatError when it is no journal, OSError when it cannot be read.
+    """
     data = path.read_bytes()
     events: list[dict[str, Any]] = []
     at, end = len(MAGIC), len(data)
@@ -150,7 +153,7 @@ def _wrong_length(data: bytes, at: int) -> bool:
 
 
 def _next_frame(data: bytes, at: int) -> int | None:
-    """The start of the next intact frame at or after ``at``: frames hold JSON objects that begin ``{"k":``."""
+    """The start of the next intact frame at or after ``at``: frames hold objects that begin ``{"k":``."""
     probe = b'{"k":'
     found = data.find(probe, at + _HEAD.size)
     while found >= 0:

@@ -52,7 +52,7 @@ def _thaw(value: Any) -> Any:
 
 
 def fragment(value: Any) -> Any:
-    """``value`` as finished JSON, which `dumps` puts in as it is; one small object instead of a tree of them."""
+    """``value`` as finished JSON, which `dumps` puts in as it is: one small object, not a tree of them."""
     return orjson.Fragment(dumps(value))
 
 

@@ -46,7 +46,7 @@ class ApiName:
 
 @frozen
 class ModuleName:
-    """``{Module|Cell}.{path}.{class}.{direction}.{count}``; path is the qualified name, index first if any."""
+    """``{Module|Cell}.{path}.{class}.{direction}.{count}``; path: the qualified name, index first if any."""
 
     prefix: str
     path: str

@@ -38,8 +38,8 @@ class RankWriter:
         self._journal = JournalWriter(directory / "records.journal")
         self._assembly = Assembly()
         self._lock = threading.Lock()
-        # Finished JSON is kept until the end of the step, not trees of dicts: they would make every run of the
-        # garbage collector slower. Numbers that come later need the trees.
+        # Finished JSON is kept until the end of the step, not trees of dicts: those would make every run of
+        # the garbage collector slower. Numbers that come later need the trees.
         self._pack = not header.get("deferred")
         self._covered = -1
         self._report: dict[str, Any] = {}
@@ -137,7 +137,7 @@ def write_documents(
     journal_bytes: int | None,
     started: str | None = None,
 ) -> dict[str, Any]:
-    """Write the files of one rank, each complete before it takes its name; gives the report (spec/report.md)."""
+    """Write one rank's files, each complete before it takes its name; gives the report (spec/report.md)."""
     files = {}
     blobs = documents_bytes(documents)
     if not documents.header.get("extra_info", True):
