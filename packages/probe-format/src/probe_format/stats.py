@@ -105,7 +105,8 @@ def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_co
         norm = _norm(wide, mx, mn)
         if math.isfinite(mx) and math.isfinite(mn):
             if not math.isfinite(mean):  # the sum overflowed, the mean need not
-                mean = float((wide / wide.size).sum())
+                top = max(abs(mx), abs(mn))
+                mean = min(max(top * float((wide / top).mean()), mn), mx)
             return Stats(mx, mn, mean, norm, zeros=zeros)
         nan = np.isnan(wide)
         good = wide[np.isfinite(wide)]
