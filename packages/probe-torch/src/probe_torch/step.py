@@ -82,7 +82,7 @@ class DumpedStep:
             header["deferred"] = True
         if not config.extra_info:
             header["extra_info"] = False
-        writer = RankWriter(directory, header, packed=True)
+        writer = RankWriter(directory, header)
         coverage = Coverage()
         options = TensorOptions(
             writer.tensor_directory,
