@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any
 
 import orjson
@@ -62,7 +61,6 @@ def loads(data: bytes | str) -> Any:
 
     Raises ValueError (json.JSONDecodeError) on anything else, also on what nests too deep.
     """
-    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
         if not _has_big_integer(data):
             return orjson.loads(data)
