@@ -270,7 +270,7 @@ class TensorLeaf:
         with _outside_modes():
             p = plain(t)
             assert p.data is not None
-            copy = plain_copy(p)
+            copy = _plain_copy(p)
         self._queue.put(ref, target, lambda: _parts(copy), p.data.numel() * p.data.element_size())
         known.file = target
 
@@ -313,7 +313,7 @@ def _version(t: torch.Tensor) -> int | None:
     return None if t.is_inference() else t._version
 
 
-def plain_copy(p: PlainTensor) -> PlainTensor:
+def _plain_copy(p: PlainTensor) -> PlainTensor:
     """The same with data of its own, so that the run may go on changing the tensor."""
     data = None if p.data is None else _T.clone(p.data)
     bits = None if p.bits is None else _T.clone(p.bits)

@@ -16,7 +16,7 @@ from probe_torch.callers import is_model_code, verdicts
 from probe_torch.originals import remember
 from probe_torch.overrides import has_override, truly_named
 
-__all__ = ["Label", "Tap", "Wrapper", "is_muted", "muted", "switch", "wrap"]
+__all__ = ["Label", "Switch", "Tap", "Wrapper", "is_muted", "muted", "switch", "wrap"]
 
 Function = Callable[..., Any]
 Wrapper = Callable[..., Any]
