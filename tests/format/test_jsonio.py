@@ -102,8 +102,10 @@ def test_bare_tokens_of_msprobe_are_read():
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"{", b'{"a":}', b"[1,]", b"nan", b"\xff\xfe", b'"\xff"', b"[1] 2", b"[" * 200_000, "[" * 200_000]
-    + [b"12345678901234567890,", b"[" * 200_000 + b"9" * 30],
+    [
+        *(b"", b"{", b'{"a":}', b"[1,]", b"nan", b"\xff\xfe", b'"\xff"', b"[1] 2", b"[" * 200_000, "[" * 200_000),
+        *(b"12345678901234567890,", b"[" * 200_000 + b"9" * 30),
+    ],
 )
 def test_anything_else_is_a_value_error(raw):
     with pytest.raises(ValueError, match=r"."):

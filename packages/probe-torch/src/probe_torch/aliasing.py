@@ -53,6 +53,10 @@ class Aliasing:
         names = [name for name in _METHODS if hasattr(torch.Tensor, name)]
         self._places = [attribute(torch.Tensor, name, self._noticing) for name in names]
         self._places.append(attribute(torch.Tensor, "data", self._noticing_data))
+        # FSDP fills its parameters in this region, which keeps their versions as they were.
+        region = getattr(torch.autograd.grad_mode, "_unsafe_preserve_version_counter", None)
+        if region is not None:
+            self._places.append(attribute(region, "__exit__", self._noticing_region))
         try:
             for place in self._places:
                 place.put()
@@ -91,6 +95,19 @@ class Aliasing:
 
         self._remember(method, original)
         return method
+
+    def _noticing_region(self, original: Function) -> Function:
+        touched = self._touched
+
+        @functools.wraps(original)
+        def leave(region: Any, *error: Any) -> Any:
+            try:
+                return original(region, *error)
+            finally:
+                for tensor in region.tensors:
+                    touched(tensor)
+
+        return leave
 
     def _noticing_data(self, original: Any) -> Any:
         touched, is_compiling = self._touched, torch.compiler.is_compiling

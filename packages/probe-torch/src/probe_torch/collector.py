@@ -441,6 +441,8 @@ class Collector:
             keep = plan.keep
             event["g"] = [gi if keep.backward_input else None, go if keep.backward_output else None]
         self._append(event)
+        # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
+        call.entry = call.arguments = call.keywords = None
         if hooked and entry is not None:
             self._handles.extend(
                 gradients.attach(entry, outputs, self._taps.append, partial(self._back, call))
