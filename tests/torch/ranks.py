@@ -88,7 +88,10 @@ def main(kind: str, config: str, out: str) -> None:
                 debugger.stop()
                 debugger.step()
     torch.save(trace, os.path.join(out, f"{rank}.pt"))
-    dist.destroy_process_group()
+    dist.barrier()
+    # No tidy end: torch's own teardown (DDP's reducer after its process group) hangs once in a while.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
