@@ -207,13 +207,15 @@ def test_parameter_gradients_one_for_each_arrival(tmp_path: Path) -> None:
             net(batch).sum().backward()
 
     data = capture(tmp_path, work, net, level="L0")
-    records = [data[f"Module.0.Linear.parameters_grad{tail}"] for tail in ("", ".1", ".2")]
-    assert all(set(record) == {"weight", "bias"} for record in records)
-    arrived = [record["weight"][0] for record in records]
+    names = ["Module.0.Linear.parameters_grad", *(f"Module.0.Linear.parameters_grad.{i}" for i in (1, 2))]
+    assert names == [name for name in data if "parameters_grad" in name]
+    assert all(set(data[name]) == {"weight", "bias"} for name in names)
+    arrived = {key: [slot for name in names for slot in data[name][key]] for key in ("weight", "bias")}
     alone = [torch.ones(4, 2).T @ batch for batch in batches]
     sums = [sum(alone[: i + 1], torch.zeros(2, 3)) for i in range(3)]
+    assert len(arrived["weight"]) == 3
     fits = [
-        all(agrees(slot, truth) for slot, truth in zip(arrived, expected, strict=True))
+        all(agrees(slot, truth) for slot, truth in zip(arrived["weight"], expected, strict=True))
         for expected in (alone, sums)
     ]
     assert fits == [False, True], "param.grad as it is after each arrival, as msprobe has it"

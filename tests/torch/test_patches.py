@@ -643,7 +643,10 @@ def test_functions_of_the_users_own(patches: Patches, tap: Recorder, before: boo
     wanted = ["a_users_ops.kernel", "Mine.still", "Mine.still", "Mine.method", "Mine.of"]
     assert tap.take() == wanted
     patches.remove(module, "kernel")
-    patches.remove(module, "nothing")
+    with pytest.raises(
+        UsageError, match=r"a_users_ops\.nothing was not registered; registered are: Space\.still"
+    ):
+        patches.remove(module, "nothing")
     module.kernel(1)
     assert tap.take() == [] and module.kernel is kernel
     patches.undo()
@@ -692,3 +695,28 @@ def test_no_names_is_fine(tap: Recorder) -> None:
     with patches:
         assert torch.relu is RELU[0]
     assert patches.missing == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "seen"),
+    [
+        ("torch/_inductor/graph.py", False),
+        ("torch/_meta_registrations.py", False),
+        ("torch/autograd/__init__.py", False),
+        ("torch/nn/modules/linear.py", True),
+        ("torch/fx/interpreter.py", True),
+        ("elsewhere/_inductor/model.py", True),
+    ],
+)
+@pytest.mark.parametrize("generated", [False, True])
+def test_whose_call_it_is(file: str, seen: bool, generated: bool, patches: Patches, tap: Recorder) -> None:
+    path = Path(torch.__file__).parent.parent / file
+    space: dict[str, Any] = {"__name__": "a_name"}
+    exec(compile("def call(f, *args): return f(*args)", str(path), "exec"), space)
+    anonymous: dict[str, Any] = {}  # as the guards of compiled code are
+    exec(compile("def call(f, *args): return f(*args)", "<string>", "exec"), anonymous)
+    x = torch.ones(2)
+    with patches:
+        for _ in range(2):
+            space["call"](*[anonymous["call"]] * generated, F.relu, x)
+    assert tap.calls == ["Functional.relu"] * 2 * seen

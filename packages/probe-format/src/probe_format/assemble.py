@@ -13,7 +13,8 @@ from attrs import define, field, frozen
 
 __all__ = ["Assembly", "Documents", "assemble"]
 
-_LATE = "the process ended before this was written"
+_NO_NUMBERS = "statistics: the process ended before this was written"
+_NO_FILE = "tensor file: the process ended before this was written"
 
 
 @frozen
@@ -56,7 +57,9 @@ class Assembly:
     open_calls: set[str] = field(factory=set)
     redone: dict[str, dict[str, Any]] = field(factory=dict)
     deferred: dict[int, list[dict[str, Any]]] = field(factory=dict)
-    files: dict[int, list[dict[str, Any]]] = field(factory=dict)
+    files: dict[int, list[tuple[dict[str, Any], Any]]] = field(factory=dict)
+    early_numbers: dict[int, dict[str, Any]] = field(factory=dict)
+    early_files: set[int] = field(factory=set)
     coverage: dict[str, Any] = field(factory=dict)
     faults: dict[tuple[str, str], int] = field(factory=dict)
 
@@ -97,7 +100,10 @@ class Assembly:
         record = self.data.pop(name, None)
         if record is None:
             return
-        self.open_calls.discard(name)
+        if name in self.open_calls:
+            self.open_calls.remove(name)
+            if record.pop("incomplete", None):
+                del record["output"]
         parameters = record.pop("parameters", None)
         done = {key: record.pop(key) for key in ("input_args", "input_kwargs") if key in record}
         if "o" in e:
@@ -160,14 +166,22 @@ class Assembly:
 
     def on_stat(self, e: Mapping[str, Any]) -> None:
         for ref, numbers in e["r"]:
+            if ref not in self.deferred:  # another thread was faster than the call's own event
+                self.early_numbers[ref] = numbers
             for tensor in self.deferred.pop(ref, ()):
                 tensor.pop("$", None)
+                if tensor.get("unsupported") == _NO_NUMBERS:
+                    del tensor["unsupported"]
                 tensor.update(numbers)
 
     def on_file(self, e: Mapping[str, Any]) -> None:
         for ref in e["r"]:
-            for tensor in self.files.pop(ref, ()):
+            if ref not in self.files:
+                self.early_files.add(ref)
+            for tensor, name in self.files.pop(ref, ()):
                 tensor.pop("$f", None)
+                if tensor.pop("lost", None) is not None:
+                    tensor["data_name"] = name
 
     def on_fault(self, e: Mapping[str, Any]) -> None:
         key = (e["w"], e["m"])
@@ -178,39 +192,54 @@ class Assembly:
 
     def _note(self, value: Any) -> Any:
         """Remember the tensors in ``value`` that wait for numbers or for their file; gives ``value`` back."""
-        if not self.header.get("deferred"):
+        if self.header and not self.header.get("deferred"):
             return value
         todo = [value]
         while todo:
             item = todo.pop()
             if isinstance(item, dict):
-                if "$" in item:
-                    self.deferred.setdefault(item["$"], []).append(item)
-                if "$f" in item:
-                    self.files.setdefault(item["$f"], []).append(item)
+                if item:
+                    self._note_tensor(item)
                 todo.extend(item.values())
             elif isinstance(item, list):
                 todo.extend(item)
         return value
 
+    def _note_tensor(self, item: dict[str, Any]) -> None:
+        # A key "$" of the user's own holds an encoded value, which is never a bare number.
+        ref = item.get("$")
+        if type(ref) is int:
+            if ref in self.early_numbers:
+                del item["$"]
+                item.update(self.early_numbers.pop(ref))
+            else:
+                self.deferred.setdefault(ref, []).append(item)
+        ref = item.get("$f")
+        if type(ref) is int:
+            if ref in self.early_files:
+                del item["$f"]
+                self.early_files.remove(ref)
+            else:
+                self.files.setdefault(ref, []).append((item, item.get("data_name")))
+
     def cut_short(self) -> None:
-        """There are no more events: mark the calls that never returned and the tensors whose rest never came."""
+        """Mark the calls that have not returned, and the tensors whose rest has not come, as they stand now.
+
+        Should it come after all, the marks go again.
+        """
         for name in self.open_calls:
             record = self.data[name]
             record["output"] = []
             record["incomplete"] = True
-        self.open_calls.clear()
         for tensors in self.deferred.values():
             for tensor in tensors:
                 tensor.pop("$", None)
-                tensor["unsupported"] = f"statistics: {_LATE}"
-        self.deferred.clear()
-        for tensors in self.files.values():
-            for tensor in tensors:
+                tensor["unsupported"] = _NO_NUMBERS
+        for files in self.files.values():
+            for tensor, _ in files:
                 tensor.pop("$f", None)
                 if tensor.pop("data_name", None) is not None:
-                    tensor["lost"] = f"tensor file: {_LATE}"
-        self.files.clear()
+                    tensor["lost"] = _NO_FILE
 
     def documents(self) -> Documents:
         """The documents as they are now; more events may follow."""
@@ -220,7 +249,7 @@ class Assembly:
         return Documents(header, self.data, stack, self._closed_construct(), self.coverage, faults)
 
     def _closed_construct(self) -> dict[str, str | None]:
-        """construct.json with every parent present: a module without gradients of its own still is a parent."""
+        """construct.json with every parent present: a module without gradients of its own is still one."""
         out = dict(self.construct)
         todo = [p for p in self.construct.values() if p is not None and p not in self.construct]
         while todo:

@@ -6,17 +6,20 @@ import zlib
 
 import numpy as np
 
+Buffer = bytes | memoryview
+
 __all__ = ["crc32_hex", "xor_hex"]
 
 
-def crc32_hex(data: bytes | memoryview | np.ndarray) -> str:  # type: ignore[type-arg]
+def crc32_hex(data: Buffer) -> str:
     """CRC-32 (zlib) of contiguous bytes as 8 lower-case hex digits; empty input gives ``00000000``."""
     return f"{zlib.crc32(data):08x}"
 
 
-def xor_hex(data: bytes | memoryview) -> str:
-    """XOR of the little-endian 64-bit words of the bytes, zero-padded at the end, as ``0x`` + 16 hex digits."""
-    view = memoryview(data).cast("B") if len(memoryview(data)) else memoryview(b"")
+def xor_hex(data: Buffer) -> str:
+    """XOR of the bytes' little-endian 64-bit words, zero-padded at the end, as ``0x`` + 16 hex digits."""
+    view = memoryview(data)
+    view = view.cast("B") if view.nbytes else memoryview(b"")
     whole = len(view) // 8 * 8
     words = np.frombuffer(view[:whole], dtype="<u8")
     total = int(np.bitwise_xor.reduce(words)) if words.size else 0

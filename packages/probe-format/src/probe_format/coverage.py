@@ -27,14 +27,18 @@ class Coverage:
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)
 
     def add(self, kind: str, what: str, n: int = 1) -> None:
-        """Count ``n`` more of ``what`` under ``kind`` (seen, recorded, filtered, unsupported, failed, left_out)."""
+        """Count ``n`` more of ``what`` under ``kind``.
+
+        kind: seen, recorded, filtered, unsupported, failed or left_out.
+        """
         with self._lock:
             table = self.counts[kind]
             table[what] = table.get(what, 0) + n
 
     def unseen(self, what: str, why: str) -> None:
         """State once that ``what`` could not be seen at all."""
-        self.not_seen.setdefault(what, why)
+        with self._lock:
+            self.not_seen.setdefault(what, why)
 
     def json(self) -> dict[str, Any]:
         """The tally event's content."""

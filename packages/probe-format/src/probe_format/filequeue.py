@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
@@ -18,7 +19,9 @@ Parts = Callable[[], Sequence[bytes | memoryview]]
 class FileQueue:
     """One thread that writes files in order. ``put`` waits while more than ``bound`` bytes are queued."""
 
-    def __init__(self, bound: int, done: Callable[[list[int]], None], failed: Callable[[Path, Exception], None]):
+    def __init__(
+        self, bound: int, done: Callable[[list[int]], None], failed: Callable[[Path, Exception], None]
+    ):
         """done: told the refs whose files are complete; failed: told a file that could not be written."""
         self._bound = bound
         self._done = done
@@ -27,6 +30,7 @@ class FileQueue:
         self._held = 0
         self._busy = False
         self._closing = False
+        self._pid = os.getpid()
         self._lock = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="probe-files", daemon=True)
         self._thread.start()
@@ -43,18 +47,24 @@ class FileQueue:
         with self._lock:
             while self._held > 0 and self._held + nbytes > self._bound and not self._closing:
                 self._lock.wait()
+            if self._closing:
+                raise RuntimeError(f"{path} came after the queue was closed")
             self._held += nbytes
             self._jobs.append((ref, path, job, nbytes))
             self._lock.notify_all()
 
     def flush(self) -> None:
         """Wait until every queued file is written."""
+        if os.getpid() != self._pid:  # a fork()ed child has a copy of the queue, but not its thread
+            return
         with self._lock:
             while self._jobs or self._busy:
                 self._lock.wait()
 
     def close(self) -> None:
         """Write what is queued and end the thread."""
+        if os.getpid() != self._pid:
+            return
         self.flush()
         with self._lock:
             self._closing = True
@@ -77,7 +87,9 @@ class FileQueue:
                     write_parts(path, job())
                 self._done([ref])
             except Exception as e:
-                self._failed(path, e)
+                with contextlib.suppress(Exception):  # the thread must live, or flush() waits for ever
+                    self._failed(path, e)
+            del job  # holds the tensor
             with self._lock:
                 self._held -= nbytes
                 self._busy = False
@@ -89,10 +101,13 @@ def link_or_copy(source: Path | str, target: Path | str) -> None:
     if os.fspath(source) == os.fspath(target):
         return
     try:
-        os.link(source, target)
-    except FileExistsError:
-        os.unlink(target)
-        os.link(source, target)
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            os.unlink(target)
+            os.link(source, target)
+    except FileNotFoundError:
+        raise
     except OSError:
         with open(source, "rb") as f:
             write_parts(target, [f.read()])

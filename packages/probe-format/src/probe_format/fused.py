@@ -24,7 +24,10 @@ __all__ = ["CHUNK", "combine", "quick", "quick_stats"]
 
 # Elements: 512 KB of float32, inside the second-level cache of current CPUs.
 CHUNK = 1 << 17
-_ONES = {np.dtype(np.float32): np.ones(CHUNK, np.float32), np.dtype(np.float64): np.ones(CHUNK, np.float64)}
+_ONES: dict[np.dtype[Any], npt.NDArray[Any]] = {
+    np.dtype(np.float32): np.ones(CHUNK, np.float32),
+    np.dtype(np.float64): np.ones(CHUNK, np.float64),
+}
 _SMALL = 8192
 
 Part = tuple[float, float, float, float]
@@ -52,14 +55,15 @@ quick = _numpy_part if numkong is None else _numkong_part
 
 def combine(parts: list[Part], count: int) -> Stats | None:
     """Statistics of the whole from its parts, or None when they must be computed by the reference."""
+    squares = sum(p[3] for p in parts)
+    if not math.isfinite(squares):  # not all elements are finite: nothing else here can be trusted, or added
+        return None
     high = max(p[0] for p in parts)
     low = min(p[1] for p in parts)
-    total = math.fsum(p[2] for p in parts)
-    squares = math.fsum(p[3] for p in parts) if all(math.isfinite(p[3]) for p in parts) else math.nan
-    # Below 1e-30 the squares of float32 elements lose digits to underflow.
-    if not math.isfinite(squares) or (squares < 1e-30 and high != low):
+    # Below 1e-30 the squares of float32 elements lose digits to underflow; all zero is all right.
+    if squares < 1e-30 and (high != 0.0 or low != 0.0):
         return None
-    return Stats(high, low, total / count, math.sqrt(squares))
+    return Stats(high, low, math.fsum(p[2] for p in parts) / count, math.sqrt(squares))
 
 
 def quick_stats(a: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:

@@ -6,8 +6,10 @@ One frame per event, one write(2) per frame, no fsync: what was written survives
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
+import threading
 import zlib
 from pathlib import Path
 from typing import Any, Literal
@@ -25,26 +27,37 @@ _MAX_FRAME = 1 << 30
 
 
 class JournalWriter:
-    """Appends events to one file. Safe to call from many threads: each frame is one O_APPEND write."""
+    """Appends events to one file. Safe from many threads and processes: a frame is one O_APPEND write."""
 
     def __init__(self, path: Path) -> None:
         """Open ``path`` for appending, creating it with its header. Raises OSError."""
         self.path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._pid = os.getpid()
+        self._lock = threading.Lock()
         if os.fstat(self._fd).st_size == 0:
             os.write(self._fd, MAGIC)
 
     def append(self, event: dict[str, Any]) -> None:
         """Write one event. When this returns, the event survives SIGKILL. Raises OSError when it cannot."""
         payload = jsonio.dumps(event)
+        if len(payload) > _MAX_FRAME:
+            raise OSError(errno.EFBIG, f"an event of {len(payload)} bytes is too large", str(self.path))
         frame = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
-        done = os.write(self._fd, frame)
-        if done != len(frame):
-            # A short write (disk full half-way) would make every later frame unreadable: cut it off again.
-            size = os.fstat(self._fd).st_size
-            os.ftruncate(self._fd, size - done)
-            raise OSError(28, f"No space left on device: {self.path}")
+        with self._lock:
+            done = os.write(self._fd, frame)
+            if done != len(frame):
+                self._complete(frame, done)
+
+    def _complete(self, frame: bytes, done: int) -> None:
+        """Write the rest after a short write (a disk or a limit reached half-way), or cut it off again."""
+        start = os.fstat(self._fd).st_size - done
+        try:
+            while done < len(frame):
+                done += os.write(self._fd, frame[done:])
+        except OSError:
+            os.ftruncate(self._fd, start)  # half a frame would make every later one hard to find
+            raise
 
     @property
     def size(self) -> int:
@@ -79,15 +92,20 @@ class JournalContents:
 
 
 def read_journal(path: Path) -> JournalContents:
-    """Read every intact event of ``path``. Raises FormatError when it is no journal, OSError when unreadable."""
+    """Read every intact event of ``path``.
+
+    Raises FormatError when it is no journal, OSError when it cannot be read.
+    """
     data = path.read_bytes()
-    if not data.startswith(MAGIC):
-        if MAGIC.startswith(data):  # killed between open and the first write
-            return JournalContents((), "torn", 0, len(data), "the header itself is cut short")
-        raise FormatError(f"{path} is not a Probe journal (it does not start with {MAGIC!r}).")
     events: list[dict[str, Any]] = []
     at, end = len(MAGIC), len(data)
     damage: list[str] = []
+    if not data.startswith(MAGIC):
+        if MAGIC.startswith(data):  # killed between open and the first write
+            return JournalContents((), "torn", 0, len(data), "the header itself is cut short")
+        if _frame(data, at)[0] is None:
+            raise FormatError(f"{path} is not a Probe journal (it does not start with {MAGIC!r}).")
+        damage.append("the header is not what it should be")
     while at < end:
         event, after, why = _frame(data, at)
         if event is not None:
@@ -96,7 +114,7 @@ def read_journal(path: Path) -> JournalContents:
             continue
         following = _next_frame(data, at + 1)
         if following is None:
-            if why == "cut short" and not damage:
+            if why == "cut short" and not damage and not _wrong_length(data, at):
                 return JournalContents(
                     tuple(events), "torn", at, end, f"{end - at} bytes after the last event"
                 )
@@ -128,8 +146,14 @@ def _frame(data: bytes, at: int) -> tuple[dict[str, Any] | None, int, str]:
     return event, stop, ""
 
 
+def _wrong_length(data: bytes, at: int) -> bool:
+    """Whether the last frame is all there and only its length is not what it was."""
+    payload = data[at + _HEAD.size :]
+    return bool(payload) and zlib.crc32(payload) == _HEAD.unpack_from(data, at)[1]
+
+
 def _next_frame(data: bytes, at: int) -> int | None:
-    """The start of the next intact frame at or after ``at``: frames hold JSON objects that begin ``{"k":``."""
+    """The start of the next intact frame at or after ``at``: frames hold objects that begin ``{"k":``."""
     probe = b'{"k":'
     found = data.find(probe, at + _HEAD.size)
     while found >= 0:

@@ -1,15 +1,14 @@
 """The only place that knows orjson.
 
-orjson writes NaN as ``null`` without a word and refuses integers over 64 bits; msprobe writes bare ``NaN``
-tokens, which orjson refuses to read. Callers turn non-finite floats into strings with `finite` before they
-get here; `dumps` handles big integers, `loads` handles the bare tokens.
+orjson writes NaN as ``null`` without a word, refuses to write integers over 64 bits and reads them as floats;
+msprobe writes bare ``NaN`` tokens, which orjson refuses to read. Callers turn non-finite floats into strings
+with `finite` before they get here; `dumps` handles big integers, `loads` handles those and the bare tokens.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any
 
 import orjson
@@ -33,33 +32,56 @@ def number(x: Any) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Strict, compact JSON in UTF-8. Non-finite floats are an error of the caller (ValueError)."""
+    """Strict, compact JSON in UTF-8. Raises TypeError or ValueError for what JSON has no word for.
+
+    A non-finite float is a mistake of the caller's, who has `finite`: it becomes null, or ValueError.
+    """
     try:
         return orjson.dumps(value)
     except TypeError:
         # Integers over 64 bits, lone surrogates: rare, so the slow standard library is good enough.
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_thaw)
+        return text.encode("ascii")
+
+
+def _thaw(value: Any) -> Any:
+    """The value in a `fragment`, for the encoder that does not know them."""
+    if isinstance(value, orjson.Fragment):
+        return loads(orjson.dumps(value))
+    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
 
 def fragment(value: Any) -> Any:
-    """``value`` as finished JSON, which `dumps` puts in as it is; one small object instead of a tree of them."""
+    """``value`` as finished JSON, which `dumps` puts in as it is: one small object, not a tree of them."""
     return orjson.Fragment(dumps(value))
 
 
 def loads(data: bytes | str) -> Any:
-    """Parse JSON, with msprobe's bare NaN, Infinity and -Infinity tokens accepted.
+    """Parse JSON, with msprobe's bare NaN, Infinity and -Infinity tokens accepted. Integers stay exact.
 
-    Raises ValueError (json.JSONDecodeError) on anything else.
+    Raises ValueError (json.JSONDecodeError) on anything else, also on what nests too deep.
     """
-    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
-        if _LONG.search(raw):  # orjson turns integers over 64 bits into floats without a word
-            return json.loads(raw)
-        return orjson.loads(raw)
+        if not _has_big_integer(data):
+            return orjson.loads(data)
     except orjson.JSONDecodeError:
-        return json.loads(raw)
-    except RecursionError as e:
-        raise ValueError("nested too deeply") from e
+        pass
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("the JSON nests deeper than Python can follow") from None
 
 
-_LONG = re.compile(rb"(?<![\d.])-?\d{19,}")
+_DIGIT, _OTHER = ord("0"), ord(" ")
+#: Digits become 0, what can stand inside a number before a digit stays, everything else becomes a blank.
+_SHAPES = bytes(_DIGIT if b in b"0123456789" else b if b in b"." else _OTHER for b in range(256))
+_LONG = b"0" * 19
+
+
+def _has_big_integer(data: bytes | str) -> bool:
+    """Whether an integer may be over 64 bits: 19 digits that no decimal point precedes. Some 1 GB/s."""
+    raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+    if len(raw) < len(_LONG):
+        return False
+    shapes = raw.translate(_SHAPES)
+    return b" " + _LONG in shapes or shapes.startswith(_LONG)

@@ -28,6 +28,7 @@ __all__ = [
 Direction = Literal["forward", "backward"]
 _MODULE_PREFIXES = ("Module", "Cell")
 _NODES = ("optimizer", "clip_grad")
+_MAX_DIGITS = 18  # more calls than anything makes; int() refuses 5000 digits
 
 
 @frozen
@@ -45,7 +46,7 @@ class ApiName:
 
 @frozen
 class ModuleName:
-    """``{Module|Cell}.{path}.{class}.{direction}.{count}``; path is the qualified name, index first if any."""
+    """``{Module|Cell}.{path}.{class}.{direction}.{count}``; path: the qualified name, index first if any."""
 
     prefix: str
     path: str
@@ -97,7 +98,9 @@ Name = ApiName | ModuleName | ParamsGradName | DebugName | NodeName
 
 def _count(text: str) -> int | None:
     """A canonical decimal count, else None ("007" and "+1" would not round-trip)."""
-    return int(text) if text.isascii() and text.isdigit() and (text == "0" or text[0] != "0") else None
+    if not (text.isascii() and text.isdigit()) or (text[0] == "0" and text != "0"):
+        return None
+    return int(text) if len(text) <= _MAX_DIGITS else None
 
 
 def parse_name(text: str) -> Name:
@@ -162,7 +165,7 @@ def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], s
     return safe_file_name(".".join(parts))
 
 
-_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-+=@()[]{},~")
+_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-+=@()[]{},")
 _MAX_BYTES = 255
 
 
@@ -170,7 +173,7 @@ def safe_file_name(text: str) -> str:
     """``text`` itself where it is a safe file name, else a readable form that ends in a hash of ``text``.
 
     At most 255 bytes, no separators, no control characters, never ``.`` or ``..``; the last suffix
-    (``.pt``) is kept. Two different texts give two different names.
+    (``.pt``) is kept. Two different texts give two different names: ``~`` is never in a name that is kept.
     """
     if len(text) <= _MAX_BYTES and _SAFE.issuperset(text) and text.strip("."):
         return text

@@ -104,6 +104,9 @@ def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_co
         mx, mn, mean = float(wide.max()), float(wide.min()), float(wide.mean())
         norm = _norm(wide, mx, mn)
         if math.isfinite(mx) and math.isfinite(mn):
+            if not math.isfinite(mean):  # the sum overflowed, the mean need not
+                top = max(abs(mx), abs(mn))
+                mean = min(max(top * float((wide / top).mean()), mn), mx)
             return Stats(mx, mn, mean, norm, zeros=zeros)
         nan = np.isnan(wide)
         good = wide[np.isfinite(wide)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,12 +18,16 @@ LARGEST = 5
 
 @define
 class Summary:
-    """Keeps the extremes while tensors go by. complete: False when some had no numbers yet (``$``)."""
+    """Keeps the extremes while tensors go by. Safe to use from many threads.
+
+    complete: False when some tensors had no numbers yet (``$``).
+    """
 
     complete: bool = True
     norms: dict[str, float] = field(factory=dict)
     least: float = -1.0
     first: dict[str, str] | None = None
+    _lock: threading.Lock = field(factory=threading.Lock, repr=False, eq=False)
 
     def add(self, record: str, slot: str, tensor: Mapping[str, Any]) -> None:
         """One tensor object (spec/statistics.md) at ``slot`` (``output.0``) of a record."""
@@ -36,14 +40,16 @@ class Summary:
         if norm - norm == 0:
             if norm > self.least:
                 self._keep(f"{record}.{slot}", float(norm))
-        elif self.first is None and _not_finite(tensor):
+        elif self.first is None:
             self.first = {"record": record, "slot": slot, "why": _why(tensor)}
 
     def _keep(self, name: str, norm: float) -> None:
-        self.norms[name] = norm
-        if len(self.norms) > LARGEST:
-            del self.norms[min(self.norms, key=self.norms.__getitem__)]
-            self.least = min(self.norms.values())
+        with self._lock:
+            self.norms[name] = max(norm, self.norms.get(name, 0.0))
+            if len(self.norms) > LARGEST:
+                del self.norms[min(self.norms, key=self.norms.__getitem__)]
+            if len(self.norms) == LARGEST:
+                self.least = min(self.norms.values())
 
     def json(self) -> dict[str, Any]:
         """The keys of report.json."""
@@ -52,16 +58,6 @@ class Summary:
             "norms": [[name, norm] for name, norm in ranked],
             "first_non_finite": self.first,
         }
-
-
-def _not_finite(tensor: Mapping[str, Any]) -> bool:
-    if "nan_count" in tensor:
-        return True
-    return any(isinstance(x, float) and not math.isfinite(x) for x in map(number, _four(tensor)))
-
-
-def _four(tensor: Mapping[str, Any]) -> list[Any]:
-    return [tensor.get(key) for key in ("Max", "Min", "Mean", "Norm")]
 
 
 def _why(tensor: Mapping[str, Any]) -> str:

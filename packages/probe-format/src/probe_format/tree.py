@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import decimal
 import enum
+import itertools
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -73,23 +74,21 @@ class Tree:
             found = self._leaf(value, path)
             if found is not UNKNOWN:
                 return found
-            items: Any = None if isinstance(value, type) else _fields(value)
+            fields, elements = _parts(value)
         except OSError:
             raise  # a full disk is no property of the value
         except Exception as e:
             return self._give_up(value, f"looking at it raised {type(e).__name__}: {str(e)[:200]}")
-        if items is None and isinstance(value, (list, tuple)):
-            items = value
-        if items is None:
+        if fields is None and elements is None:
             return self._other(value)
         if len(above) >= MAX_DEPTH:
             return self._give_up(value, f"nested deeper than {MAX_DEPTH} levels")
         if id(value) in above:
             return self._give_up(value, "contains itself")
         inside = (*above, id(value))
-        if isinstance(items, (list, tuple)):
-            return self._sequence(items, path, inside)
-        return self._mapping(items, path, inside)
+        if elements is not None:
+            return self._sequence(elements, path, inside)
+        return self._mapping(value, fields or [], path, inside)
 
     def _sequence(self, items: list[Any] | tuple[Any, ...], path: Path, above: tuple[int, ...]) -> list[Any]:
         out: list[Any] = []
@@ -102,14 +101,16 @@ class Tree:
             out.append(self._any(item, (*path, i), above))
         return out
 
-    def _mapping(self, items: Mapping[Any, Any], path: Path, above: tuple[int, ...]) -> dict[str, Any]:
+    def _mapping(
+        self, value: Any, items: list[tuple[Any, Any]], path: Path, above: tuple[int, ...]
+    ) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        for key, item in items.items():
+        for key, item in items:
             self._left -= 1
             if self._left < 0:
-                out["..."] = self._give_up(items, f"over {MAX_LEAVES} values in one argument")
+                out["..."] = self._give_up(value, f"over {MAX_LEAVES} values in one argument")
                 break
-            name = key if type(key) is str else str(key)
+            name = key if type(key) is str else _key(key)
             while name in out:  # {1: a, "1": b} must keep both
                 name += "'"
             out[name] = self._any(item, (*path, name), above)
@@ -128,6 +129,29 @@ class Tree:
         out = unsupported(value, why)
         self._note(f"{out['type']}: {why}")
         return out
+
+
+def _parts(value: Any) -> tuple[list[tuple[Any, Any]] | None, list[Any] | tuple[Any, ...] | None]:
+    """(named fields, None) or (None, elements) of what has parts, else (None, None).
+
+    Read here, once: the user's own containers may raise, and other threads may change them meanwhile.
+    """
+    if type(value) is list or type(value) is tuple:
+        return None, value
+    if isinstance(value, type):
+        return None, None
+    fields = _fields(value)
+    if fields is not None:
+        return [(key, item) for key, item in itertools.islice(fields.items(), MAX_LEAVES + 1)], None
+    return None, list(value) if isinstance(value, (list, tuple)) else None
+
+
+def _key(key: Any) -> str:
+    """A key that is no text, as text."""
+    try:
+        return str(key)
+    except Exception:
+        return f"<{_type_name(type(key))}>"
 
 
 def _fields(value: Any) -> Mapping[Any, Any] | None:

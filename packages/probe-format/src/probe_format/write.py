@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from . import jsonio
 from .assemble import Assembly, Documents
-from .summary import Summary
 from .journal import JournalWriter
+from .summary import Summary
 
 __all__ = ["FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"]
 
@@ -23,11 +23,10 @@ FORMAT_VERSION = "1.0"
 class RankWriter:
     """One rank's directory of one step, from its first event until the step is over."""
 
-    def __init__(self, directory: Path, header: Mapping[str, Any], *, packed: bool = False) -> None:
+    def __init__(self, directory: Path, header: Mapping[str, Any]) -> None:
         """Create ``directory`` and its journal, and write the header event. Raises OSError.
 
-        header: the top-level keys of dump.json without ``data``. packed: keep values as finished JSON; the
-        caller's tally must then bring the ``summary``, as the values cannot be walked any more.
+        header: the top-level keys of dump.json without ``data``.
         """
         self.directory = directory
         self.header = dict(header)
@@ -39,9 +38,9 @@ class RankWriter:
         self._journal = JournalWriter(directory / "records.journal")
         self._assembly = Assembly()
         self._lock = threading.Lock()
-        # Finished JSON is kept until the end of the step, not trees of dicts: they would make every run of the
-        # garbage collector slower. Numbers that come later need the trees.
-        self._pack = packed and not header.get("deferred")
+        # Finished JSON is kept until the end of the step, not trees of dicts: those would make every run of
+        # the garbage collector slower. Numbers that come later need the trees.
+        self._pack = not header.get("deferred")
         self._covered = -1
         self._report: dict[str, Any] = {}
         self.append({"k": "head", "header": self.header})
@@ -53,8 +52,8 @@ class RankWriter:
         """
         if self._pack:
             _pack(event)
-        self._journal.append(event)
-        with self._lock:
+        with self._lock:  # one order for both, so that recovery gives what the files give
+            self._journal.append(event)
             self._assembly.take(event)
 
     @property
@@ -68,11 +67,10 @@ class RankWriter:
         final: the step is over, nothing will follow: the journal is closed and, its content being in the
         files now, removed. Otherwise it stays, and the report says how much of it the files cover.
         """
-        size = self._journal.size
-        if size != self._covered:
-            with self._lock:
-                if final:
-                    self._assembly.cut_short()
+        with self._lock:
+            size = self._journal.size
+            if size != self._covered:
+                self._assembly.cut_short()
                 self._report = write_documents(
                     self.directory,
                     self._assembly.documents(),
@@ -80,14 +78,14 @@ class RankWriter:
                     journal_bytes=None if final else size,
                     started=self.started,
                 )
-            self._covered = size
-        elif final:  # nothing came since stop(): the files are right as they are
-            self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
-            _replace(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
-        if final:
-            self._journal.close()
-            os.unlink(self._journal.path)
-        return self._report
+                self._covered = size
+            elif final:  # nothing came since stop(): the files are right as they are
+                self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
+                _replace(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
+            if final:
+                self._journal.close()
+                os.unlink(self._journal.path)
+            return self._report
 
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
@@ -139,7 +137,7 @@ def write_documents(
     journal_bytes: int | None,
     started: str | None = None,
 ) -> dict[str, Any]:
-    """Write the files of one rank, each complete before it takes its name; gives the report (spec/report.md)."""
+    """Write one rank's files, each complete before it takes its name; gives the report (spec/report.md)."""
     files = {}
     blobs = documents_bytes(documents)
     if not documents.header.get("extra_info", True):
@@ -191,7 +189,7 @@ def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
     """norms and first_non_finite of finished records."""
     summary = Summary()
     for name, record in data.items():
-        for slot, tensor in _walk_tensors(record):
+        for slot, tensor in _walk_tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
             summary.add(name, slot, tensor)
     return summary.json()
 

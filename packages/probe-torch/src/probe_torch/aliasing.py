@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import torch
 
-from probe_torch.originals import remember
+from probe_torch.originals import forget, remember
 from probe_torch.overrides import has_override, truly_named
 from probe_torch.places import Attribute, Function, attribute
 
@@ -47,7 +47,7 @@ class Aliasing:
     def __init__(self, touched: Touched) -> None:
         self._touched = touched
         self._places: list[Attribute] = []
-        self._made: dict[Any, Any] = {}
+        self._remembered: list[Function] = []
 
     def __enter__(self) -> Aliasing:
         names = [name for name in _METHODS if hasattr(torch.Tensor, name)]
@@ -69,10 +69,15 @@ class Aliasing:
     def _leave(self) -> None:
         for place in self._places:
             place.restore()
+        for replacement in self._remembered:
+            forget(replacement)
+        self._places, self._remembered = [], []
+
+    def _remember(self, replacement: Function, original: Function) -> None:
+        remember(replacement, original)
+        self._remembered.append(replacement)
 
     def _noticing(self, original: Function) -> Function:
-        if original in self._made:  # once: a start at every step must not leave more and more of them
-            return cast(Function, self._made[original])
         touched, is_compiling = self._touched, torch.compiler.is_compiling
 
         @functools.wraps(original)
@@ -84,13 +89,10 @@ class Aliasing:
                 return truly_named(original, (tensor,), {})(tensor, *args, **kwargs)
             return original(tensor, *args, **kwargs)
 
-        self._made[original] = method
-        remember(method, original)
+        self._remember(method, original)
         return method
 
     def _noticing_data(self, original: Any) -> Any:
-        if original in self._made:
-            return self._made[original]
         touched, is_compiling = self._touched, torch.compiler.is_compiling
         get, put = original.__get__, original.__set__
 
@@ -112,7 +114,6 @@ class Aliasing:
             (truly_named(put, (tensor,), {}) if has_override((tensor,)) else put)(tensor, value)
 
         made: Any = property(read, write, doc=original.__doc__)
-        self._made[original] = made
-        remember(made.__get__, get)
-        remember(made.__set__, put)
+        self._remember(made.__get__, get)
+        self._remember(made.__set__, put)
         return made

@@ -118,7 +118,9 @@ class Collector:
 
     # -- the taps -------------------------------------------------------------------------------------
 
-    def api(self, key: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def api(
+        self, key: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """The tap of every patched function: records the outermost call, runs it, gives its result.
 
         key: the first two parts of the record's name, ``Functional.relu``.
@@ -334,7 +336,9 @@ class Collector:
     def _files(self, name: str) -> bool:
         return self.plan.files or (self.plan.tensor_list and self._names.tensors(name))
 
-    def _enter(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module | None) -> None:
+    def _enter(
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module | None
+    ) -> None:
         plan = self.plan
         self._fresh()
         event: dict[str, Any] = {"k": "enter", "n": call.name, "u": call.parent and call.parent[0]}
@@ -353,7 +357,13 @@ class Collector:
             call.entry = gradients.enter(inputs)
         if show:
             event["a"], event["w"] = call.arguments, call.keywords
-        if module is not None and plan.keep.parameters and call.forward and not plan.structure and not call.redo:
+        if (
+            module is not None
+            and plan.keep.parameters
+            and call.forward
+            and not plan.structure
+            and not call.redo
+        ):
             slot = Slot(call.name, "parameters", call.keep_files, shown="parameters")
             event["p"] = {
                 name: self._leaf.tensor(slot, p, (name,))
@@ -415,7 +425,9 @@ class Collector:
         hooked = entry is not None and any(t.requires_grad for _, t in slot.found)
         if call.redo and hooked:
             replay = self.segments.replay
-            hooked = replay is None or replay.segment.reentrant  # else the first run's graph is the one that runs
+            hooked = (
+                replay is None or replay.segment.reentrant
+            )  # else the first run's graph is the one that runs
         if call.recorded and hooked and not self._names.backward(call.name):
             self.coverage.add("left_out", "gradients of calls outside scope or list")
             hooked = False
@@ -430,7 +442,9 @@ class Collector:
             event["g"] = [gi if keep.backward_input else None, go if keep.backward_output else None]
         self._append(event)
         if hooked and entry is not None:
-            self._handles.extend(gradients.attach(entry, outputs, self._taps.append, partial(self._back, call)))
+            self._handles.extend(
+                gradients.attach(entry, outputs, self._taps.append, partial(self._back, call))
+            )
         self._leaf.settle()
 
     def _raised(self, call: Call, error: BaseException) -> None:
@@ -467,9 +481,13 @@ class Collector:
                 return
             record = call.backward if number == 0 else f"{call.backward}.pass{number}"
             if plan.keep.backward_input and of_outputs:
-                event["i"] = self._grads(Slot(record, "input", self._files(call.backward), shown="input"), of_outputs)
+                event["i"] = self._grads(
+                    Slot(record, "input", self._files(call.backward), shown="input"), of_outputs
+                )
             if plan.keep.backward_output and of_inputs:
-                event["o"] = self._grads(Slot(record, "output", self._files(call.backward), shown="output"), of_inputs)
+                event["o"] = self._grads(
+                    Slot(record, "output", self._files(call.backward), shown="output"), of_inputs
+                )
             if partial_sum:
                 event["partial"] = True
             self._append(event)
@@ -534,7 +552,9 @@ class Collector:
         self._fault_counts[where] = count
         if count >= self.plan.max_faults:
             self._off.add(where)
-        text = "".join(traceback.format_exception(error)) if count == 1 else f"{type(error).__name__}: {error}"
+        text = (
+            "".join(traceback.format_exception(error)) if count == 1 else f"{type(error).__name__}: {error}"
+        )
         try:
             self._append({"k": "fault", "w": where, "m": text})
         except Exception:

@@ -101,7 +101,9 @@ class ModuleTable:
         for name, module in model.named_modules():
             if _compiled(module) and not name.endswith("_orig_mod"):
                 what = f"inside {_path(name) or 'the whole model'}"
-                self.not_seen[what] = "torch.compile turns it into one region; only the call of that region is recorded"
+                self.not_seen[what] = (
+                    "torch.compile turns it into one region; only the call of that region is recorded"
+                )
 
     def parameters(self) -> list[ParameterEntry]:
         """Every parameter of the tracked modules once, with all its owners (tied weights have several)."""

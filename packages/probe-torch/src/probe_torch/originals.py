@@ -6,7 +6,7 @@ from typing import Any
 
 from probe_torch.places import Function
 
-__all__ = ["original_of", "originals_by_id", "remember"]
+__all__ = ["forget", "original_of", "originals_by_id", "remember"]
 
 _originals: dict[Function, Function] = {}
 
@@ -22,6 +22,11 @@ def original_of(function: Any) -> Any:
 def remember(replacement: Function, original: Function) -> None:
     """Let `original_of` know a replacement that `wrap` did not make."""
     _originals[replacement] = original
+
+
+def forget(replacement: Function) -> None:
+    """Undo `remember`."""
+    _originals.pop(replacement, None)
 
 
 def originals_by_id() -> dict[int, Any]:

@@ -18,7 +18,7 @@ from probe_torch.apis import Apis
 from probe_torch.caches import fill_caches
 from probe_torch.early import Replacements, find_in_models, find_in_modules
 from probe_torch.lookup import custom_place, go_down, is_function, look_up_all, name_of
-from probe_torch.originals import remember
+from probe_torch.originals import forget, remember
 from probe_torch.places import Attribute, Place, Slot
 from probe_torch.wrappers import Label, Tap, switch
 
@@ -49,7 +49,9 @@ class Patches:
         self._suspensions = 0
         self._listed: list[Attribute] = []
         self._custom: list[Attribute] = []
+        self._registered: list[tuple[Any, str]] = []
         self._guests: list[Attribute] = []
+        self._excluded: list[Attribute] = []
         self._early: list[Place] = []
         # Of the listed places: id(original) and id(replacement) -> both; kept, for making them each time
         # costs more in garbage collection than everything else that apply does.
@@ -94,6 +96,7 @@ class Patches:
                 Patches._active = None
                 self._uninstall()
                 self._take_back()
+                self._forget()
                 self._models, self._early = (), []
 
     def __enter__(self) -> Patches:
@@ -137,15 +140,21 @@ class Patches:
             raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
         label = Label(prefix or name_of(module), name)
         with _lock:
+            self._registered.append((owner, name))
             if not any(p.owner is owner and p.name == name for p in (*self._listed, *self._custom)):
                 place = custom_place(owner, name, label)
                 self._custom.append(place)
                 self._extend([place])
 
     def remove(self, module: Any, api_name: str) -> None:
-        """Undo `add`. A name that was not added stays as it is."""
+        """Undo `add`; a listed function stays recorded. Raises UsageError for a name that was not added."""
         owner, name = go_down(module, api_name)
         with _lock:
+            kept = [known for known in self._registered if not (known[0] is owner and known[1] == name)]
+            if len(kept) == len(self._registered):
+                known = ", ".join(f"{name_of(o)}.{n}" for o, n in self._registered) or "none"
+                raise UsageError(f"{name_of(module)}.{api_name} was not registered; registered are: {known}")
+            self._registered = kept
             gone = [p for p in self._custom if p.owner is owner and p.name == name]
             self._custom = [p for p in self._custom if p not in gone]
             self._shrink(gone)
@@ -164,6 +173,9 @@ class Patches:
         with _lock:
             self._guests = [p for p in self._guests if p not in places]
             self._shrink(places)
+            self._excluded += places
+            if not self._depth:
+                self._forget()
 
     def _places(self) -> Iterator[Attribute]:
         yield from self._listed
@@ -172,8 +184,8 @@ class Patches:
 
     def _install(self, models: Sequence[nn.Module] = ()) -> None:
         new = sys.modules.keys() - self._scanned
+        fill_caches()
         if new:
-            fill_caches()
             self._scanned = frozenset(sys.modules)
         # The first place of a function gives the label: F.conv2d, not torch.conv2d.
         forth = _forth([*self._custom, *self._guests]) | self._forth
@@ -203,9 +215,16 @@ class Patches:
 
     def _take_back(self) -> None:
         """Give the original to whoever bound a name to a wrapper while it stood there (`act = F.relu`)."""
-        back = _back([*self._custom, *self._guests]) | self._back
+        back = _back([*self._custom, *self._guests, *self._excluded]) | self._back
         for place in chain(find_in_modules(back, sys.modules), find_in_models(back, self._models)):
             place.put()
+
+    def _forget(self) -> None:
+        kept = {id(p.replacement) for p in self._guests}
+        for place in self._excluded:
+            if id(place.replacement) not in kept:
+                forget(place.replacement)
+        self._excluded = []
 
     def _find_early(
         self, forth: Replacements, modules: Iterable[str], models: Sequence[nn.Module]

@@ -21,6 +21,7 @@ __all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
 # The C methods themselves: torch.Tensor's attributes may be patched while we run.
 _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
+_L: Any = torch._C._linalg  # type: ignore[attr-defined]
 
 _NATIVE = {torch.float32, torch.float64}
 _VIA_FLOAT32 = {
@@ -193,8 +194,10 @@ class DeferredStats:
         stats = Stats(high, low, mean, norm)
         if d.exact is not None:
             top, bottom = (int(_T.item(x)) for x in d.exact)
-            stats = Stats(bool(top), bool(bottom), mean, norm) if d.tensor.dtype is torch.bool else Stats(
-                top, bottom, mean, norm
+            stats = (
+                Stats(bool(top), bool(bottom), mean, norm)
+                if d.tensor.dtype is torch.bool
+                else Stats(top, bottom, mean, norm)
             )
         if finite:
             return stats, None
@@ -223,8 +226,6 @@ def _reduce(t: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Te
         return None
     low, high = _V.aminmax(one)
     mean = _V.mean(one, dtype=wide)
-    norm = torch._C._linalg.linalg_vector_norm(one, dtype=wide)
+    norm = _L.linalg_vector_norm(one, dtype=wide)
     four = [_T.to(high, wide), _T.to(low, wide), mean, norm]
     return _V.stack(four), exact
-
-

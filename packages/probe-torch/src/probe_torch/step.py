@@ -63,7 +63,9 @@ class DumpedStep:
     _models: dict[int, Any] = field(factory=dict)
 
     @classmethod
-    def begin(cls, config: Config, directory: Path, install: Install, tool: str, about: Mapping[str, Any]) -> DumpedStep:
+    def begin(
+        cls, config: Config, directory: Path, install: Install, tool: str, about: Mapping[str, Any]
+    ) -> DumpedStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
         files = config.task == "tensor" or bool(config.tensor_list)
         header: dict[str, Any] = {
@@ -82,7 +84,7 @@ class DumpedStep:
             header["deferred"] = True
         if not config.extra_info:
             header["extra_info"] = False
-        writer = RankWriter(directory, header, packed=True)
+        writer = RankWriter(directory, header)
         coverage = Coverage()
         options = TensorOptions(
             writer.tensor_directory,
@@ -164,7 +166,8 @@ class DumpedStep:
         for entry in self.table.parameters():
             p = entry.parameter
             if id(p) not in self._hooked and p.is_leaf:
-                handle = p.register_post_accumulate_grad_hook(self.collector.parameter(entry))
+                register: Any = p.register_post_accumulate_grad_hook
+                handle = register(self.collector.parameter(entry))
                 self._hooked[id(p)] = (entry, handle, _mark(p.grad))
 
     def pause(self) -> None:
@@ -227,7 +230,8 @@ class DumpedStep:
         for item in report.get("unmatched", ()):
             near = ", ".join(item["nearest"]) or "no similar name"
             warnings.warn(
-                f"Probe: {item['filter']} entry {item['value']!r} matched nothing in {self.directory}. Nearest: {near}.",
+                f"Probe: {item['filter']} entry {item['value']!r} matched nothing in {self.directory}. "
+                f"Nearest: {near}.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -243,7 +247,9 @@ class DumpedStep:
 
 def _accelerated() -> bool:
     """Whether tensors may live on a device whose numbers are fetched in batches."""
-    return bool(torch.accelerator.is_available()) if hasattr(torch, "accelerator") else torch.cuda.is_available()
+    return (
+        bool(torch.accelerator.is_available()) if hasattr(torch, "accelerator") else torch.cuda.is_available()
+    )
 
 
 def _mark(grad: torch.Tensor | None) -> tuple[int, int] | None:
@@ -254,5 +260,3 @@ def _roots(model: Model | None) -> tuple[nn.Module, ...]:
     if model is None:
         return ()
     return (model,) if isinstance(model, nn.Module) else tuple(model)
-
-

@@ -20,7 +20,7 @@ from probe_format.filequeue import FileQueue, link_or_copy
 from probe_format.names import tensor_file_name
 from probe_format.stats import Stats, stats_json, stats_of
 from probe_format.summary import Summary
-from probe_format.tree import UNKNOWN, Path
+from probe_format.tree import Path
 from torch.utils import _python_dispatch as dispatch
 
 from .objects import object_json
@@ -80,7 +80,9 @@ class _Seen:
 class TensorLeaf:
     """Describes tensors and the other values of torch. One per step; safe to use from many threads."""
 
-    def __init__(self, options: TensorOptions, coverage: Coverage, append: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, options: TensorOptions, coverage: Coverage, append: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._o = options
         self._coverage = coverage
         self._append = append
@@ -289,7 +291,7 @@ class TensorLeaf:
             body["unsupported"] = f"no statistics for numpy dtype {a.dtype}"
             self._coverage.add("unsupported", f"array: no statistics for numpy dtype {a.dtype}")
         elif self._o.checksum is not None:
-            raw = memoryview(np.ascontiguousarray(a).reshape(-1).view(np.uint8)) if a.nbytes else memoryview(b"")
+            raw = memoryview(a.tobytes())
             body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
         if slot.file and a.size and not a.dtype.hasobject:
             name = tensor_file_name(slot.record, slot.category, path, "npy")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import attrs
 import torch
 
+from probe_torch.callers import is_model_code, verdicts
 from probe_torch.originals import remember
 from probe_torch.overrides import has_override, truly_named
 
@@ -118,48 +118,12 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
         if _thread.muted:
             return call(*args, **kwargs)
         frame = caller(1)
-        seen = _callers.get(frame.f_code.co_filename)
+        seen = verdicts.get(frame.f_code.co_filename)
         if seen is None:
-            seen = _is_model_code(frame)
+            seen = is_model_code(frame)
         if not seen:
             with muted():  # what F.layer_norm calls inside a compiled graph is inside it too
                 return call(*args, **kwargs)
         return tap(label, call, args, kwargs)
 
     return wrapper
-
-
-# Calls made by the machinery of torch.compile are not the model's. Its graphs come out of `eval` under a
-# numbered file name; run by the backend "eager" they call torch.relu and x.add by name, so they would meet
-# our wrappers.
-_TORCH = os.path.dirname(torch.__file__)
-_MACHINERY = tuple(
-    os.path.join(_TORCH, *part) + os.sep
-    for part in (
-        ("_dynamo",),
-        ("_inductor",),
-        ("_subclasses",),
-        ("_export",),
-        ("_functorch", "_aot_autograd"),
-    )
-) + tuple(
-    # Nor are those of backward (its first gradient, ones_like), of checkpointing (detached inputs), of
-    # printing.
-    os.path.join(_TORCH, *part)
-    for part in (("autograd", "__init__.py"), ("utils", "checkpoint.py"), ("_tensor_str.py",), ("_utils.py",))
-)
-_callers: dict[str, bool] = {}
-
-
-def _is_model_code(frame: FrameType) -> bool:
-    """Whether a call made from this frame belongs to the model; remembered by file name."""
-    name = frame.f_code.co_filename
-    if name.startswith("<eval_with_key>"):
-        # A graph that Dynamo made says so; one that the user made with torch.fx is a model like any other.
-        graph = frame.f_locals.get("self")
-        meta = getattr(graph, "meta", None)
-        seen = not (isinstance(meta, dict) and "dynamo_compile_id" in meta)
-    else:
-        seen = not name.startswith(_MACHINERY)
-    _callers[name] = seen
-    return seen

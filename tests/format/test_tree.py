@@ -1,0 +1,336 @@
+"""Nested arguments as JSON: nothing raises, nothing is dropped without a note."""
+
+import collections
+import dataclasses
+import decimal
+import enum
+import json
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from probe_format import jsonio
+from probe_format.tree import MAX_DEPTH, MAX_LEAVES, UNKNOWN, Tree, unsupported
+
+
+class Leaf:
+    """What a framework's leaf function gets."""
+
+
+def build(leaf=None):
+    notes, seen = [], []
+
+    def default(value, path):
+        if isinstance(value, Leaf):
+            seen.append((path, value))
+            return {"type": "Leaf", "value": list(path)}
+        return UNKNOWN
+
+    return Tree(leaf or default, notes.append), notes, seen
+
+
+def describe(value):
+    t, notes, _ = build()
+    out = t.describe(value)
+    json.loads(jsonio.dumps(out), parse_constant=lambda token: pytest.fail(token))
+    return out, notes
+
+
+def value_of(item):
+    assert set(item) == {"type", "value"}, item
+    return item["type"], item["value"]
+
+
+Point = collections.namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass
+class Data:
+    a: int
+    b: object = None
+    unset: object = dataclasses.field(init=False)
+
+
+class Colour(enum.Enum):
+    RED = "r"
+
+
+class Level(enum.IntEnum):
+    HIGH = 7
+
+
+class Word(str):
+    pass
+
+
+class Real(float):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "content"),
+    [
+        (5, "int", 5),
+        (2**70, "int", 2**70),
+        (True, "bool", True),
+        (1.5, "float", 1.5),
+        (float("nan"), "float", "NaN"),
+        (float("-inf"), "float", "-Infinity"),
+        ("x", "str", "x"),
+        (Word("x"), "Word", "x"),
+        (Real("inf"), "Real", "Infinity"),
+        (Level.HIGH, "Level", 7),
+        (Colour.RED, "Colour", "RED"),
+        (1 + 2j, "complex", "(1+2j)"),
+        (decimal.Decimal("1.50"), "Decimal", "1.50"),
+        (range(3), "range", "range(0, 3)"),
+        (..., "ellipsis", "..."),
+        (slice(1, None, 2), "slice", [1, None, 2]),
+        (slice(np.int64(4), float("inf"), "s"), "slice", [4, "Infinity", "str"]),
+        (frozenset({2, 1}), "frozenset", ["1", "2"]),
+        (np.float32(1.5), "float32", 1.5),
+        (np.float64("nan"), "float64", "NaN"),
+        (np.bool_(True), "bool", True),
+        (np.uint64(2**64 - 1), "uint64", 2**64 - 1),
+        (np.str_("q"), "str_", "q"),
+        (dict, "type", "dict"),
+        (len, "function", "builtins.len"),
+    ],
+)
+def test_values_of_python_and_numpy(value, name, content):
+    out, notes = describe(value)
+    assert value_of(out) == (name, content)
+    assert not notes
+
+
+def test_bytes_are_told_with_their_length():
+    assert describe(b"ab")[0] == {"type": "bytes", "value": "6162", "length": 2}
+    assert describe(bytearray(5000))[0]["length"] == 5000
+
+
+def test_structure_is_mirrored_and_paths_lead_to_the_leaves():
+    t, notes, seen = build()
+    a, b, c, d, e = (Leaf() for _ in range(5))
+    value = [a, (1, {"k": b, 3: c}), None, Point(d, 2), types.MappingProxyType({"m": e})]
+    out = t.describe(value, (7,))
+    assert seen == [((7, 0), a), ((7, 1, 1, "k"), b), ((7, 1, 1, "3"), c), ((7, 3, "x"), d), ((7, 4, "m"), e)]
+    assert out[0] == {"type": "Leaf", "value": [7, 0]}
+    assert out[1][0] == {"type": "int", "value": 1}
+    assert out[2] is None
+    assert out[3]["y"] == {"type": "int", "value": 2}
+    assert not notes
+    assert describe([[], (), {}])[0] == [[], [], {}]
+
+
+def test_fields_of_dataclasses_and_keys_that_would_collide():
+    out, _ = describe(Data(1, [2]))
+    assert list(out) == ["a", "b", "unset"]
+    assert out["unset"] is None
+    out, _ = describe({1: 1, "1": 2, "1'": 3, (1, 2): 4})
+    assert [item["value"] for item in out.values()] == [1, 2, 3, 4]
+    assert list(out) == ["1", "1'", "1''", "(1, 2)"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        (1, [{"type": "int", "value": 1}]),
+        (None, [None]),
+        ((), []),
+        ([1], [{"type": "int", "value": 1}]),
+        ((None, None), [None, None]),
+        ({"a": None}, {"a": None}),
+        (Point(None, None), {"x": None, "y": None}),
+    ],
+)
+def test_outputs_are_lists_unless_their_fields_have_names(value, shape):
+    assert build()[0].output(value) == shape
+
+
+def test_the_output_of_a_single_leaf_has_slot_0():
+    t, _, seen = build()
+    leaf = Leaf()
+    t.output(leaf)
+    t.output((1, leaf))
+    assert seen == [((0,), leaf), ((1,), leaf)]
+
+
+def test_what_has_no_encoding_is_named_and_noted():
+    out, notes = describe([object(), (i for i in ())])
+    assert out[0] == unsupported(object(), "no encoding for this type")
+    assert out[0]["value"] is None
+    assert out[1]["type"] == "generator"
+    assert notes == ["object: no encoding for this type", "generator: no encoding for this type"]
+
+
+class RaisesEverywhere:
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+
+class BadDict(dict):
+    def items(self):
+        raise RuntimeError("no items")
+
+
+class BadPairs(dict):
+    def items(self):
+        return [1, 2]
+
+
+class BadList(list):
+    def __iter__(self):
+        raise RuntimeError("no elements")
+
+
+class BadKey:
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class BadText(complex):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class BadFields(collections.namedtuple("BadFields", "a")):
+    def __iter__(self):
+        raise RuntimeError("no fields")
+
+
+HOSTILE = {
+    "everything": RaisesEverywhere(),
+    "items": BadDict(a=1),
+    "pairs": BadPairs(a=1),
+    "elements": BadList([1]),
+    "text": BadText(),
+    "fields": BadFields(1),
+    "set": {RaisesEverywhere()},
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_values_that_raise_cost_themselves_and_nothing_else(kind):
+    out, notes = describe([1, HOSTILE[kind], 2])
+    assert out[0] == {"type": "int", "value": 1}
+    assert out[2] == {"type": "int", "value": 2}
+    assert out[1]["value"] is None
+    assert "looking at it raised" in out[1]["unsupported"]
+    assert len(notes) == 1
+
+
+def test_a_key_that_has_no_text_is_named_by_its_type():
+    out, _ = describe({BadKey(): 1, "b": 2})
+    assert [item["value"] for item in out.values()] == [1, 2]
+    assert next(iter(out)).endswith("BadKey>")
+
+
+def test_a_leaf_that_raises_costs_one_value_but_a_full_disk_is_no_property_of_it():
+    def leaf(value, path):
+        raise ValueError("bad value") if not isinstance(value, Leaf) else OSError(28, "full")
+
+    t, notes, _ = build(leaf)
+    out = t.describe([1, 2.5, 1j])
+    assert "ValueError: bad value" in out["unsupported"]
+    assert len(notes) == 1
+    with pytest.raises(OSError, match="full"):
+        t.describe(Leaf())
+
+
+def test_a_value_inside_itself_is_cut_and_a_shared_one_is_not():
+    loop = [1]
+    loop.append({"again": loop})
+    out, notes = describe(loop)
+    assert "contains itself" in out[1]["again"]["unsupported"]
+    assert len(notes) == 1
+    shared = [1]
+    assert describe([shared, shared])[0] == [[{"type": "int", "value": 1}]] * 2
+
+
+def test_depth_has_a_limit():
+    deep = 1
+    for _ in range(MAX_DEPTH + 5):
+        deep = [deep]
+    out, notes = describe(deep)
+    levels = 0
+    while isinstance(out, list):
+        (out,) = out
+        levels += 1
+    assert levels == MAX_DEPTH
+    assert f"deeper than {MAX_DEPTH}" in out["unsupported"]
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize("more", [0, 1, 1000])
+def test_size_has_a_limit_that_is_told(more):
+    out, notes = describe([0] * (MAX_LEAVES + more))
+    assert len(out) == MAX_LEAVES + (more > 0)
+    assert len(notes) == (more > 0)
+    if more:
+        assert out[-1]["unsupported"].startswith(f"{more} more elements")
+    out, notes = describe(dict.fromkeys(range(MAX_LEAVES + more)))
+    assert len(out) == MAX_LEAVES + (more > 0)
+    assert ("..." in out) == (more > 0)
+
+
+def test_the_limit_is_per_argument():
+    t, notes, _ = build()
+    for _ in range(3):
+        t.describe([0] * MAX_LEAVES)
+    assert not notes
+
+
+def test_long_texts_of_odd_leaves_are_cut_with_their_length():
+    out, _ = describe(np.longdouble(1))
+    assert out["type"] == "longdouble"
+    out, _ = describe(decimal.Decimal("1" * 10_000))
+    assert out["value"].endswith("... (10000 characters)")
+    assert len(out["value"]) < 5000
+    assert describe("x" * 10_000)[0]["value"] == "x" * 10_000  # a plain text is whole
+
+
+KEYS = st.text(max_size=3) | st.integers(-3, 3) | st.tuples(st.integers(0, 2))
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
+VALUES = st.recursive(
+    PLAIN | st.builds(Leaf) | st.builds(object),
+    lambda v: st.lists(v, max_size=4) | st.dictionaries(KEYS, v, max_size=4) | st.tuples(v, v),
+    max_leaves=15,
+)
+
+
+def leaves(value, path=()):
+    if isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from leaves(item, (*path, i))
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from leaves(item, (*path, None))
+    elif isinstance(value, Leaf):
+        yield path, value
+
+
+@given(VALUES)
+def test_any_value_is_strict_json_of_its_own_shape(value):
+    t, notes, seen = build()
+    out = t.describe(value)
+    jsonio.loads(jsonio.dumps(out))
+    assert [leaf for _, leaf in seen] == [leaf for _, leaf in leaves(value)]
+    assert [len(path) for path, _ in seen] == [len(path) for path, _ in leaves(value)]
+
+    def count(v):
+        if isinstance(v, (list, tuple)):
+            return sum(map(count, v))
+        if isinstance(v, dict):
+            return sum(map(count, v.values()))
+        return type(v) is object
+
+    assert len(notes) == count(value)
+    for path, _ in seen:  # the path leads to the leaf's JSON
+        here = out
+        for key in path:
+            here = here[key]
+        assert here == {"type": "Leaf", "value": list(path)}
+
+
