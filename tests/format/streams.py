@@ -1,4 +1,4 @@
-"""Streams of journal events as a run makes them: nested calls, gradients, recomputation, late numbers, kills."""
+"""Streams of journal events as a run makes them: nested calls, gradients, late numbers, kills."""
 
 from __future__ import annotations
 
@@ -94,7 +94,11 @@ class _Maker:
         if kind < 3 and self.calls:
             forward, backward, parent = draw(st.sampled_from(self.calls))
             if kind < 2:
-                event: Event = {"k": "back", "n": backward, "u": parent and parent.replace("forward", "backward")}
+                event: Event = {
+                    "k": "back",
+                    "n": backward,
+                    "u": parent and parent.replace("forward", "backward"),
+                }
                 event["t"] = draw(st.integers(0, 2))
                 for key in draw(st.sampled_from(["i", "o", "io"])):
                     paths = st.sampled_from([[0], [1], [3], [1, 0], [1, 1], [2, "a"]])
@@ -108,7 +112,9 @@ class _Maker:
                     self.events.append({"k": "redone", "n": forward, "o": self.values(), "g": [1, 1]})
         elif kind == 3:
             name = f"{draw(st.sampled_from(_MODULES))}.parameters_grad"
-            self.events.append({"k": "pgrad", "n": name, "q": draw(st.sampled_from("wb")), "v": self.tensor()})
+            self.events.append(
+                {"k": "pgrad", "n": name, "q": draw(st.sampled_from("wb")), "v": self.tensor()}
+            )
         elif kind == 4:
             self.events.append({"k": "fault", "w": draw(st.sampled_from("xy")), "m": "E: \udc80"})
         elif kind == 5:

@@ -43,7 +43,12 @@ def test_nothing():
 
 def test_records_are_in_the_order_of_completion_and_their_keys_in_that_of_msprobe():
     documents = done(
-        enter(M, a=[t()], p={"w": t()}, x={"in_backward": True}), enter(A, M), leave(A, t()), enter(B, M), leave(B), leave(M, t())
+        enter(M, a=[t()], p={"w": t()}, x={"in_backward": True}),
+        enter(A, M),
+        leave(A, t()),
+        enter(B, M),
+        leave(B),
+        leave(M, t()),
     )
     assert list(documents.data) == [A, B, M]
     assert list(documents.data[M]) == ["input_args", "input_kwargs", "output", "parameters", "in_backward"]
@@ -54,7 +59,12 @@ def test_records_are_in_the_order_of_completion_and_their_keys_in_that_of_msprob
 
 def test_a_call_that_raised_and_calls_that_never_returned():
     documents = done(enter(M), enter(A, M), {"k": "exit", "n": A, "e": "ValueError: x"}, enter(B, M, a=[t()]))
-    assert documents.data[A] == {"input_args": [], "input_kwargs": {}, "output": [], "raised": "ValueError: x"}
+    assert documents.data[A] == {
+        "input_args": [],
+        "input_kwargs": {},
+        "output": [],
+        "raised": "ValueError: x",
+    }
     assert documents.data[B] == {"input_args": [t()], "input_kwargs": {}, "output": [], "incomplete": True}
     assert documents.data[M]["incomplete"] is True
     assert "incomplete" not in documents.data[A]
@@ -74,7 +84,9 @@ def test_what_is_not_recorded_leaves_its_place_only():
 
 
 def test_fields_that_are_filtered_out_are_absent():
-    documents = done({"k": "enter", "n": A, "u": None}, {"k": "exit", "n": A}, {"k": "enter", "n": B, "a": [t()]})
+    documents = done(
+        {"k": "enter", "n": A, "u": None}, {"k": "exit", "n": A}, {"k": "enter", "n": B, "a": [t()]}
+    )
     assert documents.data[A] == {}
     assert documents.data[B] == {"input_args": [t()], "output": [], "incomplete": True}
 
@@ -88,7 +100,9 @@ def test_calls_are_grouped_by_their_stack_in_first_seen_order():
 
 def test_gradients_have_their_slots():
     call = [enter(A), leave(A, g=[2, [None, [None, None], {"k": None}]])]
-    documents = done(*call, {"k": "back", "n": A_BACK, "t": 0, "i": [[[1], t()]], "o": [[[1, 1], t()], [[2, "k"], t()]]})
+    documents = done(
+        *call, {"k": "back", "n": A_BACK, "t": 0, "i": [[[1], t()]], "o": [[[1, 1], t()], [[2, "k"], t()]]}
+    )
     assert documents.data[A_BACK] == {"input": [None, t()], "output": [None, [None, t()], {"k": t()}]}
     documents = done(*call, {"k": "back", "n": A_BACK, "t": 0, "o": [[[4], t()]]})
     assert documents.data[A_BACK]["output"] == [None, [None, None], {"k": None}, None, t()]
@@ -103,7 +117,10 @@ def test_a_side_that_is_filtered_out_is_absent_and_a_lost_form_does_no_harm():
 def test_the_slots_of_one_call_are_not_those_of_another():
     form = [1, [[None]]]
     documents = done(
-        enter(A), leave(A, g=form), {"k": "back", "n": A_BACK, "t": 0, "o": [[[0, 0], t()]]}, {"k": "back", "n": A_BACK, "t": 1}
+        enter(A),
+        leave(A, g=form),
+        {"k": "back", "n": A_BACK, "t": 0, "o": [[[0, 0], t()]]},
+        {"k": "back", "n": A_BACK, "t": 1},
     )
     assert documents.data[A_BACK]["later_passes"] == [{"input": [None], "output": [[None]]}]
 
@@ -138,15 +155,25 @@ def test_parameter_gradients_by_arrival():
 
 def test_recomputation_is_told_in_the_record_and_takes_no_number():
     documents = done(
-        enter(A), leave(A, t(Max=1)), {"k": "redo", "n": A, "a": [t(Max=2)], "w": {}}, {"k": "redone", "n": A, "o": [t(Max=3)], "g": [1, 2]},
+        enter(A),
+        leave(A, t(Max=1)),
+        {"k": "redo", "n": A, "a": [t(Max=2)], "w": {}},
+        {"k": "redone", "n": A, "o": [t(Max=3)], "g": [1, 2]},
         {"k": "back", "n": A_BACK, "t": 0},
     )
     assert documents.data[A]["output"] == [t(Max=1)]
-    assert documents.data[A]["recompute"] == {"input_args": [t(Max=2)], "input_kwargs": {}, "output": [t(Max=3)]}
+    assert documents.data[A]["recompute"] == {
+        "input_args": [t(Max=2)],
+        "input_kwargs": {},
+        "output": [t(Max=3)],
+    }
     assert documents.data[A_BACK] == {"input": [None], "output": [None, None]}
     cut = done(enter(A), leave(A), {"k": "redo", "n": A, "a": [], "w": {}})
     assert "output" not in cut.data[A]["recompute"]
-    assert done({"k": "redo", "n": A}, {"k": "redone", "n": A, "o": []}, {"k": "redone", "n": B, "o": []}).data == {}
+    assert (
+        done({"k": "redo", "n": A}, {"k": "redone", "n": A, "o": []}, {"k": "redone", "n": B, "o": []}).data
+        == {}
+    )
 
 
 def numbers(ref, **kw):
@@ -155,8 +182,15 @@ def numbers(ref, **kw):
 
 @pytest.mark.parametrize("early", [False, True])
 def test_late_numbers_fill_their_tensors(early):
-    call = [enter(A, a=[t(**{"$": 1}), [{"k": t(**{"$": 2})}]]), leave(A, t(**{"$": 3, "$f": 4, "data_name": "f.pt"}))]
-    late = [numbers(1, Max=1), {"k": "stat", "r": [[2, {"Max": 2}], [3, {"Max": 3}]]}, {"k": "file", "r": [4]}]
+    call = [
+        enter(A, a=[t(**{"$": 1}), [{"k": t(**{"$": 2})}]]),
+        leave(A, t(**{"$": 3, "$f": 4, "data_name": "f.pt"})),
+    ]
+    late = [
+        numbers(1, Max=1),
+        {"k": "stat", "r": [[2, {"Max": 2}], [3, {"Max": 3}]]},
+        {"k": "file", "r": [4]},
+    ]
     documents = done(*(late + call if early else call + late), head=LATE)
     assert documents.data[A] == {
         "input_args": [t(Max=1), [{"k": t(Max=2)}]],
@@ -203,7 +237,14 @@ def test_every_parent_is_a_node():
     documents = done(
         enter(M), enter(inner, M), enter(A, inner), {"k": "back", "n": A_BACK, "u": inner_back, "t": 0}
     )
-    assert documents.construct == {M: None, inner: M, A: inner, A_BACK: inner_back, inner_back: M_BACK, M_BACK: None}
+    assert documents.construct == {
+        M: None,
+        inner: M,
+        A: inner,
+        A_BACK: inner_back,
+        inner_back: M_BACK,
+        M_BACK: None,
+    }
     assert done(enter(A, "optimizer")).construct == {A: "optimizer", "optimizer": None}
 
 
@@ -282,8 +323,24 @@ def test_the_streams_have_everything_in_them():
         documents = assemble(copied([{"k": "head", "header": header}, *events]))
         seen.update(e["k"] for e in events)
         text = json.dumps(documents.data)
-        seen.update(w for w in ("incomplete", "raised", "later_passes", "partial", "recompute", "lost", "unsupported") if f'"{w}"' in text)
+        seen.update(
+            w
+            for w in ("incomplete", "raised", "later_passes", "partial", "recompute", "lost", "unsupported")
+            if f'"{w}"' in text
+        )
 
     look()
-    assert seen >= {"enter", "exit", "back", "pgrad", "redo", "redone", "stat", "file", "fault", "tally", "frames"}
+    assert seen >= {
+        "enter",
+        "exit",
+        "back",
+        "pgrad",
+        "redo",
+        "redone",
+        "stat",
+        "file",
+        "fault",
+        "tally",
+        "frames",
+    }
     assert seen >= {"incomplete", "raised", "later_passes", "partial", "recompute", "lost", "unsupported"}

@@ -112,7 +112,15 @@ def test_two_damages_are_both_told_and_reading_goes_on():
 
 @pytest.mark.parametrize(
     "junk",
-    [b"\0" * 20, b"\xff" * 20, b'{"k":"x"}', frame({"n": 1}), frame([1]), frame({"k": 1}), struct.pack("<II", 3, zlib.crc32(b"{,}")) + b"{,}"],
+    [
+        b"\0" * 20,
+        b"\xff" * 20,
+        b'{"k":"x"}',
+        frame({"n": 1}),
+        frame([1]),
+        frame({"k": 1}),
+        struct.pack("<II", 3, zlib.crc32(b"{,}")) + b"{,}",
+    ],
 )
 def test_junk_between_frames_is_damage_and_skipped(junk):
     found = read(log([{"k": "a"}]) + junk + frame({"k": "b"}))

@@ -16,8 +16,22 @@ from probe_format.journal import read_journal
 from probe_format.write import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
 from streams import streams
 
-HEADER = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None, "format_version": "1.0"}
-TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 0.0, "Mean": 0.5, "Norm": 1.0}
+HEADER = {
+    "task": "statistics",
+    "level": "mix",
+    "framework": "pytorch",
+    "dump_data_dir": None,
+    "format_version": "1.0",
+}
+TENSOR = {
+    "type": "torch.Tensor",
+    "dtype": "torch.float32",
+    "shape": [2],
+    "Max": 1.0,
+    "Min": 0.0,
+    "Mean": 0.5,
+    "Norm": 1.0,
+}
 FILES = ("dump.json", "stack.json", "construct.json")
 
 
@@ -152,7 +166,20 @@ def test_the_report_takes_what_the_tally_tells(tmp_path):
     writer = RankWriter(tmp_path, HEADER)
     summary = {"tensors": 7, "tensor_files": 0, "norms": [], "first_non_finite": None}
     counts = {"seen": {"calls": 1}}
-    write_all(writer, [{"k": "tally", "d": {"counts": counts, "not_seen": [{"what": "x", "why": "y"}], "summary": summary, "more": 1}}])
+    write_all(
+        writer,
+        [
+            {
+                "k": "tally",
+                "d": {
+                    "counts": counts,
+                    "not_seen": [{"what": "x", "why": "y"}],
+                    "summary": summary,
+                    "more": 1,
+                },
+            }
+        ],
+    )
     report = writer.finish(final=True)
     assert (report["tensors"], report["counts"], report["more"]) == (7, counts, 1)
     assert report["not_seen"] == [{"what": "x", "why": "y"}]
@@ -257,7 +284,9 @@ def test_text_that_utf_8_has_not_is_written_all_the_same(tmp_path):
 
 @pytest.mark.parametrize("state", ["open", "complete", "recovered"])
 def test_documents_are_written_as_given(tmp_path, state):
-    documents = Documents(HEADER, {"Torch.a.0.forward": {"output": [None]}}, {}, {"Torch.a.0.forward": None}, {}, [])
+    documents = Documents(
+        HEADER, {"Torch.a.0.forward": {"output": [None]}}, {}, {"Torch.a.0.forward": None}, {}, []
+    )
     report = write_documents(tmp_path, documents, state=state, journal_bytes=5)
     assert (report["state"], report["journal"], report["started"]) == (state, {"bytes": 5}, None)
     blobs = documents_bytes(documents)
@@ -271,5 +300,13 @@ def test_construct_is_empty_at_l1():
 
 
 def test_walk_tensors_finds_each_with_its_place():
-    record = {"input_args": [TENSOR, {"k": [None, TENSOR]}], "output": [{"type": "int", "value": 1}], "parameters": {"w": TENSOR}}
-    assert [slot for slot, _ in write.walk_tensors(record)] == ["input_args.0", "input_args.1.k.1", "parameters.w"]
+    record = {
+        "input_args": [TENSOR, {"k": [None, TENSOR]}],
+        "output": [{"type": "int", "value": 1}],
+        "parameters": {"w": TENSOR},
+    }
+    assert [slot for slot, _ in write.walk_tensors(record)] == [
+        "input_args.0",
+        "input_args.1.k.1",
+        "parameters.w",
+    ]
