@@ -62,7 +62,7 @@ class Worker:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(
-                f"{self.process.args} ended with status {self.process.wait()}; its output is above."
+                f"{self.process.args!r} ended with status {self.process.wait()}; its output is above."
             )
         answer: Answer = json.loads(line)
         return answer

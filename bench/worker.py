@@ -43,7 +43,7 @@ def debugger(tool: str, level: str, task: str, dump: Path) -> Any:
     path = dump.parent / f"{tool}.json"
     path.write_text(json.dumps(config))
     if tool == "msprobe":
-        from msprobe.pytorch import PrecisionDebugger
+        from msprobe.pytorch import PrecisionDebugger  # type: ignore[import-not-found]
     else:
         from probe_torch import PrecisionDebugger
     return PrecisionDebugger(config_path=str(path))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from probe_torch import PrecisionDebugger
 from torch import Tensor
@@ -122,5 +123,7 @@ def agrees(leaf: Json, tensor: Tensor, tolerance: float = 1e-6) -> bool:
 def load(dump: Path, leaf: Json, step: int = 0, rank: int | None = None) -> Tensor:
     """The tensor file that `leaf` names."""
     file = rank_dir(dump, step, rank) / "dump_tensor_data" / leaf["data_name"]
+    if file.suffix == ".npy":
+        return torch.from_numpy(np.load(file))
     value: Tensor = torch.load(file, weights_only=True)
     return value

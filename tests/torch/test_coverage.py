@@ -67,7 +67,8 @@ def test_a_filter_makes_less_and_says_so(tmp_path: Path) -> None:
     assert 0 < some["records"] < everything["records"]
     assert total(some["counts"]["filtered"]) > 0
     assert total(everything["counts"]["filtered"]) == 0
-    assert total(some["counts"]["seen"]) == total(everything["counts"]["seen"])
+    for kind in ("calls", "modules"):
+        assert some["counts"]["seen"][kind] == everything["counts"]["seen"][kind]
     names = records(tmp_path / "b" / "dump")
     assert all("linear" in name.lower() for name in names)
 
@@ -77,7 +78,7 @@ def test_a_filter_makes_less_and_says_so(tmp_path: Path) -> None:
     [
         ({"list": ["lineer"]}, "lineer", "linear"),
         ({"scope": ["Module.blocks.9.GptBlock.forward.0", "x"]}, "Module.blocks.9", "Module.blocks"),
-        ({"task": "statistics", "tensor_list": ["sofmax"]}, "sofmax", ""),
+        ({"task": "statistics", "tensor_list": ["layer_nrm"]}, "layer_nrm", "layer_norm"),
     ],
     ids=str,
 )
@@ -112,7 +113,7 @@ def test_every_parent_exists(tmp_path: Path) -> None:
     tree = construct(tmp_path / "dump")
     assert not {parent for parent in tree.values() if parent is not None} - tree.keys()
     assert records(tmp_path / "dump").keys() - tree.keys() <= {
-        name for name in records(tmp_path / "dump") if name.endswith("parameters_grad")
+        name for name in records(tmp_path / "dump") if ".parameters_grad" in name
     }
 
 

@@ -39,6 +39,13 @@ def unwatched(kind: str) -> list[dict[str, Any]]:
     return launch(kind, "-", Path(mkdtemp()))
 
 
+@cache
+def watched(kind: str) -> tuple[Path, list[dict[str, Any]]]:
+    """One run at mix with tensor files, which most of the tests look at: (dump, what the ranks saw)."""
+    folder = Path(mkdtemp())
+    return folder / "dump", launch(kind, str(write_config(folder, task="tensor")), folder / "out")
+
+
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor):
         return torch.equal(one, other)
@@ -48,77 +55,74 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-@pytest.mark.parametrize("task", ["statistics", "tensor"])
-def test_both_ranks_at_mix(kind: str, task: str, tmp_path: Path) -> None:
-    watched = launch(kind, str(write_config(tmp_path, task=task)), tmp_path / "out")
-    for rank in (0, 1):
-        assert same(unwatched(kind)[rank], watched[rank])
-        assert watched[rank]["0.collectives"]["waited"] is True
-    dump = tmp_path / "dump"
-    assert sorted(p.name for p in (dump / "step1").iterdir()) == ["rank0", "rank1"]
-    for rank in (0, 1):
-        for step in (0, 1):
+def test_the_bits_are_those_of_the_unwatched_run(kind: str) -> None:
+    _, traces = watched(kind)
+    for truth, trace in zip(unwatched(kind), traces, strict=True):
+        assert same(truth, trace)
+        assert trace["0.collectives"]["waited"] is True
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_directory_for_each_rank(kind: str) -> None:
+    dump, _ = watched(kind)
+    for step in (0, 1):
+        assert sorted(p.name for p in (dump / f"step{step}").iterdir()) == ["rank0", "rank1"]
+        for rank in (0, 1):
             data = records(dump, step, rank)
             said = report(dump, step, rank)
             assert not said["faults"] and said["state"] == "complete"
-            assert {"Distributed.all_reduce.0.forward", "Distributed.all_gather.0.forward"} <= data.keys()
             for way in ("forward", "backward"):
                 for layer in ("a", "b"):
                     assert [
                         n for n in data if n.startswith("Module.") and f".{layer}." in n and f".{way}." in n
                     ]
-    one, two = records(dump, 0, 0), records(dump, 0, 1)
-    assert one.keys() == two.keys()
-    reduced = [data["Distributed.all_reduce.0.forward"] for data in (one, two)]
-    # The output of a collective is what it holds once it is complete.
-    assert [next(leaves(r["output"]))["Max"] for r in reduced] == [3.0, 3.0]
-    assert [next(leaves(r["input_args"]))["Max"] for r in reduced] == [1.0, 2.0]
-    losses = [one, two]
-    assert losses[0] != losses[1]
-    if task == "tensor":
-        for rank, data in enumerate((one, two)):
             named = [leaf for leaf in leaves(data) if leaf.get("data_name")]
-            assert named
+            assert len(named) > 20
             for leaf in named:
-                assert list(load(dump, leaf, 0, rank).shape) == leaf["shape"]
+                assert list(load(dump, leaf, step, rank).shape) == leaf["shape"]
+    assert records(dump, 0, 0).keys() == records(dump, 0, 1).keys()
+    assert records(dump, 0, 0) != records(dump, 0, 1), "each rank has its own data"
 
 
-def test_names_under_ddp_and_parameter_gradients(tmp_path: Path) -> None:
-    watched = launch("ddp", str(write_config(tmp_path, level="L0", task="tensor")), tmp_path / "out")
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_collectives_are_recorded_when_they_are_complete(kind: str) -> None:
+    dump, _ = watched(kind)
+    ranks = [records(dump, 0, rank) for rank in (0, 1)]
+    # The one of ranks.py is the last: DDP and FSDP have some of their own.
+    last = [name for name in ranks[0] if name.startswith("Distributed.all_reduce.") and "forward" in name][-1]
+    assert [next(leaves(data[last]["input_args"]))["Max"] for data in ranks] == [1.0, 2.0]
+    assert [next(leaves(data[last]["output"]))["Max"] for data in ranks] == [3.0, 3.0]
+    gathered = [name for name in ranks[0] if name.startswith("Distributed.all_gather.")]
+    parts = [[leaf["Max"] for leaf in leaves(data[gathered[-1]]["output"])] for data in ranks]
+    assert [part[:2] for part in parts] == [[0.0, 1.0], [0.0, 1.0]]
+    assert not [name for name in ranks[0] if "object" in name and "Tensor." in name]
+
+
+def test_names_and_parameter_gradients_under_ddp() -> None:
+    dump, traces = watched("ddp")
+    own = []
     for rank in (0, 1):
-        data = records(tmp_path / "dump", 0, rank)
+        data = records(dump, 0, rank)
         assert "Module.module.a.Linear.forward.0" in data
         (grad,) = data["Module.module.a.Linear.parameters_grad"]["weight"]
-        assert grad["shape"] == [16, 8]
-        value = load(tmp_path / "dump", grad, 0, rank)
-        # The gradient as it arrives is this rank's own; the averaged one is in .grad afterwards.
-        assert not torch.equal(value, watched[rank]["0.grad.module.a.weight"]) or rank == 0
-    means = [
-        load(
-            tmp_path / "dump",
-            records(tmp_path / "dump", 0, r)["Module.module.a.Linear.parameters_grad"]["weight"][0],
-            0,
-            r,
-        )
-        for r in (0, 1)
-    ]
-    truth = watched[0]["0.grad.module.a.weight"]
-    assert torch.allclose((means[0] + means[1]) / 2, truth, rtol=1e-5, atol=1e-7) or all(
-        torch.equal(m, truth) for m in means
-    )
+        own.append(load(dump, grad, 0, rank))
+    mean = traces[0]["0.grad.module.a.weight"]
+    if not all(torch.equal(one, mean) for one in own):
+        # As it arrives a gradient is the rank's own; DDP averages them after that.
+        assert torch.allclose((own[0] + own[1]) / 2, mean, rtol=1e-5, atol=1e-7)
 
 
-def test_dtensors_are_described(tmp_path: Path) -> None:
-    launch("fsdp", str(write_config(tmp_path, level="mix")), tmp_path / "out")
-    found = [
-        leaf for r in (0, 1) for leaf in leaves(records(tmp_path / "dump", 0, r)) if "DTensor" in leaf["type"]
-    ]
+def test_dtensors_are_described() -> None:
+    dump, traces = watched("fsdp")
+    found = [leaf for rank in (0, 1) for leaf in leaves(records(dump, 0, rank)) if "DTensor" in leaf["type"]]
     for leaf in found:
         assert leaf["device_mesh"] == [0, 1] and leaf["placements"] == [{"Shard": {"dim": 0}}]
+    (grad,) = records(dump, 0, 1)["Module.a.FSDPLinear.parameters_grad"]["weight"]
+    assert torch.equal(load(dump, grad, 0, 1), traces[1]["0.grad.a.weight"])
 
 
 def test_only_the_ranks_that_were_asked_for(tmp_path: Path) -> None:
-    watched = launch("ddp", str(write_config(tmp_path, rank=[1])), tmp_path / "out")
-    assert [same(unwatched("ddp")[rank], watched[rank]) for rank in (0, 1)] == [True, True]
+    traces = launch("ddp", str(write_config(tmp_path, rank=[1])), tmp_path / "out")
+    assert all(same(truth, trace) for truth, trace in zip(unwatched("ddp"), traces, strict=True))
     assert [p.name for p in (tmp_path / "dump" / "step0").iterdir()] == ["rank1"]
     assert (rank_dir(tmp_path / "dump", 0, 1) / "dump.json").exists()

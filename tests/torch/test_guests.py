@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from copy import deepcopy as early_deepcopy
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,10 +22,11 @@ import torch
 import torch._dynamo
 import torch.fx
 import torch.nn.functional as F
+from probe_torch.aliasing import Aliasing
 from probe_torch.apis import load_apis
 from probe_torch.guests import Guests
+from probe_torch.originals import original_of, originals_by_id
 from probe_torch.patches import Patches
-from probe_torch.wrappers import original_of
 from tapping import Recorder
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -381,6 +383,26 @@ def test_compiled_models(backend: str, first: str, patches: Patches, tap: Record
     assert counter.frame_count == 2
 
 
+def test_many_starts_leave_nothing(tap: Recorder) -> None:
+    patches = Patches(load_apis(), tap)
+    user = ModuleType("a_users_module")
+    sys.modules["a_users_module"] = user
+    original = copy.deepcopy
+    sizes = set()
+    try:
+        for guests_first in (False, True) * 3:
+            for _ in range(2):
+                first, second = (Guests(patches), patches) if guests_first else (patches, Guests(patches))
+                with first, second, Aliasing(lambda tensor: None):
+                    user.duplicate = copy.deepcopy
+                    assert user.duplicate is not original
+                assert user.duplicate is original
+            sizes.add(len(originals_by_id()))
+    finally:
+        del sys.modules["a_users_module"]
+    assert len(sizes) == 1
+
+
 def test_graph_breaks_are_seen(patches: Patches, tap: Recorder) -> None:
     @torch.compile(backend="eager")
     def function(x: torch.Tensor) -> torch.Tensor:
@@ -405,6 +427,7 @@ def test_first_compilation_with_patches_in_place() -> None:
 
     code = """
 import sys, torch, torch.nn.functional as F
+from probe_torch.aliasing import Aliasing
 from probe_torch.apis import load_apis
 from probe_torch.guests import Guests
 from probe_torch.patches import Patches

@@ -9,7 +9,9 @@ import io
 import multiprocessing.reduction
 import os
 import pickle
+import subprocess
 import sys
+import warnings
 import weakref
 from pathlib import Path
 from types import ModuleType
@@ -39,7 +41,10 @@ def namespaces() -> dict[str, dict[str, Any]]:
             continue
         found[name] = dict(vars(module))
         for value in list(vars(module).values()):
-            if isinstance(value, type) and value.__module__.split(".")[0] in OWNERS:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # some names are deprecated
+                is_class = isinstance(value, type)
+            if is_class and value.__module__.split(".")[0] in OWNERS:
                 found[f"{value.__module__}.{value.__qualname__}"] = dict(vars(value))
     found["Tensor's base"] = dict(vars(torch.Tensor.__mro__[1]))
     return found
@@ -55,7 +60,7 @@ def moved(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -
         if names.get(name, missing) is not after.get(owner, {}).get(name, missing)
         and not isinstance(names.get(name), ModuleType)  # submodules that were imported meanwhile
         and not isinstance(after.get(owner, {}).get(name), ModuleType)
-        and name not in ("__warningregistry__", "__annotations__")
+        and name not in ("__warningregistry__", "__annotations__", "next_id")  # the last one counts hooks
     ]
 
 
@@ -222,8 +227,6 @@ def test_a_saved_model_loads_where_probe_is_not(started: nn.Module, tmp_path: Pa
     torch.save(started[:2], file)  # without the hook, which lives in this module
     code = f"import torch; print(torch.load({str(file)!r}, weights_only=False)(torch.ones(1, 4)).shape)"
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    import subprocess
-
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
     assert "[1, 4]" in done.stdout
@@ -241,7 +244,7 @@ def test_script_trace_and_export(started: nn.Module) -> None:
 
 
 def test_signatures_and_identities(started: nn.Module) -> None:
-    names = ("softmax", "linear", "cross_entropy", "dropout")
+    names = ("softmax", "cross_entropy", "dropout")
     now = {name: inspect.signature(getattr(F, name)) for name in names}
     assert list(now["softmax"].parameters) == ["input", "dim", "_stacklevel", "dtype"]
     assert "label_smoothing" in now["cross_entropy"].parameters

@@ -8,6 +8,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -151,6 +152,68 @@ def test_names_bound_early(patches: Patches, tap: Recorder) -> None:
     wanted = ["Torch.relu", "Functional.softmax", "Torch.tanh", "Functional.conv2d"]
     assert [name for name in names if name != "Torch.ones"] == wanted
     assert before == (dict(vars(user)), early_relu, early_softmax)
+
+
+USERS_FILE = """
+import torch
+import torch.nn.functional as F
+ACTIVATIONS = {"relu": F.relu}
+STACK = [torch.tanh]
+def block(x, act=F.silu, *, last=torch.sigmoid):
+    return last(act(x))
+class Layer:
+    act = staticmethod(F.gelu)
+    norm = F.normalize
+    def __call__(self, x, act=torch.exp):
+        return act(self.act(x))
+"""
+
+
+def test_what_a_users_file_holds(patches: Patches, tap: Recorder, tmp_path: Path) -> None:
+    """Tables of activations, attributes of classes and default arguments."""
+    user = ModuleType("a_users_module")
+    user.__file__ = str(tmp_path / "a_users_module.py")
+    exec(USERS_FILE, vars(user))
+    sys.modules["a_users_module"] = user
+    layer = user.Layer
+
+    def held() -> list[Any]:
+        call = layer.__call__
+        table = [
+            user.ACTIVATIONS["relu"],
+            user.STACK[0],
+            *user.block.__defaults__,
+            user.block.__kwdefaults__["last"],
+        ]
+        return [*table, vars(layer)["act"], vars(layer)["norm"], *call.__defaults__]
+
+    before, x = held(), torch.ones(2, 2)
+    try:
+        with patches:
+            user.ACTIVATIONS["relu"](x), user.STACK[0](x), user.block(x), layer()(x), layer.norm(x)
+            assert not any(a is b for a, b in zip(held(), before, strict=True))
+            user.ACTIVATIONS["late"] = F.mish
+    finally:
+        del sys.modules["a_users_module"]
+    assert all(a is b for a, b in zip(held(), before, strict=True))
+    assert user.ACTIVATIONS["late"] is F.mish  # bound while the wrapper stood there
+    wanted = "Functional.relu Torch.tanh Functional.silu Torch.sigmoid Functional.gelu Torch.exp"
+    assert tap.calls == [*wanted.split(), "Functional.normalize"]
+
+
+def test_what_an_installed_package_holds_is_left(patches: Patches, tap: Recorder) -> None:
+    package = ModuleType("a_package")
+    package.__file__ = "/somewhere/site-packages/a_package.py"
+    exec(USERS_FILE + "from torch import cos", vars(package))
+    sys.modules["a_package"] = package
+    try:
+        with patches:
+            package.ACTIVATIONS["relu"](torch.ones(1))
+            package.cos(torch.ones(1))
+    finally:
+        del sys.modules["a_package"]
+    assert "Functional.relu" not in tap.calls
+    assert "Torch.cos" in tap.calls
 
 
 class Net(nn.Module):
@@ -481,6 +544,45 @@ def test_threads(patches: Patches, tap: Recorder) -> None:
     assert counts == [200] * 8
 
 
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_collectives(process_group: None, patches: Patches, tap: Recorder) -> None:
+    user = ModuleType("a_users_module")
+    exec("from torch.distributed import all_reduce", vars(user))
+    sys.modules["a_users_module"] = user
+    x = torch.ones(2)
+    plain = dist.all_reduce(x), dist.all_reduce(x, async_op=True).wait()
+    try:
+        with patches:
+            work = dist.all_reduce(x, async_op=True)
+            got = dist.all_reduce(x), work.wait()
+            dist.distributed_c10d.broadcast(x, 0)
+            user.all_reduce(x)
+    finally:
+        del sys.modules["a_users_module"]
+    assert got == plain == (None, True)
+    assert isinstance(work, dist.Work)
+    names = [name for name in tap.calls if name.startswith("Dist")]
+    assert names == [
+        f"Distributed.{name}" for name in ("all_reduce", "all_reduce", "broadcast", "all_reduce")
+    ]
+
+
+def test_data_parallel(process_group: None, patches: Patches, tap: Recorder) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    parallel = nn.parallel.DistributedDataParallel(model)
+    with patches:
+        parallel(torch.ones(1, 2)).sum().backward()
+    assert tap.calls.count("Functional.linear") == 1
+    assert torch.equal(model.weight.grad, torch.ones(2, 2))  # type: ignore[arg-type]
+
+
 def test_npu_and_mindspeed(tap: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     def function(x: Any) -> Any:
         return x
@@ -541,7 +643,10 @@ def test_functions_of_the_users_own(patches: Patches, tap: Recorder, before: boo
     wanted = ["a_users_ops.kernel", "Mine.still", "Mine.still", "Mine.method", "Mine.of"]
     assert tap.take() == wanted
     patches.remove(module, "kernel")
-    patches.remove(module, "nothing")
+    with pytest.raises(
+        UsageError, match=r"a_users_ops\.nothing was not registered; registered are: Space\.still"
+    ):
+        patches.remove(module, "nothing")
     module.kernel(1)
     assert tap.take() == [] and module.kernel is kernel
     patches.undo()
@@ -590,3 +695,28 @@ def test_no_names_is_fine(tap: Recorder) -> None:
     with patches:
         assert torch.relu is RELU[0]
     assert patches.missing == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "seen"),
+    [
+        ("torch/_inductor/graph.py", False),
+        ("torch/_meta_registrations.py", False),
+        ("torch/autograd/__init__.py", False),
+        ("torch/nn/modules/linear.py", True),
+        ("torch/fx/interpreter.py", True),
+        ("elsewhere/_inductor/model.py", True),
+    ],
+)
+@pytest.mark.parametrize("generated", [False, True])
+def test_whose_call_it_is(file: str, seen: bool, generated: bool, patches: Patches, tap: Recorder) -> None:
+    path = Path(torch.__file__).parent.parent / file
+    space: dict[str, Any] = {"__name__": "a_name"}
+    exec(compile("def call(f, *args): return f(*args)", str(path), "exec"), space)
+    anonymous: dict[str, Any] = {}  # as the guards of compiled code are
+    exec(compile("def call(f, *args): return f(*args)", "<string>", "exec"), anonymous)
+    x = torch.ones(2)
+    with patches:
+        for _ in range(2):
+            space["call"](*[anonymous["call"]] * generated, F.relu, x)
+    assert tap.calls == ["Functional.relu"] * 2 * seen

@@ -415,9 +415,20 @@ def test_a_tensor_is_left_as_it_was(tmp_path: Path) -> None:
     """float8 with the tensor task frees the user's storage in msprobe."""
     for i, dtype in enumerate((torch.float8_e4m3fn, torch.bfloat16, torch.float32)):
         value = X.to(dtype)
-        version, pointer, before = value._version, value.data_ptr(), bits(value)
+        version, pointer, before = value._version, value.data_ptr(), bits(value.clone())
         dump(value, tmp_path / str(i), task="tensor", summary_mode="statistics")
-        assert (value._version, value.data_ptr(), bits(value)) == (version, pointer, before)
+        assert (value._version, value.data_ptr(), bits(value.clone())) == (version, pointer, before)
+
+
+@pytest.mark.parametrize("keys", [{}, {"summary_mode": "statistics", "task": "tensor"}], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "complex64", "float8_e5m2"])
+def test_a_tensor_can_still_be_resized(dtype: str, keys: dict[str, Any], tmp_path: Path) -> None:
+    """Tensor.numpy() pins the storage for good: FSDP2, which frees storages by resizing, then fails."""
+    value = X.abs().to(getattr(torch, dtype))
+    assert value.untyped_storage().resizable()
+    dump(value, tmp_path, **keys)
+    assert value.untyped_storage().resizable()
+    value.untyped_storage().resize_(0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .arrays import write_parts
 
-__all__ = ["FileQueue"]
+__all__ = ["FileQueue", "link_or_copy"]
 
 Parts = Callable[[], Sequence[bytes | memoryview]]
 

@@ -1,4 +1,4 @@
-"""What a person asks first of a dump: how many tensors, the largest norms, the first number that is none."""
+"""What a person asks first of a dump: the largest norms, and the first number that is none."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ LARGEST = 5
 
 @define
 class Summary:
-    """Counts tensors and keeps the extremes while tensors go by. Safe to use from many threads."""
+    """Keeps the extremes while tensors go by. Safe to use from many threads.
 
-    tensors: int = 0
-    files: int = 0
+    complete: False when some tensors had no numbers yet (``$``).
+    """
+
+    complete: bool = True
     norms: dict[str, float] = field(factory=dict)
     least: float = -1.0
     first: dict[str, str] | None = None
@@ -29,9 +31,9 @@ class Summary:
 
     def add(self, record: str, slot: str, tensor: Mapping[str, Any]) -> None:
         """One tensor object (spec/statistics.md) at ``slot`` (``output.0``) of a record."""
-        self.tensors += 1
-        if "data_name" in tensor:
-            self.files += 1
+        if "$" in tensor:
+            self.complete = False
+            return
         norm = number(tensor.get("Norm"))
         if norm is None:
             return
@@ -53,8 +55,6 @@ class Summary:
         """The keys of report.json."""
         ranked = sorted(self.norms.items(), key=lambda item: -item[1])
         return {
-            "tensors": self.tensors,
-            "tensor_files": self.files,
             "norms": [[name, norm] for name, norm in ranked],
             "first_non_finite": self.first,
         }

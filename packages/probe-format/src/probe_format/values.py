@@ -139,7 +139,7 @@ def _path(value: object, where: str, example: str) -> Checked:
 def output_path(value: object, where: str) -> Checked:
     """A directory to write to, made absolute against the working directory; it need not exist."""
     path, problems = _path(value, where, "./dump_path")
-    if path is not None and path.exists() and not path.is_dir():
+    if path is not None and os.path.exists(path) and not os.path.isdir(path):
         return _one(where, f"{path} is a file, not a directory.", "Give another path.")
     return path, problems
 

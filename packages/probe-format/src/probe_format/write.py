@@ -150,12 +150,15 @@ def write_documents(
         files[name] = {"bytes": len(blob), "crc32": f"{zlib.crc32(blob):08x}"}
     if documents.faults:
         _replace(directory / "dump_error_info.log", _fault_log(documents.faults))
-    report = build_report(documents, state, files, journal_bytes, started)
+    report = _report(documents, state, files, journal_bytes, started)
+    # Counted in the bytes written: inside JSON strings the quotes are escaped, so only keys match.
+    report["tensors"] = blobs["dump.json"].count(b'"dtype":"')
+    report["tensor_files"] = blobs["dump.json"].count(b'"data_name":"')
     _replace(directory / "report.json", jsonio.dumps(report) + b"\n")
     return report
 
 
-def build_report(
+def _report(
     documents: Documents,
     state: str,
     files: Mapping[str, Any],
@@ -166,7 +169,7 @@ def build_report(
     coverage = dict(documents.coverage)
     summary = coverage.pop("summary", None)
     if summary is None:
-        summary = summarise(documents.data)
+        summary = _summarise(documents.data)
     return {
         "format_version": FORMAT_VERSION,
         "state": state,
@@ -185,16 +188,16 @@ def build_report(
     }
 
 
-def summarise(data: Mapping[str, Any]) -> dict[str, Any]:
-    """tensors, tensor_files, norms and first_non_finite of finished records."""
+def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
+    """norms and first_non_finite of finished records."""
     summary = Summary()
     for name, record in data.items():
-        for slot, tensor in walk_tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
+        for slot, tensor in _walk_tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
             summary.add(name, slot, tensor)
     return summary.json()
 
 
-def walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def _walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Every tensor object in a record, with its place (``output.0``)."""
     if isinstance(value, dict):
         if "shape" in value and "dtype" in value and isinstance(value.get("type"), str):
@@ -206,7 +209,7 @@ def walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, An
     else:
         return
     for key, item in items:
-        yield from walk_tensors(item, f"{slot}.{key}" if slot else str(key))
+        yield from _walk_tensors(item, f"{slot}.{key}" if slot else str(key))
 
 
 def _fault_log(faults: list[dict[str, Any]]) -> bytes:

@@ -24,18 +24,17 @@ _TABLES = (
     ("torch._dynamo.variables.torch", "TorchInGraphFunctionVariable._get_handlers"),
     ("torch._dynamo.variables.builder", "VariableBuilder._id_dispatch"),
 )
-_filled: set[tuple[str, str]] = set()
 
 
 def fill_caches() -> None:
-    """Fill the tables of the modules that are imported; once each, some 10 ms in all. Call with nothing
-    patched."""
+    """Fill the tables of the modules that are imported: some 10 ms once, nothing after that, unless torch has
+    emptied them (torch.compiler.reset). Call with nothing patched."""
     # The default device's table is asked for by any factory call, and its module is imported late and is
     # tiny.
     import torch.utils._device  # noqa: F401
 
     for table in _TABLES:
-        if table in _filled or table[0] not in sys.modules:
+        if table[0] not in sys.modules:
             continue
         found: Any = sys.modules[table[0]]
         try:
@@ -46,4 +45,3 @@ def fill_caches() -> None:
             # These names are torch's own business: another version may lack them or half of what they need.
             # Then there is nothing to fill, and it would be made at first use as without us.
             continue
-        _filled.add(table)

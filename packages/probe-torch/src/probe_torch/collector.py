@@ -23,6 +23,7 @@ from probe_format.tree import Path, Tree
 from torch import nn
 
 from . import gradients
+from .collectives import PREFIX, PendingWork, without_buffers
 from .modules import ModuleEntry, ModuleTable, ParameterEntry
 from .recompute import SegmentState
 from .tensors import Slot, TensorLeaf
@@ -111,10 +112,15 @@ class Collector:
         self._nodes: set[str] = set()
         self._arrivals: dict[int, int] = {}
         self._told: dict[str, Any] = {}
+        self.works = PendingWork()
+        self._after_backward = False
+        self._redone: set[str] = set()
 
     # -- the taps -------------------------------------------------------------------------------------
 
-    def api(self, key: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def api(
+        self, key: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """The tap of every patched function: records the outermost call, runs it, gives its result.
 
         key: the first two parts of the record's name, ``Functional.relu``.
@@ -127,7 +133,9 @@ class Collector:
             return original(*args, **kwargs)
         local.inside += 1
         try:
-            call = self._begin_api(key, args, kwargs)
+            collective = key.startswith(PREFIX)
+            given = without_buffers(key, args, kwargs) if collective else (args, kwargs)
+            call = self._begin_api(key, *given)
             if call is None:
                 return original(*args, **kwargs)
             try:
@@ -135,7 +143,11 @@ class Collector:
             except BaseException as e:
                 self._raised(call, e)
                 raise
-            self._end(call, out)
+            if collective:
+                self._leaf.forget()  # collectives write without raising the version
+                self._end_collective(call, args, kwargs, out)
+            else:
+                self._end(call, out)
             return out
         finally:
             local.inside -= 1
@@ -191,16 +203,6 @@ class Collector:
         if (node, node) in stack:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
-    def hush(self, reason: str) -> str | None:
-        """Calls are left out from here on, for a reason; gives the state to hand back to `unhush`."""
-        before = self._local.quiet
-        self._local.quiet = before or reason
-        return before
-
-    def unhush(self, before: str | None) -> None:
-        """The quiet region ends."""
-        self._local.quiet = before
-
     def parameter(self, entry: ParameterEntry) -> Callable[[torch.Tensor], None]:
         """A post-accumulate hook for one parameter."""
 
@@ -212,6 +214,7 @@ class Collector:
 
     def parameter_gradient(self, entry: ParameterEntry, grad: torch.Tensor) -> None:
         """A gradient has arrived in ``.grad``: file it under every owner."""
+        self._after_backward = True
         local = self._local
         local.inside += 1
         try:
@@ -221,9 +224,10 @@ class Collector:
                 if self._names.active and not self._names.backward(_forward_record(record)):
                     self.coverage.add("left_out", "parameter gradients of modules outside scope or list")
                     continue
-                path: Path = (name,) if arrival == 0 else (name, arrival)
+                if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
+                    record = f"{record}.{arrival}"
                 slot = Slot(record, "", self._files(record))
-                value = self._leaf.tensor(slot, grad, path)
+                value = self._leaf.tensor(slot, grad, (name,))
                 self._append({"k": "pgrad", "n": record, "q": name, "v": value})
             self._leaf.settle()
         except Exception as e:
@@ -281,6 +285,12 @@ class Collector:
         finally:
             local.inside -= 1
 
+    def _fresh(self) -> None:
+        """After a backward pass, share nothing seen before: DDP and FSDP reduce gradients in place, in C++."""
+        if self._after_backward and torch._C._current_graph_task_id() == -1:
+            self._after_backward = False
+            self._leaf.forget()
+
     def _number(self, key: str) -> tuple[int, bool]:
         """The number of this call of ``key``, and whether it is a recomputation of that call."""
         replay = self.segments.replay
@@ -300,6 +310,11 @@ class Collector:
     def _call(self, name: str, backward: str, redo: bool) -> Call:
         stack = self._local.stack
         parent = stack[-1] if stack else None
+        if redo:
+            if name in self._redone:  # retain_graph: every pass recomputes
+                self.coverage.add("left_out", "recomputed once more")
+                return Call(name, backward, None, False, False, redo=True)
+            self._redone.add(name)
         names, keep = self._names, self.plan.keep
         forward = names.enter(name, [above for above, _ in stack] if names.active else ())
         # A selection may be of backward records alone.
@@ -321,8 +336,11 @@ class Collector:
     def _files(self, name: str) -> bool:
         return self.plan.files or (self.plan.tensor_list and self._names.tensors(name))
 
-    def _enter(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module | None) -> None:
+    def _enter(
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module | None
+    ) -> None:
         plan = self.plan
+        self._fresh()
         event: dict[str, Any] = {"k": "enter", "n": call.name, "u": call.parent and call.parent[0]}
         if plan.stacks and call.forward and not call.redo:
             event["s"] = self._stack_id()
@@ -339,7 +357,13 @@ class Collector:
             call.entry = gradients.enter(inputs)
         if show:
             event["a"], event["w"] = call.arguments, call.keywords
-        if module is not None and plan.keep.parameters and call.forward and not plan.structure and not call.redo:
+        if (
+            module is not None
+            and plan.keep.parameters
+            and call.forward
+            and not plan.structure
+            and not call.redo
+        ):
             slot = Slot(call.name, "parameters", call.keep_files, shown="parameters")
             event["p"] = {
                 name: self._leaf.tensor(slot, p, (name,))
@@ -368,6 +392,26 @@ class Collector:
             self.fault(f"the output of {call.name}", e)
             self._append({"k": "exit", "n": call.name, "e": f"Probe: {type(e).__name__}: {e}"})
 
+    def _end_collective(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """A collective returns in its arguments, at once or when its Work has been waited for."""
+        call.entry = None
+        values = [*args, *kwargs.values()]
+
+        def finish(complete: bool) -> None:
+            self._local.inside += 1
+            try:
+                if complete:
+                    self._leaf.forget()
+                    self._end(call, values)
+                else:
+                    self._names.leave(call.name)
+                    self._append({"k": "exit", "n": call.name, "e": "Probe: never waited for before stop()"})
+            finally:
+                self._local.inside -= 1
+
+        if not self.works.add(out, finish):
+            self._end(call, values)
+
     def _exit(self, call: Call, out: Any) -> None:
         plan = self.plan
         show = plan.keep.output and call.forward and not plan.structure
@@ -381,7 +425,9 @@ class Collector:
         hooked = entry is not None and any(t.requires_grad for _, t in slot.found)
         if call.redo and hooked:
             replay = self.segments.replay
-            hooked = replay is None or replay.segment.reentrant  # else the first run's graph is the one that runs
+            hooked = (
+                replay is None or replay.segment.reentrant
+            )  # else the first run's graph is the one that runs
         if call.recorded and hooked and not self._names.backward(call.name):
             self.coverage.add("left_out", "gradients of calls outside scope or list")
             hooked = False
@@ -395,8 +441,12 @@ class Collector:
             keep = plan.keep
             event["g"] = [gi if keep.backward_input else None, go if keep.backward_output else None]
         self._append(event)
+        # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
+        call.entry = call.arguments = call.keywords = None
         if hooked and entry is not None:
-            self._handles.extend(gradients.attach(entry, outputs, self._taps.append, partial(self._back, call)))
+            self._handles.extend(
+                gradients.attach(entry, outputs, self._taps.append, partial(self._back, call))
+            )
         self._leaf.settle()
 
     def _raised(self, call: Call, error: BaseException) -> None:
@@ -420,6 +470,7 @@ class Collector:
         """Gradients of one call, in a backward pass."""
         if not self.alive:
             return
+        self._after_backward = True
         local = self._local
         local.inside += 1
         try:
@@ -432,9 +483,13 @@ class Collector:
                 return
             record = call.backward if number == 0 else f"{call.backward}.pass{number}"
             if plan.keep.backward_input and of_outputs:
-                event["i"] = self._grads(Slot(record, "input", self._files(call.backward), shown="input"), of_outputs)
+                event["i"] = self._grads(
+                    Slot(record, "input", self._files(call.backward), shown="input"), of_outputs
+                )
             if plan.keep.backward_output and of_inputs:
-                event["o"] = self._grads(Slot(record, "output", self._files(call.backward), shown="output"), of_inputs)
+                event["o"] = self._grads(
+                    Slot(record, "output", self._files(call.backward), shown="output"), of_inputs
+                )
             if partial_sum:
                 event["partial"] = True
             self._append(event)
@@ -499,7 +554,9 @@ class Collector:
         self._fault_counts[where] = count
         if count >= self.plan.max_faults:
             self._off.add(where)
-        text = "".join(traceback.format_exception(error)) if count == 1 else f"{type(error).__name__}: {error}"
+        text = (
+            "".join(traceback.format_exception(error)) if count == 1 else f"{type(error).__name__}: {error}"
+        )
         try:
             self._append({"k": "fault", "w": where, "m": text})
         except Exception:
@@ -528,7 +585,7 @@ class Collector:
         content = self.coverage.json()
         for kind in ("seen", "recorded"):
             content["counts"][kind].update(self._leaf.tally)
-        if self._leaf.summary.tensors == self._leaf.tally["tensors"]:
+        if self._leaf.summary.complete:
             content["summary"] = self._leaf.summary.json()
         content["not_seen"] += [{"what": base, "why": why} for base, why in table.never_called()]
         content["unmatched"] = [

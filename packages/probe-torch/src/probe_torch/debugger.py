@@ -15,7 +15,6 @@ from . import __version__
 from .modules import Model
 from .session import Session
 
-
 __all__ = ["PrecisionDebugger"]
 
 P = ParamSpec("P")
@@ -27,7 +26,7 @@ class _EitherWay(Generic[P, R]):
 
     def __init__(self, function: Callable[Concatenate[PrecisionDebugger, P], R]) -> None:
         self._function = function
-        functools.update_wrapper(self, function)
+        self.__doc__ = function.__doc__
 
     def __get__(self, instance: PrecisionDebugger | None, owner: type[PrecisionDebugger]) -> Callable[P, R]:
         if instance is None:
@@ -68,14 +67,18 @@ class PrecisionDebugger:
                 )
             self._session = existing
             return
-        self._session = PrecisionDebugger._current = Session.create(config, model, f"probe-torch {__version__}")
+        self._session = PrecisionDebugger._current = Session.create(
+            config, model, f"probe-torch {__version__}"
+        )
 
     @classmethod
     def current(cls) -> PrecisionDebugger:
         """The debugger of this process. Raises UsageError when there is none."""
         session = cls._current
         if session is None or session.closed:
-            raise UsageError("There is no PrecisionDebugger yet. Make one first: PrecisionDebugger(config_path=...).")
+            raise UsageError(
+                "There is no PrecisionDebugger yet. Make one first: PrecisionDebugger(config_path=...)."
+            )
         found = cls.__new__(cls)
         found._session = session
         return found
@@ -151,7 +154,9 @@ def _brief(session: Session) -> str:
 def _differences(a: Any, b: Any) -> str:
     names = [n for n in a.__attrs_attrs__ if n.eq]
     changed = [n.name for n in names if getattr(a, n.name) != getattr(b, n.name)]
-    return ", ".join(f"{n}: {getattr(a, n)!r} there, {getattr(b, n)!r} here" for n in changed[:4]) or "its model"
+    return (
+        ", ".join(f"{n}: {getattr(a, n)!r} there, {getattr(b, n)!r} here" for n in changed[:4]) or "its model"
+    )
 
 
 @atexit.register

@@ -6,7 +6,7 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import probe_format
@@ -54,61 +54,73 @@ def train(dump_path: Path, *, steps: int, dumped: Sequence[int], layers: int, wi
 def summary(dump_path: Path, seconds: Mapping[int, float]) -> str:
     """The table: what every dumped step holds, by its report, and what the dumping cost."""
     dump = probe_format.open(dump_path)
-    found = [(step.number, rank.path, rank.report) for step in dump.steps for rank in step.ranks]
-    lines: list[str] = []
-    for number, path, report in found:
-        if report is None:
-            lines.append(f"step {number}: {path} has no report")
-            continue
-        lines += [f"Step {number}", *_rows(_about(path, report)), ""]
-    lines += ["Cost", *_rows(_cost(seconds, [n for n, _, _ in found if n is not None])), ""]
-    lines += ["Next", *_rows([("look", f"probe show {found[0][1]}"), ("check", f"probe verify {dump_path}")])]
-    return "\n".join(lines)
-
-
-def _about(path: Path, report: Report) -> Iterable[tuple[str, str]]:
-    size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
-    yield "dump", f"{path}   ({size / 1e6:.1f} MB, {report.state})"
-    counts = report.counts
-    for kind in counts.get("seen", {}):
-        yield (
-            f"{kind}",
-            f"{counts['seen'][kind]:6,} seen  {counts.get('recorded', {}).get(kind, 0):6,} recorded",
-        )
-    skipped = [
-        f"{n:6,} {how.replace('_', ' ')}: {why}"
-        for how in ("filtered", "unsupported", "failed", "left_out")
-        for why, n in counts.get(how, {}).items()
+    reports = {rank.step or 0: rank.report for rank in dump.ranks if rank.report is not None}
+    size = sum(file.stat().st_size for file in dump_path.rglob("*") if file.is_file())
+    states = ", ".join(f"step {n} {report.state}" for n, report in reports.items())
+    rows = [("The dump", f"{dump_path}   {size / 1e6:.1f} MB; {states}")]
+    heads = "".join(f"{f'step {n}: seen':>16}{'recorded':>10}{'skipped':>9}" for n in reports)
+    rows += [("", ""), ("", heads), *_counts(list(reports.values()))]
+    for n, report in reports.items():
+        rows += [("", ""), (f"Step {n}", ""), *_about(report)]
+    rows += [("", ""), ("Cost", ""), *_cost(seconds, list(reports)), ("", "")]
+    rows += [
+        ("Look inside", f"probe show {next(iter(dump.ranks)).path}"),
+        ("Check", f"probe verify {dump_path}"),
     ]
-    yield from _listed("skipped", skipped or ["none"])
+    return "\n".join(f"{title:18}{text}".rstrip() for title, text in rows)
+
+
+def _counts(reports: Sequence[Report]) -> Iterator[tuple[str, str]]:
+    """One row for each kind of thing that was seen, three columns for each step."""
+    for kind in dict.fromkeys(kind for report in reports for kind in report.counts.get("seen", {})):
+        cells = ""
+        for report in reports:
+            seen = report.counts["seen"].get(kind, 0)
+            recorded = report.counts.get("recorded", {}).get(kind, 0)
+            cells += f"{seen:16,}{recorded:10,}{seen - recorded:9,}"
+        yield f"  {kind}", cells
+
+
+def _about(report: Report) -> Iterator[tuple[str, str]]:
+    skipped = [
+        f"{n:7,} {how.replace('_', ' ')}: {why}"
+        for how in ("filtered", "unsupported", "failed", "left_out")
+        for why, n in report.counts.get(how, {}).items()
+    ]
+    yield from _listed("skipped", skipped or ["nothing"])
+    why: dict[str, list[str]] = {}
+    for item in report.not_seen:
+        why.setdefault(item["why"], []).append(item["what"])
+    unseen = [
+        f"{what[0]}{f' and {len(what) - 1} more' if what[1:] else ''}: {reason}"
+        for reason, what in why.items()
+    ]
+    yield from _listed("not looked at", unseen or ["nothing"])
+    largest = {norm: where for where, norm in reversed(report.norms)}  # one name for each value
     yield from _listed(
-        "not seen", [f"{item['what']}: {item['why']}" for item in report.not_seen[:5]] or ["none"]
+        "largest norms", [f"{norm:<10.6g} {where}" for norm, where in reversed(largest.items())]
     )
-    yield from _listed("largest norms", [f"{norm:10.4g}  {where}" for where, norm in report.norms])
     first = report.first_non_finite
-    found = "none" if first is None else f"{first['record']} {first['slot']}: {first['why']}"
-    yield "non-finite", found
-    yield "faults", ", ".join(str(fault) for fault in report.faults) or "none"
+    yield (
+        "  non-finite",
+        "nothing" if first is None else f"{first['record']}, {first['slot']}: {first['why']}",
+    )
+    yield from _listed("faults", [f"{f['count']} x {f['where']}" for f in report.faults] or ["none"])
 
 
-def _cost(seconds: Mapping[int, float], dumped: Sequence[int]) -> Iterable[tuple[str, str]]:
+def _cost(seconds: Mapping[int, float], dumped: Sequence[int]) -> Iterator[tuple[str, str]]:
     plain = [s for n, s in seconds.items() if n not in dumped and n >= _WARM_UP]
     watched = [seconds[n] for n in dumped if n in seconds]
-    if not plain or not watched:
-        return
-    usual, slow = statistics.median(plain), statistics.median(watched)
-    yield "undumped step", f"{usual:.3f} s   (median of {len(plain)})"
-    yield "dumped step", f"{slow:.3f} s   (median of {len(watched)}, writing the files included)"
-    yield "ratio", f"{slow / usual:.2f}"
+    if plain and watched:
+        usual, slow = statistics.median(plain), statistics.median(watched)
+        yield "  undumped step", f"{usual:.3f} s   median of {len(plain)}"
+        yield "  dumped step", f"{slow:.3f} s   median of {len(watched)}, writing the files included"
+        yield "  ratio", f"{slow / usual:.2f}"
 
 
-def _listed(title: str, items: Iterable[str]) -> Iterable[tuple[str, str]]:
+def _listed(title: str, items: Iterable[str]) -> Iterator[tuple[str, str]]:
     for i, item in enumerate(items):
-        yield ("" if i else title), item
-
-
-def _rows(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"  {title:16}{text}" for title, text in pairs]
+        yield "" if i else f"  {title}", item
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,7 +29,8 @@ class Block(nn.Module):
         q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(b, s, d))
-        return x + self.down(self.act(self.up(self.norm2(x))))
+        grown: Tensor = self.down(self.act(self.up(self.norm2(x))))
+        return x + grown
 
 
 class Gpt(nn.Module):

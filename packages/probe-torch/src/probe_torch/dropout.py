@@ -11,6 +11,8 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 
+from .caches import fill_caches
+
 __all__ = ["NoDropout"]
 
 # F.dropout and its siblings, and through them every nn.Dropout module, look these up in torch._VF at each
@@ -59,6 +61,7 @@ def _hold() -> None:
         _holders += 1
         if _holders > 1:
             return
+        fill_caches()
         for owner in (torch._VF, torch):
             for name in _PROBABILITY_SECOND:
                 _replace(owner, name, _second_is_zero)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -44,7 +44,7 @@ _DEEP_IN_TORCH = ("torch.nn.modules.transformer",)
 _PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen")
 
 
-Replacements = Mapping[int, tuple[Function, Function]]
+Replacements = dict[int, tuple[Function, Function]]
 """id(original) -> (original, replacement)."""
 
 

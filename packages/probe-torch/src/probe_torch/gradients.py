@@ -19,8 +19,9 @@ from probe_format.tree import Path
 
 __all__ = ["Entry", "Tap", "attach", "enter"]
 
-_AccumulateGrad: Any = torch._C._functions.AccumulateGrad
-_sequence: Callable[[], int] = torch._C._autograd._get_sequence_nr  # type: ignore[attr-defined]
+_C: Any = torch._C
+_AccumulateGrad = _C._functions.AccumulateGrad
+_sequence: Callable[[], int] = _C._autograd._get_sequence_nr
 _current_pass: Callable[[], int] = torch._C._current_graph_task_id
 _MAX_NODES = 200_000
 
@@ -115,7 +116,9 @@ def attach(
         keep(tap)
     handles = []
     for node in {**sinks, **written, **consumers}:
-        hook = _hook(tap, sinks.get(node, ()), through.get(node, ()), consumers.get(node, ()), written.get(node, ()))
+        hook = _hook(
+            tap, sinks.get(node, ()), through.get(node, ()), consumers.get(node, ()), written.get(node, ())
+        )
         handles.append(node.register_hook(hook))
     return handles
 

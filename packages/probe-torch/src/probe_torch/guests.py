@@ -17,10 +17,11 @@ import torch
 from torch import nn
 
 from probe_torch.apis import resolve_owner
+from probe_torch.originals import original_of, originals_by_id
 from probe_torch.patches import Patches
 from probe_torch.pickles import dumping, dumping_to, forking_dumping, loading, loading_from, naming
 from probe_torch.places import Attribute, Function, attribute
-from probe_torch.wrappers import muted, original_of, originals_by_id
+from probe_torch.wrappers import muted
 
 __all__ = ["Guests"]
 

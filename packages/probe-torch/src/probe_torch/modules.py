@@ -101,7 +101,9 @@ class ModuleTable:
         for name, module in model.named_modules():
             if _compiled(module) and not name.endswith("_orig_mod"):
                 what = f"inside {_path(name) or 'the whole model'}"
-                self.not_seen[what] = "torch.compile turns it into one region; only the call of that region is recorded"
+                self.not_seen[what] = (
+                    "torch.compile turns it into one region; only the call of that region is recorded"
+                )
 
     def parameters(self) -> list[ParameterEntry]:
         """Every parameter of the tracked modules once, with all its owners (tied weights have several)."""
@@ -117,12 +119,15 @@ class ModuleTable:
         """(module, why) for every tracked module that was not called while collecting."""
         compiled = [e.base for e in self.entries.values() if _compiled(e.module)]
         for entry in self.entries.values():
-            if entry.called:
-                continue
+            if entry.called or type(entry.module).forward is _NO_FORWARD:
+                continue  # a ModuleList or ModuleDict is never called
             path = entry.base.rpartition(".")[0]
             inside = any(path.startswith(c.rpartition(".")[0] + ".") for c in compiled)
             inside = inside or any(_compiled(m) for m in self.roots.values())
             yield entry.base, "inside a torch.compile region" if inside else "not called in this step"
+
+
+_NO_FORWARD: Any = nn.Module.forward
 
 
 def _compiled(module: nn.Module) -> bool:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from types import TracebackType
+from itertools import chain
+from types import ModuleType, TracebackType
 from typing import Any
 
 from probe_format.errors import UsageError
 from torch import nn
 
-from probe_torch.apis import SECTIONS, Api, Apis, resolve_owner
+from probe_torch.apis import Apis
 from probe_torch.caches import fill_caches
-from probe_torch.early import find_in_models, find_in_modules
-from probe_torch.places import Attribute, Function, Place, Slot, attribute
-from probe_torch.wrappers import Label, Tap, remember, switch, wrap
+from probe_torch.early import Replacements, find_in_models, find_in_modules
+from probe_torch.lookup import custom_place, go_down, is_function, look_up_all, name_of
+from probe_torch.originals import forget, remember
+from probe_torch.places import Attribute, Place, Slot
+from probe_torch.wrappers import Label, Tap, switch
 
 __all__ = ["Label", "Patches", "Tap"]
 
@@ -47,8 +49,14 @@ class Patches:
         self._suspensions = 0
         self._listed: list[Attribute] = []
         self._custom: list[Attribute] = []
+        self._registered: list[tuple[Any, str]] = []
         self._guests: list[Attribute] = []
+        self._excluded: list[Attribute] = []
         self._early: list[Place] = []
+        # Of the listed places: id(original) and id(replacement) -> both; kept, for making them each time
+        # costs more in garbage collection than everything else that apply does.
+        self._forth: Replacements = {}
+        self._back: Replacements = {}
         self._models: tuple[nn.Module, ...] = ()
         self._planned_for: frozenset[str] = frozenset()
         self._scanned: frozenset[str] = frozenset()
@@ -88,6 +96,7 @@ class Patches:
                 Patches._active = None
                 self._uninstall()
                 self._take_back()
+                self._forget()
                 self._models, self._early = (), []
 
     def __enter__(self) -> Patches:
@@ -124,22 +133,28 @@ class Patches:
         A dotted name goes down and is labelled by its last part. A name that is patched already stays as it
         is. Raises UsageError, with the nearest names, if there is no such function.
         """
-        owner, name = _go_down(module, api_name)
-        if not _is_function(owner, name):
-            nearest = get_close_matches(name, [n for n in dir(owner) if _is_function(owner, n)])
+        owner, name = go_down(module, api_name)
+        if not is_function(owner, name):
+            nearest = get_close_matches(name, [n for n in dir(owner) if is_function(owner, n)])
             hint = f"; did you mean {', '.join(nearest)}?" if nearest else ""
-            raise UsageError(f"cannot record {_name_of(module)}.{api_name}: there is no such function{hint}")
-        label = Label(prefix or _name_of(module), name)
+            raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
+        label = Label(prefix or name_of(module), name)
         with _lock:
+            self._registered.append((owner, name))
             if not any(p.owner is owner and p.name == name for p in (*self._listed, *self._custom)):
-                place = attribute(owner, name, lambda f: wrap(label, f, _name_of(owner), name))
+                place = custom_place(owner, name, label)
                 self._custom.append(place)
                 self._extend([place])
 
     def remove(self, module: Any, api_name: str) -> None:
-        """Undo `add`. A name that was not added stays as it is."""
-        owner, name = _go_down(module, api_name)
+        """Undo `add`; a listed function stays recorded. Raises UsageError for a name that was not added."""
+        owner, name = go_down(module, api_name)
         with _lock:
+            kept = [known for known in self._registered if not (known[0] is owner and known[1] == name)]
+            if len(kept) == len(self._registered):
+                known = ", ".join(f"{name_of(o)}.{n}" for o, n in self._registered) or "none"
+                raise UsageError(f"{name_of(module)}.{api_name} was not registered; registered are: {known}")
+            self._registered = kept
             gone = [p for p in self._custom if p.owner is owner and p.name == name]
             self._custom = [p for p in self._custom if p not in gone]
             self._shrink(gone)
@@ -158,104 +173,81 @@ class Patches:
         with _lock:
             self._guests = [p for p in self._guests if p not in places]
             self._shrink(places)
+            self._excluded += places
+            if not self._depth:
+                self._forget()
 
-    def _places(self) -> list[Attribute]:
-        return [*self._listed, *self._custom, *self._guests]
+    def _places(self) -> Iterator[Attribute]:
+        yield from self._listed
+        yield from self._custom
+        yield from self._guests
 
     def _install(self, models: Sequence[nn.Module] = ()) -> None:
-        places = self._places()
-        if sys.modules.keys() != self._scanned:
-            fill_caches()
-        self._early += _find_early(places, sys.modules.keys() - self._scanned, models)
-        self._scanned = frozenset(sys.modules)
+        new = sys.modules.keys() - self._scanned
+        fill_caches()
+        if new:
+            self._scanned = frozenset(sys.modules)
+        # The first place of a function gives the label: F.conv2d, not torch.conv2d.
+        forth = _forth([*self._custom, *self._guests]) | self._forth
+        self._early += self._find_early(forth, new, models)
         switch.tap = self._tap
-        for place in _all(places, self._early):
+        for place in chain(self._places(), self._early):
             place.put()
 
     def _uninstall(self) -> None:
         # The tap goes first: a wrapper that another thread has just looked up then is the original already.
         switch.tap = None
-        for place in _all(self._early, self._places()):
+        for place in chain(self._early, self._places()):
             place.restore()
 
     def _extend(self, places: Sequence[Attribute]) -> None:
         if self._depth and not self._suspensions:
-            slots = _find_early(places, sys.modules, self._models)
-            self._early += slots
-            for place in _all(places, slots):
+            early = self._find_early(_forth(places), sys.modules, self._models)
+            self._early += early
+            for place in chain(places, early):
                 place.put()
 
     def _shrink(self, places: Sequence[Attribute]) -> None:
         gone = {id(p.replacement) for p in places}
-        for place in _all(places, [slot for slot in self._early if id(slot.replacement) in gone]):
+        for place in chain(places, (p for p in self._early if id(p.replacement) in gone)):
             place.restore()
-        self._early = [slot for slot in self._early if id(slot.replacement) not in gone]
+        self._early = [p for p in self._early if id(p.replacement) not in gone]
 
     def _take_back(self) -> None:
         """Give the original to whoever bound a name to a wrapper while it stood there (`act = F.relu`)."""
-        back = {id(p.replacement): (p.replacement, p.original) for p in self._places()}
-        for slot in (*find_in_modules(back, sys.modules), *find_in_models(back, self._models)):
-            slot.put()
+        back = _back([*self._custom, *self._guests, *self._excluded]) | self._back
+        for place in chain(find_in_modules(back, sys.modules), find_in_models(back, self._models)):
+            place.put()
+
+    def _forget(self) -> None:
+        kept = {id(p.replacement) for p in self._guests}
+        for place in self._excluded:
+            if id(place.replacement) not in kept:
+                forget(place.replacement)
+        self._excluded = []
+
+    def _find_early(
+        self, forth: Replacements, modules: Iterable[str], models: Sequence[nn.Module]
+    ) -> list[Place]:
+        """Where the originals are bound besides."""
+        # In an owner (torch_npu, a user's module with registered functions) the names listed are all that
+        # is meant.
+        owners = {id(vars(p.owner)) for p in self._places() if isinstance(p.owner, ModuleType)}
+        found = chain(find_in_modules(forth, modules), find_in_models(forth, models))
+        return [p for p in found if not (isinstance(p, Slot) and id(p.holder) in owners)]
 
     def _plan(self) -> None:
         """Find what stands at every listed name now, unless nothing can have moved since the last time."""
         imported = frozenset(sys.modules)
         if imported == self._planned_for and all(p.current() is p.raw for p in self._listed):
             return
-        self._listed, self.missing = [], {}
-        for path in dict.fromkeys(path for _, paths in SECTIONS.values() for path in paths):
-            apis = [api for api in self._apis.apis if path in api.owners]
-            if apis and (owner := resolve_owner(path)) is None:
-                self.missing[path] = f"not imported, so its {len(apis)} functions are not recorded"
-            else:
-                self._listed += [place for api in apis if (place := self._look_up(api, path, owner))]
-        self._planned_for = imported
-
-    def _look_up(self, api: Api, path: str, base: Any) -> Attribute | None:
-        owner, name = _go_down(base, api.name)
-        if not _is_function(owner, name):
-            self.missing[f"{path}.{api.name}"] = f"this {path.partition('.')[0]} has no such function"
-            return None
-        label = Label(api.prefix, name)
-        # Where pickle will find the wrapper, by name.
-        module, qualname = f"{path}.{api.name}".rpartition(".")[::2]
-        if path == "torch.Tensor":
-            module, qualname = "torch", f"Tensor.{name}"
-        return attribute(owner, name, lambda f: wrap(label, f, module, qualname))
+        self._listed, self.missing = look_up_all(self._apis)
+        self._planned_for, self._forth, self._back = imported, _forth(self._listed), _back(self._listed)
 
 
-def _find_early(
-    places: Sequence[Place], modules: Iterable[str], models: Sequence[nn.Module] = ()
-) -> list[Place]:
-    """Where the originals of `places` are bound besides."""
-    replacements: dict[int, tuple[Function, Function]] = {}
-    for place in places:  # the first place of a function gives the label: F.conv2d, not torch.conv2d
-        replacements.setdefault(id(place.original), (place.original, place.replacement))
-    # In an owner (torch_npu, a user's module with registered functions) the names listed are all that is
-    # meant.
-    owners = {id(vars(p.owner)) for p in places if isinstance(p, Attribute) and not isinstance(p.owner, type)}
-    found = (*find_in_modules(replacements, modules), *find_in_models(replacements, models))
-    return [p for p in found if not (isinstance(p, Slot) and id(p.holder) in owners)]
+def _forth(places: Sequence[Place]) -> Replacements:
+    return {id(p.original): (p.original, p.replacement) for p in reversed(places)}
 
 
-def _all(*groups: Sequence[Place]) -> Iterator[Place]:
-    for group in groups:
-        yield from group
-
-
-def _go_down(base: Any, name: str) -> tuple[Any, str]:
-    """(the object that carries the last part of a dotted name, the last part); (None, part) if the way
-    ends."""
-    *way, last = name.split(".")
-    for part in way:
-        base = getattr(base, part, None)
-    return base, last
-
-
-def _is_function(owner: Any, name: str) -> bool:
-    found = getattr(owner, name, None)
-    return callable(found) and not inspect.isclass(found)
-
-
-def _name_of(owner: Any) -> str:
-    return str(getattr(owner, "__name__", None) or type(owner).__name__)
+def _back(places: Sequence[Place]) -> Replacements:
+    return {id(p.replacement): (p.replacement, p.original) for p in places}

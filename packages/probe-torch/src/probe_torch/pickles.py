@@ -11,8 +11,9 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from probe_torch.originals import original_of
 from probe_torch.places import Function
-from probe_torch.wrappers import muted, original_of
+from probe_torch.wrappers import muted
 
 __all__ = ["Unpickler", "dumping", "dumping_to", "forking_dumping", "loading", "loading_from", "naming"]
 

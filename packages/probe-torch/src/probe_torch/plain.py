@@ -16,6 +16,7 @@ __all__ = ["PlainTensor", "plain"]
 _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
 _EXACT = (torch.Tensor, torch.nn.Parameter)
+_UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
 
 @frozen
@@ -90,7 +91,7 @@ def _unusual(t: torch.Tensor) -> PlainTensor:
         return _dtensor(t, name, dtype)
     if type(t).__name__ == "FakeTensor":
         return PlainTensor(name, dtype, _shape(t), None, reason="a fake tensor has no data")
-    if isinstance(t, torch.nn.parameter.UninitializedTensorMixin):
+    if isinstance(t, _UNINITIALISED):
         return PlainTensor("torch.Tensor", dtype, [], None, reason="an uninitialised parameter has no data")
     if t.is_nested:
         data = _T.detach(t).values()
@@ -143,4 +144,6 @@ def _sparse(t: torch.Tensor, name: str, dtype: str) -> PlainTensor:
     if t.layout is torch._mkldnn:  # type: ignore[attr-defined]
         return PlainTensor(name, dtype, _shape(t), base.to_dense(), extra={"layout": layout})
     values = base._values() if t.layout is torch.sparse_coo else base.values()
-    return PlainTensor(name, dtype, _shape(t), _T.detach(values), extra={"layout": layout, "stored": values.numel()})
+    return PlainTensor(
+        name, dtype, _shape(t), _T.detach(values), extra={"layout": layout, "stored": values.numel()}
+    )

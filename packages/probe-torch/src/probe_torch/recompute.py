@@ -75,13 +75,19 @@ def watched_checkpoints(state: SegmentState) -> Iterator[None]:
     generator: Callable[..., Any] = checkpoint._checkpoint_without_reentrant_generator
 
     def watched_generator(
-        fn: Any, preserve_rng_state: Any = True, context_fn: Any = checkpoint.noop_context_fn, *args: Any, **kw: Any
+        fn: Any,
+        preserve_rng_state: Any = True,
+        context_fn: Any = checkpoint.noop_context_fn,
+        *args: Any,
+        **kw: Any,
     ) -> Any:
         segment = Segment(reentrant=False)
 
         def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
             forward, recompute = context_fn()
-            return _Both(lambda: state.first(segment), forward), _Both(lambda: state.again(segment), recompute)
+            return _Both(lambda: state.first(segment), forward), _Both(
+                lambda: state.again(segment), recompute
+            )
 
         return generator(fn, preserve_rng_state, contexts, *args, **kw)
 
@@ -97,7 +103,9 @@ def watched_checkpoints(state: SegmentState) -> Iterator[None]:
 class _Both:
     """Ours around the user's context; enterable more than once (retain_graph recomputes again)."""
 
-    def __init__(self, ours: Callable[[], AbstractContextManager[Any]], users: AbstractContextManager[Any]) -> None:
+    def __init__(
+        self, ours: Callable[[], AbstractContextManager[Any]], users: AbstractContextManager[Any]
+    ) -> None:
         self._ours, self._users = ours, users
         self._open: list[AbstractContextManager[Any]] = []
 

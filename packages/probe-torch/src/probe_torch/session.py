@@ -18,12 +18,14 @@ from probe_format.ranges import parse_token_range
 from probe_format.select import RankFilter, StepFilter
 from torch import nn
 
+from .aliasing import Aliasing
 from .apis import Apis, load_apis
 from .collector import Collector
 from .guests import Guests
 from .modules import Model
 from .patches import Patches
 from .ranks import current_rank, world_size
+from .scopes import Scopes
 from .step import DumpedStep, TokenGate
 from .tensors import TensorLeaf
 from .wrappers import Label
@@ -99,7 +101,9 @@ class Session:
         if not self._ranks(current_rank()):
             return
         if self.run is not None and self.run.running:
-            self._say_once("start() was called while collecting already; stop() comes first. This call has no effect.")
+            self._say_once(
+                "start() was called twice: it is collecting already. stop() comes first; this call has no effect."
+            )
             return
         if self.run is None:
             self.run = self._begin()
@@ -127,7 +131,9 @@ class Session:
                 self._say_once("step() was called before stop(); collecting was stopped first.")
             report = run.end()
             if report is not None:
-                _log.info("step %d is dumped: %d records in %s", self.step_number, report["records"], run.directory)
+                _log.info(
+                    "step %d is dumped: %d records in %s", self.step_number, report["records"], run.directory
+                )
         self.step_number += 1
         self._skip_step = None
         if run is not None and self._steps.over(self.step_number):
@@ -138,7 +144,9 @@ class Session:
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
             raise UsageError(f"set_init_step wants a whole number from 0 up; got {step!r}.")
         if self.run is not None:
-            raise UsageError("set_init_step must be called before the first start(), outside the training loop.")
+            raise UsageError(
+                "set_init_step must be called before the first start(), outside the training loop."
+            )
         self.step_number = step
 
     def module_dump(self, module: Any, name: Any) -> None:
@@ -175,9 +183,13 @@ class Session:
 
     def _begin(self) -> DumpedStep | None:
         directory = rank_dir(self.config.dump_path, self.step_number, current_rank())
-        if not self.config.overwrite and existing_dump(self.config.dump_path, current_rank(), (self.step_number,)):
+        if not self.config.overwrite and existing_dump(
+            self.config.dump_path, current_rank(), (self.step_number,)
+        ):
             self._skip_step = self.step_number
-            _warn(f"{directory} holds earlier data, so step {self.step_number} is not dumped. Give another dump_path.")
+            _warn(
+                f"{directory} holds earlier data, so step {self.step_number} is not dumped. Give another dump_path."
+            )
             return None
         try:
             if self.config.overwrite:
@@ -190,26 +202,39 @@ class Session:
             return None
 
     @contextlib.contextmanager
-    def _install(self, collector: Collector, leaf: TensorLeaf, models: tuple[nn.Module, ...]) -> Iterator[None]:
+    def _install(
+        self, collector: Collector, leaf: TensorLeaf, models: tuple[nn.Module, ...]
+    ) -> Iterator[None]:
         """Everything that is in place while calls are collected."""
         with contextlib.ExitStack() as stack:
             _Tap.target = collector
             stack.callback(_Tap.clear)
+            # First what comes and goes with the patches, so that early names are looked for once.
+            stack.enter_context(Guests(self.patches))
+            regions = stack.enter_context(Scopes(self.patches, collector.push, collector.pop))
+            stack.callback(_count_quiet, collector, regions)
             self.patches.apply(*models)
             stack.callback(self.patches.undo)
-            stack.enter_context(Guests(self.patches))
+            stack.enter_context(Aliasing(leaf.touched))
             for missing, why in self.patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)
             yield
 
     def _check_model(self, model: Model | None, tokens: Any) -> None:
-        if model is None and self.config.level in ("L0", "mix") and self._named is None and not self._has_model():
+        if (
+            model is None
+            and self.config.level in ("L0", "mix")
+            and self._named is None
+            and not self._has_model()
+        ):
             raise UsageError(
                 f"level {self.config.level} records modules, so it needs the model: start(model=...) "
                 "or PrecisionDebugger(model=...). Level L1 works without."
             )
         if tokens is not None and model is None:
-            raise UsageError("token_range counts calls of the model, so it needs one: start(model=..., token_range=...).")
+            raise UsageError(
+                "token_range counts calls of the model, so it needs one: start(model=..., token_range=...)."
+            )
 
     def _has_model(self) -> bool:
         return self.run is not None and bool(self.run.table.entries)
@@ -239,6 +264,11 @@ class _Tap:
         cls.target = None
 
 
+def _count_quiet(collector: Collector, regions: Scopes) -> None:
+    for reason, times in regions.quiet.items():
+        collector.coverage.add("left_out", reason, times)
+
+
 def _listed(config: Config) -> Apis:
     """The functions to patch: none at L0, where only modules are recorded."""
     if config.level == "L0":
@@ -263,7 +293,14 @@ def _used(config: Config, rank: int | None) -> list[Problem]:
 
 def _clear(directory: Any) -> None:
     """Remove an earlier dump (`overwrite`): its own files only, so that no stale tensor file stays."""
-    for name in ("dump.json", "stack.json", "construct.json", "report.json", "records.journal", "dump_error_info.log"):
+    for name in (
+        "dump.json",
+        "stack.json",
+        "construct.json",
+        "report.json",
+        "records.journal",
+        "dump_error_info.log",
+    ):
         (directory / name).unlink(missing_ok=True)
     tensors = directory / "dump_tensor_data"
     if tensors.is_dir():

@@ -6,9 +6,11 @@ a time, so that looking does not synchronise the device in the middle of a step.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from attrs import define, field
 from probe_format.fused import CHUNK, combine, quick, quick_stats
@@ -19,6 +21,7 @@ __all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
 # The C methods themselves: torch.Tensor's attributes may be patched while we run.
 _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
+_L: Any = torch._C._linalg  # type: ignore[attr-defined]
 
 _NATIVE = {torch.float32, torch.float64}
 _VIA_FLOAT32 = {
@@ -35,17 +38,22 @@ _VIA_FLOAT32 = {
     if hasattr(torch, name)
 }
 _NUMPY = {
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-    torch.complex64,
-    torch.complex128,
+    getattr(torch, name): np.dtype(name)
+    for name in (
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
 }
 
 
@@ -69,11 +77,25 @@ def flat(t: torch.Tensor) -> torch.Tensor:
 
 
 def raw_bytes(t: torch.Tensor) -> memoryview:
-    """The bytes of a detached strided CPU tensor in C order. Keeps the memory alive; must not outlive a write."""
+    """The bytes of a detached strided CPU tensor in C order; valid only as long as ``t`` is."""
     if t.numel() == 0:
         return memoryview(b"")
-    one = _T.view(_T.contiguous(t), -1)
-    return memoryview(_T.numpy(_T.view(one, torch.uint8)))
+    one = _T.contiguous(t)
+    view = memoryview(_bytes(one)).cast("B")
+    return view if one is t else memoryview(bytes(view))
+
+
+def _bytes(t: torch.Tensor) -> Any:
+    """The memory of a contiguous CPU tensor. Tensor.numpy() would do, but makes the storage unresizable for
+    good, which breaks FSDP and ``resize_``: looking must not leave a mark.
+    """
+    size = t.numel() * t.element_size()
+    return (ctypes.c_char * size).from_address(_T.data_ptr(t))
+
+
+def _array(t: torch.Tensor) -> npt.NDArray[Any]:
+    """A contiguous 1-D CPU tensor as an array over the same memory; valid only as long as ``t`` is."""
+    return np.frombuffer(_bytes(t), _NUMPY[t.dtype])
 
 
 def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
@@ -84,29 +106,32 @@ def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
     dtype = t.dtype
     one = flat(t)
     if dtype in _NATIVE:
-        return quick_stats(_T.numpy(one), zero_count=zero_count)
+        return quick_stats(_array(one), zero_count=zero_count)
     if dtype in _VIA_FLOAT32:
         return _narrow_stats(one, n, zero_count)
     if dtype in _NUMPY:
-        return stats_of(_T.numpy(one), zero_count=zero_count)
+        return stats_of(_array(one), zero_count=zero_count)
     if dtype is torch.complex32:
-        return stats_of(_T.numpy(_T.to(one, torch.complex64)), zero_count=zero_count)
+        wide = _T.to(one, torch.complex64)
+        return stats_of(_array(wide), zero_count=zero_count)
     return None
 
 
 def _narrow_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
     """Half, bfloat16 and float8: widened piece by piece, so that no full float32 copy is made."""
     if n <= CHUNK:
-        return quick_stats(_T.numpy(_T.to(one, torch.float32)), zero_count=zero_count)
+        wide = _T.to(one, torch.float32)
+        return quick_stats(_array(wide), zero_count=zero_count)
     if not zero_count:
         parts = []
         for i in range(0, n, CHUNK):
             piece = _T.to(one[i : i + CHUNK], torch.float32)
-            parts.append(quick(_T.numpy(piece)))
+            parts.append(quick(_array(piece)))
         found = combine(parts, n)
         if found is not None:
             return found
-    return stats_of(_T.numpy(_T.to(one, torch.float32)), zero_count=zero_count)
+    wide = _T.to(one, torch.float32)
+    return stats_of(_array(wide), zero_count=zero_count)
 
 
 @define
@@ -169,8 +194,10 @@ class DeferredStats:
         stats = Stats(high, low, mean, norm)
         if d.exact is not None:
             top, bottom = (int(_T.item(x)) for x in d.exact)
-            stats = Stats(bool(top), bool(bottom), mean, norm) if d.tensor.dtype is torch.bool else Stats(
-                top, bottom, mean, norm
+            stats = (
+                Stats(bool(top), bool(bottom), mean, norm)
+                if d.tensor.dtype is torch.bool
+                else Stats(top, bottom, mean, norm)
             )
         if finite:
             return stats, None
@@ -199,8 +226,6 @@ def _reduce(t: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Te
         return None
     low, high = _V.aminmax(one)
     mean = _V.mean(one, dtype=wide)
-    norm = torch._C._linalg.linalg_vector_norm(one, dtype=wide)
+    norm = _L.linalg_vector_norm(one, dtype=wide)
     four = [_T.to(high, wide), _T.to(low, wide), mean, norm]
     return _V.stack(four), exact
-
-

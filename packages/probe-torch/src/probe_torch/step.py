@@ -16,6 +16,7 @@ from probe_format.select import NameFilter, fields_of
 from probe_format.write import FORMAT_VERSION, RankWriter
 from torch import nn
 
+from .collectives import watched_waits
 from .collector import Collector, Plan
 from .modules import Model, ModuleEntry, ModuleTable, ParameterEntry, patched_call
 from .recompute import watched_checkpoints
@@ -62,7 +63,9 @@ class DumpedStep:
     _models: dict[int, Any] = field(factory=dict)
 
     @classmethod
-    def begin(cls, config: Config, directory: Path, install: Install, tool: str, about: Mapping[str, Any]) -> DumpedStep:
+    def begin(
+        cls, config: Config, directory: Path, install: Install, tool: str, about: Mapping[str, Any]
+    ) -> DumpedStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
         files = config.task == "tensor" or bool(config.tensor_list)
         header: dict[str, Any] = {
@@ -131,6 +134,9 @@ class DumpedStep:
             if self.table.entries:
                 stack.enter_context(patched_call(self.table, self._on_call))
             stack.enter_context(watched_checkpoints(self.collector.segments))
+            if self.config.level != "L0":
+                stack.callback(self.collector.works.give_up)
+                stack.enter_context(watched_waits(self.collector.works))
             stack.enter_context(self.install(self.collector, self.leaf, roots))
             self._installed = stack.pop_all()
         self.collector.on = gate is None and self.collector.alive
@@ -160,7 +166,8 @@ class DumpedStep:
         for entry in self.table.parameters():
             p = entry.parameter
             if id(p) not in self._hooked and p.is_leaf:
-                handle = p.register_post_accumulate_grad_hook(self.collector.parameter(entry))
+                register: Any = p.register_post_accumulate_grad_hook
+                handle = register(self.collector.parameter(entry))
                 self._hooked[id(p)] = (entry, handle, _mark(p.grad))
 
     def pause(self) -> None:
@@ -223,7 +230,8 @@ class DumpedStep:
         for item in report.get("unmatched", ()):
             near = ", ".join(item["nearest"]) or "no similar name"
             warnings.warn(
-                f"Probe: {item['filter']} entry {item['value']!r} matched nothing in {self.directory}. Nearest: {near}.",
+                f"Probe: {item['filter']} entry {item['value']!r} matched nothing in {self.directory}. "
+                f"Nearest: {near}.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -239,7 +247,9 @@ class DumpedStep:
 
 def _accelerated() -> bool:
     """Whether tensors may live on a device whose numbers are fetched in batches."""
-    return bool(torch.accelerator.is_available()) if hasattr(torch, "accelerator") else torch.cuda.is_available()
+    return (
+        bool(torch.accelerator.is_available()) if hasattr(torch, "accelerator") else torch.cuda.is_available()
+    )
 
 
 def _mark(grad: torch.Tensor | None) -> tuple[int, int] | None:
@@ -250,5 +260,3 @@ def _roots(model: Model | None) -> tuple[nn.Module, ...]:
     if model is None:
         return ()
     return (model,) if isinstance(model, nn.Module) else tuple(model)
-
-

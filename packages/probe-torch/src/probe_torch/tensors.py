@@ -20,7 +20,7 @@ from probe_format.filequeue import FileQueue, link_or_copy
 from probe_format.names import tensor_file_name
 from probe_format.stats import Stats, stats_json, stats_of
 from probe_format.summary import Summary
-from probe_format.tree import UNKNOWN, Path
+from probe_format.tree import Path
 from torch.utils import _python_dispatch as dispatch
 
 from .objects import object_json
@@ -80,7 +80,9 @@ class _Seen:
 class TensorLeaf:
     """Describes tensors and the other values of torch. One per step; safe to use from many threads."""
 
-    def __init__(self, options: TensorOptions, coverage: Coverage, append: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, options: TensorOptions, coverage: Coverage, append: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._o = options
         self._coverage = coverage
         self._append = append
@@ -116,8 +118,7 @@ class TensorLeaf:
             self._file(slot, t, path, known, out)
         if known.tail:
             out.update(known.tail)
-        if not self._o.deferred:
-            self._summarise(slot, path, out)
+        self._summarise(slot, path, out)
         return out
 
     def _summarise(self, slot: Slot, path: Path, out: dict[str, Any]) -> None:
@@ -125,10 +126,6 @@ class TensorLeaf:
         norm = out.get("Norm")
         if norm is None or type(norm) is str or norm > summary.least:
             summary.add(slot.record, f"{slot.shown}.{'.'.join(map(str, path))}", out)
-        else:
-            summary.tensors += 1
-            if "data_name" in out:
-                summary.files += 1
 
     def _known(self, t: torch.Tensor) -> _Seen | None:
         if not self._o.share:
@@ -150,6 +147,11 @@ class TensorLeaf:
     def forget(self) -> None:
         """Something may have changed tensors behind their version counter: share nothing seen before."""
         self._seen.clear()
+
+    def touched(self, t: torch.Tensor) -> None:
+        """Someone gets a way to the bytes of ``t`` past its version counter, and so to those of its views."""
+        if self._seen:
+            self._seen.clear()
 
     def keep(self, t: torch.Tensor) -> None:
         """Keep a gradient alive for a moment, so that its next sighting is recognised."""
@@ -182,7 +184,8 @@ class TensorLeaf:
                 if self._o.statistics:
                     self._numbers(p, data, version, body)
                 if self._o.checksum is not None:
-                    raw = raw_bytes(_T.cpu(p.bits if p.bits is not None else data))
+                    on_cpu = _T.cpu(p.bits if p.bits is not None else data)
+                    raw = raw_bytes(on_cpu)
                     body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
                 if data.numel() == 0:
                     file = _NO_FILE
@@ -267,7 +270,7 @@ class TensorLeaf:
         with _outside_modes():
             p = plain(t)
             assert p.data is not None
-            copy = plain_copy(p)
+            copy = _plain_copy(p)
         self._queue.put(ref, target, lambda: _parts(copy), p.data.numel() * p.data.element_size())
         known.file = target
 
@@ -288,13 +291,14 @@ class TensorLeaf:
             body["unsupported"] = f"no statistics for numpy dtype {a.dtype}"
             self._coverage.add("unsupported", f"array: no statistics for numpy dtype {a.dtype}")
         elif self._o.checksum is not None:
-            raw = memoryview(np.ascontiguousarray(a).reshape(-1).view(np.uint8)) if a.nbytes else memoryview(b"")
+            raw = memoryview(a.tobytes())
             body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
         if slot.file and a.size and not a.dtype.hasobject:
             name = tensor_file_name(slot.record, slot.category, path, "npy")
-            write_parts(self._o.directory / name, npy_bytes(np.ascontiguousarray(a)))
+            write_parts(self._o.directory / name, npy_bytes(a))
             body["data_name"] = name
         self._coverage.add("recorded", "arrays")
+        self._summarise(slot, path, body)
         return body
 
 
@@ -309,7 +313,7 @@ def _version(t: torch.Tensor) -> int | None:
     return None if t.is_inference() else t._version
 
 
-def plain_copy(p: PlainTensor) -> PlainTensor:
+def _plain_copy(p: PlainTensor) -> PlainTensor:
     """The same with data of its own, so that the run may go on changing the tensor."""
     data = None if p.data is None else _T.clone(p.data)
     bits = None if p.bits is None else _T.clone(p.bits)
@@ -325,7 +329,9 @@ def _parts(p: PlainTensor) -> list[bytes | memoryview]:
     if name not in PT_DTYPES:
         on_cpu = _T.view(_T.contiguous(on_cpu), torch.uint8)
         name = "uint8"
-    return pt_bytes(name, tuple(on_cpu.shape), raw_bytes(on_cpu))
+    # A copy where the tensor is new here: the parts outlive it.
+    raw = raw_bytes(on_cpu)
+    return pt_bytes(name, tuple(on_cpu.shape), raw if on_cpu is data else memoryview(bytes(raw)))
 
 
 def _outside_modes() -> AbstractContextManager[Any]:
