@@ -63,8 +63,12 @@ def test_any_text_is_a_name_that_round_trips_or_no_name(text):
 
 
 def test_names_of_msprobe_are_told_apart():
-    assert parse_name("Module.conv1.Conv2d.parameters_grad.0") == ParamsGradName("Module", "conv1", "Conv2d", 0)
-    assert parse_name("Module.0.a.b.Conv2d.forward.12") == ModuleName("Module", "0.a.b", "Conv2d", "forward", 12)
+    assert parse_name("Module.conv1.Conv2d.parameters_grad.0") == ParamsGradName(
+        "Module", "conv1", "Conv2d", 0
+    )
+    assert parse_name("Module.0.a.b.Conv2d.forward.12") == ModuleName(
+        "Module", "0.a.b", "Conv2d", "forward", 12
+    )
     assert parse_name("Torch.linalg.norm.3.backward") == ApiName("Torch", "linalg.norm", 3, "backward")
     assert parse_name("loss_grad.0.debug") == DebugName("loss_grad", 0)
     assert parse_name("optimizer") == NodeName("optimizer")
@@ -105,14 +109,22 @@ def test_different_texts_have_different_file_names(texts):
     assert len({*names}) == len(names), made
 
 
-@pytest.mark.parametrize("text", ["Functional.linear.0.forward.input.1.pt", "a(b)[0]{x},=+@-_.npy", "x" * 252 + ".pt"])
+@pytest.mark.parametrize(
+    "text", ["Functional.linear.0.forward.input.1.pt", "a(b)[0]{x},=+@-_.npy", "x" * 252 + ".pt"]
+)
 def test_a_safe_text_stays_as_it_is(text):
     assert safe_file_name(text) == text
 
 
 def test_tensor_file_names_are_those_of_msprobe():
-    assert tensor_file_name("Module.a.A.forward.0", "kwargs", ["cos"], "pt") == "Module.a.A.forward.0.kwargs.cos.pt"
-    assert tensor_file_name("Torch.add.0.forward", "input", [0, "n", 3], "npy") == "Torch.add.0.forward.input.0.n.3.npy"
+    assert (
+        tensor_file_name("Module.a.A.forward.0", "kwargs", ["cos"], "pt")
+        == "Module.a.A.forward.0.kwargs.cos.pt"
+    )
+    assert (
+        tensor_file_name("Torch.add.0.forward", "input", [0, "n", 3], "npy")
+        == "Torch.add.0.forward.input.0.n.3.npy"
+    )
     assert tensor_file_name("Module.fc.Linear.parameters_grad", "", ["weight"], "pt") == (
         "Module.fc.Linear.parameters_grad.weight.pt"
     )

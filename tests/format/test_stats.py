@@ -88,7 +88,11 @@ def test_floats_are_exact_to_the_last_digits(dtype, data):
     assert s.zeros == sum(v == 0 for v in a.ravel())
 
 
-@given(hnp.arrays("float64", st.integers(1, 6), elements=st.sampled_from([1.7e308, -1.7e308, 1e-308, 5e-324, 0.0])))
+@given(
+    hnp.arrays(
+        "float64", st.integers(1, 6), elements=st.sampled_from([1.7e308, -1.7e308, 1e-308, 5e-324, 0.0])
+    )
+)
 @example(np.array([1.7e308, 1.7e308, -1.7e308]))
 @example(np.array([3e-324, 5e-324]))
 def test_extremes_of_float64_neither_overflow_nor_vanish(a):
@@ -142,10 +146,14 @@ def test_narrow_floats_have_no_false_infinity():
     assert s == Stats(60_000.0, 60_000.0, 60_000.0, pytest.approx(60_000 * math.sqrt(2000)))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu"])
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu"]
+)
 def test_ml_dtypes(dtype):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    a = np.array([0.5, -2.0, 4.0] if dtype != "float8_e8m0fnu" else [0.5, 2.0, 4.0]).astype(getattr(ml_dtypes, dtype))
+    a = np.array([0.5, -2.0, 4.0] if dtype != "float8_e8m0fnu" else [0.5, 2.0, 4.0]).astype(
+        getattr(ml_dtypes, dtype)
+    )
     check(stats_of(a), a.astype("float64"))
 
 
@@ -155,7 +163,9 @@ def test_empty_arrays_have_no_numbers(dtype):
     assert stats_of(np.empty((2, 0), dtype), zero_count=True) == Stats(zeros=0)
 
 
-@pytest.mark.parametrize("a", [np.array(["a"]), np.array([None]), np.array([1], "M8[s]"), np.zeros(2, "i4,f4")])
+@pytest.mark.parametrize(
+    "a", [np.array(["a"]), np.array([None]), np.array([1], "M8[s]"), np.zeros(2, "i4,f4")]
+)
 def test_what_is_no_number_has_no_numbers(a):
     assert stats_of(a) == NO_STATS
 
@@ -170,7 +180,13 @@ def test_one_element_is_an_array_like_others(value):
 def test_layout_does_not_matter():
     a = np.arange(24, dtype="float32").reshape(2, 3, 4) - 7
     right = stats_of(a)
-    for view in (a.T, np.asfortranarray(a), a[::-1, :, ::-1], a.astype(">f4"), np.broadcast_to(a, (1, 2, 3, 4))):
+    for view in (
+        a.T,
+        np.asfortranarray(a),
+        a[::-1, :, ::-1],
+        a.astype(">f4"),
+        np.broadcast_to(a, (1, 2, 3, 4)),
+    ):
         assert stats_of(view) == right
     with_holes = a[:, ::2]
     check(stats_of(with_holes), with_holes)
@@ -282,4 +298,9 @@ def test_json_of_statistics():
         "finite_min": -1.0,
     }
     only = stats_json(stats_of(np.array([-math.inf])))
-    assert (only["Max"], only["Norm"], only["finite_max"], only["neginf_count"]) == ("-Infinity", "Infinity", None, 1)
+    assert (only["Max"], only["Norm"], only["finite_max"], only["neginf_count"]) == (
+        "-Infinity",
+        "Infinity",
+        None,
+        1,
+    )

@@ -332,5 +332,3 @@ def test_any_value_is_strict_json_of_its_own_shape(value):
         for key in path:
             here = here[key]
         assert here == {"type": "Leaf", "value": list(path)}
-
-

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,15 @@ def load_npy(path: Path | str) -> npt.NDArray[Any]:
     return array
 
 
+def _check_members(path: Path | str) -> None:
+    """Raise BadZipFile where a member's bytes do not have its checksum: torch.load does not look."""
+    if zipfile.is_zipfile(path):  # else it is of an old torch, or nothing that torch reads
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip()
+        if bad is not None:
+            raise zipfile.BadZipFile(f"the checksum of {bad} differs")
+
+
 def load_pt(path: Path | str) -> Any:
     """Read a ``.pt`` file with torch (``weights_only=True``, onto the CPU).
 
@@ -94,6 +104,7 @@ def load_pt(path: Path | str) -> Any:
             "use the statistics, which need no framework."
         ) from e
     try:
+        _check_members(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise

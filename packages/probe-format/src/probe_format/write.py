@@ -92,17 +92,20 @@ class RankWriter:
         self._journal.close()
 
 
+#: The keys of each kind of event that hold values.
+_VALUES = {"enter": ("a", "w", "p"), "exit": ("o",), "redo": ("a", "w"), "redone": ("o",), "pgrad": ("v",)}
+
+
 def _pack(event: dict[str, Any]) -> None:
     """Turn the values in an event into finished JSON, in place."""
-    for key in ("a", "w", "p", "v"):
+    kind = event["k"]
+    for key in _VALUES.get(kind, ()):
         if key in event:
             event[key] = jsonio.fragment(event[key])
-    if event["k"] == "back":
+    if kind == "back":
         for key in ("i", "o"):
             for pair in event.get(key, ()):
                 pair[1] = jsonio.fragment(pair[1])
-    elif "o" in event:
-        event["o"] = jsonio.fragment(event["o"])
 
 
 def _now() -> str:

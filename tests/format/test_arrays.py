@@ -1,0 +1,125 @@
+"""Writing files in parts, and `.npy` files: what is written comes back, what is damaged is told."""
+
+import errno
+import os
+import resource
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from probe_format import arrays, ptfile
+from probe_format.arrays import load_npy, load_pt, npy_bytes, pt_bytes, write_parts
+from probe_format.errors import DamagedError, ProbeError
+
+
+def contents(parts):
+    return b"".join(bytes(p) for p in parts)
+
+
+def test_without_torch_the_word_is_to_install_it(tmp_path, monkeypatch):
+    write_parts(tmp_path / "x.pt", pt_bytes("float32", (1,), bytes(4)))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ProbeError, match="Install torch") as error:
+        load_pt(tmp_path / "x.pt")
+    assert not isinstance(error.value, DamagedError)
+
+
+def test_a_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_npy(tmp_path / "none")
+
+
+NUMBERS = st.sampled_from(["f2", "f4", "f8", "i1", "u8", "?", "c8", "c16", ">f4", "U3", "S2", "M8[s]"])
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_npy_comes_back(tmp_path_factory, data):
+    a = data.draw(hnp.arrays(data.draw(NUMBERS), hnp.array_shapes(min_dims=0, min_side=0, max_side=3)))
+    a = data.draw(st.sampled_from([a, a.T, a[..., ::2] if a.ndim else a]))
+    path = tmp_path_factory.mktemp("npy") / "x.npy"
+    assert write_parts(path, npy_bytes(a)) == path.stat().st_size
+    for back in (load_npy(path), np.load(path)):
+        assert (back.dtype, back.shape) == (a.dtype, a.shape)
+        assert back.tobytes() == a.tobytes()
+
+
+def test_a_0_d_array_stays_one(tmp_path):
+    write_parts(tmp_path / "x.npy", npy_bytes(np.array(2.5)))
+    assert load_npy(tmp_path / "x.npy").shape == ()
+
+
+@given(st.data())
+def test_a_damaged_npy_file_is_damaged_or_an_array_of_the_same_size(tmp_path_factory, data):
+    whole = contents(npy_bytes(np.arange(12, dtype="int32").reshape(3, 4)))
+    path = tmp_path_factory.mktemp("npy") / "x.npy"
+    kind = data.draw(st.sampled_from(["cut", "flip", "more"]))
+    if kind == "cut":
+        changed = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    elif kind == "more":
+        changed = whole + data.draw(st.binary(min_size=1, max_size=5))
+    else:
+        at = data.draw(st.integers(0, len(whole) - 1))
+        changed = whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
+    path.write_bytes(changed)
+    try:
+        a = load_npy(path)
+    except DamagedError as error:
+        assert str(path) in str(error)
+    else:
+        assert kind == "flip"
+        assert a.nbytes == 48
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"PK\x03\x04" + bytes(40), b"\x80\x04.", b"\x93NUMPY\x01\x00\xff\xff{", b"x" * 500]
+)
+def test_what_is_no_tensor_file_is_damaged(tmp_path, junk):
+    path = tmp_path / "x"
+    path.write_bytes(junk)
+    with pytest.raises(DamagedError):
+        load_npy(path)
+
+
+def test_an_existing_file_is_replaced_and_its_other_names_keep_the_old_content(tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    assert write_parts(a, [b"old", b"", b"er"]) == 5
+    os.link(a, b)
+    assert write_parts(a, [memoryview(b"new")]) == 3
+    assert (a.read_bytes(), b.read_bytes()) == (b"new", b"older")
+
+
+def test_memory_of_any_item_size_is_written(tmp_path):
+    parts = [b"x", memoryview(np.arange(3, dtype="f8")), memoryview(b"")]
+    assert write_parts(tmp_path / "a", parts) == 25
+    assert (tmp_path / "a").read_bytes() == b"x" + np.arange(3, dtype="f8").tobytes()
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 8, 100])
+def test_a_write_that_takes_many_calls_is_whole(tmp_path, monkeypatch, step):
+    """As over 2 GiB, where Linux writes a part at a time."""
+    real = os.writev
+    monkeypatch.setattr(os, "writev", lambda fd, parts: real(fd, [b"".join(bytes(p) for p in parts)[:step]]))
+    parts = [b"abc", memoryview(np.arange(3, dtype="<u2")), b"", b"defgh"]
+    assert write_parts(tmp_path / "a", parts) == 14
+    assert (tmp_path / "a").read_bytes() == b"abc\0\0\1\0\2\0defgh"
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="arge") as error:
+            write_parts(tmp_path / "a", [b"x" * 60, b"y" * 60])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert error.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_public_names_are_where_they_were():
+    assert set(arrays.__all__) == {"PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"}
+    assert arrays.pt_bytes is ptfile.pt_bytes

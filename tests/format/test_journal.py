@@ -1,0 +1,273 @@
+"""The journal after kills, flipped bytes, full disks and concurrent writers."""
+
+import errno
+import os
+import resource
+import struct
+import subprocess
+import sys
+import threading
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
+
+import probe_format
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from probe_format import journal, jsonio
+from probe_format.errors import FormatError
+from probe_format.journal import MAGIC, JournalWriter, read_journal
+
+#: Texts and nested objects that look like frames themselves.
+TEXT = st.text(st.sampled_from('ab{"k":}\x00é\udc80'), max_size=12)
+VALUE = st.recursive(
+    st.none() | st.integers(-(2**70), 2**70) | TEXT,
+    lambda v: st.lists(v, max_size=2) | st.dictionaries(st.sampled_from(["k", "n"]), v, max_size=2),
+    max_leaves=4,
+)
+EVENT = st.builds(lambda k, n: {"k": k, "n": n}, TEXT, VALUE)
+EVENTS = st.lists(EVENT, max_size=5)
+
+
+def frame(event):
+    payload = jsonio.dumps(event)
+    return struct.pack("<II", len(payload), zlib.crc32(payload)) + payload
+
+
+def log(events):
+    return MAGIC + b"".join(map(frame, events))
+
+
+def ends(events):
+    """Where the header and each frame end."""
+    out = [len(MAGIC)]
+    for event in events:
+        out.append(out[-1] + len(frame(event)))
+    return out
+
+
+class InMemory:
+    """A path whose file is these bytes: some tests read thousands of journals."""
+
+    def __init__(self, data):
+        self.read_bytes = lambda: data
+
+
+def read(data):
+    return read_journal(InMemory(data))
+
+
+@given(EVENTS)
+def test_what_is_appended_is_read(tmp_path_factory, events):
+    path = tmp_path_factory.mktemp("j") / "records.journal"
+    writer = JournalWriter(path)
+    for event in events:
+        writer.append(event)
+    assert path.read_bytes() == log(events)  # the spec's bytes, packed by hand above
+    assert writer.size == path.stat().st_size
+    writer.close()
+    writer.close()
+    found = read_journal(path)
+    assert list(found.events) == events
+    assert (found.state, found.valid_bytes, found.file_bytes) == ("whole", len(log(events)), len(log(events)))
+
+
+@given(EVENTS)
+def test_cut_at_every_byte_is_torn_with_exactly_the_whole_frames_before(events):
+    data, borders = log(events), ends(events)
+    for cut in range(len(data) + 1):
+        found = read(data[:cut])
+        whole = sum(border <= cut for border in borders[1:])
+        assert list(found.events) == events[:whole], cut
+        assert found.state == ("whole" if cut in borders else "torn"), cut
+        assert found.file_bytes == cut
+        assert found.valid_bytes == (borders[whole] if cut >= borders[0] else 0)
+        assert bool(found.detail) == (found.state == "torn")
+
+
+@given(st.lists(EVENT, min_size=1, max_size=4), st.integers(1, 255))
+def test_a_flipped_byte_costs_at_most_its_own_frame(events, mask):
+    data, borders = log(events), ends(events)
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= mask
+        found = read(bytes(changed))
+        assert found.state == "damaged", at
+        hit = sum(border <= at for border in borders)  # 0: the header, n: frame n-1
+        left = events if hit == 0 else events[: hit - 1] + events[hit:]
+        assert list(found.events) == left, at
+        assert found.detail
+
+
+def test_two_damages_are_both_told_and_reading_goes_on():
+    events = [{"k": "a", "n": i} for i in range(6)]
+    data, borders = bytearray(log(events)), ends(events)
+    data[borders[1] + 9] ^= 1
+    data[borders[4] + 9] ^= 1
+    found = read(bytes(data))
+    assert [e["n"] for e in found.events] == [0, 2, 3, 5]
+    assert found.detail.count("checksum differs") == 2
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"\0" * 20,
+        b"\xff" * 20,
+        b'{"k":"x"}',
+        frame({"n": 1}),
+        frame([1]),
+        frame({"k": 1}),
+        struct.pack("<II", 3, zlib.crc32(b"{,}")) + b"{,}",
+    ],
+)
+def test_junk_between_frames_is_damage_and_skipped(junk):
+    found = read(log([{"k": "a"}]) + junk + frame({"k": "b"}))
+    assert [e["k"] for e in found.events] == ["a", "b"]
+    assert found.state == "damaged"
+
+
+def test_zeros_at_the_end_are_damage():
+    found = read(log([{"k": "a"}]) + bytes(100))
+    assert (found.state, len(found.events)) == ("damaged", 1)
+
+
+@pytest.mark.parametrize("data", [b"{}", b"PROBEJ2\n", b"x" * 100, MAGIC[:-1] + b"x", b"\0" * 64])
+def test_another_file_is_no_journal(data):
+    with pytest.raises(FormatError, match="not a Probe journal"):
+        read(data)
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_after_the_header_read_without_fault(junk):
+    found = read(log([{"k": "a"}]) + junk)
+    assert found.events[0] == {"k": "a"}
+    assert found.valid_bytes <= found.file_bytes
+
+
+def test_opening_again_appends(tmp_path):
+    path = tmp_path / "j"
+    for i in range(3):
+        writer = JournalWriter(path)
+        writer.append({"k": "a", "i": i})
+        writer.close()
+    found = read_journal(path)
+    assert (found.state, [e["i"] for e in found.events]) == ("whole", [0, 1, 2])
+
+
+def test_a_missing_journal_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_journal(tmp_path / "none")
+    with pytest.raises(FileNotFoundError):
+        JournalWriter(tmp_path / "none" / "j")
+
+
+def test_threads_write_whole_frames_each_in_its_order(tmp_path):
+    writer = JournalWriter(tmp_path / "j")
+
+    def run(thread):
+        for i in range(200):
+            writer.append({"k": "a", "t": thread, "i": i, "fill": "x" * (i * 7 % 300)})
+
+    threads = [threading.Thread(target=run, args=(t,)) for t in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    writer.close()
+    found = read_journal(tmp_path / "j")
+    assert found.state == "whole"
+    for t in range(8):
+        assert [e["i"] for e in found.events if e["t"] == t] == list(range(200))
+
+
+WRITE_MANY = """
+import sys
+from pathlib import Path
+from probe_format.journal import JournalWriter
+writer = JournalWriter(Path(sys.argv[1]))
+sys.stdin.read()
+for i in range(300):
+    writer.append({"k": "a", "t": int(sys.argv[2]), "i": i, "fill": "x" * (i * 7 % 300)})
+"""
+
+
+def test_processes_write_whole_frames_each_in_its_order(tmp_path):
+    path = tmp_path / "j"
+    JournalWriter(path).close()
+    source = str(Path(probe_format.__file__).parents[1])
+    command = [sys.executable, "-c", WRITE_MANY, str(path)]
+    environment = {**os.environ, "PYTHONPATH": source}
+    children = [
+        subprocess.Popen([*command, str(t)], stdin=subprocess.PIPE, env=environment) for t in range(3)
+    ]
+    for child in children:
+        child.stdin.close()  # go
+    assert [child.wait() for child in children] == [0, 0, 0]
+    found = read_journal(path)
+    assert found.state == "whole"
+    for t in range(3):
+        assert [e["i"] for e in found.events if e["t"] == t] == list(range(300))
+
+
+@contextmanager
+def file_size_limit(limit):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_write_cut_short_leaves_whole_frames_and_says_why(tmp_path):
+    path = tmp_path / "j"
+    writer = JournalWriter(path)
+    writer.append({"k": "first"})
+    before = writer.size
+    event = {"k": "second", "n": "x" * 40}
+    for room in range(len(frame(event))):
+        with file_size_limit(before + room), pytest.raises(OSError, match="arge") as error:
+            writer.append(event)
+        assert error.value.errno == errno.EFBIG
+        assert writer.size == before, room
+        assert read_journal(path).state == "whole"
+    with file_size_limit(before + len(frame(event))):
+        writer.append(event)
+    found = read_journal(path)
+    assert (found.state, len(found.events)) == ("whole", 2)
+
+
+def test_a_short_write_that_can_go_on_goes_on(tmp_path, monkeypatch):
+    writer = JournalWriter(tmp_path / "j")
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:7]))
+    writer.append({"k": "a", "n": "x" * 50})
+    monkeypatch.undo()
+    writer.append({"k": "b"})
+    found = read_journal(tmp_path / "j")
+    assert (found.state, [e["k"] for e in found.events]) == ("whole", ["a", "b"])
+
+
+def test_an_event_that_no_reader_would_take_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "_MAX_FRAME", 100)
+    writer = JournalWriter(tmp_path / "j")
+    with pytest.raises(OSError, match="too large"):
+        writer.append({"k": "a", "n": "x" * 100})
+    writer.append({"k": "b"})
+    assert [e["k"] for e in read_journal(tmp_path / "j").events] == ["b"]
+
+
+def test_an_event_that_is_no_json_writes_nothing(tmp_path):
+    writer = JournalWriter(tmp_path / "j")
+    with pytest.raises(TypeError):
+        writer.append({"k": "a", "n": object()})
+    assert writer.size == len(MAGIC)
+
+
+def test_a_forked_copy_knows_that_it_is_one(tmp_path, monkeypatch):
+    writer = JournalWriter(tmp_path / "j")
+    assert not writer.forked
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert writer.forked

@@ -1,0 +1,108 @@
+"""The largest norms, the first number that is none, and the counters of a step."""
+
+import math
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from probe_format.coverage import Coverage
+from probe_format.jsonio import finite
+from probe_format.summary import LARGEST, Summary
+
+
+def tensor(norm, **kw):
+    return {"Max": 1.0, "Min": 1.0, "Mean": 1.0, "Norm": norm, **kw}
+
+
+NORM = st.floats(0, 100) | st.none() | st.sampled_from([math.nan, math.inf])
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), NORM, st.booleans()), max_size=30))
+def test_it_is_what_looking_at_all_of_them_gives(items):
+    summary = Summary()
+    best, first = {}, None
+    for i, (name, norm, file) in enumerate(items):
+        value = finite(norm) if norm is not None else None
+        summary.add(name, "output.0", tensor(value, **({"data_name": "x"} if file else {})))
+        if norm is not None and math.isfinite(norm):
+            best[f"{name}.output.0"] = max(best.get(f"{name}.output.0", 0.0), norm)
+        elif norm is not None and first is None:
+            first = i
+    found = summary.json()
+    assert found["tensors"] == len(items)
+    assert found["tensor_files"] == sum(file for *_, file in items)
+    assert [norm for _, norm in found["norms"]] == sorted(best.values(), reverse=True)[:LARGEST]
+    assert all(best[name] == norm for name, norm in found["norms"])
+    assert (found["first_non_finite"] and found["first_non_finite"]["record"]) == (
+        None if first is None else items[first][0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"nan_count": 2, "posinf_count": 1, "neginf_count": 0}, "2 NaN, 1 +Inf"),
+        ({"neginf_count": 3}, "3 -Inf"),
+        ({"Max": "Infinity", "Min": 0.0}, "Max Infinity, Min 0.0"),
+    ],
+)
+def test_the_first_non_finite_is_told_with_its_reason(keys, why):
+    summary = Summary()
+    summary.add("a", "output.0", tensor(1.0))
+    summary.add("b", "input_args.1", tensor("NaN", **keys))
+    summary.add("c", "output.0", tensor("Infinity", nan_count=9))
+    assert summary.json()["first_non_finite"] == {"record": "b", "slot": "input_args.1", "why": why}
+
+
+def test_the_least_norm_kept_tells_what_need_not_be_added():
+    summary = Summary()
+    for i in range(LARGEST):
+        summary.add(str(i), "o", tensor(float(i + 1)))
+    assert summary.least == 1.0
+    summary.add("more", "o", tensor(10.0))
+    assert summary.least == 2.0
+
+
+def test_many_threads_may_add():
+    summary = Summary()
+
+    def run(n):
+        for i in range(300):
+            summary.add(f"{n}.{i}", "o", tensor(float(i)))
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [norm for _, norm in summary.json()["norms"]] == [299.0] * LARGEST
+
+
+def test_coverage_counts_from_many_threads_and_its_json_is_a_copy():
+    coverage = Coverage()
+
+    def run(n):
+        for i in range(200):
+            coverage.add("seen", "calls")
+            coverage.add("filtered", f"rule {i % 3}", 2)
+            coverage.unseen(f"{n}.{i}", "why")
+            coverage.json()
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = coverage.json()
+    assert found["counts"]["seen"] == {"calls": 800}
+    assert sum(found["counts"]["filtered"].values()) == 1600
+    assert set(found["counts"]) == {"seen", "recorded", "filtered", "unsupported", "failed", "left_out"}
+    assert len(found["not_seen"]) == 800
+    found["counts"]["seen"]["calls"] = 0
+    assert coverage.json()["counts"]["seen"] == {"calls": 800}
+    coverage.unseen("x", "first")
+    coverage.unseen("x", "second")
+    assert coverage.json()["not_seen"][-1] == {"what": "x", "why": "first"}
+    with pytest.raises(KeyError):
+        coverage.add("sene", "calls")

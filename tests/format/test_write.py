@@ -1,0 +1,312 @@
+"""What a rank's writer leaves on disk, and that it is what its journal says."""
+
+import copy
+import json
+import os
+import threading
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from probe_format import open as open_dump
+from probe_format import write
+from probe_format.assemble import Documents, assemble
+from probe_format.journal import read_journal
+from probe_format.write import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
+from streams import streams
+
+HEADER = {
+    "task": "statistics",
+    "level": "mix",
+    "framework": "pytorch",
+    "dump_data_dir": None,
+    "format_version": "1.0",
+}
+TENSOR = {
+    "type": "torch.Tensor",
+    "dtype": "torch.float32",
+    "shape": [2],
+    "Max": 1.0,
+    "Min": 0.0,
+    "Mean": 0.5,
+    "Norm": 1.0,
+}
+FILES = ("dump.json", "stack.json", "construct.json")
+
+
+def strict(path):
+    def refuse(token):
+        raise AssertionError(f"{token} is not JSON")
+
+    def unique(pairs):
+        assert len({key for key, _ in pairs}) == len(pairs), "repeated keys"
+        return dict(pairs)
+
+    return json.loads(path.read_bytes(), parse_constant=refuse, object_pairs_hook=unique)
+
+
+def call(name, *output, **kw):
+    yield {"k": "enter", "n": name, "u": None, "a": [TENSOR], "w": {}, **kw}
+    yield {"k": "exit", "n": name, "o": list(output)}
+
+
+def write_all(writer, events):
+    for event in copy.deepcopy(list(events)):
+        writer.append(event)
+
+
+def same_as_journal(folder):
+    """The files say what the journal beside them says, in the same order."""
+    documents = assemble(read_journal(folder / "records.journal").events)
+    dump = strict(folder / "dump.json")
+    assert dump.pop("data") == documents.data
+    assert list(strict(folder / "dump.json")["data"]) == list(documents.data)
+    assert dump == documents.header
+    if documents.header.get("extra_info", True):
+        assert strict(folder / "stack.json") == documents.stack
+        level_1 = documents.header.get("level") == "L1"
+        assert strict(folder / "construct.json") == ({} if level_1 else documents.construct)
+    report = strict(folder / "report.json")
+    assert report["records"] == len(documents.data)
+    assert report["faults"] == documents.faults
+    assert report["journal"] == {"bytes": (folder / "records.journal").stat().st_size}
+    return documents
+
+
+@settings(max_examples=60)
+@given(streams(), st.data())
+def test_the_files_say_what_the_journal_says(tmp_path_factory, stream, data):
+    header, events = stream
+    folder = tmp_path_factory.mktemp("rank")
+    writer = RankWriter(folder, header)
+    stops = data.draw(st.sets(st.integers(0, len(events)), max_size=2)) | {len(events)}
+    for i in range(len(events) + 1):
+        if i in stops:
+            report = writer.finish(final=False)
+            documents = same_as_journal(folder)
+            assert report == strict(folder / "report.json")
+            assert report["state"] == "open"
+        if i < len(events):
+            writer.append(copy.deepcopy(events[i]))
+    before = {name: (folder / name).read_bytes() for name in FILES}
+    report = writer.finish(final=True)
+    assert {name: (folder / name).read_bytes() for name in FILES} == before
+    assert (report["state"], report["journal"], report["records"]) == ("complete", None, len(documents.data))
+    assert not (folder / "records.journal").exists()
+
+
+@settings(max_examples=40)
+@given(streams())
+def test_ending_at_once_says_what_the_journal_said(tmp_path_factory, stream):
+    header, events = stream
+    folder = tmp_path_factory.mktemp("rank")
+    writer = RankWriter(folder, header)
+    write_all(writer, events)
+    documents = assemble(read_journal(folder / "records.journal").events)
+    writer.finish(final=True)
+    assert strict(folder / "dump.json")["data"] == documents.data
+    (rank,) = open_dump(folder).ranks
+    assert rank.source == "files"
+    assert [str(r.name) for r in rank.records] == list(documents.data)
+    files = strict(folder / "report.json")["files"]
+    assert set(files) == set(FILES)
+    for name, entry in files.items():
+        raw = (folder / name).read_bytes()
+        assert entry == {"bytes": len(raw), "crc32": f"{zlib.crc32(raw):08x}"}
+
+
+def test_one_record_a_line_after_the_header(tmp_path):
+    writer = RankWriter(tmp_path, HEADER)
+    write_all(writer, [*call("Torch.a.0.forward", TENSOR), *call("Torch.b.0.forward")])
+    writer.finish(final=True)
+    lines = (tmp_path / "dump.json").read_text().splitlines()
+    assert json.loads(lines[0].removesuffix(",") + "}") == HEADER
+    assert lines[1] == '"data": {'
+    assert [line.split(":")[0] for line in lines[2:4]] == ['"Torch.a.0.forward"', '"Torch.b.0.forward"']
+    assert lines[4] == "}}"
+    assert len(lines) == 5
+    assert list(strict(tmp_path / "dump.json"))[-1] == "data"
+
+
+def test_a_step_without_calls(tmp_path):
+    RankWriter(tmp_path, HEADER).finish(final=True)
+    assert strict(tmp_path / "dump.json") == {**HEADER, "data": {}}
+    assert strict(tmp_path / "stack.json") == {}
+    report = strict(tmp_path / "report.json")
+    assert (report["records"], report["tensors"], report["norms"]) == (0, 0, [])
+
+
+def test_without_extra_info_there_is_only_the_dump(tmp_path):
+    writer = RankWriter(tmp_path, {**HEADER, "extra_info": False})
+    write_all(writer, call("Torch.a.0.forward"))
+    writer.finish(final=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["dump.json", "report.json"]
+
+
+def test_folders_are_made(tmp_path):
+    RankWriter(tmp_path / "step0" / "rank", {**HEADER, "dump_data_dir": "x"}).finish(final=True)
+    assert (tmp_path / "step0" / "rank" / "dump_tensor_data").is_dir()
+
+
+def test_the_report_counts_what_is_in_the_records_when_nobody_told_it(tmp_path):
+    writer = RankWriter(tmp_path, HEADER)
+    bad = {**TENSOR, "Norm": "NaN", "nan_count": 2, "data_name": "x.pt"}
+    write_all(writer, call("Torch.a.0.forward", TENSOR, [bad]))
+    report = writer.finish(final=True)
+    assert report == strict(tmp_path / "report.json")
+    assert (report["tensors"], report["tensor_files"]) == (3, 1)
+    assert report["norms"][0][1] == 1.0
+    assert report["first_non_finite"] == {"record": "Torch.a.0.forward", "slot": "output.1.0", "why": "2 NaN"}
+    assert report["format_version"] == FORMAT_VERSION
+    assert report["started"] <= report["ended"]
+
+
+def test_the_report_takes_what_the_tally_tells(tmp_path):
+    writer = RankWriter(tmp_path, HEADER)
+    summary = {"tensors": 7, "tensor_files": 0, "norms": [], "first_non_finite": None}
+    counts = {"seen": {"calls": 1}}
+    write_all(
+        writer,
+        [
+            {
+                "k": "tally",
+                "d": {
+                    "counts": counts,
+                    "not_seen": [{"what": "x", "why": "y"}],
+                    "summary": summary,
+                    "more": 1,
+                },
+            }
+        ],
+    )
+    report = writer.finish(final=True)
+    assert (report["tensors"], report["counts"], report["more"]) == (7, counts, 1)
+    assert report["not_seen"] == [{"what": "x", "why": "y"}]
+    assert report["unmatched"] == []
+
+
+def test_faults_have_a_log(tmp_path):
+    writer = RankWriter(tmp_path, HEADER)
+    write_all(writer, [{"k": "fault", "w": "here", "m": "Error: \udc80"}] * 3)
+    writer.finish(final=False)
+    assert "3 x here\nError: ?" in (tmp_path / "dump_error_info.log").read_text()
+    assert strict(tmp_path / "report.json")["faults"][0]["count"] == 3
+
+
+def test_stopping_again_with_nothing_new_writes_nothing(tmp_path):
+    writer = RankWriter(tmp_path, HEADER)
+    write_all(writer, call("Torch.a.0.forward"))
+    writer.finish(final=False)
+    before = {p.name: p.stat().st_ino for p in tmp_path.iterdir()}
+    writer.finish(final=False)
+    assert {p.name: p.stat().st_ino for p in tmp_path.iterdir()} == before
+    writer.finish(final=True)  # dump.json and its siblings stay, too; only the report says something new
+    after = {p.name: p.stat().st_ino for p in tmp_path.iterdir()}
+    assert {name for name in before if after.get(name) != before[name]} == {"report.json", "records.journal"}
+
+
+def test_a_new_file_replaces_the_old_one_whole_or_not_at_all(tmp_path, monkeypatch):
+    writer = RankWriter(tmp_path, HEADER)
+    write_all(writer, call("Torch.a.0.forward"))
+    writer.finish(final=False)
+    before = {name: (tmp_path / name).read_bytes() for name in FILES}
+    write_all(writer, call("Torch.b.0.forward"))
+    opened = [(tmp_path / name).open("rb") for name in FILES]
+    replaced = []
+    real = os.replace
+
+    def replace(source, target):
+        if target.name == "stack.json":
+            raise OSError(28, "disk full")
+        replaced.append(target.name)
+        assert json.loads(source.read_bytes())  # whole before it takes the name
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="disk full"):
+        writer.finish(final=True)
+    monkeypatch.undo()
+    assert replaced == ["dump.json"]
+    assert [f.read() for f in opened] == list(before.values())  # who reads the old file reads on
+    assert (tmp_path / "stack.json").read_bytes() == before["stack.json"]
+    assert not list(tmp_path.glob(".*.tmp"))
+    (rank,) = open_dump(tmp_path).ranks
+    assert rank.source == "journal"  # the files are of two times, so the journal counts
+    assert len(rank.records) == 2
+    writer.finish(final=True)
+    assert len(strict(tmp_path / "dump.json")["data"]) == 2
+
+
+def test_a_killed_run_is_read_from_its_journal(tmp_path):
+    writer = RankWriter(tmp_path, HEADER)
+    write_all(writer, call("Torch.a.0.forward", TENSOR))
+    (rank,) = open_dump(tmp_path).ranks
+    assert (rank.source, [r.name for r in rank.records]) == ("journal", ["Torch.a.0.forward"])
+    writer.close()
+    writer.close()
+    assert (tmp_path / "records.journal").exists()
+
+
+def test_threads_and_the_journal_agree_on_the_order(tmp_path):
+    writer = RankWriter(tmp_path, HEADER)
+
+    def run(thread):
+        for i in range(100):
+            write_all(writer, call(f"Torch.t{thread}.{i}.forward", TENSOR))
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.finish(final=False)
+    assert len(same_as_journal(tmp_path).data) == 600
+
+
+def test_a_fork_knows_that_it_must_not_write(tmp_path, monkeypatch):
+    writer = RankWriter(tmp_path, HEADER)
+    assert not writer.forked
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert writer.forked
+
+
+def test_text_that_utf_8_has_not_is_written_all_the_same(tmp_path):
+    """File names from os.fsdecode, say, in the message of an exception."""
+    writer = RankWriter(tmp_path, HEADER)
+    write_all(writer, call("Torch.a.0.forward", TENSOR, {"type": "int", "value": 2**70}))
+    write_all(writer, [{"k": "enter", "n": "Torch.b.0.forward", "u": None, "a": [TENSOR], "w": {}}])
+    write_all(writer, [{"k": "exit", "n": "Torch.b.0.forward", "e": "OSError: \udc80"}])
+    writer.finish(final=False)
+    same_as_journal(tmp_path)
+    assert strict(tmp_path / "dump.json")["data"]["Torch.b.0.forward"]["raised"] == "OSError: \udc80"
+
+
+@pytest.mark.parametrize("state", ["open", "complete", "recovered"])
+def test_documents_are_written_as_given(tmp_path, state):
+    documents = Documents(
+        HEADER, {"Torch.a.0.forward": {"output": [None]}}, {}, {"Torch.a.0.forward": None}, {}, []
+    )
+    report = write_documents(tmp_path, documents, state=state, journal_bytes=5)
+    assert (report["state"], report["journal"], report["started"]) == (state, {"bytes": 5}, None)
+    blobs = documents_bytes(documents)
+    assert {name: (tmp_path / name).read_bytes() for name in FILES} == blobs
+
+
+def test_construct_is_empty_at_l1():
+    documents = Documents({"level": "L1"}, {}, {}, {"Torch.a.0.forward": None}, {}, [])
+    assert documents_bytes(documents)["construct.json"] == b"{}\n"
+    assert documents_bytes(Documents({}, {}, {}, {}, {}, []))["dump.json"] == b'{\n"data": {}}\n'
+
+
+def test_walk_tensors_finds_each_with_its_place():
+    record = {
+        "input_args": [TENSOR, {"k": [None, TENSOR]}],
+        "output": [{"type": "int", "value": 1}],
+        "parameters": {"w": TENSOR},
+    }
+    assert [slot for slot, _ in write.walk_tensors(record)] == [
+        "input_args.0",
+        "input_args.1.k.1",
+        "parameters.w",
+    ]
