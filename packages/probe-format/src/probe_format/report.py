@@ -88,6 +88,9 @@ def check_report(document: Any) -> Iterator[Problem]:
     for key in ("started", "ended"):
         if not isinstance(document.get(key), str | None):
             yield Problem(key, f"{document[key]!r} is neither a text nor null.")
+    missing = document.get("missing", {})
+    if not isinstance(missing, dict) or not all(isinstance(why, str) for why in missing.values()):
+        yield Problem("missing", "is not a table of reasons.")
     if not isinstance(document.get("first_non_finite"), dict | None):
         yield Problem("first_non_finite", "is neither a JSON object nor null.")
     yield from _check_parts(document)
