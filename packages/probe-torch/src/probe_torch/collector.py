@@ -119,11 +119,18 @@ class Collector:
     # -- the taps -------------------------------------------------------------------------------------
 
     def api(
-        self, key: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        key: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        composite: bool = False,
     ) -> Any:
         """The tap of every patched function: records the outermost call, runs it, gives its result.
 
-        key: the first two parts of the record's name, ``Functional.relu``.
+        key: the first two parts of the record's name, ``Functional.relu``. composite: what it calls is recorded
+        as well.
         """
         local = self._local
         if local.inside or not self.on:
@@ -139,10 +146,13 @@ class Collector:
             if call is None:
                 return original(*args, **kwargs)
             try:
+                local.inside -= composite
                 out = original(*args, **kwargs)
             except BaseException as e:
                 self._raised(call, e)
                 raise
+            finally:
+                local.inside += composite
             if collective:
                 self._leaf.forget()  # collectives write without raising the version
                 self._end_collective(call, args, kwargs, out)
