@@ -1,8 +1,9 @@
+# ruff: noqa
 """The networks of the reference dumps (a copy of example_models.py of the project's reference measurements)."""
 
-import math
 import dataclasses
 from collections import OrderedDict
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
