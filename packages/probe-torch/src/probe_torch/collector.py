@@ -64,8 +64,8 @@ class _Local(threading.local):
 class Call:
     """One call under way.
 
-    key: the record names without number and direction; faults are counted by it. name, backward, parent: of its forward and backward records. recorded: whether anything is; forward: whether
-    the forward record is.
+    key: the record names without number and direction; faults are counted by it. name, backward, parent: of its
+    forward and backward records. recorded: whether anything is; forward: whether the forward record is.
     """
 
     key: str
