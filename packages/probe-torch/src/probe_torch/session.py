@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import traceback
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 from attrs import define, field
 from probe_format.config import Config, check_rank
-from probe_format.errors import ConfigError, Problem, UsageError
+from probe_format.errors import ConfigError, ProbeError, Problem, UsageError
 from probe_format.layout import check_writable, existing_dump, explain, rank_dir
 from probe_format.ranges import parse_token_range
 from probe_format.select import RankFilter, StepFilter
@@ -112,7 +113,9 @@ class Session:
         gate = None if tokens is None else TokenGate(*tokens)
         if self._named is not None:
             self.run.table.add_named(*self._named)
-        self.run.resume(model, gate)
+        run = self.run
+        with self._guarded(run, "start()"):
+            run.resume(model, gate)
 
     def stop(self) -> None:
         """Stop collecting; write what there is. Gradients that arrive before step() still belong to it."""
@@ -120,8 +123,10 @@ class Session:
             if self._wanted():
                 self._say_once("stop() was called without start(); it has no effect.")
             return
-        self.run.pause()
-        self.run.settle()
+        run = self.run
+        with self._guarded(run, "stop()"):
+            run.pause()
+            run.settle()
 
     def step(self) -> None:
         """The step is over: write it, and count on."""
@@ -129,11 +134,11 @@ class Session:
         if run is not None:
             if run.running:
                 self._say_once("step() was called before stop(); collecting was stopped first.")
-            report = run.end()
-            if report is not None:
-                _log.info(
-                    "step %d is dumped: %d records in %s", self.step_number, report["records"], run.directory
-                )
+            with self._guarded(run, "step()"):
+                report = run.end()
+                if report is not None:
+                    said = "step %d is dumped: %d records in %s"
+                    _log.info(said, self.step_number, report["records"], run.directory)
         self.step_number += 1
         self._skip_step = None
         if run is not None and self._steps.over(self.step_number):
@@ -176,8 +181,26 @@ class Session:
         self.closed = True
         run, self.run = self.run, None
         if run is not None:
-            run.end()
+            with self._guarded(run, "close()"):
+                run.end()
         _live.discard(self)
+
+    @contextlib.contextmanager
+    def _guarded(self, run: DumpedStep, where: str) -> Iterator[None]:
+        """A fault of Probe's own costs this step's dump, not the run; what is in the journal stays readable."""
+        try:
+            yield
+        except ProbeError:
+            raise
+        except Exception as e:
+            self.run = None
+            self._skip_step = self.step_number
+            with contextlib.suppress(Exception):
+                run.abandon()
+            _warn(
+                f"a fault of its own in {where} ended the dump of step {self.step_number}; the run goes on, and "
+                f"what was recorded is readable (`probe recover`). Please report it: {_brief_trace(e)}"
+            )
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -248,6 +271,12 @@ class Session:
             _warn(text)
 
 
+def _brief_trace(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-3:]
+    at = " < ".join(f"{f.name} ({os.path.basename(f.filename)}:{f.lineno})" for f in reversed(last))
+    return f"{type(error).__name__}: {error} in {at}"
+
+
 class _Tap:
     """The tap that the patched functions hold for good; ``target`` is the collector of the moment."""
 
@@ -257,7 +286,7 @@ class _Tap:
         collector = _Tap.target
         if collector is None:
             return original(*args, **kwargs)
-        return collector.api(label.name, original, args, kwargs)
+        return collector.api(label.name, original, args, kwargs, composite=label.composite)
 
     @classmethod
     def clear(cls) -> None:
