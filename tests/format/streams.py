@@ -129,7 +129,7 @@ class _Maker:
             (self.files, lambda ref: {"k": "file", "r": [ref]}),
         ):
             for ref in refs:
-                if self.draw(st.integers(0, 4)):
+                if self.draw(st.integers(0, 2)):
                     self.events.insert(self.draw(st.integers(0, len(self.events))), make(ref))
 
 

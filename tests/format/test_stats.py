@@ -192,13 +192,17 @@ def test_layout_does_not_matter():
     check(stats_of(with_holes), with_holes)
 
 
-def test_no_warning_whatever_the_numbers(recwarn):
-    for values in ([math.nan, 1.0], [math.inf, -math.inf], [1.7e308, 1.7e308], [5e-324]):
-        for dtype in ("float32", "float64", "complex64"):
-            with np.errstate(all="ignore"):
-                a = np.array(values).astype(dtype)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+def test_no_warning_whatever_the_numbers_and_whatever_the_user_asked_of_numpy(dtype, recwarn):
+    arrays = [np.zeros(3), np.full(3, math.nan), np.array([math.inf, -math.inf]), np.array([1.7e308, 5e-324])]
+    with np.errstate(all="ignore"):
+        arrays = [a.astype(dtype) for a in arrays]
+    arrays.append(np.frombuffer(b"\x01\x7f\xa0\x7f" * 8, dtype))  # signalling NaN among them
+    arrays.append(np.resize(arrays[-1], 10_000))
+    with np.errstate(all="raise"):
+        for a in arrays:
             stats_of(a, zero_count=True)
-            if dtype != "complex64":
+            if dtype in ("float32", "float64"):
                 fused.quick_stats(a)
     assert not list(recwarn)
 

@@ -18,25 +18,30 @@ def tensor(norm, **kw):
 NORM = st.floats(0, 100) | st.none() | st.sampled_from([math.nan, math.inf])
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), NORM, st.booleans()), max_size=30))
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), NORM), max_size=30))
 def test_it_is_what_looking_at_all_of_them_gives(items):
     summary = Summary()
     best, first = {}, None
-    for i, (name, norm, file) in enumerate(items):
-        value = finite(norm) if norm is not None else None
-        summary.add(name, "output.0", tensor(value, **({"data_name": "x"} if file else {})))
+    for i, (name, norm) in enumerate(items):
+        summary.add(name, "output.0", tensor(None if norm is None else finite(norm)))
         if norm is not None and math.isfinite(norm):
             best[f"{name}.output.0"] = max(best.get(f"{name}.output.0", 0.0), norm)
         elif norm is not None and first is None:
             first = i
     found = summary.json()
-    assert found["tensors"] == len(items)
-    assert found["tensor_files"] == sum(file for *_, file in items)
     assert [norm for _, norm in found["norms"]] == sorted(best.values(), reverse=True)[:LARGEST]
     assert all(best[name] == norm for name, norm in found["norms"])
     assert (found["first_non_finite"] and found["first_non_finite"]["record"]) == (
         None if first is None else items[first][0]
     )
+    assert summary.complete
+
+
+def test_a_tensor_without_its_numbers_makes_it_incomplete():
+    summary = Summary()
+    summary.add("a", "output.0", {**tensor(None), "$": 1})
+    assert not summary.complete
+    assert summary.json() == {"norms": [], "first_non_finite": None}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format import open as open_dump
-from probe_format import write
 from probe_format.assemble import Documents, assemble
 from probe_format.journal import read_journal
 from probe_format.write import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
@@ -164,26 +163,24 @@ def test_the_report_counts_what_is_in_the_records_when_nobody_told_it(tmp_path):
 
 def test_the_report_takes_what_the_tally_tells(tmp_path):
     writer = RankWriter(tmp_path, HEADER)
-    summary = {"tensors": 7, "tensor_files": 0, "norms": [], "first_non_finite": None}
+    summary = {"norms": [["x", 9.0]], "first_non_finite": None}
     counts = {"seen": {"calls": 1}}
-    write_all(
-        writer,
-        [
-            {
-                "k": "tally",
-                "d": {
-                    "counts": counts,
-                    "not_seen": [{"what": "x", "why": "y"}],
-                    "summary": summary,
-                    "more": 1,
-                },
-            }
-        ],
-    )
+    tally = {"counts": counts, "not_seen": [{"what": "x", "why": "y"}], "summary": summary, "more": 1}
+    write_all(writer, [*call("Torch.a.0.forward", TENSOR), {"k": "tally", "d": tally}])
     report = writer.finish(final=True)
-    assert (report["tensors"], report["counts"], report["more"]) == (7, counts, 1)
+    assert (report["norms"], report["counts"], report["more"]) == ([["x", 9.0]], counts, 1)
     assert report["not_seen"] == [{"what": "x", "why": "y"}]
     assert report["unmatched"] == []
+    assert report["tensors"] == 2
+
+
+def test_tensors_are_counted_whatever_the_texts_beside_them(tmp_path):
+    writer = RankWriter(tmp_path, HEADER)
+    tricky = {"type": "str", "value": '"dtype":"x" "data_name":"y"'}
+    keys = {"dtype": {"type": "str", "value": "dtype"}, '"dtype":"': None, "data_name": tricky}
+    write_all(writer, call("Torch.a.0.forward", tricky, keys, {**TENSOR, "data_name": "f.pt"}))
+    report = writer.finish(final=True)
+    assert (report["tensors"], report["tensor_files"]) == (2, 1)
 
 
 def test_faults_have_a_log(tmp_path):
@@ -297,16 +294,3 @@ def test_construct_is_empty_at_l1():
     documents = Documents({"level": "L1"}, {}, {}, {"Torch.a.0.forward": None}, {}, [])
     assert documents_bytes(documents)["construct.json"] == b"{}\n"
     assert documents_bytes(Documents({}, {}, {}, {}, {}, []))["dump.json"] == b'{\n"data": {}}\n'
-
-
-def test_walk_tensors_finds_each_with_its_place():
-    record = {
-        "input_args": [TENSOR, {"k": [None, TENSOR]}],
-        "output": [{"type": "int", "value": 1}],
-        "parameters": {"w": TENSOR},
-    }
-    assert [slot for slot, _ in write.walk_tensors(record)] == [
-        "input_args.0",
-        "input_args.1.k.1",
-        "parameters.w",
-    ]

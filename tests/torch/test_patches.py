@@ -114,7 +114,7 @@ def test_calls_of_every_kind(patches: Patches, tap: Recorder) -> None:
     wanted = """
         Tensor.__neg__ Tensor.__rsub__ Tensor.__truediv__ Tensor.__rtruediv__ Tensor.__matmul__ Tensor.__eq__
         Tensor.__abs__ Tensor.__invert__ Tensor.__iadd__ Tensor.__setitem__ Tensor.relu Torch.relu Torch.svd
-        Torch.rfft Torch.expit Functional.relu Functional.max_pool2d Functional.conv2d VF.lstm VF.gru
+        Torch.rfft Torch.special.expit Functional.relu Functional.max_pool2d Functional.conv2d VF.lstm VF.gru
     """
     assert set(wanted.split()) <= set(tap.calls)
     tap.take()

@@ -43,7 +43,8 @@ def _numpy_part(a: npt.NDArray[Any]) -> Part:
 def _numkong_part(a: npt.NDArray[Any]) -> Part:
     total, squares = numkong.moments(a)
     if a.size > _SMALL or squares - squares != 0.0:
-        return float(a.max()), float(a.min()), total, squares
+        with np.errstate(all="ignore"):
+            return float(a.max()), float(a.min()), total, squares
     low, _, high, _ = numkong.minmax(a)
     return high, low, total, squares
 

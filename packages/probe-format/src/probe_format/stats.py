@@ -70,8 +70,9 @@ def stats_of(array: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
             wide_c = a.astype(np.complex128, copy=False)
             return _of_float(np.abs(wide_c).ravel(), a, zero_count)
     if kind == "f" or (kind == "V" and "float" in a.dtype.name):
-        wide = a.astype(np.float64, copy=False).ravel()
-        return _of_float(wide, a, zero_count)
+        with np.errstate(all="ignore"):  # a signalling NaN warns on the way, or raises if the user wants that
+            wide = a.astype(np.float64, copy=False).ravel()
+            return _of_float(wide, a, zero_count)
     return NO_STATS
 
 

@@ -48,8 +48,17 @@ class Api:
 
     @property
     def api(self) -> str:
-        """Second part of the record's name; a dotted name is cut to its last part: "svd"."""
-        return self.name.rpartition(".")[2]
+        """Second part of the record's name; a dotted name is cut to its last part: "svd".
+
+        Not so in torch.special and torch.sparse, which msprobe does not record: Torch.erf.0 must stay the first
+        torch.erf, whatever torch.special.erf does.
+        """
+        return self.name if self.name.startswith(("special.", "sparse.")) else self.name.rpartition(".")[2]
+
+    @property
+    def composite(self) -> bool:
+        """Whether the calls inside it are recorded too, so that they count as msprobe counts them."""
+        return f"{self.prefix}.{self.api}" in _composites()
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -116,6 +125,11 @@ def resolve_owner(path: str) -> Any | None:
             return None
         found = sys.modules.get(".".join(parts[:end])) or getattr(found, part, None)
     return found
+
+
+@functools.cache
+def _composites() -> frozenset[str]:
+    return frozenset(_read_built_in()["composites"])
 
 
 @functools.cache

@@ -64,10 +64,11 @@ class _Local(threading.local):
 class Call:
     """One call under way.
 
-    name, backward, parent: of its forward and backward records. recorded: whether anything is; forward: whether
-    the forward record is.
+    key: the record names without number and direction; faults are counted by it. name, backward, parent: of its
+    forward and backward records. recorded: whether anything is; forward: whether the forward record is.
     """
 
+    key: str
     name: str
     backward: str
     parent: tuple[str, str] | None
@@ -119,11 +120,18 @@ class Collector:
     # -- the taps -------------------------------------------------------------------------------------
 
     def api(
-        self, key: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        key: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        composite: bool = False,
     ) -> Any:
         """The tap of every patched function: records the outermost call, runs it, gives its result.
 
-        key: the first two parts of the record's name, ``Functional.relu``.
+        key: the first two parts of the record's name, ``Functional.relu``. composite: what it calls is recorded
+        as well.
         """
         local = self._local
         if local.inside or not self.on:
@@ -139,10 +147,13 @@ class Collector:
             if call is None:
                 return original(*args, **kwargs)
             try:
+                local.inside -= composite
                 out = original(*args, **kwargs)
             except BaseException as e:
                 self._raised(call, e)
                 raise
+            finally:
+                local.inside += composite
             if collective:
                 self._leaf.forget()  # collectives write without raising the version
                 self._end_collective(call, args, kwargs, out)
@@ -231,7 +242,7 @@ class Collector:
                 self._append({"k": "pgrad", "n": record, "q": name, "v": value})
             self._leaf.settle()
         except Exception as e:
-            self.fault("recording a parameter's gradient", e)
+            self.fault(entry.owners[0][0], "a parameter's gradient", e)
         finally:
             local.inside -= 1
 
@@ -249,13 +260,13 @@ class Collector:
             number, redo = self._number(key)
             kind = "recomputed calls" if redo else "calls"
             self.coverage.add("seen", kind)
-            call = self._call(f"{key}.{number}.forward", f"{key}.{number}.backward", redo)
+            call = self._call(key, f"{key}.{number}.forward", f"{key}.{number}.backward", redo)
             if call.recorded:
                 self._enter(call, args, kwargs, None)
                 self.coverage.add("recorded", kind)
             return call
         except Exception as e:
-            self.fault(key, e)
+            self.fault(key, "its inputs", e)
             self.coverage.add("failed", "calls")
             return None
 
@@ -273,13 +284,13 @@ class Collector:
             number, redo = self._number(base)
             kind = "recomputed modules" if redo else "modules"
             self.coverage.add("seen", kind)
-            call = self._call(f"{base}.forward.{number}", f"{base}.backward.{number}", redo)
+            call = self._call(base, f"{base}.forward.{number}", f"{base}.backward.{number}", redo)
             if call.recorded:
                 self._enter(call, args, kwargs, module)
                 self.coverage.add("recorded", kind)
             return call
         except Exception as e:
-            self.fault(base, e)
+            self.fault(base, "its inputs", e)
             self.coverage.add("failed", "modules")
             return None
         finally:
@@ -307,13 +318,13 @@ class Collector:
             segment.numbers.setdefault(key, []).append(number)
         return number, False
 
-    def _call(self, name: str, backward: str, redo: bool) -> Call:
+    def _call(self, key: str, name: str, backward: str, redo: bool) -> Call:
         stack = self._local.stack
         parent = stack[-1] if stack else None
         if redo:
             if name in self._redone:  # retain_graph: every pass recomputes
-                self.coverage.add("left_out", "recomputed once more")
-                return Call(name, backward, None, False, False, redo=True)
+                self.coverage.add("filtered", "recomputed once more")
+                return Call(key, name, backward, None, False, False, redo=True)
             self._redone.add(name)
         names, keep = self._names, self.plan.keep
         forward = names.enter(name, [above for above, _ in stack] if names.active else ())
@@ -324,6 +335,7 @@ class Collector:
             if self.plan.construct and not redo:
                 self._append({"k": "enter", "n": name, "u": parent and parent[0], "r": 0})
         return Call(
+            key,
             name,
             backward,
             parent,
@@ -389,7 +401,7 @@ class Collector:
             if call.recorded:
                 self._exit(call, out)
         except Exception as e:
-            self.fault(f"the output of {call.name}", e)
+            self.fault(call.key, "its output", e)
             self._append({"k": "exit", "n": call.name, "e": f"Probe: {type(e).__name__}: {e}"})
 
     def _end_collective(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -457,7 +469,7 @@ class Collector:
                 what = f"{type(error).__name__}: {error}".strip().split("\n")[0][:500]
                 self._append({"k": "exit", "n": call.name, "e": what})
         except Exception as e:
-            self.fault(f"the exception of {call.name}", e)
+            self.fault(call.key, "its exception", e)
 
     def _back(
         self,
@@ -468,7 +480,7 @@ class Collector:
         partial_sum: bool,
     ) -> None:
         """Gradients of one call, in a backward pass."""
-        if not self.alive:
+        if not self.alive or call.key in self._off:
             return
         self._after_backward = True
         local = self._local
@@ -495,7 +507,7 @@ class Collector:
             self._append(event)
             self._leaf.settle()
         except Exception as e:
-            self.fault(f"the gradients of {call.backward}", e)
+            self.fault(call.key, "its gradients", e)
         finally:
             local.inside -= 1
 
@@ -545,8 +557,8 @@ class Collector:
                 stacklevel=2,
             )
 
-    def fault(self, where: str, error: Exception) -> None:
-        """Note a fault of Probe's own; too many at one place switch that place off."""
+    def fault(self, where: str, what: str, error: Exception) -> None:
+        """Note a fault of Probe's own while it recorded ``what`` of ``where``; too many switch that place off."""
         if isinstance(error, OSError) and error.errno in (27, 28, 122):  # too large, disk full, quota
             self.break_off(str(error))
             return
@@ -554,11 +566,12 @@ class Collector:
         self._fault_counts[where] = count
         if count >= self.plan.max_faults:
             self._off.add(where)
+        what = f"recording {what}: "
         text = (
             "".join(traceback.format_exception(error)) if count == 1 else f"{type(error).__name__}: {error}"
         )
         try:
-            self._append({"k": "fault", "w": where, "m": text})
+            self._append({"k": "fault", "w": where, "m": what + text})
         except Exception:
             self.on = self.alive = False
 
@@ -575,7 +588,7 @@ class Collector:
                 self._told = content
                 self._append({"k": "tally", "d": content})
         except Exception as e:
-            self.fault("ending the step", e)
+            self.fault("the end of the step", "coverage", e)
         finally:
             self._local.inside -= 1
 

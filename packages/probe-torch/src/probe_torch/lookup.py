@@ -35,7 +35,7 @@ def _look_up(api: Api, path: str, base: Any) -> Attribute | None:
     owner, name = go_down(base, api.name)
     if not is_function(owner, name):
         return None
-    label = Label(api.prefix, name)
+    label = Label(api.prefix, api.api, api.composite)
     # Where pickle will find the wrapper, by name.
     module, _, qualname = f"{path}.{api.name}".rpartition(".")
     if path == "torch.Tensor":

@@ -286,7 +286,7 @@ class _Tap:
         collector = _Tap.target
         if collector is None:
             return original(*args, **kwargs)
-        return collector.api(label.name, original, args, kwargs)
+        return collector.api(label.name, original, args, kwargs, composite=label.composite)
 
     @classmethod
     def clear(cls) -> None:

@@ -7,6 +7,7 @@ a time, so that looking does not synchronise the device in the middle of a step.
 from __future__ import annotations
 
 import ctypes
+import threading
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ def _narrow_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
     if not zero_count:
         parts = []
         for i in range(0, n, CHUNK):
-            piece = _T.to(one[i : i + CHUNK], torch.float32)
+            piece = _T.to(_V.narrow(one, 0, i, min(CHUNK, n - i)), torch.float32)
             parts.append(quick(_array(piece)))
         found = combine(parts, n)
         if found is not None:
@@ -154,15 +155,20 @@ class DeferredStats:
     waiting: list[Deferred] = field(factory=list)
     held: int = 0
     most: int = 256
+    _lock: threading.Lock = field(factory=threading.Lock, repr=False)
 
-    def add(self, ref: int, t: torch.Tensor, version: int | None) -> bool:
-        """Start the reductions of a detached strided tensor; False when its dtype has none."""
+    def add(self, ref: int, t: torch.Tensor) -> bool:
+        """Start the reductions of a detached strided tensor; False when they cannot be put off."""
+        version = None if t.is_inference() else t._version
+        if version is None and t.device.type == "cpu":
+            return False  # no telling later whether it was changed, and nothing to gain by waiting
         found = _reduce(t)
         if found is None:
             return False
-        numbers, exact = found
-        self.waiting.append(Deferred(ref, t, version, numbers, exact))
-        self.held += t.numel() * t.element_size()
+        waits = Deferred(ref, t, version, *found)
+        with self._lock:
+            self.waiting.append(waits)
+            self.held += t.numel() * t.element_size()
         return True
 
     @property
@@ -172,7 +178,8 @@ class DeferredStats:
 
     def fetch(self) -> list[tuple[int, Stats, str | None]]:
         """(ref, statistics, what is missing and why) of everything that waits; one transfer per device."""
-        waiting, self.waiting, self.held = self.waiting, [], 0
+        with self._lock:
+            waiting, self.waiting, self.held = self.waiting, [], 0
         rows: dict[int, list[float]] = {}
         by_device: dict[torch.device, list[Deferred]] = {}
         for d in waiting:
@@ -184,13 +191,14 @@ class DeferredStats:
         return [(d.ref, *self._finish(d, rows[d.ref])) for d in waiting]
 
     def _finish(self, d: Deferred, row: list[float]) -> tuple[Stats, str | None]:
+        high, low, mean, norm = row
         finite = all(x - x == 0.0 for x in row)
-        changed = d.version is not None and d.tensor._version != d.version
-        if (not finite or self.zero_count) and not changed:
+        vanished = norm < 1e-150 and (high != 0.0 or low != 0.0)  # the squares went below float64
+        changed = d.version is None or d.tensor._version != d.version
+        if (not finite or vanished or self.zero_count) and not changed:
             full = cpu_stats(_T.cpu(d.tensor), zero_count=self.zero_count)
             if full is not None:
                 return full, None
-        high, low, mean, norm = row
         stats = Stats(high, low, mean, norm)
         if d.exact is not None:
             top, bottom = (int(_T.item(x)) for x in d.exact)
@@ -199,9 +207,10 @@ class DeferredStats:
                 if d.tensor.dtype is torch.bool
                 else Stats(top, bottom, mean, norm)
             )
-        if finite:
+        if finite and not self.zero_count:
             return stats, None
-        return stats, "counts of NaN and Inf: the tensor was changed in place before they were taken"
+        what = "zero_count" if finite else "counts of NaN and Inf"
+        return stats, f"{what}: the tensor may have been changed in place before they were taken"
 
 
 def _reduce(t: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None] | None:
@@ -213,11 +222,11 @@ def _reduce(t: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Te
     if dtype in _VIA_FLOAT32 and dtype not in (torch.float16, torch.bfloat16):
         one = _T.to(one, torch.float32)
     elif dtype.is_complex:
-        one = _V.abs(one)
+        one = _V.abs(_T.to(one, torch.complex128 if wide is torch.float64 else torch.complex64))
     elif not dtype.is_floating_point:
-        if dtype not in _NUMPY:
+        if dtype not in _NUMPY or dtype is torch.uint64:  # which no wider integer holds
             return None
-        if dtype in (torch.uint16, torch.uint32, torch.uint64, torch.bool):
+        if dtype in (torch.uint16, torch.uint32, torch.bool):
             one = _T.to(one, torch.int64)
         low, high = _V.aminmax(one)
         exact = (high, low)

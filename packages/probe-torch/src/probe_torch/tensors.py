@@ -180,9 +180,8 @@ class TensorLeaf:
                 self._coverage.add("unsupported", f"tensor: {p.reason}")
                 file = _NO_FILE
             else:
-                version = _version(t)
                 if self._o.statistics:
-                    self._numbers(p, data, version, body)
+                    self._numbers(p, data, body)
                 if self._o.checksum is not None:
                     on_cpu = _T.cpu(p.bits if p.bits is not None else data)
                     raw = raw_bytes(on_cpu)
@@ -199,14 +198,14 @@ class TensorLeaf:
                 seen.ref = weakref.ref(t)
                 seen.version, seen.pointer = version, _T.data_ptr(t)
                 if len(self._seen) > 4096:
-                    self._seen = {k: s for k, s in self._seen.items() if s.ref() is not None}
+                    self._seen = {k: s for k, s in list(self._seen.items()) if s.ref() is not None}
                 self._seen[key] = seen
         return seen
 
-    def _numbers(self, p: PlainTensor, data: torch.Tensor, version: int | None, body: dict[str, Any]) -> None:
+    def _numbers(self, p: PlainTensor, data: torch.Tensor, body: dict[str, Any]) -> None:
         if data.device.type != "cpu" or (self._o.deferred and data.numel()):
             ref = next(self._refs)
-            if self._waiting.add(ref, data, version):
+            if self._waiting.add(ref, data):
                 body.update(_NO_STATS)
                 body["$"] = ref
                 return
@@ -255,7 +254,8 @@ class TensorLeaf:
             link_or_copy(known.file, target)
         else:
             with _outside_modes():
-                write_parts(target, _parts(plain(t)))
+                p = plain(t)  # its data may be new, and the parts are the memory itself
+                write_parts(target, _parts(p))
             known.file = target
         body["data_name"] = name
 
@@ -287,7 +287,7 @@ class TensorLeaf:
         body: dict[str, Any] = {"type": "numpy.ndarray", "dtype": str(a.dtype), "shape": list(a.shape)}
         if self._o.statistics:
             body.update(stats_json(stats_of(a, zero_count=self._o.zero_count)))
-        if a.dtype.hasobject or a.dtype.kind in "SU":
+        if a.dtype.hasobject or a.dtype.kind in "SUMm" or a.dtype.names:
             body["unsupported"] = f"no statistics for numpy dtype {a.dtype}"
             self._coverage.add("unsupported", f"array: no statistics for numpy dtype {a.dtype}")
         elif self._o.checksum is not None:
@@ -327,7 +327,8 @@ def _parts(p: PlainTensor) -> list[bytes | memoryview]:
     on_cpu = _T.cpu(data)
     name = str(on_cpu.dtype).removeprefix("torch.")
     if name not in PT_DTYPES:
-        on_cpu = _T.view(_T.contiguous(on_cpu), torch.uint8)
+        on_cpu = _T.contiguous(on_cpu)
+        on_cpu = _T.view(on_cpu if on_cpu.dim() else _T.view(on_cpu, 1), torch.uint8)
         name = "uint8"
     # A copy where the tensor is new here: the parts outlive it.
     raw = raw_bytes(on_cpu)

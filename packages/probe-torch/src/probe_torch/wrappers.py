@@ -29,6 +29,7 @@ class Label:
 
     prefix: str
     api: str
+    composite: bool = attrs.field(default=False, eq=False)
     name: str = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:

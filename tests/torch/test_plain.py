@@ -1,0 +1,254 @@
+"""Any tensor as plain data: names, shape, and a detached tensor with the numbers or the reason why not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from probe_torch.plain import PlainTensor, plain
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+X = torch.tensor([[1.0, -2.0, 0.0], [4.0, 5.0, 6.0]])
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # sparse, nested and quantised tensors announce themselves
+        yield
+
+
+def check(t: Tensor, right: Tensor | None, *, kind: str = "torch.Tensor", share: bool | None = None) -> PlainTensor:
+    """``plain(t)`` holds these numbers, detached, and left ``t`` as it was."""
+    grad_fn, requires = t.grad_fn, t.requires_grad
+    found = plain(t)
+    assert (t.grad_fn, t.requires_grad) == (grad_fn, requires)
+    assert found.type == kind
+    if right is None:
+        assert found.data is None
+        assert found.reason
+        return found
+    assert found.reason == ""
+    assert found.data is not None
+    assert type(found.data) is Tensor
+    assert not found.data.requires_grad
+    assert not (found.data.is_conj() or found.data.is_neg())
+    assert torch.equal(found.data, right)
+    if share is not None:
+        assert found.shareable == share
+    return found
+
+
+class Sub(Tensor):
+    pass
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: X.clone(),
+        lambda: X.clone().requires_grad_(),
+        lambda: (X.clone().requires_grad_() * 1),
+        lambda: nn.Parameter(X.clone()),
+        lambda: X.clone().as_subclass(Sub),  # type: ignore[arg-type]
+    ],
+    ids=["leaf", "requires grad", "computed", "parameter", "subclass"],
+)
+def test_ordinary_tensors_are_themselves(make: Callable[[], Tensor]) -> None:
+    t = make()
+    found = check(t, X, share=True)
+    assert (found.dtype, found.shape, found.extra, found.bits) == ("torch.float32", [2, 3], {}, None)
+    assert found.data is not None
+    assert found.data.data_ptr() == t.data_ptr()  # not a copy
+    with torch.no_grad():
+        t.add_(1)
+    assert found.data._version == t._version  # and its version counter is the tensor's
+
+
+def test_inference_tensors() -> None:
+    with torch.inference_mode():
+        t = X.clone()
+        check(t, X)
+    check(t, X)
+
+
+def test_lazily_conjugated_and_negated_tensors() -> None:
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    assert z.conj().is_conj()
+    found = check(z.conj(), torch.tensor([1 - 2j, 3 + 1j]), share=False)
+    assert found.dtype == "torch.complex64"
+    assert z.conj().imag.is_neg()
+    check(z.conj().imag, torch.tensor([-2.0, 1.0]), share=False)
+    check(z.conj().as_subclass(Sub), torch.tensor([1 - 2j, 3 + 1j]))  # type: ignore[arg-type]
+
+
+def test_functorch_wrappers_show_the_whole_batch() -> None:
+    seen: list[PlainTensor] = []
+
+    def look(x: Tensor) -> Tensor:
+        seen.append(plain(x))
+        return x.sum()
+
+    torch.func.vmap(look)(X)
+    torch.func.grad(look)(X[0])
+    torch.func.vmap(torch.func.grad(look))(X)
+    assert [found.type for found in seen] == ["BatchedTensor", "GradTrackingTensor", "GradTrackingTensor"]
+    for found, right in zip(seen, [X, X[0], X], strict=True):
+        assert found.data is not None
+        assert torch.equal(found.data, right)
+        assert found.shape == list(right.shape)
+        assert not found.shareable
+
+
+def test_sparse_tensors_show_their_stored_values() -> None:
+    for t, layout in (
+        (X.to_sparse(), "torch.sparse_coo"),
+        (X.to_sparse_csr(), "torch.sparse_csr"),
+        (X.to_sparse_csc(), "torch.sparse_csc"),
+    ):
+        found = plain(t)
+        assert found.data is not None
+        assert sorted(found.data.tolist()) == [-2.0, 1.0, 4.0, 5.0, 6.0]
+        assert (found.shape, found.extra) == ([2, 3], {"layout": layout, "stored": 5})
+        assert not found.shareable
+    twice = torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (3,))  # not coalesced: looking must not do it
+    found = check(twice, torch.tensor([1.0, 2.0]))
+    assert found.extra["stored"] == 2
+    assert not twice.is_coalesced()
+    grad = X.to_sparse().requires_grad_()
+    assert plain(grad).data is not None
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no mkldnn")
+def test_mkldnn_tensors() -> None:
+    found = check(X.to_mkldnn(), X)
+    assert found.extra == {"layout": "torch._mkldnn"}
+
+
+def test_nested_tensors_show_their_values() -> None:
+    parts = [X[0], X[1, :2]]
+    right = torch.tensor([1.0, -2.0, 0.0, 4.0, 5.0])
+    strided = torch.nested.nested_tensor(parts)
+    found = check(strided, right)
+    assert found.extra == {"nested": True}
+    jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    found = check(jagged, right, kind="torch.nested._internal.nested_tensor.NestedTensor")
+    assert found.shape == [5]
+
+
+def test_quantised_tensors_have_numbers_and_bits() -> None:
+    for t in (
+        torch.quantize_per_tensor(X, 0.5, 10, torch.quint8),
+        torch.quantize_per_channel(X, torch.tensor([0.5, 0.5]), torch.tensor([10, 10]), 0, torch.qint8),
+    ):
+        found = check(t, X)
+        assert found.dtype == str(t.dtype)
+        assert found.bits is not None
+        assert torch.equal(found.bits, t.int_repr())
+        assert not found.shareable
+
+
+def test_tensors_without_data_say_why() -> None:
+    found = check(torch.empty(2, 3, device="meta"), None)
+    assert (found.shape, found.reason) == ([2, 3], "a meta tensor has no data")
+    with FakeTensorMode():
+        fake = torch.empty(2, 3)
+    found = check(fake, None, kind="torch._subclasses.fake_tensor.FakeTensor")
+    assert "fake" in found.reason
+    found = check(nn.LazyLinear(3).weight, None)
+    assert "uninitialised" in found.reason
+    assert found.shape == []
+
+
+class Wrapper(Tensor):
+    """A wrapper subclass, as tensor parallelism and quantisation libraries make them."""
+
+    elem: Any
+
+    @staticmethod
+    def __new__(cls, elem: Tensor, name: str = "elem") -> Wrapper:
+        out = Tensor._make_wrapper_subclass(cls, elem.shape, dtype=elem.dtype)  # type: ignore[attr-defined]
+        setattr(out, name, elem)
+        return out  # type: ignore[no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"looking ran {func} on the user's class")
+
+
+class Hostile(Wrapper):
+    @property
+    def elem(self) -> Any:
+        raise RuntimeError("mine")
+
+    @elem.setter
+    def elem(self, value: Any) -> None:
+        pass
+
+
+def test_wrapper_subclasses() -> None:
+    found = check(Wrapper(X), X, kind=f"{__name__}.Wrapper")
+    assert not found.shareable
+    nested = check(Wrapper(Wrapper(X)), X, kind=f"{__name__}.Wrapper")
+    assert nested.shape == [2, 3]
+    found = check(Wrapper(X, "hidden"), None, kind=f"{__name__}.Wrapper")
+    assert "hides its data" in found.reason
+
+
+def test_a_subclass_that_raises_is_a_reason() -> None:
+    found = check(Hostile(X), None, kind=f"{__name__}.Hostile")
+    assert "RuntimeError: mine" in found.reason
+    assert found.shape == [2, 3]
+
+
+class Loud(Tensor):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"looking called {func} of the user's class")
+
+
+def test_the_users_torch_function_is_not_called() -> None:
+    with torch._C.DisableTorchFunctionSubclass():
+        t = X.clone().as_subclass(Loud)  # type: ignore[arg-type]
+    with torch._C.DisableTorchFunctionSubclass():
+        right = plain(t)
+    found = plain(t)
+    assert found.type == right.type == "torch.Tensor"
+    assert found.data is not None
+    assert torch.equal(found.data, X)
+
+
+@pytest.fixture
+def one_process() -> Iterator[Any]:
+    if not dist.is_available():
+        pytest.skip("this torch has no distributed package")
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield init_device_mesh("cpu", (1,))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_dtensors_show_their_local_part_and_their_placement(one_process: Any) -> None:
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+    kind = "torch.distributed.tensor.DTensor"
+    for placement, written in (
+        (Shard(1), {"Shard": {"dim": 1}}),
+        (Replicate(), {"Replicate": {}}),
+        (Partial(), {"Partial": {"reduce_op": "sum"}}),
+    ):
+        t = DTensor.from_local(X.clone(), one_process, [placement])
+        found = check(t, X, kind=kind)
+        assert found.extra == {"device_mesh": [0], "placements": [written], "global_shape": [2, 3]}
+        assert found.shape == [2, 3]
+        assert not found.shareable
+    parameter = nn.Parameter(DTensor.from_local(X.clone(), one_process, [Shard(0)]))
+    check(parameter, X, kind=kind)
