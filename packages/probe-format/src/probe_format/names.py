@@ -60,7 +60,10 @@ class ModuleName:
 
 @frozen
 class ParamsGradName:
-    """``{Module|Cell}.{path}.{class}.parameters_grad``, with a count only in msprobe 26."""
+    """``{Module|Cell}.{path}.{class}.parameters_grad``: the first arrival in a step.
+
+    Later arrivals have their count, from 1; msprobe 26 counts the first as 0.
+    """
 
     prefix: str
     path: str

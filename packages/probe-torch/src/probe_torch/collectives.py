@@ -1,4 +1,4 @@
-"""Collective calls: they return their result in their arguments, and often later (spec/values.md).
+"""Collective calls: they return their result in their arguments, and often later (spec/dump.md).
 
 A collective's record has as output all its arguments, after it is complete. One that was started with
 ``async_op=True`` is complete when its Work has been waited for, so its output is described then.

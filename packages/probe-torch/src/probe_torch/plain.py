@@ -1,6 +1,6 @@
 """Any tensor as plain data: what its type, dtype and shape are called, and where its numbers are.
 
-The cases are those of spec/values.md: subclasses, DTensor, fake, meta, sparse, nested, quantised, lazily
+The cases are those of spec/statistics.md: subclasses, DTensor, fake, meta, sparse, nested, quantised, lazily
 conjugated tensors, functorch wrappers. A tensor without readable numbers gets a reason instead.
 """
 
