@@ -164,13 +164,15 @@ def test_memory_that_comes_back_is_no_proof(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_a_new_tensor_at_the_address_of_a_dead_one(rig: Rig) -> None:
+    memory = np.zeros(3, np.float32)
     met = set()
-    for i in range(200):
-        x = torch.full((3,), float(i))
+    for i in range(50):
+        memory[:] = i
+        x = torch.from_numpy(memory)  # the same memory, version 0, and most times the same id()
         assert rig.see(x)["Max"] == i
         met.add(id(x))
         del x
-    assert len(met) < 200  # else this says nothing
+    assert len(met) < 50  # else this says nothing
 
 
 def test_inference_tensors_have_no_version_and_are_never_shared(rig: Rig) -> None:
