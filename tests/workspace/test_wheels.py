@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -40,8 +41,21 @@ TENSOR = {
 
 
 def run(command: list[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
+    # Run by `hatch run test:...` we are inside an environment of hatch, which a member does not have.
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith("HATCH_ENV") and k not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     return subprocess.run(
-        command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
 
 
