@@ -109,6 +109,16 @@ def test_files_over_4_gib_have_the_wide_fields(tmp_path, nbytes):
         assert (data.file_size, data.compress_size) == (nbytes, nbytes)
         assert archive.open(data).read(8) == bytes(8)  # the local header agrees with the directory
         assert archive.read("archive/version") == b"3\n"
+    # Readers that stream look at the local header alone.
+    start = data.header_offset
+    short, _, name_length, extra_length = struct.unpack_from("<IIHH", head, start + 18)
+    extra = head[start + 30 + name_length :]
+    assert len(extra) == extra_length
+    if nbytes >= 0xFFFFFFFF:
+        assert short == 0xFFFFFFFF
+        assert struct.unpack_from("<HHQQ", extra) == (1, 16, nbytes, nbytes)
+    else:
+        assert short == nbytes
     t = torch.load(path, weights_only=True, mmap=True)
     assert (t.numel(), t.untyped_storage().nbytes()) == (nbytes // 4, nbytes)
     assert (float(t[0]), float(t[-1])) == (0.0, 0.0)

@@ -261,6 +261,31 @@ def test_threads_and_the_journal_agree_on_the_order(tmp_path):
     assert len(same_as_journal(tmp_path).data) == 600
 
 
+def test_no_event_overtakes_another_on_its_way_to_the_files(tmp_path, monkeypatch):
+    writer = RankWriter(tmp_path, HEADER)
+    real, written, second_done = writer._journal.append, threading.Event(), threading.Event()
+
+    def append(event):
+        real(event)
+        if event["n"] == "Torch.first.0.forward":
+            written.set()
+            second_done.wait(0.2)  # the other thread would be done by then, if it were let
+
+    monkeypatch.setattr(writer._journal, "append", append)
+
+    def second():
+        assert written.wait(30)
+        writer.append({"k": "enter", "n": "Torch.second.0.forward", "u": None, "a": [], "w": {}})
+        second_done.set()
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    writer.append({"k": "enter", "n": "Torch.first.0.forward", "u": None, "a": [], "w": {}})
+    thread.join()
+    writer.finish(final=False)
+    same_as_journal(tmp_path)
+
+
 def test_a_fork_knows_that_it_must_not_write(tmp_path, monkeypatch):
     writer = RankWriter(tmp_path, HEADER)
     assert not writer.forked

@@ -23,7 +23,9 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def check(t: Tensor, right: Tensor | None, *, kind: str = "torch.Tensor", share: bool | None = None) -> PlainTensor:
+def check(
+    t: Tensor, right: Tensor | None, *, kind: str = "torch.Tensor", share: bool | None = None
+) -> PlainTensor:
     """``plain(t)`` holds these numbers, detached, and left ``t`` as it was."""
     grad_fn, requires = t.grad_fn, t.requires_grad
     found = plain(t)
@@ -53,7 +55,7 @@ class Sub(Tensor):
     [
         lambda: X.clone(),
         lambda: X.clone().requires_grad_(),
-        lambda: (X.clone().requires_grad_() * 1),
+        lambda: X.clone().requires_grad_() * 1,
         lambda: nn.Parameter(X.clone()),
         lambda: X.clone().as_subclass(Sub),  # type: ignore[arg-type]
     ],

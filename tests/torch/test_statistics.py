@@ -139,7 +139,9 @@ def test_every_layout(kind: str) -> None:
     check(cpu_stats(half), half)
 
 
-@pytest.mark.parametrize("kind", ["contiguous", "transposed", "permuted", "channels last", "offset transposed"])
+@pytest.mark.parametrize(
+    "kind", ["contiguous", "transposed", "permuted", "channels last", "offset transposed"]
+)
 def test_dense_tensors_are_read_in_place(kind: str) -> None:
     t = layouts()[kind]
     assert flat(t).data_ptr() == t.data_ptr()

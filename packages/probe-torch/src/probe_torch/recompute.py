@@ -18,7 +18,7 @@ from attrs import define, field
 __all__ = ["Replay", "Segment", "SegmentState", "watched_checkpoints"]
 
 
-@define
+@define(eq=False)
 class Segment:
     """One checkpointed piece: the numbers its calls got in the first run, by name, in order."""
 
@@ -28,17 +28,25 @@ class Segment:
 
 @define
 class Replay:
-    """One recomputation of a segment."""
+    """One recomputation of a segment.
+
+    inside: the checkpoints within it that are open now; they will be recomputed in their turn.
+    """
 
     segment: Segment
     used: dict[str, int] = field(factory=dict)
+    inside: list[Segment] = field(factory=list)
 
     def number(self, key: str) -> int | None:
         """The number of the next call of ``key`` in the first run; None when that run made no more of them."""
         i = self.used.get(key, 0)
         self.used[key] = i + 1
         made = self.segment.numbers.get(key, ())
-        return made[i] if i < len(made) else None
+        if i >= len(made):
+            return None
+        for segment in self.inside:
+            segment.numbers.setdefault(key, []).append(made[i])
+        return made[i]
 
 
 class SegmentState(threading.local):
@@ -50,12 +58,23 @@ class SegmentState(threading.local):
     @contextmanager
     def first(self, segment: Segment) -> Iterator[None]:
         """The first run of ``segment``. A checkpoint inside a recomputation is part of that recomputation."""
+        if self.replay is not None:
+            inside = self.replay.inside
+            inside.append(segment)
+            try:
+                yield
+            finally:
+                inside.remove(segment)
+            return
         before = self.segment
-        self.segment = segment if self.replay is None else None
+        self.segment = segment
         try:
             yield
         finally:
             self.segment = before
+            if before is not None:  # when the outer one is recomputed, these calls are made again as well
+                for key, numbers in segment.numbers.items():
+                    before.numbers.setdefault(key, []).extend(numbers)
 
     @contextmanager
     def again(self, segment: Segment) -> Iterator[None]:

@@ -169,6 +169,9 @@ class TensorLeaf:
     def _describe(self, t: torch.Tensor) -> _Seen:
         with _outside_modes():
             p = plain(t)
+            version = (
+                _version(t) if p.shareable else None
+            )  # before looking: another thread may write meanwhile
             body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
             body.update(p.extra)
             file: FilePath | None = None
@@ -191,15 +194,12 @@ class TensorLeaf:
         head = {k: body.pop(k) for k in _HEAD if k in body}
         mesh = {k: body.pop(k) for k in _MESH if k in body}
         seen = _Seen(_DEAD, -1, 0, head, mesh, body, file)
-        if p.shareable and self._o.share and "$" not in body:
-            version = _version(t)
-            if version is not None:
-                key = id(t)
-                seen.ref = weakref.ref(t)
-                seen.version, seen.pointer = version, _T.data_ptr(t)
-                if len(self._seen) > 4096:
-                    self._seen = {k: s for k, s in list(self._seen.items()) if s.ref() is not None}
-                self._seen[key] = seen
+        if version is not None and self._o.share and "$" not in body:
+            seen.ref = weakref.ref(t)
+            seen.version, seen.pointer = version, _T.data_ptr(t)
+            if len(self._seen) > 4096:
+                self._seen = {k: s for k, s in list(self._seen.items()) if s.ref() is not None}
+            self._seen[id(t)] = seen
         return seen
 
     def _numbers(self, p: PlainTensor, data: torch.Tensor, body: dict[str, Any]) -> None:

@@ -1,0 +1,586 @@
+"""The tensor leaf: what is shared is never stale, what is put off is the same, files hold what was there."""
+
+from __future__ import annotations
+
+import gc
+import math
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from probe_format.assemble import assemble
+from probe_format.coverage import Coverage
+from probe_torch import tensors
+from probe_torch.aliasing import Aliasing
+from probe_torch.tensors import Slot, TensorLeaf, TensorOptions
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Json = dict[str, Any]
+
+
+class Rig:
+    """A leaf, the events it writes, and calls that use it as the collector does."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.events: list[Json] = []
+        self.coverage = Coverage()
+        self.leaf = TensorLeaf(TensorOptions(folder, **options), self.coverage, self.events.append)
+        self.count = 0
+
+    def slot(self, file: bool = False) -> Slot:
+        self.count += 1
+        return Slot(f"Torch.a.{self.count}.forward", "input", file, shown="input_args")
+
+    def see(self, t: Tensor, file: bool = False) -> Json:
+        """The tensor object, as it goes into an event."""
+        return self.leaf.tensor(self.slot(file), t, (0,))
+
+    def call(self, t: Tensor, file: bool = False) -> str:
+        """A whole call with this one argument; gives its record's name."""
+        slot = self.slot(file)
+        self.events.append({"k": "enter", "n": slot.record, "a": [self.leaf.tensor(slot, t, (0,))], "w": {}})
+        self.events.append({"k": "exit", "n": slot.record, "o": []})
+        return slot.record
+
+    def records(self) -> dict[str, Json]:
+        """The records, by assembling the events, once everything is written."""
+        self.leaf.flush()
+        return assemble([{"k": "head", "header": {"deferred": True}}, *self.events]).data
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def fresh(t: Tensor, folder: Path, **options: Any) -> Json:
+    """What a leaf says that has never seen anything."""
+    return Rig(folder, share=False, **options).see(t)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """Every tensor whose numbers were really computed."""
+    looked: list[Tensor] = []
+    real = tensors.cpu_stats
+
+    def counted(t: Tensor, **kw: Any) -> Any:
+        looked.append(t)
+        return real(t, **kw)
+
+    monkeypatch.setattr(tensors, "cpu_stats", counted)
+    return looked
+
+
+# -- sharing ----------------------------------------------------------------------------------------------
+
+
+def test_an_unchanged_tensor_is_looked_at_once(rig: Rig, looks: list[Tensor]) -> None:
+    x, y = torch.randn(4), torch.randn(4)
+    first = rig.see(x)
+    assert rig.see(y)["Max"] != first["Max"]
+    assert rig.see(x) == first
+    assert rig.see(x) == first
+    assert len(looks) == 2
+    rig.see(x[:2])  # another tensor on the same memory is another tensor
+    assert len(looks) == 3
+
+
+def test_without_sharing_each_sighting_is_looked_at(tmp_path: Path, looks: list[Tensor]) -> None:
+    rig = Rig(tmp_path, share=False)
+    x = torch.randn(4)
+    assert rig.see(x) == rig.see(x)
+    assert len(looks) == 2
+
+
+def test_whether_it_needs_a_gradient_is_asked_each_time(rig: Rig) -> None:
+    x = torch.ones(2)
+    assert rig.see(x)["requires_grad"] is False
+    assert rig.see(x.requires_grad_())["requires_grad"] is True
+
+
+def no_grad(work: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    def run(x: Tensor) -> None:
+        with torch.no_grad():
+            work(x)
+
+    return run
+
+
+CHANGES: dict[str, Callable[[Tensor], Any]] = {
+    "add_": lambda x: x.add_(1),
+    "no grad": no_grad(lambda x: x.mul_(2)),
+    "item": lambda x: x.__setitem__((0, 0), 50.0),
+    "out": lambda x: torch.add(torch.ones(2, 3), 7, out=x),
+    "view": lambda x: x[1].fill_(9),
+    "flat view": lambda x: x.view(-1)[2:].zero_(),
+    "detached": lambda x: x.detach().sub_(4),
+    "random": lambda x: x.normal_(),
+    "t_": lambda x: x.t_(),
+    "unsqueeze_": lambda x: x.unsqueeze_(0),
+    "resize_": lambda x: x.resize_(2, 2),
+    "resize_ larger": lambda x: x.resize_(40, 40).fill_(1),
+    "foreach": lambda x: torch._foreach_mul_([x], 3.0),
+    "copy_": lambda x: x.copy_(torch.full((2, 3), 5.0)),
+    "data": lambda x: x.data.mul_(2),
+    "data set": lambda x: setattr(x, "data", torch.full((3, 3), 8.0)),
+    "numpy": lambda x: x.numpy().fill(3),
+    "array": lambda x: np.asarray(x).fill(4),
+    "storage": lambda x: x.untyped_storage().fill_(0),
+    "set_": lambda x: x.set_(torch.full((5,), 6.0)),
+    "data of a view": lambda x: x[0].data.fill_(11),
+    "data of its base": lambda x: x.view(-1).data.fill_(12),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_changed_tensor_is_looked_at_again(kind: str, rig: Rig, tmp_path: Path) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    with Aliasing(rig.leaf.touched):
+        before = rig.see(x)
+        CHANGES[kind](x)
+        after = rig.see(x)
+    assert after == fresh(x, tmp_path)
+    assert after != before
+
+
+def test_memory_that_comes_back_is_no_proof(rig: Rig, tmp_path: Path) -> None:
+    """Freed by way of .data and taken again at the same address, with the version where it was."""
+    p = torch.nn.Parameter(torch.ones(100_000))
+    with Aliasing(rig.leaf.touched):
+        rig.see(p)
+        p.data = torch.empty(0)
+        p.data = torch.full((100_000,), 2.0)
+        assert rig.see(p) == fresh(p, tmp_path)
+
+
+def test_a_new_tensor_at_the_address_of_a_dead_one(rig: Rig) -> None:
+    memory = np.zeros(3, np.float32)
+    met = set()
+    for i in range(50):
+        memory[:] = i
+        x = torch.from_numpy(memory)  # the same memory, version 0, and most times the same id()
+        assert rig.see(x)["Max"] == i
+        met.add(id(x))
+        del x
+    assert len(met) < 50  # else this says nothing
+
+
+def test_inference_tensors_have_no_version_and_are_never_shared(rig: Rig) -> None:
+    with torch.inference_mode():
+        x = torch.ones(3)
+        assert rig.see(x)["Max"] == 1
+        x.mul_(5)
+        assert rig.see(x)["Max"] == 5
+
+
+def test_what_is_not_itself_is_never_shared(rig: Rig) -> None:
+    z = torch.tensor([1 + 2j])
+    lazy = z.conj()
+    assert rig.see(lazy)["Max"] == pytest.approx(math.sqrt(5))
+    z.mul_(2)
+    assert rig.see(lazy)["Max"] == pytest.approx(math.sqrt(20))
+    sparse = torch.eye(2).to_sparse().coalesce()
+    assert rig.see(sparse)["Max"] == 1
+    sparse.values().mul_(3)
+    assert rig.see(sparse)["Max"] == 3
+
+
+def test_forgetting_is_complete(rig: Rig, looks: list[Tensor]) -> None:
+    x = torch.ones(2)
+    rig.see(x)
+    rig.leaf.forget()
+    rig.see(x)
+    assert len(looks) == 2
+
+
+def test_nothing_is_kept_alive_by_having_been_seen(rig: Rig) -> None:
+    import weakref
+
+    x = torch.ones(3)
+    alive = weakref.ref(x)
+    rig.see(x)
+    del x
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_table_of_seen_tensors_does_not_grow_for_ever(rig: Rig) -> None:
+    kept = [torch.ones(1) for _ in range(50)]
+    for x in kept:
+        rig.see(x)
+    for _ in range(9000):
+        rig.see(torch.ones(1))
+    assert len(rig.leaf._seen) <= 4200
+
+
+def test_gradients_are_kept_for_a_moment_within_a_bound(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    import weakref
+
+    monkeypatch.setattr(tensors, "_RING_BYTES", 4000)
+    grads = [torch.ones(100) for _ in range(40)]  # 400 bytes each
+    refs = [weakref.ref(g) for g in grads]
+    for g in grads:
+        rig.leaf.keep(g)
+    big = torch.ones(2000)
+    gone = weakref.ref(big)
+    rig.leaf.keep(big)
+    rig.leaf.keep(torch.eye(2).to_sparse())
+    del grads, g, big
+    gc.collect()
+    assert gone() is None
+    assert 1 <= sum(ref() is not None for ref in refs) <= 10
+    assert refs[-1]() is not None
+    rig.leaf.close()
+    gc.collect()
+    assert not any(ref() is not None for ref in refs)
+
+
+def op(name: str) -> Callable[[list[Tensor], int, int], None]:
+    def change(pool: list[Tensor], i: int, j: int) -> None:
+        x, y = pool[i % len(pool)], pool[j % len(pool)]
+        if name == "write":
+            x.add_(1.5)
+        elif name == "write part" and x.numel():
+            x.view(-1)[0] = float(j)
+        elif name == "view":
+            pool.append(x.view(-1)[j % (x.numel() + 1) :])
+        elif name == "copy":
+            pool.append(x * 2)
+        elif name == "drop" and len(pool) > 1:
+            del pool[i % len(pool)]
+        elif name == "data":
+            x.data.mul_(0.5)
+        elif name == "swap":
+            x.data = y.data.clone()
+        elif name == "numpy" and x.numel():
+            x.numpy().reshape(-1)[0] = -float(j)
+
+    return change
+
+
+OPS = ["write", "write part", "view", "copy", "drop", "data", "swap", "numpy", "nothing"]
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.tuples(st.sampled_from(OPS), st.integers(0, 5), st.integers(0, 5)), max_size=12))
+def test_whatever_happens_in_between_the_numbers_are_those_of_now(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("t")
+    rig = Rig(folder)
+    pool = [torch.arange(4.0), torch.ones(2)]
+    with Aliasing(rig.leaf.touched):
+        for name, i, j in steps:
+            op(name)(pool, i, j)
+            for x in pool:
+                assert rig.see(x) == fresh(x, folder), name
+
+
+def test_many_threads_may_look(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    shared = [torch.full((10,), float(i)) for i in range(20)]
+    wrong: list[Any] = []
+
+    def run(n: int) -> None:
+        for i in range(400):
+            t = shared[i % 20]
+            if rig.leaf.tensor(Slot("r", "input", False), t, (0,))["Max"] != i % 20:
+                wrong.append(i)
+            own = torch.full((3,), float(n * 1000 + i))
+            if rig.leaf.tensor(Slot("r", "input", False), own, (0,))["Min"] != n * 1000 + i:
+                wrong.append(i)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert rig.leaf.tally == {"tensors": 6 * 800}
+
+
+# -- the object -------------------------------------------------------------------------------------------
+
+
+def test_the_keys_are_in_the_order_of_msprobe(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, checksum="md5", zero_count=True)
+    x = torch.tensor([0.0, math.nan])
+    found = rig.see(x, file=True)
+    assert list(found)[:10] == [
+        *("type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "requires_grad", "data_name", "zero_count")
+    ]
+    assert found["md5"] == f"{zlib.crc32(x.numpy().tobytes()):08x}"
+    assert (found["zero_count"], found["nan_count"], found["Max"]) == (1, 1, "NaN")
+    assert rig.see(x, file=True) == {**found, "data_name": found["data_name"].replace(".1.", ".2.")}
+
+
+def test_xor_is_without_statistics(tmp_path: Path) -> None:
+    found = Rig(tmp_path, checksum="xor", statistics=False).see(torch.tensor([7], dtype=torch.int64))
+    assert found == {
+        "type": "torch.Tensor",
+        "dtype": "torch.int64",
+        "shape": [1],
+        "requires_grad": False,
+        "md5": "0x0000000000000007",
+    }
+
+
+def test_checksums_are_of_the_elements_in_order(tmp_path: Path) -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    for view in (x.t(), x[:, ::2], x[1:].bfloat16(), x[:0], x[0, 0]):
+        raw = view.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if view.numel() else b""
+        assert fresh(view, tmp_path, checksum="md5")["md5"] == f"{zlib.crc32(raw):08x}"
+
+
+def test_what_has_no_numbers_is_counted_and_says_why(rig: Rig, tmp_path: Path) -> None:
+    found = rig.see(torch.empty(2, device="meta"), file=True)
+    assert (found["Max"], found["unsupported"]) == (None, "a meta tensor has no data")
+    assert "data_name" not in found
+    odd = rig.see(torch.zeros(2, dtype=torch.bits8), file=True)
+    assert odd["unsupported"] == "no statistics for dtype torch.bits8"
+    assert (tmp_path / odd["data_name"]).is_file()
+    assert sum(rig.coverage.json()["counts"]["unsupported"].values()) == 2
+
+
+def test_numpy_arrays(rig: Rig, tmp_path: Path) -> None:
+    a = np.arange(6, dtype="int16").reshape(2, 3)
+    found = rig.leaf.leaf(rig.slot(True), a, (1,))
+    assert (found["type"], found["dtype"], found["shape"], found["Max"]) == (
+        "numpy.ndarray",
+        "int16",
+        [2, 3],
+        5,
+    )
+    assert "requires_grad" not in found
+    assert np.array_equal(np.load(tmp_path / found["data_name"]), a)
+    scalar = rig.leaf.leaf(rig.slot(True), np.array(2.5), (0,))
+    assert scalar["shape"] == []
+    assert np.load(tmp_path / scalar["data_name"]).shape == ()
+    for odd in (np.array(["a"]), np.array([None]), np.array([1], "M8[s]"), np.zeros(1, "i4,f4")):
+        told = rig.leaf.leaf(rig.slot(True), odd, (0,))
+        assert told["Max"] is None
+        assert told["unsupported"].startswith("no statistics for numpy dtype")
+        assert ("data_name" in told) == (not odd.dtype.hasobject)
+    empty = rig.leaf.leaf(rig.slot(True), np.empty((0, 2)), (0,))
+    assert (empty["Max"], "data_name" in empty, "unsupported" in empty) == (None, False, False)
+
+
+class Counting(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_the_users_modes_do_not_see_us(tmp_path: Path, deferred: bool) -> None:
+    rig = Rig(tmp_path, deferred=deferred, checksum="md5")
+    x = torch.randn(3, 4, dtype=torch.float16)[:, ::2]
+    with Counting() as mode:
+        rig.see(x, file=True)
+        rig.see(x.conj(), file=True)
+    assert [str(f) for f in mode.calls if "conj" not in str(f)] == []
+    rig.leaf.close()
+
+
+def test_the_largest_norms_are_those_of_all_tensors(rig: Rig) -> None:
+    for i in range(1, 9):
+        rig.see(torch.tensor([float(i)]))
+    rig.see(torch.tensor([math.inf]))
+    found = rig.leaf.summary.json()
+    assert found["norms"][0] == ["Torch.a.8.forward.input_args.0", 8.0]
+    assert [norm for _, norm in found["norms"]] == [8.0, 7.0, 6.0, 5.0, 4.0]
+    assert found["first_non_finite"]["record"] == "Torch.a.9.forward"
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
+def loaded(rig: Rig, found: Json) -> Tensor:
+    t: Tensor = torch.load(rig.folder / found["data_name"], weights_only=True)
+    return t
+
+
+def some_tensors() -> dict[str, Tensor]:
+    base = torch.arange(24.0).reshape(2, 3, 4)
+    return {
+        "contiguous": base,
+        "transposed": base.transpose(0, 2),
+        "slice": base[:, 1:, ::2],
+        "expanded": base[:, :1].expand(2, 3, 4),
+        "0-d": base[1, 2, 3],
+        "bool": base > 3,
+        "bfloat16": base.bfloat16(),
+        "float8": base.to(torch.float8_e4m3fn),
+        "uint64": base.to(torch.uint64),
+        "complex": torch.complex(base, -base),
+        "conjugate": torch.complex(base, base + 1).conj(),
+        "negative": torch.complex(base, base + 1).conj().imag,
+        "parameter": torch.nn.Parameter(base.clone()),
+        "large conjugate": torch.complex(torch.randn(4096), torch.randn(4096)).conj(),
+    }
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+@pytest.mark.parametrize("kind", some_tensors())
+def test_a_file_holds_the_tensor(tmp_path: Path, kind: str, deferred: bool) -> None:
+    rig = Rig(tmp_path, deferred=deferred)
+    t = some_tensors()[kind]
+    found = rig.see(t, file=True)
+    rig.leaf.close()
+    back = loaded(rig, found)
+    right = t.detach().resolve_conj().resolve_neg()
+    assert (back.dtype, back.shape, back.is_contiguous()) == (t.dtype, t.shape, True)
+    assert torch.equal(
+        back.view(torch.uint8) if "float8" in kind else back,
+        right.view(torch.uint8) if "float8" in kind else right,
+    )
+    assert back.untyped_storage().nbytes() == t.numel() * t.element_size()  # not the whole storage of a slice
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("deferred", [False, True])
+def test_dtypes_that_torch_saves_in_no_other_way_are_bytes(tmp_path: Path, deferred: bool) -> None:
+    rig = Rig(tmp_path, deferred=deferred)
+    half = torch.tensor([1 + 2j, 3 - 4j]).to(torch.complex32)
+    found = [
+        rig.see(t, file=True)
+        for t in (half, half[1], torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.qint8))
+    ]
+    rig.leaf.close()
+    assert loaded(rig, found[0]).view(torch.complex32).tolist() == half.tolist()
+    assert loaded(rig, found[1]).view(torch.complex32).tolist() == [half[1].item()]
+    assert loaded(rig, found[2]).tolist() == [3, 3, 3]
+
+
+def test_empty_tensors_have_no_file(rig: Rig) -> None:
+    assert "data_name" not in rig.see(torch.empty(0, 3), file=True)
+    assert list(rig.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_the_same_bytes_are_written_once(tmp_path: Path, deferred: bool) -> None:
+    rig = Rig(tmp_path, deferred=deferred)
+    x = torch.ones(5, requires_grad=True)  # in the direct way it is shared; put off, each is a file
+    a, b = rig.see(x, file=True), rig.see(x, file=True)
+    with torch.no_grad():
+        x.mul_(2)
+    c = rig.see(x, file=True)
+    rig.leaf.close()
+    inodes = [(tmp_path / found["data_name"]).stat().st_ino for found in (a, b, c)]
+    assert inodes[2] not in inodes[:2]
+    if not deferred:
+        assert inodes[0] == inodes[1]
+    assert [loaded(rig, found)[0] for found in (a, b, c)] == [1, 1, 2]
+
+
+def test_a_file_first_wanted_later_holds_what_is_there_then(rig: Rig) -> None:
+    x = torch.ones(2)
+    rig.see(x)
+    x.add_(1)
+    assert loaded(rig, rig.see(x, file=True)).tolist() == [2, 2]
+    rig.see(x)
+    assert loaded(rig, rig.see(x, file=True)).tolist() == [2, 2]
+
+
+# -- put off ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("kind", some_tensors())
+@pytest.mark.parametrize("zero_count", [False, True])
+def test_what_is_put_off_is_what_would_have_been_said_at_once(
+    tmp_path: Path, kind: str, zero_count: bool
+) -> None:
+    rig = Rig(tmp_path, deferred=True, zero_count=zero_count)
+    t = some_tensors()[kind]
+    name = rig.call(t, file=True)
+    (found,) = rig.records()[name]["input_args"]
+    right = fresh(t, tmp_path, zero_count=zero_count)
+    assert found.pop("data_name") == f"{name}.input.0.pt"
+    assert set(found) == set(right)
+    for key, value in right.items():
+        if key in ("Mean", "Norm"):
+            assert found[key] == pytest.approx(value, rel=1e-6)
+        elif t.is_complex() and isinstance(value, float):  # two roots, each rounded in its way
+            assert found[key] == pytest.approx(value, rel=1e-15)
+        else:
+            assert found[key] == value, key
+    rig.leaf.close()
+
+
+def test_changing_the_tensor_meanwhile_changes_neither_numbers_nor_file(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, deferred=True)
+    x = torch.tensor([1.0, 2.0])
+    first = rig.call(x, file=True)
+    x.fill_(50.0)
+    second = rig.call(x, file=True)
+    x.fill_(99.0)
+    records = rig.records()
+    found = [records[name]["input_args"][0] for name in (first, second)]
+    assert [f["Max"] for f in found] == [2.0, 50.0]
+    assert [loaded(rig, f).tolist() for f in found] == [[1.0, 2.0], [50.0, 50.0]]
+    assert all("lost" not in f and "unsupported" not in f for f in found)
+    rig.leaf.close()
+
+
+def test_settling_waits_until_there_are_enough(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, deferred=True, bound=100)
+    rig.call(torch.ones(5))
+    rig.leaf.settle()
+    assert not [e for e in rig.events if e["k"] == "stat"]
+    rig.call(torch.ones(50))
+    rig.leaf.settle()
+    (event,) = [e for e in rig.events if e["k"] == "stat"]
+    assert len(event["r"]) == 2
+    rig.leaf.settle(force=True)
+    assert len([e for e in rig.events if e["k"] == "stat"]) == 1
+
+
+def test_a_file_confirmed_before_its_call_is_written_is_not_lost(tmp_path: Path) -> None:
+    """The queue's thread may be faster than the call's own event."""
+    rig = Rig(tmp_path, deferred=True)
+    slot = rig.slot(True)
+    described = rig.leaf.tensor(slot, torch.ones(2), (0,))
+    rig.leaf.flush()  # numbers and file are confirmed here
+    rig.events.append({"k": "enter", "n": slot.record, "a": [described], "w": {}})
+    rig.events.append({"k": "exit", "n": slot.record, "o": []})
+    (found,) = rig.records()[slot.record]["input_args"]
+    assert found["Max"] == 1.0
+    assert found["data_name"] == f"{slot.record}.input.0.pt"
+    assert not {"$", "$f", "lost", "unsupported"} & set(found)
+    rig.leaf.close()
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "none", deferred=True)
+    name = rig.call(torch.ones(2), file=True)
+    (found,) = rig.records()[name]["input_args"]
+    assert "data_name" not in found
+    assert "lost" in found
+    assert [e["w"] for e in rig.events if e["k"] == "fault"] == [f"writing {name}.input.0.pt"]
+    assert rig.coverage.json()["counts"]["failed"] == {"tensor files": 1}
+    rig.leaf.close()
+
+
+def test_closing_twice_is_once(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    rig = Rig(tmp_path, deferred=True)
+    rig.see(torch.ones(2), file=True)
+    assert set(threading.enumerate()) != before
+    rig.leaf.close()
+    rig.leaf.close()
+    assert set(threading.enumerate()) <= before
