@@ -17,7 +17,7 @@ from attrs import define, field
 from probe_format.fused import CHUNK, combine, quick, quick_stats
 from probe_format.stats import Stats, stats_of
 
-__all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
+__all__ = ["Deferred", "DeferredStats", "cpu_stats", "first_bytes", "flat", "raw_bytes"]
 
 # The C methods themselves: torch.Tensor's attributes may be patched while we run.
 _T: Any = torch._C.TensorBase
@@ -92,6 +92,15 @@ def _bytes(t: torch.Tensor) -> Any:
     """
     size = t.numel() * t.element_size()
     return (ctypes.c_char * size).from_address(_T.data_ptr(t))
+
+
+def first_bytes(t: torch.Tensor) -> bytes:
+    """The first few bytes of a strided CPU tensor, to notice a write that its version does not tell of."""
+    if t.device.type != "cpu":
+        return b""
+    width = t.element_size()
+    size = min(64, t.numel() * width) if t.is_contiguous() else min(t.numel(), 1) * width
+    return ctypes.string_at(_T.data_ptr(t), size) if size else b""
 
 
 def _array(t: torch.Tensor) -> npt.NDArray[Any]:
