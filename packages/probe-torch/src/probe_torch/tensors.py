@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from attrs import define, field
-from probe_format.arrays import PT_DTYPES, npy_bytes, pt_bytes, write_parts, write_pt
+from probe_format.arrays import PT_DTYPES, npy_bytes, pt_bytes, write_parts
 from probe_format.checksum import crc32_hex, xor_hex
 from probe_format.coverage import Coverage
 from probe_format.filequeue import FileQueue, link_or_copy
@@ -263,7 +263,7 @@ class TensorLeaf:
         else:
             with _outside_modes():
                 p = plain(t)  # its data may be new, and what is written is the memory itself
-                write_pt(target, *_content(p))
+                write_parts(target, _parts(p))
             known.file = target
         body["data_name"] = name
 
@@ -335,11 +335,6 @@ def _plain_copy(p: PlainTensor) -> PlainTensor:
 
 def _parts(p: PlainTensor) -> list[bytes | memoryview]:
     """The bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
-    return pt_bytes(*_content(p))
-
-
-def _content(p: PlainTensor) -> tuple[str, tuple[int, ...], memoryview]:
-    """dtype, shape and bytes of a tensor's file; the bytes are the tensor's memory where they can be."""
     data = p.bits if p.bits is not None else p.data
     assert data is not None
     on_cpu = _T.cpu(data)
@@ -350,7 +345,7 @@ def _content(p: PlainTensor) -> tuple[str, tuple[int, ...], memoryview]:
         name = "uint8"
     # A copy where the tensor is new here: the parts outlive it.
     raw = raw_bytes(on_cpu)
-    return name, tuple(on_cpu.shape), raw if on_cpu is data else memoryview(bytes(raw))
+    return pt_bytes(name, tuple(on_cpu.shape), raw if on_cpu is data else memoryview(bytes(raw)))
 
 
 def _outside_modes() -> AbstractContextManager[Any]:
