@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,3 +124,12 @@ def test_a_full_disk_leaves_no_half_file(tmp_path):
 def test_public_names_are_where_they_were():
     assert set(arrays.__all__) == {"PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"}
     assert arrays.pt_bytes is ptfile.pt_bytes
+
+
+@pytest.mark.parametrize("size", [1, 65_535, 65_536, 1_000_003])
+def test_write_pt_is_what_pt_bytes_gives(size: int, tmp_path: Path) -> None:
+    data = np.random.default_rng(size).standard_normal(size, dtype=np.float32)
+    raw = memoryview(data).cast("B")
+    arrays.write_pt(tmp_path / "a.pt", "float32", (size,), raw)
+    arrays.write_parts(tmp_path / "b.pt", arrays.pt_bytes("float32", (size,), raw))
+    assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()

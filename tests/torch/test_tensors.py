@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 import threading
 import zlib
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.assemble import assemble
 from probe_format.coverage import Coverage
-from probe_torch import tensors
+from probe_torch import PrecisionDebugger, tensors
 from probe_torch.aliasing import Aliasing
 from probe_torch.tensors import Slot, TensorLeaf, TensorOptions
 from torch import Tensor
@@ -584,3 +585,31 @@ def test_closing_twice_is_once(tmp_path: Path) -> None:
     rig.leaf.close()
     rig.leaf.close()
     assert set(threading.enumerate()) <= before
+
+
+def test_an_alias_taken_before_the_first_look_is_no_way_around(tmp_path: Path) -> None:
+    x = torch.arange(4.0)
+    with PrecisionDebugger(dump_path=str(tmp_path), level="L1", task="statistics") as debugger:
+        debugger.start()
+        alias = x.data
+        torch.sin(x)
+        alias.mul_(5)
+        torch.sin(x)
+        debugger.stop()
+        debugger.step()
+    data = json.loads((tmp_path / "step0/rank/dump.json").read_text())["data"]
+    assert data["Torch.sin.1.forward"]["input_args"][0]["Max"] == 15.0
+
+
+def test_memory_shared_with_numpy_before_start(tmp_path: Path) -> None:
+    buffer = np.arange(1.0, 5.0, dtype=np.float32)
+    x = torch.from_numpy(buffer)
+    with PrecisionDebugger(dump_path=str(tmp_path), level="L1", task="statistics") as debugger:
+        debugger.start()
+        torch.sin(x)
+        buffer *= 5
+        torch.sin(x)
+        debugger.stop()
+        debugger.step()
+    data = json.loads((tmp_path / "step0/rank/dump.json").read_text())["data"]
+    assert data["Torch.sin.1.forward"]["input_args"][0]["Max"] == 20.0

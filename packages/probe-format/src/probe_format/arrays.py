@@ -8,7 +8,10 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import DamagedError, FormatError, ProbeError
-from .ptfile import PT_DTYPES, Buffer, pt_bytes
+from .ptfile import PT_DTYPES, Buffer, pt_bytes, pt_frame
 
-__all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"]
+__all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts", "write_pt"]
 
 
 def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
@@ -49,6 +52,36 @@ def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
         raise
     finally:
         os.close(fd)
+
+
+def write_pt(path: Path | str, dtype: str, shape: Sequence[int], data: memoryview) -> int:
+    """Write `pt_bytes` as one new file; the checksum of a large tensor is taken while it is being written.
+
+    Raises OSError; then there is no file.
+    """
+    if data.nbytes < _LARGE:
+        return write_parts(path, pt_bytes(dtype, shape, data))
+    later = _checksums(os.getpid()).submit(zlib.crc32, data)
+    head, tail = pt_frame(dtype, shape, data.nbytes, 0)
+    size = write_parts(path, [head, data, tail])
+    head, tail = pt_frame(dtype, shape, data.nbytes, later.result())
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, head, 0)
+        os.pwrite(fd, tail, size - len(tail))
+    finally:
+        os.close(fd)
+    return size
+
+
+#: Bytes from which a second thread pays.
+_LARGE = 1 << 18
+
+
+@lru_cache(maxsize=1)
+def _checksums(pid: int) -> ThreadPoolExecutor:
+    """One thread for this process (a fork()ed child has none of its parent's)."""
+    return ThreadPoolExecutor(1, thread_name_prefix="probe-crc")
 
 
 def npy_bytes(array: npt.NDArray[Any]) -> list[Buffer]:

@@ -20,7 +20,7 @@ try:
 except ImportError:
     numkong = None
 
-__all__ = ["CHUNK", "combine", "quick", "quick_stats"]
+__all__ = ["CHUNK", "Part", "combine", "quick", "quick_stats"]
 
 # Elements: 512 KB of float32, inside the second-level cache of current CPUs.
 CHUNK = 1 << 17

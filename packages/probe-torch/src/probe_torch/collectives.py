@@ -31,6 +31,9 @@ _RECEIVES = {
     "reduce_scatter": (0, "output"),
     "_reduce_scatter_base": (0, "output"),
     "reduce_scatter_tensor": (0, "output"),
+    "all_gather_single": (0, "output_tensor"),
+    "all_gather_coalesced": (0, "output_tensor_lists"),
+    "reduce_scatter_single": (0, "output"),
     "all_to_all": (0, "output_tensor_list"),
     "all_to_all_single": (0, "output"),
 }

@@ -357,8 +357,9 @@ class Collector:
         if plan.stacks and call.forward and not call.redo:
             event["s"] = self._stack_id()
         show = plan.keep.input and call.forward and not plan.structure
-        positional = Slot(call.name, "input", call.keep_files, show, "input_args")
-        named = Slot(call.name, "kwargs", call.keep_files, show, "input_kwargs")
+        again = "recompute." if call.redo else ""
+        positional = Slot(call.name, "input", call.keep_files, show, f"{again}input_args")
+        named = Slot(call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
         tree = self._tree(positional)
         call.arguments = [tree.describe(value, (i,)) for i, value in enumerate(args)]
         tree = self._tree(named)
@@ -427,7 +428,7 @@ class Collector:
     def _exit(self, call: Call, out: Any) -> None:
         plan = self.plan
         show = plan.keep.output and call.forward and not plan.structure
-        slot = Slot(call.name, "output", call.keep_files, show, "output")
+        slot = Slot(call.name, "output", call.keep_files, show, "recompute.output" if call.redo else "output")
         tree = self._tree(slot)
         described = tree.output(out)
         event: dict[str, Any] = {"k": "redone" if call.redo else "exit", "n": call.name}

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 from probe_format.tree import Path
+from torch.nn.parameter import is_lazy
 
 __all__ = ["Entry", "Tap", "attach", "enter"]
 
@@ -53,7 +54,7 @@ def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
     entry = Entry(_sequence())
     for path, t in tensors:
         if not t.requires_grad:
-            if t._is_view():
+            if not is_lazy(t) and t._is_view():
                 entry.views[id(t)] = None
             continue
         node = t.grad_fn
@@ -65,7 +66,7 @@ def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
             entry.paths.append([path])
         else:
             entry.paths[index].append(path)
-        if t._is_view():
+        if not is_lazy(t) and t._is_view():
             entry.views[id(t)] = index
     return entry
 

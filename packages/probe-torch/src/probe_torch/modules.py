@@ -119,7 +119,7 @@ class ModuleTable:
         """(module, why) for every tracked module that was not called while collecting."""
         compiled = [e.base for e in self.entries.values() if _compiled(e.module)]
         for entry in self.entries.values():
-            if entry.called or type(entry.module).forward is _NO_FORWARD:
+            if entry.called or getattr(type(entry.module), "forward", None) is _NO_FORWARD:
                 continue  # a ModuleList or ModuleDict is never called
             path = entry.base.rpartition(".")[0]
             inside = any(path.startswith(c.rpartition(".")[0] + ".") for c in compiled)

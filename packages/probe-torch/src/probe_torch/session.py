@@ -232,12 +232,13 @@ class Session:
         with contextlib.ExitStack() as stack:
             _Tap.target = collector
             stack.callback(_Tap.clear)
-            # First what comes and goes with the patches, so that early names are looked for once.
-            stack.enter_context(Guests(self.patches))
-            regions = stack.enter_context(Scopes(self.patches, collector.push, collector.pop))
-            stack.callback(_count_quiet, collector, regions)
-            self.patches.apply(*models)
-            stack.callback(self.patches.undo)
+            if self.config.level != "L0":  # at L0 no function is replaced, so nobody needs the originals back
+                # First what comes and goes with the patches, so that early names are looked for once.
+                stack.enter_context(Guests(self.patches))
+                regions = stack.enter_context(Scopes(self.patches, collector.push, collector.pop))
+                stack.callback(_count_quiet, collector, regions)
+                self.patches.apply(*models)
+                stack.callback(self.patches.undo)
             stack.enter_context(Aliasing(leaf.touched))
             for missing, why in self.patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)

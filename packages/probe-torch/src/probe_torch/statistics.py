@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from attrs import define, field
-from probe_format.fused import CHUNK, combine, quick, quick_stats
+from probe_format.fused import CHUNK, Part, combine, quick, quick_stats
 from probe_format.stats import Stats, stats_of
 
-__all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
+__all__ = ["Deferred", "DeferredStats", "cpu_stats", "first_bytes", "flat", "raw_bytes"]
 
 # The C methods themselves: torch.Tensor's attributes may be patched while we run.
 _T: Any = torch._C.TensorBase
@@ -94,6 +94,15 @@ def _bytes(t: torch.Tensor) -> Any:
     return (ctypes.c_char * size).from_address(_T.data_ptr(t))
 
 
+def first_bytes(t: torch.Tensor) -> bytes:
+    """The first few bytes of a strided CPU tensor, to notice a write that its version does not tell of."""
+    if t.device.type != "cpu":
+        return b""
+    width = t.element_size()
+    size = min(64, t.numel() * width) if t.is_contiguous() else min(t.numel(), 1) * width
+    return ctypes.string_at(_T.data_ptr(t), size) if size else b""
+
+
 def _array(t: torch.Tensor) -> npt.NDArray[Any]:
     """A contiguous 1-D CPU tensor as an array over the same memory; valid only as long as ``t`` is."""
     return np.frombuffer(_bytes(t), _NUMPY[t.dtype])
@@ -106,10 +115,8 @@ def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
         return stats_of(np.empty(0), zero_count=zero_count)
     dtype = t.dtype
     one = flat(t)
-    if dtype in _NATIVE:
-        return quick_stats(_array(one), zero_count=zero_count)
-    if dtype in _VIA_FLOAT32:
-        return _narrow_stats(one, n, zero_count)
+    if dtype in _NATIVE or dtype in _VIA_FLOAT32:
+        return _float_stats(one, n, zero_count)
     if dtype in _NUMPY:
         return stats_of(_array(one), zero_count=zero_count)
     if dtype is torch.complex32:
@@ -118,21 +125,44 @@ def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
     return None
 
 
-def _narrow_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
-    """Half, bfloat16 and float8: widened piece by piece, so that no full float32 copy is made."""
-    if n <= CHUNK:
-        wide = _T.to(one, torch.float32)
-        return quick_stats(_array(wide), zero_count=zero_count)
+def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
+    """Floating point of any width. Narrow ones are widened piece by piece, so that no full copy is made."""
+    native = one.dtype in _NATIVE
+    if n <= _LARGE and not zero_count:
+        wide = one if native else _T.to(one, torch.float32)
+        return quick_stats(_array(wide))
     if not zero_count:
+        # torch reduces with all its threads; one thread is better served by the loops of `quick`.
+        size, part = (_PIECE, _threaded) if torch.get_num_threads() > 1 else (CHUNK, _single)
         parts = []
-        for i in range(0, n, CHUNK):
-            piece = _T.to(_V.narrow(one, 0, i, min(CHUNK, n - i)), torch.float32)
-            parts.append(quick(_array(piece)))
+        for i in range(0, n, size):
+            piece = one if n <= size else _V.narrow(one, 0, i, min(size, n - i))
+            parts.append(part(piece if native else _T.to(piece, torch.float32)))
         found = combine(parts, n)
         if found is not None:
             return found
-    wide = _T.to(one, torch.float32)
+    wide = one if native else _T.to(one, torch.float32)
     return stats_of(_array(wide), zero_count=zero_count)
+
+
+# Elements. Above _LARGE a tensor is worth the start of torch's threads; sums of squares are taken in its own
+# precision within a piece, and in float64 across pieces.
+_LARGE = 1 << 18
+_PIECE = 1 << 19
+
+
+def _single(piece: torch.Tensor) -> Part:
+    return quick(_array(piece))
+
+
+def _threaded(piece: torch.Tensor) -> Part:
+    """(max, min, sum, sum of squares) by torch's own threads."""
+    return (
+        _T.item(_V.amax(piece)),
+        _T.item(_V.amin(piece)),
+        _T.item(_V.sum(piece)),
+        _T.item(_V.dot(piece, piece)),
+    )
 
 
 @define

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
 from collections import deque
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from attrs import define, field
-from probe_format.arrays import PT_DTYPES, npy_bytes, pt_bytes, write_parts
+from probe_format.arrays import PT_DTYPES, npy_bytes, pt_bytes, write_parts, write_pt
 from probe_format.checksum import crc32_hex, xor_hex
 from probe_format.coverage import Coverage
 from probe_format.filequeue import FileQueue, link_or_copy
@@ -25,7 +26,7 @@ from torch.utils import _python_dispatch as dispatch
 
 from .objects import object_json
 from .plain import PlainTensor, plain
-from .statistics import DeferredStats, cpu_stats, raw_bytes
+from .statistics import DeferredStats, cpu_stats, first_bytes, raw_bytes
 
 __all__ = ["Slot", "TensorLeaf", "TensorOptions"]
 
@@ -71,6 +72,7 @@ class _Seen:
     ref: weakref.ref[torch.Tensor]
     version: int
     pointer: int
+    first: bytes
     head: dict[str, Any]
     mesh: dict[str, Any]
     tail: dict[str, Any]
@@ -93,6 +95,7 @@ class TensorLeaf:
         self._waiting = DeferredStats(options.zero_count, options.bound)
         self._queue: FileQueue | None = None
         self._seen_tensors = 0
+        self._aliased: set[int] = set()
         self.summary = Summary()
 
     def leaf(self, slot: Slot, value: Any, path: Path) -> Any:
@@ -125,7 +128,8 @@ class TensorLeaf:
         summary = self.summary
         norm = out.get("Norm")
         if norm is None or type(norm) is str or norm > summary.least:
-            summary.add(slot.record, f"{slot.shown}.{'.'.join(map(str, path))}", out)
+            place = (slot.shown, *path) if slot.shown else (*path, 0)  # parameters_grad holds a list by name
+            summary.add(slot.record, ".".join(map(str, place)), out)
 
     def _known(self, t: torch.Tensor) -> _Seen | None:
         if not self._o.share:
@@ -134,7 +138,9 @@ class TensorLeaf:
         if seen is None or seen.ref() is not t:
             return None
         try:
-            same = seen.version == t._version and seen.pointer == _T.data_ptr(t)
+            same = (
+                seen.version == t._version and seen.pointer == _T.data_ptr(t) and seen.first == first_bytes(t)
+            )
         except RuntimeError:
             return None
         return seen if same else None
@@ -149,9 +155,10 @@ class TensorLeaf:
         self._seen.clear()
 
     def touched(self, t: torch.Tensor) -> None:
-        """Someone gets a way to the bytes of ``t`` past its version counter, and so to those of its views."""
-        if self._seen:
-            self._seen.clear()
+        """Someone gets a way to the bytes of ``t`` past its version counter: its memory is not shared any more."""
+        self._seen.clear()
+        with contextlib.suppress(RuntimeError):  # no memory of its own: nothing to share either
+            self._aliased.add(_memory(t))
 
     def keep(self, t: torch.Tensor) -> None:
         """Keep a gradient alive for a moment, so that its next sighting is recognised."""
@@ -193,10 +200,11 @@ class TensorLeaf:
                     file = _NO_FILE
         head = {k: body.pop(k) for k in _HEAD if k in body}
         mesh = {k: body.pop(k) for k in _MESH if k in body}
-        seen = _Seen(_DEAD, -1, 0, head, mesh, body, file)
-        if version is not None and self._o.share and "$" not in body:
+        seen = _Seen(_DEAD, -1, 0, b"", head, mesh, body, file)
+        shareable = version is not None and self._o.share and "$" not in body
+        if version is not None and shareable and not (self._aliased and _memory(t) in self._aliased):
             seen.ref = weakref.ref(t)
-            seen.version, seen.pointer = version, _T.data_ptr(t)
+            seen.version, seen.pointer, seen.first = version, _T.data_ptr(t), first_bytes(t)
             if len(self._seen) > 4096:
                 self._seen = {k: s for k, s in list(self._seen.items()) if s.ref() is not None}
             self._seen[id(t)] = seen
@@ -254,8 +262,8 @@ class TensorLeaf:
             link_or_copy(known.file, target)
         else:
             with _outside_modes():
-                p = plain(t)  # its data may be new, and the parts are the memory itself
-                write_parts(target, _parts(p))
+                p = plain(t)  # its data may be new, and what is written is the memory itself
+                write_pt(target, *_content(p))
             known.file = target
         body["data_name"] = name
 
@@ -308,6 +316,11 @@ _MESH = ("device_mesh", "placements")
 _DEAD: Any = staticmethod(lambda: None)
 
 
+def _memory(t: torch.Tensor) -> int:
+    """Where the memory begins that ``t`` and its views share."""
+    return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
+
+
 def _version(t: torch.Tensor) -> int | None:
     """The version counter, None for inference tensors, which have none."""
     return None if t.is_inference() else t._version
@@ -322,6 +335,11 @@ def _plain_copy(p: PlainTensor) -> PlainTensor:
 
 def _parts(p: PlainTensor) -> list[bytes | memoryview]:
     """The bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
+    return pt_bytes(*_content(p))
+
+
+def _content(p: PlainTensor) -> tuple[str, tuple[int, ...], memoryview]:
+    """dtype, shape and bytes of a tensor's file; the bytes are the tensor's memory where they can be."""
     data = p.bits if p.bits is not None else p.data
     assert data is not None
     on_cpu = _T.cpu(data)
@@ -332,7 +350,7 @@ def _parts(p: PlainTensor) -> list[bytes | memoryview]:
         name = "uint8"
     # A copy where the tensor is new here: the parts outlive it.
     raw = raw_bytes(on_cpu)
-    return pt_bytes(name, tuple(on_cpu.shape), raw if on_cpu is data else memoryview(bytes(raw)))
+    return name, tuple(on_cpu.shape), raw if on_cpu is data else memoryview(bytes(raw))
 
 
 def _outside_modes() -> AbstractContextManager[Any]:
