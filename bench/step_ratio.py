@@ -125,6 +125,7 @@ def measure(setup: Setup, level: str, task: str, place: str, ms_python: str, rou
         "seconds": seconds,
         "median_seconds": {name: statistics.median(values) for name, values in seconds.items()},
         "cpu_seconds": {name: statistics.median(values) for name, values in cpu.items()},
+        "cpu_ratios": {name: _ratio(cpu[name], cpu["none"]) for name in cpu if name != "none"},
         "ratios": ratios,
         "written": size,
         "losses_equal": _same_losses(losses),
@@ -145,11 +146,16 @@ def _same_losses(losses: dict[str, list[float]]) -> bool:
     )
 
 
+def _part(ratios: dict[str, float]) -> str:
+    """How much of msprobe's overhead is left."""
+    theirs = ratios.get("msprobe", 1.0) - 1
+    return f"{(ratios['probe'] - 1) / theirs:.2f}" if theirs > 0 else "-"
+
+
 def _rows(results: Sequence[Answer]) -> list[list[str]]:
     rows = []
     for r in results:
         ratio, mega = r["ratios"], {tool: w["bytes"] / 1e6 for tool, w in r["written"].items()}
-        ours, theirs = ratio["probe"] - 1, ratio.get("msprobe", float("nan")) - 1
         rows.append(
             [
                 f"{r['level']} {r['task']}",
@@ -158,7 +164,8 @@ def _rows(results: Sequence[Answer]) -> list[list[str]]:
                 f"{ratio['none again']:.2f}",
                 f"{ratio['probe']:.2f}",
                 f"{ratio['msprobe']:.2f}" if "msprobe" in ratio else "-",
-                f"{ours / theirs:.2f}" if theirs == theirs and theirs > 0 else "-",
+                _part(ratio),
+                _part(r["cpu_ratios"]),
                 f"{ratio['probe stopped']:.2f}",
                 f"{ratio['msprobe stopped']:.2f}" if "msprobe stopped" in ratio else "-",
                 " / ".join(f"{mega[tool]:.1f}" for tool in ("probe", "msprobe") if tool in mega),
@@ -168,7 +175,7 @@ def _rows(results: Sequence[Answer]) -> list[list[str]]:
 
 
 HEAD = [
-    *("dump", "place", "plain s", "noise", "Probe", "msprobe", "overhead part"),
+    *("dump", "place", "plain s", "noise", "Probe", "msprobe", "overhead part", "in CPU time"),
     *("Probe stopped", "msprobe stopped", "MB Probe / msprobe"),
 ]
 
