@@ -127,7 +127,8 @@ class TensorLeaf:
     def _summarise(self, slot: Slot, path: Path, out: dict[str, Any]) -> None:
         summary = self.summary
         norm = out.get("Norm")
-        if norm is None or type(norm) is str or norm > summary.least:
+        # Token ids are large and say nothing about health.
+        if norm is None or type(norm) is str or (norm > summary.least and "float" in out["dtype"]):
             place = (slot.shown, *path) if slot.shown else (*path, 0)  # parameters_grad holds a list by name
             summary.add(slot.record, ".".join(map(str, place)), out)
 
