@@ -19,6 +19,7 @@ from .jsonio import finite
 __all__ = ["NO_STATS", "Stats", "stats_json", "stats_of"]
 
 Number = float | int | bool
+_PIECE = 1 << 16
 
 
 @frozen
@@ -89,12 +90,15 @@ def _of_bool(a: npt.NDArray[Any], zero_count: bool) -> Stats:
 
 
 def _of_int(a: npt.NDArray[Any], zero_count: bool) -> Stats:
-    wide = a.astype(np.float64).ravel()
+    flat = a.reshape(-1)
+    # Piece by piece: a float64 copy of the whole would cost more in fresh memory than all the arithmetic.
+    pieces = (flat[i : i + _PIECE].astype(np.float64) for i in range(0, flat.size, _PIECE))
+    sums = [(float(p.sum()), float(p.dot(p))) for p in pieces]
     return Stats(
         max=int(a.max()),
         min=int(a.min()),
-        mean=float(wide.mean()),
-        norm=math.sqrt(float(wide.dot(wide))),
+        mean=math.fsum(total for total, _ in sums) / flat.size,
+        norm=math.sqrt(math.fsum(squares for _, squares in sums)),
         zeros=a.size - int(np.count_nonzero(a)) if zero_count else None,
     )
 
