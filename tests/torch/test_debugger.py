@@ -1,0 +1,243 @@
+"""What a user calls, option by option, on real steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dumping import opened, rank_dir, records, report
+from probe_torch import PrecisionDebugger
+from torch import nn
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+
+
+def train(model: nn.Module) -> None:
+    model(torch.ones(2, 3)).sum().backward()
+
+
+def test_token_range_counts_the_models_calls_from_zero(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(model, token_range=[1, 2])
+        for _ in range(5):
+            torch.sin(torch.ones(1))
+            model(torch.ones(1, 3))
+        debugger.stop()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    assert [n for n in data if n.startswith("Module.0.Linear.forward")] == [
+        "Module.0.Linear.forward.0",
+        "Module.0.Linear.forward.1",
+    ]
+    assert len([n for n in data if n.startswith("Torch.sin")]) == 1  # between the second and the third call
+
+
+def test_module_dump_names_one_module_and_hides_its_inside(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.module_dump(model, "MyNet")
+        debugger.start(model)
+        train(model)
+        debugger.module_dump_end()
+        debugger.stop()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    assert "Module.MyNet.Sequential.forward.0" in data and "Module.MyNet.Sequential.backward.0" in data
+    assert not any(".Linear.forward" in n or n.startswith("Functional.linear") for n in data)
+    assert report(tmp_path / "dump")["counts"]["left_out"]["inside module_dump"] > 0
+
+
+def test_custom_functions_come_and_go(tmp_path: Path) -> None:
+    library = SimpleNamespace(__name__="library", twice=lambda x: x * 2)
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.register_custom_api(library, "twice", "Mine")
+        debugger.start()
+        library.twice(torch.ones(2))
+        debugger.stop()
+        debugger.restore_custom_api(library, "twice")
+        debugger.start()
+        library.twice(torch.ones(2))
+        debugger.stop()
+        debugger.step()
+    names = list(records(tmp_path / "dump"))
+    assert names == ["Mine.twice.0.forward", "Tensor.__mul__.0.forward"]
+
+
+def test_steps_are_counted_from_where_the_user_says(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="L0", step=[7]) as debugger:
+        debugger.set_init_step(6)
+        for _ in range(3):
+            PrecisionDebugger.start(model)
+            train(model)
+            PrecisionDebugger.forward_backward_dump_end()
+            PrecisionDebugger.step()
+    assert [p.name for p in (tmp_path / "dump").iterdir()] == ["step7"]
+
+
+def test_two_stretches_of_one_step_and_gradients_after_stop(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(model)
+        one = model(torch.ones(1, 3)).sum()
+        debugger.stop()
+        model(torch.ones(1, 3))  # not recorded
+        first = set(records(tmp_path / "dump"))
+        debugger.start(model)
+        two = model(torch.ones(1, 3)).sum()
+        debugger.stop()
+        (one + two).backward()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    assert first < set(data)
+    assert {f"Module.0.Linear.{d}.{i}" for d in ("forward", "backward") for i in (0, 1)} <= set(data)
+    assert "Module.0.Linear.forward.2" not in data
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_scope_reaches_from_begin_to_end_with_the_ends_output(task: str, tmp_path: Path) -> None:
+    x = torch.ones(3, requires_grad=True)
+    with opened(
+        tmp_path, level="L1", task=task, scope=["Torch.cos.0.forward", "Torch.exp.0.forward"]
+    ) as debugger:
+        debugger.start()
+        torch.log(torch.exp(torch.tanh(torch.cos(torch.sin(x))))).sum().backward()
+        debugger.stop()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    forward = [n for n in data if n.endswith("forward")]
+    assert forward == ["Torch.cos.0.forward", "Torch.tanh.0.forward", "Torch.exp.0.forward"]
+    assert data["Torch.exp.0.forward"]["output"][0]["Max"] > 0
+
+
+def test_list_of_a_modules_call_brings_its_content(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="mix", list=["Module.0.Linear.forward.0"]) as debugger:
+        debugger.start(model)
+        train(model)
+        debugger.stop()
+        debugger.step()
+    names = set(records(tmp_path / "dump"))
+    assert {"Module.0.Linear.forward.0", "Functional.linear.0.forward"} <= names
+    assert not any("ReLU" in n or "Module.2" in n for n in names)
+
+
+def test_views_are_a_second_list(tmp_path: Path) -> None:
+    names = {}
+    for views in (False, True):
+        with opened(tmp_path / str(views), level="L1", views=views) as debugger:
+            debugger.start()
+            torch.sin(torch.zeros(4).view(2, 2)[0].contiguous())
+            debugger.stop()
+            debugger.step()
+        names[views] = set(records(tmp_path / str(views) / "dump"))
+    assert names[False] == {"Torch.sin.0.forward"}
+    assert {"Tensor.view.0.forward", "Tensor.__getitem__.0.forward", "Torch.zeros.0.forward"} <= names[True]
+
+
+def test_a_list_of_models_puts_the_index_first(tmp_path: Path) -> None:
+    models = [net(), net()]
+    with opened(tmp_path, level="L0") as debugger:
+        debugger.start(models)
+        for model in models:
+            train(model)
+        debugger.stop()
+        debugger.step()
+    names = records(tmp_path / "dump")
+    assert {"Module.0.0.Linear.forward.0", "Module.1.2.Linear.parameters_grad"} <= set(names)
+
+
+def test_the_users_hooks_run_in_their_order_and_see_what_they_always_do(tmp_path: Path) -> None:
+    def watched() -> tuple[nn.Module, list[Any]]:
+        model, seen = net(), []
+        model[0].register_forward_pre_hook(lambda m, a: seen.append("pre") or (a[0] * 2,))
+        model[0].register_forward_hook(lambda m, a, o: seen.append(("post", float(a[0].sum()))) or o + 1)
+        model[0].register_full_backward_hook(lambda m, gi, go: seen.append(("back", float(go[0].sum()))))
+        return model, seen
+
+    plain, expected = watched()
+    train(plain)
+    model, seen = watched()
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(model)
+        train(model)
+        debugger.stop()
+        debugger.step()
+    assert seen == expected
+    record = records(tmp_path / "dump")["Module.0.Linear.forward.0"]
+    assert record["input_args"][0]["Max"] == 1.0  # as the caller gave it
+    assert record["output"][0]["Max"] == pytest.approx(
+        float((F.linear(torch.full((2, 3), 2.0), model[0].weight, model[0].bias) + 1).max()), rel=1e-6
+    )
+
+
+def test_extra_info_false_writes_the_records_alone(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="mix", extra_info=False) as debugger:
+        debugger.start(model)
+        train(model)
+        debugger.stop()
+        debugger.step()
+    assert {p.name for p in rank_dir(tmp_path / "dump").iterdir()} == {"dump.json", "report.json"}
+
+
+def test_async_dump_writes_the_same_numbers_and_files(tmp_path: Path) -> None:
+    written = {}
+    for late in (False, True):
+        model = net()
+        with opened(tmp_path / str(late), level="mix", task="tensor", async_dump=late) as debugger:
+            debugger.start(model)
+            train(model)
+            with torch.no_grad():
+                model[0].weight.mul_(3)  # what is queued must not change any more
+            debugger.stop()
+            debugger.step()
+        folder = rank_dir(tmp_path / str(late) / "dump") / "dump_tensor_data"
+        written[late] = {p.name: torch.load(p, weights_only=True) for p in folder.iterdir()}
+        data = records(tmp_path / str(late) / "dump")
+        assert "lost" not in str(data)
+        written[f"{late} numbers"] = {
+            n: r.get("output") for n, r in data.items() if n.startswith("Functional")
+        }
+    assert written[False].keys() == written[True].keys() and len(written[True]) > 20
+    assert all(torch.equal(t, written[True][name]) for name, t in written[False].items())
+    strip = [
+        {
+            n: [{k: v for k, v in (s or {}).items() if k in ("Max", "Min")} for s in slots]
+            for n, slots in written[key].items()
+        }
+        for key in ("False numbers", "True numbers")
+    ]
+    assert strip[0] == strip[1]
+
+
+def test_an_exception_costs_one_record(tmp_path: Path) -> None:
+    class Bad(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.sin(x)
+            raise ValueError("on purpose")
+
+    model = nn.ModuleDict({"a": nn.Linear(3, 3), "bad": Bad(), "b": nn.Linear(3, 3)})
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(model)
+        x = model["a"](torch.ones(1, 3))
+        with pytest.raises(ValueError, match="on purpose"):
+            model["bad"](x)
+        with pytest.raises(RuntimeError):
+            torch.matmul(torch.ones(2), torch.ones(3))
+        model["b"](x).sum().backward()
+        debugger.stop()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    assert data["Module.bad.Bad.forward.0"]["raised"] == "ValueError: on purpose"
+    assert "raised" in data["Torch.matmul.0.forward"] and data["Torch.matmul.0.forward"]["input_args"]
+    assert {"Torch.sin.0.forward", "Module.b.Linear.forward.0", "Module.b.Linear.backward.0"} <= set(data)
+    assert not report(tmp_path / "dump")["faults"]
