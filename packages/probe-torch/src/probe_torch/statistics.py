@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from attrs import define, field
-from probe_format.fused import CHUNK, Part, combine, quick, quick_stats
+from probe_format.fused import CHUNK, combine, quick, quick_stats
 from probe_format.stats import Stats, stats_of
 
 __all__ = ["Deferred", "DeferredStats", "cpu_stats", "first_bytes", "flat", "raw_bytes"]
@@ -128,41 +128,21 @@ def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
 def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
     """Floating point of any width. Narrow ones are widened piece by piece, so that no full copy is made."""
     native = one.dtype in _NATIVE
-    if n <= _LARGE and not zero_count:
+    if n <= CHUNK and not zero_count:
         wide = one if native else _T.to(one, torch.float32)
         return quick_stats(_array(wide))
     if not zero_count:
-        # torch reduces with all its threads; one thread is better served by the loops of `quick`.
-        size, part = (_PIECE, _threaded) if torch.get_num_threads() > 1 else (CHUNK, _single)
+        # One thread, on purpose: torch's own threads, woken four times a tensor, cost more than they bring (bench).
         parts = []
-        for i in range(0, n, size):
-            piece = one if n <= size else _V.narrow(one, 0, i, min(size, n - i))
-            parts.append(part(piece if native else _T.to(piece, torch.float32)))
+        for i in range(0, n, CHUNK):
+            piece = _V.narrow(one, 0, i, min(CHUNK, n - i))
+            wide = piece if native else _T.to(piece, torch.float32)
+            parts.append(quick(_array(wide)))
         found = combine(parts, n)
         if found is not None:
             return found
     wide = one if native else _T.to(one, torch.float32)
     return stats_of(_array(wide), zero_count=zero_count)
-
-
-# Elements. Above _LARGE a tensor is worth the start of torch's threads; sums of squares are taken in its own
-# precision within a piece, and in float64 across pieces.
-_LARGE = 1 << 18
-_PIECE = 1 << 19
-
-
-def _single(piece: torch.Tensor) -> Part:
-    return quick(_array(piece))
-
-
-def _threaded(piece: torch.Tensor) -> Part:
-    """(max, min, sum, sum of squares) by torch's own threads."""
-    return (
-        _T.item(_V.amax(piece)),
-        _T.item(_V.amin(piece)),
-        _T.item(_V.sum(piece)),
-        _T.item(_V.dot(piece, piece)),
-    )
 
 
 @define
