@@ -84,7 +84,7 @@ def _template(dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[bytes, b
     return bytes(head), tail, (start + 14, crc_in_directory)
 
 
-_U16, _U32 = 0xFFFF, 0xFFFFFFFF
+_U32 = 0xFFFFFFFF
 
 
 def _local(name: str, crc: int, size: int, offset: int) -> bytes:

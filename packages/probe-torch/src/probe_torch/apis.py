@@ -6,13 +6,13 @@ import functools
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import attrs
 import yaml
 from probe_format.errors import ConfigError, Problem
+from probe_format.suggest import nearest
 
 __all__ = ["RISK_LEVELS", "SECTIONS", "Api", "Apis", "load_apis", "resolve_owner"]
 
@@ -210,7 +210,7 @@ def _is_callable(owner: Any, name: str) -> bool:
 
 
 def _remedy(name: str, known: Iterable[str]) -> str:
-    nearest = get_close_matches(name, list(known), n=3, cutoff=0.6)
-    if nearest:
-        return "did you mean " + ", ".join(nearest) + "?"
+    close = nearest(name, known)
+    if close:
+        return "did you mean " + ", ".join(close) + "?"
     return "see probe_torch/apis.yaml for the known names"

@@ -143,7 +143,7 @@ class Collector:
         try:
             collective = key.startswith(PREFIX)
             given = without_buffers(key, args, kwargs) if collective else (args, kwargs)
-            call = self._begin_api(key, *given)
+            call = self._begin(key, *given)
             if call is None:
                 return original(*args, **kwargs)
             try:
@@ -178,7 +178,12 @@ class Collector:
         if local.quiet is not None:
             self.coverage.add("left_out", local.quiet)
             return original(module, *args, **kwargs)
-        call = self._begin_module(entry, module, args, kwargs)
+        entry.called = True
+        local.inside += 1
+        try:
+            call = self._begin(entry.base, args, kwargs, module)
+        finally:
+            local.inside -= 1
         if call is None:
             return original(module, *args, **kwargs)
         depth = len(local.stack)
@@ -252,49 +257,30 @@ class Collector:
 
     # -- one call -------------------------------------------------------------------------------------
 
-    def _begin_api(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    def _begin(
+        self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module | None = None
+    ) -> Call | None:
+        """Number a call of ``key`` and record what it was given; None when nothing of it can be recorded."""
         if key in self._off:
             self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
             return None
+        kind = "calls" if module is None else "modules"
         try:
             number, redo = self._number(key)
-            kind = "recomputed calls" if redo else "calls"
-            self.coverage.add("seen", kind)
-            call = self._call(key, f"{key}.{number}.forward", f"{key}.{number}.backward", redo)
+            counted = f"recomputed {kind}" if redo else kind
+            self.coverage.add("seen", counted)
+            if module is None:
+                call = self._call(key, f"{key}.{number}.forward", f"{key}.{number}.backward", redo)
+            else:
+                call = self._call(key, f"{key}.forward.{number}", f"{key}.backward.{number}", redo)
             if call.recorded:
-                self._enter(call, args, kwargs, None)
-                self.coverage.add("recorded", kind)
+                self._enter(call, args, kwargs, module)
+                self.coverage.add("recorded", counted)
             return call
         except Exception as e:
             self.fault(key, "its inputs", e)
-            self.coverage.add("failed", "calls")
+            self.coverage.add("failed", kind)
             return None
-
-    def _begin_module(
-        self, entry: ModuleEntry, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Call | None:
-        base = entry.base
-        if base in self._off:
-            self.coverage.add("left_out", f"{base}: switched off after {self.plan.max_faults} faults")
-            return None
-        local = self._local
-        local.inside += 1
-        try:
-            entry.called = True
-            number, redo = self._number(base)
-            kind = "recomputed modules" if redo else "modules"
-            self.coverage.add("seen", kind)
-            call = self._call(base, f"{base}.forward.{number}", f"{base}.backward.{number}", redo)
-            if call.recorded:
-                self._enter(call, args, kwargs, module)
-                self.coverage.add("recorded", kind)
-            return call
-        except Exception as e:
-            self.fault(base, "its inputs", e)
-            self.coverage.add("failed", "modules")
-            return None
-        finally:
-            local.inside -= 1
 
     def _fresh(self) -> None:
         """After a backward pass, share nothing seen before: DDP and FSDP reduce gradients in place, in C++."""

@@ -6,12 +6,12 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from itertools import chain
 from types import ModuleType, TracebackType
 from typing import Any
 
 from probe_format.errors import UsageError
+from probe_format.suggest import nearest
 from torch import nn
 
 from probe_torch.apis import Apis
@@ -135,8 +135,8 @@ class Patches:
         """
         owner, name = go_down(module, api_name)
         if not is_function(owner, name):
-            nearest = get_close_matches(name, [n for n in dir(owner) if is_function(owner, n)])
-            hint = f"; did you mean {', '.join(nearest)}?" if nearest else ""
+            close = nearest(name, [n for n in dir(owner) if is_function(owner, n)])
+            hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
         label = Label(prefix or name_of(module), name)
         with _lock:

@@ -314,7 +314,7 @@ class TensorLeaf:
 _NO_FILE = FilePath("/")
 _HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
 _MESH = ("device_mesh", "placements")
-_DEAD: Any = staticmethod(lambda: None)
+_DEAD: Any = lambda: None  # noqa: E731 - a weak reference to nothing
 
 
 def _memory(t: torch.Tensor) -> int:
