@@ -18,6 +18,7 @@ from probe_format.layout import explain
 from probe_format.select import RankFilter, StepFilter
 
 from .claim import claim, is_child
+from .compilers import uncompiled
 from .frameworks import current_rank
 from .saved import SavedStep
 from .settings import check_place, settings
@@ -100,13 +101,7 @@ class Saver:
         """
         if not isinstance(name, str) or not name:
             raise UsageError(f"save wants a name for the value, as save(x, 'logits'); got {name!r}.")
-        while (run := self._current()) is not None:
-            if run.enter():
-                try:
-                    run.save(variable, name, backward=bool(save_backward))
-                finally:
-                    run.leave()
-                break
+        uncompiled(self._record, variable, name, bool(save_backward))
         return variable
 
     def step(self) -> None:
@@ -159,6 +154,15 @@ class Saver:
         self.close()
 
     # -- inside ---------------------------------------------------------------------------------------
+
+    def _record(self, variable: Any, name: str, backward: bool) -> None:
+        while (run := self._current()) is not None:
+            if run.enter():
+                try:
+                    run.save(variable, name, backward=backward)
+                finally:
+                    run.leave()
+                break
 
     def _check_open(self) -> None:
         if self._closed:
