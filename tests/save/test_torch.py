@@ -339,13 +339,14 @@ def test_the_header_says_torch_even_when_numbers_came_first(full: ps.Saver, tmp_
     assert document(tmp_path / "step0" / "rank")["framework"] == "pytorch"
 
 
-def test_save_inside_compiled_code_breaks_nothing(full: ps.Saver, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_save_inside_compiled_code_breaks_nothing(full: ps.Saver, tmp_path: Path, backend: str) -> None:
     def f(x: Any) -> Any:
         y = full.save(x * 2, "y")
         return y.sin().sum()
 
     x = torch.ones(3, requires_grad=True)
-    out = torch.compile(f, backend="eager")(x)
+    out = torch.compile(f, backend=backend)(x)
     out.backward()
     full.step()
     reference = torch.ones(3, requires_grad=True)
