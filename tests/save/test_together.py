@@ -55,7 +55,11 @@ def test_saves_during_step_belong_to_one_step_or_the_next(tmp_path: Path) -> Non
         run_all([threading.Thread(target=work, args=(me,)) for me in range(3)])
         done.set()
         stepper.join()
-    found = [(r.name.split(".")[0], r.json["value"]) for rank in probe_format.open(tmp_path).ranks for r in rank.records]
+    found = [
+        (r.name.split(".")[0], r.json["value"])
+        for rank in probe_format.open(tmp_path).ranks
+        for r in rank.records
+    ]
     assert sorted(found) == [(f"thread{me}", i) for me in range(3) for i in range(300)]
 
 

@@ -47,7 +47,9 @@ class Block(nn.Module):
         look({"q": q, "kv": [k, v]}, "heads")
         h = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = look(x + self.drop(self.out(look(h, "attn"))), "mid")
-        return look(x + self.down(nn.functional.gelu(look(self.up(self.norm2(x)), "up"), approximate="tanh")), "block")
+        return look(
+            x + self.down(nn.functional.gelu(look(self.up(self.norm2(x)), "up"), approximate="tanh")), "block"
+        )
 
 
 class Gpt(nn.Module):
@@ -139,7 +141,9 @@ def test_gradients_are_those_of_retain_grad(tmp_path: Path) -> None:
 # -- gradients, one kind of tensor at a time ----------------------------------------------------------
 
 
-def test_a_leaf_has_the_gradient_of_the_pass_and_not_the_accumulated_one(full: ps.Saver, tmp_path: Path) -> None:
+def test_a_leaf_has_the_gradient_of_the_pass_and_not_the_accumulated_one(
+    full: ps.Saver, tmp_path: Path
+) -> None:
     w = torch.ones(3, requires_grad=True)
     for step in range(3):
         full.save(w, "w")
@@ -225,7 +229,9 @@ def test_where_no_gradient_comes_is_null(saver: ps.Saver, tmp_path: Path) -> Non
     (x * 2).sum().backward()
     saver.step()
     found = data(tmp_path)
-    assert [found[f"{n}_grad.0.debug"] for n in ("no_grad", "inference", "ids", "unused", "detached")] == [None] * 5
+    assert [found[f"{n}_grad.0.debug"] for n in ("no_grad", "inference", "ids", "unused", "detached")] == [
+        None
+    ] * 5
     assert "not wanted_grad.0.debug" not in found
     first, *rest = found["some_grad.0.debug"]
     assert first["Max"] == 2
@@ -355,7 +361,9 @@ def test_save_inside_compiled_code_breaks_nothing(full: ps.Saver, tmp_path: Path
     assert data(tmp_path)["y.0.debug"]["Max"] == 2
 
 
-def test_numbers_that_come_late_are_filled_in(full: ps.Saver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_come_late_are_filled_in(
+    full: ps.Saver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As from an accelerator: the leaf fetches numbers for many tensors at a time."""
     monkeypatch.setattr("probe_torch.tensors.TensorLeaf._numbers", _wait)
     x = torch.arange(4.0, requires_grad=True)

@@ -16,7 +16,7 @@ from probe_format.stats import stats_json, stats_of
 from probe_save.arrays import array_stats
 from saving import data, document, load
 
-Pair = namedtuple("Pair", "left right")  # noqa: PYI024
+Pair = namedtuple("Pair", "left right")
 
 
 @dataclasses.dataclass
@@ -44,7 +44,10 @@ def test_a_value_of_each_kind(tmp_path: Path) -> None:
         {"type": "int", "value": 1}, {"type": "float", "value": 2.5}, {"type": "str", "value": "text"},
         None, {"type": "bool", "value": True},
     ]  # fmt: skip
-    assert found["pair"] == {"left": {"type": "float32", "value": 1.5}, "right": [{"type": "int", "value": 2}]}
+    assert found["pair"] == {
+        "left": {"type": "float32", "value": 1.5},
+        "right": [{"type": "int", "value": 2}],
+    }
     assert found["batch"]["ids"]["Max"] == 2
     assert found["batch"]["mask"] is None
     assert found["nan"] == {"type": "float", "value": "NaN"}
@@ -116,7 +119,12 @@ def test_not_finite_is_told(tmp_path: Path) -> None:
     with ps.Saver(dump_path=tmp_path) as saver:
         saver.save(np.array([1.0, np.nan, np.inf]), "bad")
     found = data(tmp_path)["bad.0.debug"]
-    assert (found["Max"], found["nan_count"], found["posinf_count"], found["finite_max"]) == ("NaN", 1, 1, 1.0)
+    assert (found["Max"], found["nan_count"], found["posinf_count"], found["finite_max"]) == (
+        "NaN",
+        1,
+        1,
+        1.0,
+    )
     report = json.loads((tmp_path / "step0" / "rank" / "report.json").read_text())
     assert report["first_non_finite"] == {"record": "bad.0.debug", "slot": "", "why": "1 NaN, 1 +Inf"}
 
@@ -205,7 +213,7 @@ def test_any_text_is_a_name(tmp_path: Path) -> None:
             saver.save({"..": np.full(2, i), "a/b": [np.full(1, i)]}, name, save_backward=False)
     found = data(dump)
     assert list(found) == [f"{name}.{n}.debug" for name in HOSTILE for n in (0, 1)]
-    files = [p for p in tmp_path.rglob("*.npy")]
+    files = list(tmp_path.rglob("*.npy"))
     assert len(files) == 3 * len(HOSTILE)
     assert {p.parent for p in files} == {dump / "step0" / "rank" / "dump_tensor_data"}
     for i, name in enumerate(HOSTILE):

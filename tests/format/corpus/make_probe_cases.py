@@ -97,7 +97,7 @@ def saved(folder):
     yield {"k": "save", "n": "h.0.debug", "v": value, "g": ["h_grad.0.debug", {"a": None, "n": [None, None]}]}
     yield {"k": "save", "n": "loss.0.debug", "v": {"type": "float", "value": "NaN"}, "g": ["loss_grad.0.debug", None]}
     yield {"k": "grad", "n": "h_grad.0.debug", "p": ["a"], "v": gradient}
-    yield {"k": "save", "n": "x/y.0.debug", "v": {**plain, "type": "numpy.ndarray"}}
+    yield {"k": "save", "n": "x/y.0.debug", "v": {**plain, "type": "numpy.ndarray", "dtype": "float32"}}
     yield {"k": "grad", "n": "h_grad.0.debug", "p": ["a"], "v": gradient}
     yield {"k": "save", "n": "loss.1.debug", "v": {"type": "str", "value": "end"}}
 

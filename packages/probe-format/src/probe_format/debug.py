@@ -11,7 +11,9 @@ from .names import DebugName
 __all__ = ["blank", "debug_record", "gradient_record", "parse_debug_name"]
 
 # msprobe 1.2 writes the name and the count alone, and "tensor" in file names only.
-_NAME = re.compile(r"(?P<name>.+)\.(?P<count>0|[1-9][0-9]{0,17})(?:\.(?:debug|tensor))?", re.DOTALL | re.ASCII)
+_NAME = re.compile(
+    r"(?P<name>.+)\.(?P<count>0|[1-9][0-9]{0,17})(?:\.(?:debug|tensor))?", re.DOTALL | re.ASCII
+)
 
 
 def debug_record(name: str, count: int) -> str:

@@ -78,7 +78,7 @@ def home(framework: str) -> Home:
     """The package for a framework. Raises MissingPackage, which names the extra to install."""
     module, extra = _HOMES[framework]
     try:
-        return importlib.import_module(module)  # type: ignore[return-value]
+        return importlib.import_module(module)
     except ImportError as error:
         raise MissingPackage(
             f"save() met a value of {framework}, which needs {module.partition('.')[0].replace('_', '-')}, "

@@ -136,7 +136,7 @@ class SavedStep:
         if isinstance(value, np.ndarray):
             out = array_json(value, self.options, self.coverage, spot, path)
         else:
-            framework = framework_of(type(value))
+            framework = framework_of(type(value))  # type: ignore[arg-type]
             if framework is None:
                 return UNKNOWN
             try:

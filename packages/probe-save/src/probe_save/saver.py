@@ -189,7 +189,9 @@ class Saver:
         try:
             place = claim(config.dump_path, step, rank, child=self._child, overwrite=config.overwrite)
             try:
-                run = SavedStep.begin(config, place, self._tool, self._framework, {"rank": rank, "step": step})
+                run = SavedStep.begin(
+                    config, place, self._tool, self._framework, {"rank": rank, "step": step}
+                )
             except BaseException:
                 place.release()
                 raise

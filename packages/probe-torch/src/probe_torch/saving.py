@@ -42,7 +42,7 @@ class TorchSaving:
             zero_count=options.zero_count,
             share=False,
         )
-        self.__attrs_init__(TensorLeaf(known, coverage, self._take))  # type: ignore[attr-defined]
+        self.__attrs_init__(TensorLeaf(known, coverage, self._take))
 
     def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
         """JSON of a tensor or another value of torch, else UNKNOWN; a tensor's file is written."""
@@ -63,7 +63,8 @@ class TorchSaving:
         def hook(gradient: torch.Tensor) -> None:
             arrived(gradient)
 
-        undo: Callable[[], None] = tensor.register_hook(hook).remove
+        register: Any = tensor.register_hook
+        undo: Callable[[], None] = register(hook).remove
         return undo
 
     def settle(self, value: Any) -> None:
@@ -93,5 +94,3 @@ class TorchSaving:
                     del item["$"]
                     item.update(numbers)
                 todo.extend(item.values())
-
-
