@@ -14,13 +14,13 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 import torch
+from probe_format.patching.originals import original_of, originals_by_id
+from probe_format.patching.pickles import dumping, dumping_to, forking_dumping, loading, loading_from, naming
+from probe_format.patching.places import Attribute, Function, attribute
 from torch import nn
 
 from probe_torch.apis import resolve_owner
-from probe_torch.originals import original_of, originals_by_id
 from probe_torch.patches import Patches
-from probe_torch.pickles import dumping, dumping_to, forking_dumping, loading, loading_from, naming
-from probe_torch.places import Attribute, Function, attribute
 from probe_torch.wrappers import muted
 
 __all__ = ["Guests"]

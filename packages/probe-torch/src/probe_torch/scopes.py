@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from probe_format.patching.places import Attribute, Function, attribute
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probe_torch.apis import resolve_owner
 from probe_torch.patches import Patches
-from probe_torch.places import Attribute, Function, attribute
 from probe_torch.wrappers import muted
 
 __all__ = ["CLIP_GRAD", "OPTIMIZER", "Scopes"]
