@@ -4,3 +4,5 @@
 `patches` puts the stand-ins in place and the originals back; `guests` and `pickles` keep copies, pickles and imports
 as they would be; `regions` marks what is not the model; `switch` is what every stand-in asks first.
 """
+
+__all__: list[str] = []
