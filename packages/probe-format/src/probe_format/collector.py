@@ -182,7 +182,7 @@ class Collector:
     def _end_collective(self, call: Call, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A collective returns in its arguments, at once or when its handle has been waited for."""
         call.entry = None
-        values = [*args, *kwargs.values()]
+        values = self._collectives.results(call.key, args, kwargs, out)
 
         def finish(complete: bool) -> None:
             self._where.inside += 1

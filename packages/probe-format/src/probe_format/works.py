@@ -28,7 +28,7 @@ class PendingWork:
 
     def add(self, out: Any, finish: Callable[[bool], None]) -> bool:
         """Wait for what a collective returned; False when there is nothing to wait for (it is complete)."""
-        works = [w for w in (out if isinstance(out, list) else [out]) if isinstance(w, self.kind)]
+        works = [w for w in (out if isinstance(out, (list, tuple)) else [out]) if isinstance(w, self.kind)]
         if not works:
             return False
         left = [id(w) for w in works]
@@ -60,14 +60,20 @@ class PendingWork:
                 finish(False)
 
 
+def _arguments(key: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> list[Any]:
+    return [*args, *kwargs.values()]
+
+
 @frozen
 class Collectives:
     """What is special about a framework's collectives.
 
     prefixes: of their names. without_buffers: (name, args, kwargs) -> the arguments with None where the call
-    only receives. works: those under way.
+    only receives. works: those under way. results: (name, args, kwargs, what it returned) -> the values that a
+    finished call left.
     """
 
     prefixes: tuple[str, ...]
     without_buffers: Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
     works: PendingWork
+    results: Callable[[str, tuple[Any, ...], dict[str, Any], Any], list[Any]] = _arguments
