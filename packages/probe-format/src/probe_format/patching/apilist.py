@@ -58,7 +58,8 @@ class Source:
     """Where a package's list is and what its sections mean."""
 
     file: Path
-    """Its apis.yaml: sections with lists of names, `views` with more sections, and `risk_level`."""
+    """Its apis.yaml: sections with lists of names; `more` (may be missing) and `views` with more of each; and
+    `risk_level`."""
     sections: tuple[str, ...]
     make: Callable[[str, str], Any]
     """make(section, name) -> the Api."""
@@ -83,7 +84,7 @@ def load(
         remedy = _remedy(str(risk_level).upper(), RISK_LEVELS, source)
         raise ConfigError([Problem("risk_level", what, remedy)])
     text = read(source.file)
-    chosen = {section: list(text.get(section, ())) for section in source.sections}
+    chosen = {section: _plain(text, section) for section in source.sections}
     if views:
         for section, names in text["views"].items():
             chosen[section] += names
@@ -111,6 +112,11 @@ def read(file: Path) -> dict[str, Any]:
     """A package's own list, read once."""
     loaded: dict[str, Any] = yaml.load(file.read_bytes(), Loader=_LOADER)
     return loaded
+
+
+def _plain(text: Mapping[str, Any], section: str) -> list[str]:
+    """What is recorded without being asked for."""
+    return [*text.get(section, ()), *text.get("more", {}).get(section, ())]
 
 
 # The C loader reads 1,700 names in 10 ms, the Python one in 150. Both are the safe loader.
@@ -144,7 +150,7 @@ def _with_user_file(apis: list[Any], path: Path, text: Mapping[str, Any], source
         elif not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             problems.append(Problem(where, "is not a list of names", "write it as [name, name, -name]"))
         else:
-            listed = {*text.get(section, ()), *text["views"].get(section, ())}
+            listed = {*_plain(text, section), *text["views"].get(section, ())}
             for name in names:
                 api = source.make(section, name.removeprefix("-"))
                 problem = _problem_with(api, listed, where, source, removes=name.startswith("-"))
