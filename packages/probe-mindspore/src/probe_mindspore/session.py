@@ -26,4 +26,9 @@ def open_session(config: Config, tool: str) -> Session:
     patches = None
     steps = Steps(config, tool, flavours.detect(), patches, target)
     log = logging.getLogger("probe_mindspore")
-    return Session(config, None, Framework(log, current_rank, steps.open, _WANTS_MODEL), patches)
+    return Session(
+        config,
+        None,
+        Framework(log, current_rank, steps.place, _WANTS_MODEL),
+        patches,
+    )

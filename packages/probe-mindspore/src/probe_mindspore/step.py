@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,10 @@ class Steps:
     patches: Any
     target: Target
 
+    def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpedStep]]:
+        """Where the steps of a model go, and what opens one."""
+        return dump_path, self.open
+
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
         config, flavour = self.config, self.flavour
@@ -81,9 +85,7 @@ class Steps:
                 stack.enter_context(self._functions(step, models))
                 yield
 
-        return DumpedStep(
-            config, directory, install, writer, collector, leaf, table, let_go=arrivals.remove
-        )
+        return DumpedStep(config, directory, install, writer, collector, leaf, table, let_go=arrivals.remove)
 
     @contextlib.contextmanager
     def _functions(self, step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:

@@ -52,4 +52,6 @@ class _Places:
         if gradient is None:
             return
         number, self.passes = self.passes, self.passes + 1
-        self.emit(number, [(path, gradient) for path in self.made], [(path, gradient) for path in self.given], False)
+        self.emit(
+            number, [(path, gradient) for path in self.made], [(path, gradient) for path in self.given], False
+        )
