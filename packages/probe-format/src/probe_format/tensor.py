@@ -134,8 +134,9 @@ class Tensor:
         """The values. From ``.npy`` with numpy alone; from ``.pt`` with torch installed (weights_only=True).
 
         numpy has no bfloat16, float8 and complex32: they come as float32 and complex64, which hold each of
-        their values exactly (`load_bits` gives their bits). Of a sparse tensor the stored values come, of a quantised one the integers
-        (dequantised from a dump by msprobe). `load_torch` gives the tensor as it was saved.
+        their values exactly (`load_bits` gives their bits). Of a sparse tensor the stored values come, of a
+        quantised one the integers (dequantised from a dump by msprobe). `load_torch` gives the tensor as it
+        was saved.
 
         Raises FormatError when nothing was saved, DamagedError when the file is missing or not whole,
         ProbeError when torch is needed and not there.
@@ -163,7 +164,7 @@ class Tensor:
                 f"{self.file} holds {values.dtype}, not the float32 that {self.dtype} has there."
             )
         try:
-            return bits_of(values, name)
+            return bits_of(values.astype(np.float32, copy=False), name)
         except ValueError as error:
             raise FormatError(f"{self.file} is not of {self.dtype}: {error}.") from error
 
