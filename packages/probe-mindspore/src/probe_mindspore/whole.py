@@ -36,7 +36,8 @@ def attach(
     for path, t in inputs:
         if autograd.takes_gradient(t):
             taps.setdefault(id(t), (t, _Places(emit)))[1].given.append(path)
-    return [autograd.hook_tensor(t, places.fire) for t, places in taps.values()]
+    handles = (autograd.hook_tensor(t, places.fire) for t, places in taps.values())
+    return [handle for handle in handles if handle is not None]
 
 
 @define
