@@ -25,6 +25,7 @@ from .cells import CellTable, patched_call
 from .collectives import watched_waits
 from .collector import collector_for
 from .flavour import Flavour
+from .patches import Patches
 from .tensors import TensorLeaf
 
 __all__ = ["Steps"]
@@ -32,15 +33,12 @@ __all__ = ["Steps"]
 
 @frozen
 class Steps:
-    """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``.
-
-    patches: None at L0, where no function is replaced.
-    """
+    """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``."""
 
     config: Config
     tool: str
     flavour: Flavour
-    patches: Any
+    patches: Patches
     target: Target
 
     def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpedStep]]:
@@ -94,7 +92,7 @@ class Steps:
         with contextlib.ExitStack() as stack:
             self.target.collector = collector
             stack.callback(self.target.clear)
-            if patches is not None:
+            if self.config.level != "L0":  # at L0 no function is replaced
                 stack.callback(collector.works.give_up)
                 stack.enter_context(watched_waits(collector.works))
                 patches.apply(*models)
