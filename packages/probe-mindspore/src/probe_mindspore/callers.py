@@ -21,11 +21,24 @@ _DATASET = os.path.join(_MINDSPORE, "dataset") + os.sep
 _MACHINERY = tuple(
     os.path.join(_MINDSPORE, *part.split("/"))
     for part in (
-        *("common/parameter.py", "common/initializer.py", "common/dump.py", "common/api.py", "common/seed.py"),
+        *(
+            "common/parameter.py",
+            "common/initializer.py",
+            "common/dump.py",
+            "common/api.py",
+            "common/seed.py",
+        ),
         *("common/_pijit_context.py", "common/jit_trace.py", "common/np_dtype.py", "common/file_system.py"),
         *("dataset/", "mindrecord/", "graph/", "_extends/", "parallel/", "rewrite/", "profiler/", "onnx/"),
         *("train/callback/", "train/summary/", "train/serialization.py", "train/dataset_helper.py"),
-        *("train/data_sink.py", "train/metrics/", "train/_utils.py", "train/mind_ir_pb2.py", "tools/", "hal/"),
+        *(
+            "train/data_sink.py",
+            "train/metrics/",
+            "train/_utils.py",
+            "train/mind_ir_pb2.py",
+            "tools/",
+            "hal/",
+        ),
         *("ops_generate/", "ops/operations/_infer_ops.py", "common/generator.py", "runtime/", "utils/"),
     )
 )

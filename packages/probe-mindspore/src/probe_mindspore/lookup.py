@@ -66,7 +66,9 @@ def _aliases(api: Api, place: Attribute) -> list[Attribute]:
             label = Label(api.prefix, api.api, api.composite)
             module, name = path, api.name
             found.append(
-                attribute(owner, name, lambda f, m=module, n=name, at=label: wrap(at, f, m, n, users_only=True))
+                attribute(
+                    owner, name, lambda f, m=module, n=name, at=label: wrap(at, f, m, n, users_only=True)
+                )
             )
     return found
 
