@@ -25,7 +25,10 @@ from .cells import CellTable, patched_call
 from .collectives import watched_waits
 from .collector import collector_for
 from .flavour import Flavour
+from .guests import Guests
+from .jit_guard import JitGuard
 from .patches import Patches
+from .scopes import Scopes
 from .tensors import TensorLeaf
 
 __all__ = ["Steps"]
@@ -95,8 +98,18 @@ class Steps:
             if self.config.level != "L0":  # at L0 no function is replaced
                 stack.callback(collector.works.give_up)
                 stack.enter_context(watched_waits(collector.works))
+                # First what comes and goes with the patches, so that early names are looked for once.
+                stack.enter_context(Guests(patches))
+                regions = stack.enter_context(Scopes(patches, collector.push, collector.pop))
+                stack.callback(_count_quiet, collector.coverage, regions)
+                stack.enter_context(JitGuard(patches))
                 patches.apply(*models)
                 stack.callback(patches.undo)
                 for missing, why in patches.missing.items():
                     collector.coverage.missing.setdefault(missing, why)
             yield
+
+
+def _count_quiet(coverage: Coverage, regions: Scopes) -> None:
+    for reason, times in regions.quiet.items():
+        coverage.add("left_out", reason, times)
