@@ -499,11 +499,7 @@ class Collector:
             local.inside -= 1
 
     def _grads(self, slot: Slot, found: list[tuple[Path, torch.Tensor]]) -> list[Json]:
-        out = []
-        for path, g in found:
-            self._leaf.keep(g)
-            out.append([list(path), self._leaf.tensor(slot, g, path)])
-        return out
+        return [[list(path), self._leaf.tensor(slot, g, path)] for path, g in found]
 
     def _place(self, call: Call, path: Path) -> Path:
         """The slot of a keyword argument: after the positional ones."""
