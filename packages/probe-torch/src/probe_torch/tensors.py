@@ -261,7 +261,9 @@ class TensorLeaf:
             known.file = target
         body["data_name"] = name
 
-    def _begin_file(self, slot: Slot, t: torch.Tensor, path: Path) -> tuple[Halfway, FilePath, memoryview] | None:
+    def _begin_file(
+        self, slot: Slot, t: torch.Tensor, path: Path
+    ) -> tuple[Halfway, FilePath, memoryview] | None:
         """Begin to write a large plain tensor on the other core; None when it is not one."""
         if t.numel() * t.element_size() < WORTH or type(t) is not torch.Tensor or not t.is_contiguous():
             return None
