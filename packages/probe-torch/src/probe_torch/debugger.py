@@ -8,6 +8,7 @@ from typing import Any
 
 from probe_format.config import load, resolve
 from probe_format.errors import UsageError
+from probe_format.session import Session
 from probe_format.single import AnySession, EitherWay, reusable
 from torch import nn
 
@@ -111,12 +112,18 @@ class PrecisionDebugger:
         """Record ``module`` as ``Module.{name}.{class}`` and nothing inside it, until `module_dump_end`."""
         if not isinstance(module, nn.Module):
             raise UsageError(f"module_dump wants a torch.nn.Module; got a {type(module).__name__}.")
-        self._session.module_dump(module, name)
+        self._calls("module_dump").module_dump(module, name)
 
     @EitherWay
     def module_dump_end(self) -> None:
         """End `module_dump`."""
-        self._session.module_dump_end()
+        self._calls("module_dump_end").module_dump_end()
+
+    def _calls(self, what: str) -> Session:
+        """The session, at a level that records calls."""
+        if not isinstance(self._session, Session):
+            raise UsageError(f"{what} is for levels L0 and mix; this debugger's is {self._session.config.level}.")
+        return self._session
 
     @EitherWay
     def close(self) -> None:
