@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .config import Config, check_rank
 from .errors import ConfigError, Problem
-from .layout import check_writable, existing_dump
+from .layout import MODES, check_writable, existing_dump
 
 __all__ = ["preflight"]
 
@@ -40,7 +40,8 @@ def preflight(config: Config, rank: int | None, world_size: int | None) -> tuple
 
 def _used(config: Config, rank: int | None) -> list[Problem]:
     """Whether earlier data would be overwritten."""
-    found = existing_dump(config.dump_path, rank, config.step)
+    bases = (config.dump_path, *(config.dump_path / mode for mode in MODES))
+    found = [path for base in bases for path in existing_dump(base, rank, config.step)]
     if not found:
         return []
     which = ", ".join(p.parent.name for p in found[:4]) + (" and more" if len(found) > 4 else "")

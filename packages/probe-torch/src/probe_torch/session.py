@@ -31,7 +31,12 @@ def open_session(config: Config, model: Model | None, tool: str) -> Session:
     patches = Patches(_listed(config), target)
     steps = Steps(config, tool, patches, target)
     log = logging.getLogger("probe_torch")
-    return Session(config, model, Framework(log, current_rank, steps.open, _WANTS_MODEL), patches)
+    return Session(
+        config,
+        model,
+        Framework(log, current_rank, steps.place, _WANTS_MODEL),
+        patches,
+    )
 
 
 def _listed(config: Config) -> Apis:

@@ -1,0 +1,54 @@
+"""The session of a debugger of MindSpore: its parts put together."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from pathlib import Path
+
+from probe_format.collector import Target
+from probe_format.config import Config
+from probe_format.errors import UsageError
+from probe_format.preflight import preflight
+from probe_format.session import Framework, Session, warn
+
+from .apis import Apis, load_apis
+from .flavour import CELLS, Flavour, detect
+from .patches import Patches
+from .ranks import current_rank, world_size
+from .step import Steps
+
+__all__ = ["open_session"]
+
+_WANTS_MODEL = "level {level} records Cells, so it needs the model: start(model=...). Level L1 works without."
+
+
+def open_session(config: Config, tool: str) -> Session:
+    """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
+    for text in preflight(config, current_rank(), world_size()):
+        warn(text)
+    flavour = detect()
+    target = Target()
+    patches = Patches(_listed(config, flavour), target)
+    steps = Steps(config, tool, flavour, patches, target)
+    log = logging.getLogger("probe_mindspore")
+    return Session(config, None, Framework(log, current_rank, steps.place, _WANTS_MODEL), patches)
+
+
+def _listed(config: Config, flavour: Flavour) -> Apis:
+    """The functions to patch: none at L0, where only Cells are recorded."""
+    if config.level == "L0":
+        return Apis(())
+    names = None if flavour is CELLS else _names_of_torch()
+    return load_apis(config.apis, views=config.views, risk_level=config.risk_level, mindtorch=names)
+
+
+def _names_of_torch() -> Path:
+    """The list of torch's names in probe-torch, which is found but not imported: it wants the real torch."""
+    spec = importlib.util.find_spec("probe_torch")
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            "This torch stands on MindSpore. Recording its functions (level L1 or mix) needs the list of torch's "
+            "names in probe-torch: `pip install probe-torch`. Level L0 works without."
+        )
+    return Path(spec.origin).with_name("apis.yaml")
