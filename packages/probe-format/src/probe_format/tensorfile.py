@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from attrs import define, field
 
+from .checksum import crc32
 from .errors import FormatError
 from .tensor import Tensor
 
@@ -55,7 +56,7 @@ class TensorFiles:
             return f"its file {path.name} has the shape {array.shape}, not {tensor.shape}."
         # A dtype that numpy has not (bfloat16) is in the file as float32: other bytes, other checksum.
         if self.checksums and tensor.checksum and str(array.dtype) in tensor.dtype.lower():
-            return self._compare(path, tensor, zlib.crc32(np.ascontiguousarray(array).data))
+            return self._compare(path, tensor, crc32(np.ascontiguousarray(array).data))
         return ""
 
     def _pt(self, path: Path, tensor: Tensor) -> str:
