@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from .errors import FormatError
 
-__all__ = ["PT_DTYPES", "pt_bytes", "pt_frame"]
+__all__ = ["PT_DTYPES", "pt_bytes", "pt_frame", "pt_head_size"]
 
 Buffer = bytes | memoryview
 
@@ -60,6 +60,11 @@ def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[b
     head, tail, at = _template(dtype, tuple(shape), nbytes)
     stamp = struct.pack("<I", crc)
     return head[: at[0]] + stamp + head[at[0] + 4 :], tail[: at[1]] + stamp + tail[at[1] + 4 :]
+
+
+def pt_head_size(dtype: str, shape: Sequence[int], nbytes: int) -> int:
+    """Where in the file the data begins."""
+    return len(_template(dtype, tuple(shape), nbytes)[0])
 
 
 @lru_cache(maxsize=1024)

@@ -46,9 +46,6 @@ class Leaf(Protocol):
     def tensor(self, slot: Any, t: Any, path: Path) -> dict[str, Any]:
         """The tensor object of ``t``; writes its file when the slot wants one."""
 
-    def keep(self, t: Any) -> None:
-        """Keep a gradient alive for a moment, so that its next sighting is recognised."""
-
     def forget(self) -> None:
         """Tensors may have changed unseen: share nothing seen before."""
 
@@ -302,11 +299,7 @@ class Recorder:
             where.inside -= 1
 
     def _grads(self, slot: Slot, found: list[tuple[Path, Any]]) -> list[Json]:
-        out = []
-        for path, g in found:
-            self._leaf.keep(g)
-            out.append([list(path), self._leaf.tensor(slot, g, path)])
-        return out
+        return [[list(path), self._leaf.tensor(slot, g, path)] for path, g in found]
 
     def _tree(self, slot: Slot) -> Tree:
         return Tree(partial(self._leaf.leaf, slot), self._note_unsupported if slot.show else _ignore)

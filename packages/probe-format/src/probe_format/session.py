@@ -20,10 +20,13 @@ from .errors import ProbeError, UsageError
 from .layout import existing_dump, explain, rank_dir
 from .ranges import parse_token_range
 from .select import RankFilter, StepFilter
-from .step import DumpedStep
+from .step import Step
 from .tokens import TokenGate
 
 __all__ = ["Framework", "Session", "warn"]
+
+#: (directory, extra header keys) -> the step
+OpenStep = Callable[[Path, Mapping[str, Any]], Step]
 
 _live: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -32,14 +35,15 @@ _live: weakref.WeakSet[Session] = weakref.WeakSet()
 class Framework:
     """What a session needs of a framework's package.
 
-    log: where it tells what it did. rank: of this process, None when not distributed. open_step: (directory,
-    extra header keys) -> the step; raises OSError when it cannot be written. wants_model: what to say when
-    level L0 or mix is given no model; ``{level}`` stands in it.
+    log: where it tells what it did. rank: of this process, None when not distributed. place: (dump_path, model)
+    -> where the steps of this model go, and what opens one, given its directory and extra header keys; that
+    raises OSError when it cannot be written. wants_model: what to say when level L0 or mix is given no model;
+    ``{level}`` stands in it.
     """
 
     log: logging.Logger
     rank: Callable[[], int | None]
-    open_step: Callable[[Path, Mapping[str, Any]], DumpedStep]
+    place: Callable[[Path, Any], tuple[Path, OpenStep]]
     wants_model: str
 
 
@@ -56,7 +60,7 @@ class Session:
     patches: Any
     step_number: int = 0
     closed: bool = False
-    run: DumpedStep | None = None
+    run: Step | None = None
     _steps: StepFilter = field(init=False)
     _ranks: RankFilter = field(init=False)
     _named: tuple[Any, str] | None = None
@@ -67,6 +71,11 @@ class Session:
         self._steps = StepFilter(self.config)
         self._ranks = RankFilter(self.config)
         _live.add(self)
+
+    @property
+    def collecting(self) -> bool:
+        """Between start() and stop(), on a step and rank that are wanted."""
+        return self.run is not None and self.run.running
 
     # -- the user's calls -----------------------------------------------------------------------------
 
@@ -87,7 +96,7 @@ class Session:
             )
             return
         if self.run is None:
-            self.run = self._begin()
+            self.run = self._begin(model)
             if self.run is None:
                 return
         gate = None if tokens is None else TokenGate(*tokens)
@@ -123,6 +132,11 @@ class Session:
         self._skip_step = None
         if run is not None and self._steps.over(self.step_number):
             self.framework.log.info("every step asked for is dumped, below %s", self.config.dump_path)
+
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
+        """Saving single values is the job of level "debug": here it is said once that nothing is saved."""
+        self._say_once(f"save() saves at level debug; at level {self.config.level} it has no effect.")
+        return variable
 
     def set_init_step(self, step: Any) -> None:
         """Count steps from ``step``, as when a run goes on from a checkpoint."""
@@ -164,7 +178,7 @@ class Session:
         _live.discard(self)
 
     @contextlib.contextmanager
-    def _guarded(self, run: DumpedStep, where: str) -> Iterator[None]:
+    def _guarded(self, run: Step, where: str) -> Iterator[None]:
         """A fault of Probe's own costs this step's dump, not the run; what is in the journal stays readable."""
         try:
             yield
@@ -182,10 +196,11 @@ class Session:
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _begin(self) -> DumpedStep | None:
+    def _begin(self, model: Any) -> Step | None:
         rank = self.framework.rank()
-        directory = rank_dir(self.config.dump_path, self.step_number, rank)
-        if not self.config.overwrite and existing_dump(self.config.dump_path, rank, (self.step_number,)):
+        base, open_step = self.framework.place(self.config.dump_path, model)
+        directory = rank_dir(base, self.step_number, rank)
+        if not self.config.overwrite and existing_dump(base, rank, (self.step_number,)):
             self._skip_step = self.step_number
             warn(
                 f"{directory} holds earlier data, so step {self.step_number} is not dumped. Give another dump_path."
@@ -194,7 +209,7 @@ class Session:
         try:
             if self.config.overwrite:
                 clear(directory)
-            return self.framework.open_step(directory, {"rank": rank, "step": self.step_number})
+            return open_step(directory, {"rank": rank, "step": self.step_number})
         except OSError as e:
             self._skip_step = self.step_number
             warn(f"Step {self.step_number} is not dumped: {explain(e, directory)}")

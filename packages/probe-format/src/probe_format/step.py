@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import define, field
 
@@ -17,7 +17,7 @@ from .tokens import TokenGate
 from .tracked import ModuleEntry, Table
 from .write import RankWriter
 
-__all__ = ["DumpedStep"]
+__all__ = ["DumpedStep", "Step"]
 
 #: (step, models) -> what puts every tap in place while it is open, and takes them away when it is left
 Install = Callable[["DumpedStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
@@ -25,6 +25,44 @@ Install = Callable[["DumpedStep", tuple[Any, ...]], contextlib.AbstractContextMa
 
 def _nothing() -> None:
     """There is nothing to do."""
+
+
+class Step(Protocol):
+    """What a session does with a step; `DumpedStep` says what each means."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the dump is."""
+
+    @property
+    def table(self) -> Table:
+        """The modules that are tracked."""
+
+    @property
+    def gate(self) -> TokenGate | None:
+        """The calls of the model that are collected, where not all are."""
+
+    @property
+    def running(self) -> bool:
+        """Between start() and stop()."""
+
+    def resume(self, model: Any, gate: TokenGate | None) -> None:
+        """Collect from here on."""
+
+    def pause(self) -> None:
+        """Collect no more calls."""
+
+    def settle(self) -> dict[str, Any] | None:
+        """Write the files with what there is."""
+
+    def end(self) -> dict[str, Any] | None:
+        """The step is over: write the files, take every hook away."""
+
+    def abandon(self) -> None:
+        """Let go of everything without writing."""
+
+    def mute(self) -> None:
+        """Record nothing more, in this process."""
 
 
 @define

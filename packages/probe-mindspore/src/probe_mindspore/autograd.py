@@ -136,10 +136,13 @@ def hook_node(node: Any, hook: Callable[[Any, Any], None]) -> Handle:
     return Handle(off)
 
 
-def hook_tensor(t: Any, hook: Callable[[Any], None]) -> Handle:
+def hook_tensor(t: Any, hook: Callable[[Any], None]) -> Handle | None:
     """Call ``hook(the whole gradient of t)``, or ``hook(None)`` where a pass brought none.
 
-    On a leaf tensor it stays from step to step until it is taken off.
+    On a leaf tensor it stays from step to step until it is taken off. None: no gradient can come to ``t``.
     """
-    number = _Tensor.register_hook(t, hook)
+    try:
+        number = _Tensor.register_hook(t, hook)
+    except RuntimeError:  # "The tensor requires grad is false": nothing else tells it on 2.7
+        return None
     return Handle(lambda: _Tensor.remove_hook(number))

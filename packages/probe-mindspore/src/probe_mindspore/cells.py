@@ -142,9 +142,7 @@ def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -
 
 
 @contextmanager
-def _patched(
-    owner: Any, table: CellTable, on_call: OnCall, muted: Callable[[], bool]
-) -> Iterator[None]:
+def _patched(owner: Any, table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -> Iterator[None]:
     own = "__call__" in vars(owner)
     original: Any = owner.__call__
     entries = table.entries

@@ -128,7 +128,9 @@ def attach(
             tap.need[index] += 1
         else:
             index = None
-        handles.append(autograd.hook_tensor(t, _leaf_hook(tap, path, index)))
+        handle = autograd.hook_tensor(t, _leaf_hook(tap, path, index))
+        if handle is not None:
+            handles.append(handle)
     if any(n > 1 for n in tap.need):
         keep(tap)
     for node in nodes.values():
@@ -137,10 +139,11 @@ def attach(
     return handles
 
 
-def watch(parameter: Tensor, arrived: Callable[[Tensor], None]) -> Handle:
+def watch(parameter: Tensor, arrived: Callable[[Tensor], None]) -> Handle | None:
     """Call ``arrived(gradient)`` once in each backward pass that gives this parameter a gradient.
 
-    It is whole then, all uses summed. Without effect in passes that are asked for inputs alone.
+    It is whole then, all uses summed. Passes that are asked for inputs alone give none. None: the parameter
+    takes no gradient.
     """
 
     def hook(gradient: Tensor | None) -> None:

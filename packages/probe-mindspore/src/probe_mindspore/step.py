@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,10 @@ from .cells import CellTable, patched_call
 from .collectives import watched_waits
 from .collector import collector_for
 from .flavour import Flavour
+from .guests import Guests
+from .jit_guard import JitGuard
+from .patches import Patches
+from .scopes import Scopes
 from .tensors import TensorLeaf
 
 __all__ = ["Steps"]
@@ -32,16 +36,17 @@ __all__ = ["Steps"]
 
 @frozen
 class Steps:
-    """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``.
-
-    patches: None at L0, where no function is replaced.
-    """
+    """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``."""
 
     config: Config
     tool: str
     flavour: Flavour
-    patches: Any
+    patches: Patches
     target: Target
+
+    def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpedStep]]:
+        """Where the steps of a model go, and what opens one."""
+        return dump_path, self.open
 
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
@@ -81,9 +86,7 @@ class Steps:
                 stack.enter_context(self._functions(step, models))
                 yield
 
-        return DumpedStep(
-            config, directory, install, writer, collector, leaf, table, let_go=arrivals.remove
-        )
+        return DumpedStep(config, directory, install, writer, collector, leaf, table, let_go=arrivals.remove)
 
     @contextlib.contextmanager
     def _functions(self, step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
@@ -92,11 +95,21 @@ class Steps:
         with contextlib.ExitStack() as stack:
             self.target.collector = collector
             stack.callback(self.target.clear)
-            if patches is not None:
+            if self.config.level != "L0":  # at L0 no function is replaced
                 stack.callback(collector.works.give_up)
                 stack.enter_context(watched_waits(collector.works))
+                # First what comes and goes with the patches, so that early names are looked for once.
+                stack.enter_context(Guests(patches))
+                regions = stack.enter_context(Scopes(patches, collector.push, collector.pop))
+                stack.callback(_count_quiet, collector.coverage, regions)
+                stack.enter_context(JitGuard(patches))
                 patches.apply(*models)
                 stack.callback(patches.undo)
                 for missing, why in patches.missing.items():
                     collector.coverage.missing.setdefault(missing, why)
             yield
+
+
+def _count_quiet(coverage: Coverage, regions: Scopes) -> None:
+    for reason, times in regions.quiet.items():
+        coverage.add("left_out", reason, times)

@@ -36,7 +36,8 @@ def attach(
     for path, t in inputs:
         if autograd.takes_gradient(t):
             taps.setdefault(id(t), (t, _Places(emit)))[1].given.append(path)
-    return [autograd.hook_tensor(t, places.fire) for t, places in taps.values()]
+    handles = (autograd.hook_tensor(t, places.fire) for t, places in taps.values())
+    return [handle for handle in handles if handle is not None]
 
 
 @define
@@ -52,4 +53,6 @@ class _Places:
         if gradient is None:
             return
         number, self.passes = self.passes, self.passes + 1
-        self.emit(number, [(path, gradient) for path in self.made], [(path, gradient) for path in self.given], False)
+        self.emit(
+            number, [(path, gradient) for path in self.made], [(path, gradient) for path in self.given], False
+        )

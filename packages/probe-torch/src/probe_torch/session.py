@@ -6,6 +6,7 @@ import logging
 
 from probe_format.collector import Target
 from probe_format.config import Config
+from probe_format.errors import Problem
 from probe_format.preflight import preflight
 from probe_format.session import Framework, Session, warn
 
@@ -22,16 +23,33 @@ _WANTS_MODEL = (
     "or PrecisionDebugger(model=...). Level L1 works without."
 )
 
+_ELSEWHERE = {
+    "debug": "level 'debug' (single-point save) is the job of the package probe-save.",
+    "L2": "level 'L2' (kernels) is the job of the package probe-kernel.",
+}
+
 
 def open_session(config: Config, model: Model | None, tool: str) -> Session:
     """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
-    for text in preflight(config, current_rank(), world_size()):
+    for text in preflight(config, current_rank(), world_size(), _elsewhere(config)):
         warn(text)
     target = Target()
     patches = Patches(_listed(config), target)
     steps = Steps(config, tool, patches, target)
     log = logging.getLogger("probe_torch")
-    return Session(config, model, Framework(log, current_rank, steps.open, _WANTS_MODEL), patches)
+    return Session(
+        config,
+        model,
+        Framework(log, current_rank, steps.place, _WANTS_MODEL),
+        patches,
+    )
+
+
+def _elsewhere(config: Config) -> list[Problem]:
+    """The levels that are another package's job."""
+    if config.level not in _ELSEWHERE:
+        return []
+    return [Problem("level", _ELSEWHERE[config.level], "Use L0, L1 or mix here.")]
 
 
 def _listed(config: Config) -> Apis:

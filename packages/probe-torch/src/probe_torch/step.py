@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ class Steps:
     tool: str
     patches: Patches
     target: Target
+
+    def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpedStep]]:
+        """Where the steps of a model go, and what opens one."""
+        return dump_path, self.open
 
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""

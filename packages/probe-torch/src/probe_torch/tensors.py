@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import weakref
-from collections import deque
+import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
@@ -21,6 +22,7 @@ from probe_format.filequeue import FileQueue, link_or_copy
 from probe_format.names import tensor_file_name
 from probe_format.stats import Stats, stats_json, stats_of
 from probe_format.summary import Summary
+from probe_format.tandem import WORTH, Halfway, Hands
 from probe_format.tree import Path
 from torch.utils import _python_dispatch as dispatch
 
@@ -32,8 +34,6 @@ __all__ = ["Slot", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
 _NO_STATS = stats_json(Stats())
-_RING = 16
-_RING_BYTES = 256 << 20
 
 
 @define
@@ -89,11 +89,10 @@ class TensorLeaf:
         self._coverage = coverage
         self._append = append
         self._seen: dict[int, _Seen] = {}
-        self._ring: deque[torch.Tensor] = deque()
-        self._ring_bytes = 0
         self._refs = itertools.count(1)
         self._waiting = DeferredStats(options.zero_count, options.bound)
         self._queue: FileQueue | None = None
+        self._hands = None if options.deferred or _cores() < 2 else Hands()
         self._seen_tensors = 0
         self._aliased: set[int] = set()
         self.summary = Summary()
@@ -113,7 +112,12 @@ class TensorLeaf:
     def tensor(self, slot: Slot, t: torch.Tensor, path: Path) -> dict[str, Any]:
         """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
         self._seen_tensors += 1
-        known = self._known(t) or self._describe(t)
+        known = self._known(t)
+        halfway = None
+        if known is None:
+            if slot.file and self._hands is not None:
+                halfway = self._begin_file(slot, t, path)
+            known = self._describe(t) if halfway is None else self._describe_and_file(t, *halfway)
         out = {**known.head, "requires_grad": t.requires_grad}
         if known.mesh:
             out.update(known.mesh)
@@ -160,19 +164,6 @@ class TensorLeaf:
         self._seen.clear()
         with contextlib.suppress(RuntimeError):  # no memory of its own: nothing to share either
             self._aliased.add(_memory(t))
-
-    def keep(self, t: torch.Tensor) -> None:
-        """Keep a gradient alive for a moment, so that its next sighting is recognised."""
-        if not self._o.share:
-            return
-        size = t.numel() * t.element_size() if t.layout is torch.strided else 0
-        if size > _RING_BYTES // 4:
-            return
-        self._ring.append(t)
-        self._ring_bytes += size
-        while len(self._ring) > _RING or self._ring_bytes > _RING_BYTES:
-            old = self._ring.popleft()
-            self._ring_bytes -= old.numel() * old.element_size() if old.layout is torch.strided else 0
 
     def _describe(self, t: torch.Tensor) -> _Seen:
         with _outside_modes():
@@ -250,15 +241,17 @@ class TensorLeaf:
         if self._queue is not None:
             self._queue.close()
             self._queue = None
+        if self._hands is not None:
+            self._hands.close()
         self._seen.clear()
-        self._ring.clear()
-        self._ring_bytes = 0
 
     def _file(self, slot: Slot, t: torch.Tensor, path: Path, known: _Seen, body: dict[str, Any]) -> None:
         name = tensor_file_name(slot.record, slot.category, path, "pt")
         target = self._o.directory / name
         if self._o.deferred:
             self._queued_file(t, known, target, body)
+        elif known.file == target:
+            pass  # written while the numbers were computed
         elif known.file is not None:
             link_or_copy(known.file, target)
         else:
@@ -267,6 +260,36 @@ class TensorLeaf:
                 write_parts(target, _parts(p))
             known.file = target
         body["data_name"] = name
+
+    def _begin_file(
+        self, slot: Slot, t: torch.Tensor, path: Path
+    ) -> tuple[Halfway, FilePath, memoryview] | None:
+        """Begin to write a large plain tensor on the other core; None when it is not one."""
+        if t.numel() * t.element_size() < WORTH or type(t) is not torch.Tensor or not t.is_contiguous():
+            return None
+        with _outside_modes():
+            p = plain(t)
+            data = p.data
+            if data is None or p.bits is not None or data.device.type != "cpu":
+                return None
+            dtype = str(data.dtype).removeprefix("torch.")
+            if dtype not in PT_DTYPES:
+                return None
+            target = self._o.directory / tensor_file_name(slot.record, slot.category, path, "pt")
+            raw = raw_bytes(data)
+            assert self._hands is not None
+            return Halfway(self._hands, target, dtype, tuple(data.shape), raw), target, raw
+
+    def _describe_and_file(self, t: torch.Tensor, file: Halfway, target: FilePath, raw: memoryview) -> _Seen:
+        try:
+            known = self._describe(t)
+            crc = zlib.crc32(raw)
+        except BaseException:
+            file.give_up()
+            raise
+        file.finish(crc)
+        known.file = target
+        return known
 
     def _queued_file(self, t: torch.Tensor, known: _Seen, target: FilePath, body: dict[str, Any]) -> None:
         if self._queue is None:
@@ -315,6 +338,10 @@ _NO_FILE = FilePath("/")
 _HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
 _MESH = ("device_mesh", "placements")
 _DEAD: Any = lambda: None  # noqa: E731 - a weak reference to nothing
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory(t: torch.Tensor) -> int:
