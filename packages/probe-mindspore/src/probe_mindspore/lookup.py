@@ -59,17 +59,13 @@ def _look_up(api: Api, path: str, base: Any) -> Attribute | None:
 
 def _aliases(api: Api, place: Attribute) -> list[Attribute]:
     """The same function where else it is public."""
+    label = Label(api.prefix, api.api, api.composite)
     found = []
     for path in _ALIASES:
         owner = resolve_owner(path)
-        if owner is not None and "." not in api.name and vars(owner).get(api.name) is place.original:
-            label = Label(api.prefix, api.api, api.composite)
-            module, name = path, api.name
-            found.append(
-                attribute(
-                    owner, name, lambda f, m=module, n=name, at=label: wrap(at, f, m, n, users_only=True)
-                )
-            )
+        if owner is not None and vars(owner).get(api.name) is place.original:
+            stand_in = wrap(label, place.original, path, api.name, users_only=True)
+            found.append(Attribute(owner, api.name, place.original, stand_in, place.original, stand_in))
     return found
 
 
