@@ -47,7 +47,8 @@ def look_up_all(apis: Apis) -> tuple[list[Attribute], dict[str, str]]:
 
 def _look_up(api: Api, path: str, base: Any) -> Attribute | None:
     owner, name = go_down(base, api.name)
-    if not is_function(owner, name):
+    # A Primitive or another object that can be called has no name of its own, and must stay what it is.
+    if not is_function(owner, name) or not hasattr(getattr(owner, name), "__name__"):
         return None
     label = Label(api.prefix, api.api, api.composite)
     # Where pickle will find the wrapper, by name.
