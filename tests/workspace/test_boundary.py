@@ -33,7 +33,10 @@ OPTIONAL = {
 
 # Reading never loads writing: an analysis tool must not be able to change a dump by accident.
 READ_SIDE = ("read", "dump", "stack", "construct", "report", "verify", "show")
-WRITE_SIDE = {"write"}
+WRITE_SIDE = {
+    *("write", "stream", "recorder", "collector", "works", "segments", "whereabouts", "plan"),
+    *("step", "session", "preflight", "clearing", "single"),
+}
 
 # One place each for a library with pitfalls of its own.
 ONLY_IN = {"orjson": {"probe_format.jsonio"}}
