@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import dumping  # noqa: F401 - makes the first tensor of the process
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, communication, mint, nn, ops

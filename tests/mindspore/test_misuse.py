@@ -302,13 +302,13 @@ def environment() -> dict[str, str]:
 
 KILLED = """
 import os, sys
-import dumping
+import mindspore as ms
 from mindspore import nn
 from probe_mindspore import PrecisionDebugger
 net = nn.SequentialCell(nn.Dense(3, 3), nn.ReLU())
 d = PrecisionDebugger(sys.argv[1])
 d.start(net)
-net(dumping.ms.ops.ones((2, 3)))
+net(ms.ops.ones((2, 3)))
 os.kill(os.getpid(), 9)
 """
 
