@@ -36,7 +36,9 @@ class Net(nn.Cell):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = str(folder)
-        self.dense = nn.Dense(3, 2, weight_init=Tensor(np.arange(6.0).reshape(2, 3), ms.float32), has_bias=False)
+        self.dense = nn.Dense(
+            3, 2, weight_init=Tensor(np.arange(6.0).reshape(2, 3), ms.float32), has_bias=False
+        )
 
     def construct(self, x: Any) -> Any:
         x = save_grad(self.folder, "x", x)
@@ -98,7 +100,9 @@ def test_names_and_earlier_files(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_what_cannot_be_written_is_told_and_costs_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_written_is_told_and_costs_no_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("")
     save(str(tmp_path / "file"), "x", Tensor([1.0]))
     graph_save._wait()
@@ -120,5 +124,3 @@ def test_the_operator_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "step0/rank0/x.a_float32": [[1.0]],
         "step0/rank0/x.l.0_int32": [[2]],
     }
-
-

@@ -66,7 +66,9 @@ class _Files:
             while True:  # a name is given once, and to a whole file
                 number = next(self._numbers)
                 try:
-                    os.link(unfinished, folder / safe_file_name(f"{name}_{tensor.dtype.lower()}_{number}.npy"))
+                    os.link(
+                        unfinished, folder / safe_file_name(f"{name}_{tensor.dtype.lower()}_{number}.npy")
+                    )
                     return
                 except FileExistsError:
                     continue
@@ -117,8 +119,10 @@ def _checked(save_dir: Any, name: Any) -> str:
     """The folder, once both are what they should be. While compiling, values of the graph come as None."""
     for what, text in (("save_dir", save_dir), ("name", name)):
         if not isinstance(text, str) or not text:
-            raise UsageError(f"{what} must be a text that is known while the graph is compiled; got {text!r}.")
-    return os.path.abspath(os.path.expanduser(save_dir))
+            raise UsageError(
+                f"{what} must be a text that is known while the graph is compiled; got {text!r}."
+            )
+    return str(Path(save_dir).expanduser().absolute())
 
 
 @_at_compile_time
