@@ -382,3 +382,17 @@ def _wait(self: Any, p: Any, values: Any, body: dict[str, Any]) -> None:
     ref = next(self._refs)
     assert self._waiting.add(ref, values)
     body.update({"Max": None, "Min": None, "Mean": None, "Norm": None, "$": ref})
+
+
+@pytest.mark.parametrize("mode", ["statistics", "md5"])
+def test_a_large_tensor_is_written_while_it_is_counted(tmp_path: Path, mode: str) -> None:
+    small = torch.randn(7, requires_grad=True)
+    large = torch.randn(1 << 21, requires_grad=True)
+    with ps.Saver(dump_path=tmp_path, task="tensor", summary_mode=mode) as saver:
+        saver.save({"s": small, "l": large}, "x")
+        (large * 2).sum().backward()
+    found = data(tmp_path)
+    assert list(found["x.0.debug"]["l"]) == list(found["x.0.debug"]["s"])
+    assert found["x.0.debug"]["l"]["requires_grad"] is True
+    assert torch.equal(saved(tmp_path, "x.0.debug", "l"), large)
+    assert saved(tmp_path, "x_grad.0.debug", "l").unique().tolist() == [2.0]
