@@ -30,8 +30,10 @@ def launch(config: str, out: Path) -> list[list[np.ndarray]]:
         str(MSRUN), "--worker_num=2", "--local_worker_num=2", f"--master_port={port}",
         f"--log_dir={out / 'log'}", "--join=True", str(HERE / "ranks.py"), config, str(out),
     ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, cwd=out)
+    # msrun of 2.7 starts whatever is called python.
+    first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": first, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=environment, cwd=out)
     logs = "".join(p.read_text(errors="replace")[-2000:] for p in sorted((out / "log").glob("worker_*.log")))
     assert done.returncode == 0, f"{done.stdout[-1000:]}{done.stderr[-1000:]}{logs}"
     shutil.rmtree(out / "log", ignore_errors=True)
