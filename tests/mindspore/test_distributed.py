@@ -22,6 +22,22 @@ pytestmark = pytest.mark.skipif(not MSRUN.exists(), reason="this MindSpore has n
 def launch(config: str, out: Path) -> list[list[np.ndarray]]:
     """What each of the two ranks saw."""
     out.mkdir(parents=True, exist_ok=True)
+    for _ in range(2):
+        code, said = _run(config, out)
+        # Now and then two processes of 2.7 do not find each other; ours is whatever has a line in ranks.py.
+        if code == 0 or 'ranks.py", line' in said:
+            break
+        shutil.rmtree(out.parent / "dump", ignore_errors=True)
+    assert code == 0, said
+    found = []
+    for rank in (0, 1):
+        with np.load(out / f"{rank}.npz") as file:
+            found.append([file[name] for name in file.files])
+    return found
+
+
+def _run(config: str, out: Path) -> tuple[int, str]:
+    """msrun's exit code, and the end of what everybody said."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -34,14 +50,10 @@ def launch(config: str, out: Path) -> list[list[np.ndarray]]:
     first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": first, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=environment, cwd=out)
-    logs = "".join(p.read_text(errors="replace")[-2000:] for p in sorted((out / "log").glob("worker_*.log")))
-    assert done.returncode == 0, f"{done.stdout[-1000:]}{done.stderr[-1000:]}{logs}"
+    logs = [p.read_text(errors="replace") for p in sorted((out / "log").glob("*.log"))]
+    lines = [line for text in (done.stdout, done.stderr, *logs) for line in text.splitlines()]
     shutil.rmtree(out / "log", ignore_errors=True)
-    found = []
-    for rank in (0, 1):
-        with np.load(out / f"{rank}.npz") as file:
-            found.append([file[name] for name in file.files])
-    return found
+    return done.returncode, "\n".join([line for line in lines if not line.startswith("[INFO]")][-80:])
 
 
 @pytest.fixture(scope="module")
