@@ -106,6 +106,7 @@ def test_a_network_trains_the_same_bit_for_bit(tmp_path: Path) -> None:
 def test_a_parameter_keeps_no_hook(full: ps.Saver, tmp_path: Path) -> None:
     w = Parameter(Tensor(array(3)), name="w")
     for step in range(2):
+
         def forward(x: Any) -> Any:
             return (full.save(w, "w") * x).sum()
 
@@ -128,7 +129,9 @@ def test_a_saved_parameter_does_not_disturb_a_jit(full: ps.Saver, tmp_path: Path
     assert np.array_equal(out[1][1][0].asnumpy(), array(3, seed=2))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16", "int8", "int64", "bool_", "complex64"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "bfloat16", "int8", "int64", "bool_", "complex64"]
+)
 def test_tensors_come_back(full: ps.Saver, tmp_path: Path, dtype: str) -> None:
     values = np.arange(6).reshape(2, 3)
     full.save([Tensor(values, ms.float32).astype(getattr(ms, dtype)), Tensor(3, ms.int32)], "t")

@@ -23,7 +23,8 @@ PACKAGE_NAMES: dict[str, set[str]] = {
     "probe_save": {"Saver", "__version__", "configure", "save", "step"},
     "probe_kernel": {"__version__"},
     "probe_mindspore": {
-        "MsprobeInitStep", "MsprobeStep", "PrecisionDebugger", "ProbeInitStep", "ProbeStep", "__version__", "seed_all",
+        "MsprobeInitStep", "MsprobeStep", "PrecisionDebugger", "ProbeInitStep", "ProbeStep", "__version__", "save",
+        "save_grad", "seed_all", "step",
     },
 }  # fmt: skip
 
