@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .config import Config, check_rank
 from .errors import ConfigError, Problem
 from .layout import MODES, check_writable, existing_dump
 
 __all__ = ["preflight"]
 
-_ELSEWHERE = {
-    "debug": "level 'debug' (single-point save) is the job of the package probe-save.",
-    "L2": "level 'L2' (kernels) is the job of the package probe-kernel.",
-}
 
-
-def preflight(config: Config, rank: int | None, world_size: int | None) -> tuple[str, ...]:
-    """What to tell the user. Raises ConfigError with every problem.
+def preflight(
+    config: Config, rank: int | None, world_size: int | None, found: Sequence[Problem] = ()
+) -> tuple[str, ...]:
+    """What to tell the user. Raises ConfigError with every problem, those ``found`` elsewhere included.
 
     rank, world_size: of this process, None when not distributed.
     """
-    problems = []
-    if config.level in _ELSEWHERE:
-        problems.append(Problem("level", _ELSEWHERE[config.level], "Use L0, L1 or mix here."))
+    problems = list(found)
     try:
         unwritable = check_writable(config.dump_path)
         used = [] if config.overwrite or unwritable else _used(config, rank)

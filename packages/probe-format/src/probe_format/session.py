@@ -72,6 +72,11 @@ class Session:
         self._ranks = RankFilter(self.config)
         _live.add(self)
 
+    @property
+    def collecting(self) -> bool:
+        """Between start() and stop(), on a step and rank that are wanted."""
+        return self.run is not None and self.run.running
+
     # -- the user's calls -----------------------------------------------------------------------------
 
     def start(self, model: Any, token_range: Any) -> None:
@@ -127,6 +132,11 @@ class Session:
         self._skip_step = None
         if run is not None and self._steps.over(self.step_number):
             self.framework.log.info("every step asked for is dumped, below %s", self.config.dump_path)
+
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
+        """Saving single values is the job of level "debug": here it is said once that nothing is saved."""
+        self._say_once(f"save() saves at level debug; at level {self.config.level} it has no effect.")
+        return variable
 
     def set_init_step(self, step: Any) -> None:
         """Count steps from ``step``, as when a run goes on from a checkpoint."""

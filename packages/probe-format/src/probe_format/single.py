@@ -4,17 +4,52 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from .config import Config
 from .errors import UsageError
-from .session import Session
 
-__all__ = ["EitherWay", "reusable"]
+__all__ = ["AnySession", "EitherWay", "reusable"]
+
+
+class AnySession(Protocol):
+    """What a debugger asks of its session; `session.Session` says what each means."""
+
+    config: Config
+    model: Any
+    closed: bool
+
+    @property
+    def patches(self) -> Any:
+        """The patched functions: ``add`` and ``remove``."""
+
+    @property
+    def collecting(self) -> bool:
+        """Whether calls are being collected now."""
+
+    def start(self, model: Any, token_range: Any) -> None:
+        """Begin, or go on, with the current step."""
+
+    def stop(self) -> None:
+        """Stop collecting."""
+
+    def step(self) -> None:
+        """The step is over."""
+
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
+        """Save a single value."""
+
+    def set_init_step(self, step: Any) -> None:
+        """Count steps from here."""
+
+    def close(self) -> None:
+        """Finish, and take everything away."""
+
 
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound=AnySession)
 
 
 class EitherWay(Generic[T, P, R]):
@@ -30,7 +65,7 @@ class EitherWay(Generic[T, P, R]):
         return functools.partial(self._function, instance)
 
 
-def reusable(existing: Session | None, config: Config, model: Any) -> Session | None:
+def reusable(existing: S | None, config: Config, model: Any) -> S | None:
     """The session that a debugger with these settings shares, or None: it makes its own.
 
     Raises UsageError when one with other settings is open.

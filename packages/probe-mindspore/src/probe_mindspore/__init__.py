@@ -13,6 +13,7 @@ except ImportError as e:
 
 from .callbacks import MsprobeInitStep, MsprobeStep, ProbeInitStep, ProbeStep
 from .debugger import PrecisionDebugger
+from .seed import seed_all
 
 __all__ = [
     "MsprobeInitStep",
@@ -21,4 +22,5 @@ __all__ = [
     "ProbeInitStep",
     "ProbeStep",
     "__version__",
+    "seed_all",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 import mindspore
 from mindspore.train import Callback
 from probe_format.errors import UsageError
+from probe_format.session import warn
 
 from .debugger import PrecisionDebugger
 
@@ -30,7 +31,7 @@ class ProbeStep(Callback):  # type: ignore[misc]
     def on_train_step_begin(self, run_context: Any) -> None:
         """A step begins."""
         session = self._debugger._session
-        if session.closed or (session.run is not None and session.run.running):
+        if session.closed or session.collecting:
             return  # collecting since debugger.start(model) already
         model = session.model
         if model is None and session.config.level != "L1":
@@ -40,7 +41,7 @@ class ProbeStep(Callback):  # type: ignore[misc]
     def on_train_step_end(self, run_context: Any) -> None:
         """A step is over."""
         session = self._debugger._session
-        if session.run is not None and session.run.running:
+        if session.collecting:
             session.stop()
         if not session.closed:
             session.step()
@@ -48,7 +49,7 @@ class ProbeStep(Callback):  # type: ignore[misc]
     def on_train_end(self, run_context: Any) -> None:
         """Training is over: nothing stays in place, also when it ended inside a step."""
         session = self._debugger._session
-        if session.run is not None and session.run.running:
+        if session.collecting:
             session.stop()
 
 
@@ -59,8 +60,14 @@ class ProbeInitStep(Callback):  # type: ignore[misc]
         """Training begins, at the step that the `Model` was given."""
         number = run_context.original_args().cur_step_num
         session = PrecisionDebugger._current
-        if session is not None and not session.closed and session.run is None:
-            session.set_init_step(number)
+        if number and session is not None and not session.closed:
+            if session.collecting:
+                warn(
+                    f"ProbeInitStep would count from step {number}, but debugger.start(model) has begun a step "
+                    f"already. Call debugger.set_init_step({number}) before it."
+                )
+            else:
+                session.set_init_step(number)
         # The kernel dump of graph mode counts for itself, where it can be told.
         tell = getattr(mindspore._c_expression, "_set_init_iter", None)
         if tell is not None:

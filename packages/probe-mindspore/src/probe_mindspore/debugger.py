@@ -8,8 +8,7 @@ from typing import Any
 
 from probe_format.config import load, resolve
 from probe_format.errors import UsageError
-from probe_format.session import Session
-from probe_format.single import EitherWay, reusable
+from probe_format.single import AnySession, EitherWay, reusable
 
 from . import __version__
 from .session import open_session
@@ -27,7 +26,7 @@ class PrecisionDebugger:
     one; with other settings it is an error until the first is closed. Every method works on the class, too.
     """
 
-    _current: Session | None = None
+    _current: AnySession | None = None
 
     def __init__(
         self,
@@ -82,6 +81,14 @@ class PrecisionDebugger:
     def forward_backward_dump_end(self) -> None:
         """The same as stop(), under its old name."""
         self._session.stop()
+
+    @EitherWay
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
+        """At level "debug": save a value, and its gradient, as ``{name}.{n}.debug``; gives the value back.
+
+        variable: a tensor, array, number or text, or lists, tuples and dicts of these.
+        """
+        return self._session.save(variable, name, save_backward)
 
     @EitherWay
     def set_init_step(self, step: int) -> None:

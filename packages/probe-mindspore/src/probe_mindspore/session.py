@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from probe_format.collector import Target
 from probe_format.config import Config
-from probe_format.errors import UsageError
+from probe_format.errors import ConfigError, Problem, UsageError
+from probe_format.otherlevels import KernelSession, SavingSession
 from probe_format.preflight import preflight
 from probe_format.session import Framework, Session, warn
+from probe_format.single import AnySession
+from probe_save import Saver
 
 from .apis import Apis, load_apis
 from .flavour import CELLS, Flavour, detect
@@ -23,16 +28,38 @@ __all__ = ["open_session"]
 _WANTS_MODEL = "level {level} records Cells, so it needs the model: start(model=...). Level L1 works without."
 
 
-def open_session(config: Config, tool: str) -> Session:
+def open_session(config: Config, tool: str) -> AnySession:
     """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
-    for text in preflight(config, current_rank(), world_size()):
-        warn(text)
     flavour = detect()
+    if config.level == "debug":  # probe-save does it
+        _tell(config, ())
+        return SavingSession(config, Saver.of(config, tool, flavour.framework))
+    if config.level == "L2":
+        return _kernels(config)
+    _tell(config, ())
     target = Target()
     patches = Patches(_listed(config, flavour), target)
     steps = Steps(config, tool, flavour, patches, target)
     log = logging.getLogger("probe_mindspore")
     return Session(config, None, Framework(log, current_rank, steps.place, _WANTS_MODEL), patches)
+
+
+def _tell(config: Config, found: Sequence[Problem]) -> None:
+    for text in preflight(config, current_rank(), world_size(), found):
+        warn(text)
+
+
+def _kernels(config: Config) -> KernelSession:
+    """Level "L2": probe-kernel does it, which is loaded for nothing else."""
+    try:
+        package = importlib.import_module("probe_kernel.level2")
+    except ImportError as e:
+        what = f"level 'L2' dumps kernels, which is the job of probe-kernel, and that cannot be imported here ({e})."
+        raise ConfigError(
+            [Problem("level", what, "`pip install probe-kernel`, or use L0, L1 or mix.")]
+        ) from e
+    _tell(config, package.mindspore_problems(config))
+    return KernelSession(config, package.MindSporeKernels(config), current_rank)
 
 
 def _listed(config: Config, flavour: Flavour) -> Apis:
