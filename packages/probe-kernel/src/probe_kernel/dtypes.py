@@ -68,7 +68,9 @@ def dtype_of(name: str) -> Dtype:
     plain = name.lower().removeprefix("dt_")
     found = _BY_NAME.get(_ALIASES.get(plain, plain))
     if found is None:
-        raise FormatError(f"{name!r} is not a dtype that is known here. {did_you_mean(plain, _BY_NAME)}".rstrip())
+        raise FormatError(
+            f"{name!r} is not a dtype that is known here. {did_you_mean(plain, _BY_NAME)}".rstrip()
+        )
     return found
 
 

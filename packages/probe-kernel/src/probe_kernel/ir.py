@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
@@ -17,11 +18,17 @@ _SUBGRAPH = re.compile(r"\s*subgraph\b(?! attr| instance)")
 _FRAME = re.compile(
     r"\s*#? ?In file (?P<file>.+?)(?:\((?P<old>\d+)\)|:(?P<line>\d+)(?:~(?P<end>\d+))?(?:, \d+~\d+)?)/(?P<text>.*)"
 )
-_NAME = re.compile(r"\s*[:#]\s*(?:full_?\s?name_?\s?with_?\s?scope:?\s*)?\((?P<name>[^<>\s]+)\)\s*", re.IGNORECASE)
+_NAME = re.compile(
+    r"\s*[:#]\s*(?:full_?\s?name_?\s?with_?\s?scope:?\s*)?\((?P<name>[^<>\s]+)\)\s*", re.IGNORECASE
+)
 _DEVICE = re.compile(r"<(?P<dtype>\w+?)x(?P<format>[A-Za-z]\w*)\[const vector\][\[{](?P<shape>[^\]}]*)[\]}]")
-_HOST = re.compile(r"<(?:Ref\[)?Tensor\[(?P<dtype>\w+)\]\]?(?:x\[const vector\]\[(?P<old>[^\]]*)\]|, \((?P<shape>[^()]*)\))?")
+_HOST = re.compile(
+    r"<(?:Ref\[)?Tensor\[(?P<dtype>\w+)\]\]?(?:x\[const vector\]\[(?P<old>[^\]]*)\]|, \((?P<shape>[^()]*)\))?"
+)
 _SCALAR = re.compile(r"<(?P<dtype>\w+), NoShape")
-_BLOCK = re.compile(r"\s*(?:@|async\s|(?:def|class|if|elif|else|for|while|with|try|except|finally|match|case)\b)")
+_BLOCK = re.compile(
+    r"\s*(?:@|async\s|(?:def|class|if|elif|else|for|while|with|try|except|finally|match|case)\b)"
+)
 _UID = re.compile(r'[{ ]unique_id: "(\w+)"')
 _FORWARD_UID = re.compile(r'forward_unique_id: "(\w+)"')
 _SHARED = "<~~This line of code can be shared"
@@ -90,7 +97,7 @@ class Operator:
         return bool(self.device_inputs or self.device_outputs)
 
 
-@frozen
+@frozen(slots=False)
 class Graph:
     """A graph. problems: operators that could not be understood, in sentences."""
 
@@ -105,6 +112,20 @@ class Graph:
             for operator in self.operators
             if any(frame.covers(line) and _is(frame.file, wanted) for frame in operator.frames)
         )
+
+    def scope_of(self, operator: Operator) -> str:
+        """The full name that tells the Cells around an operator: of a gradient, its forward operator's.
+
+        A gradient's own name can have the wrong Cell: the second BiasAddGrad of a net is often called after the
+        layer of the first.
+        """
+        if not operator.forward_uid:
+            return operator.full_name
+        return self._by_uid.get(operator.forward_uid, operator.full_name)
+
+    @cached_property
+    def _by_uid(self) -> dict[str, str]:
+        return {op.uid: op.full_name for op in self.operators if op.uid and not op.forward_uid}
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -156,7 +177,7 @@ def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
             problems.append(f"{where}:{draft.line}: an operator cannot be read: {error}.")
 
     for number, line in enumerate(lines, start=1):
-        if " = " in line and _HEAD.match(line) or _RETURN.match(line):
+        if (" = " in line and _HEAD.match(line)) or _RETURN.match(line):
             finish()
             draft = _Draft(number, line.rstrip("\n"))
         elif draft is None:
@@ -200,7 +221,9 @@ def _frame(text: str) -> Frame:
 
 def _operator(draft: _Draft) -> Operator:
     match = _HEAD.match(draft.head)
-    ref, op, start = (match["ref"], match["op"], match.end()) if match else ("", "Return", draft.head.index("(") + 1)
+    ref, op, start = (
+        (match["ref"], match["op"], match.end()) if match else ("", "Return", draft.head.index("(") + 1)
+    )
     full_name = ""
     host: tuple[tuple[Type, ...], tuple[Type, ...]] | None = None
     device: tuple[tuple[Type, ...], tuple[Type, ...]] = ((), ())

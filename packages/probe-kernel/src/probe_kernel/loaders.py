@@ -74,7 +74,8 @@ def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
     need = dtype.size(count) if count is not None else raw.size
     if raw.size != need or raw.size * 8 % max(dtype.bits, 8):
         raise DamagedError(
-            f"{path} has {raw.size} bytes, which is not {dtype.name}" + ("." if count is None else f"{list(shape or ())}.")
+            f"{path} has {raw.size} bytes, which is not {dtype.name}"
+            + ("." if count is None else f"{list(shape or ())}.")
         )
     values = decode(raw, dtype)
     return values if count is None or not dtype.numeric else values[:count].reshape(shape)

@@ -1,0 +1,317 @@
+"""The command ``probe kernel``: look at kernel dumps, find a script line's kernels, write statistics, export."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from attrs import frozen
+from probe_format.errors import FormatError, ProbeError
+
+from . import __version__
+from .export import export
+from .find import Hit, find, parse_line
+from .ir import Type
+from .kernel import Kernel, Slot
+from .read import Dump, Iteration, open
+from .statistic import STATISTIC, Value, check_categories, table_text
+from .synthesis import NUMBERS, rows
+
+__all__ = ["COMMANDS", "Command", "main"]
+
+_EXIT = """\
+exit codes: 0 done; 1 no kernel dump, no such line, or nothing to do; 3 done, but some files could not be
+understood or read (each is named); 2 wrong arguments
+"""
+
+
+@frozen
+class Command:
+    """One subcommand. add: gives a parser its arguments. run: gives the exit code."""
+
+    what: str
+    add: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``probe kernel``; gives its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        raise
+    except (ProbeError, OSError) as error:
+        print(f"probe kernel {arguments.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="probe kernel",
+        description="Look at kernel dumps by MindSpore and Ascend.",
+        epilog=_EXIT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"probe-kernel {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.what, description=command.what.capitalize() + ".")
+        sub.set_defaults(run=command.run)
+        command.add(sub)
+    return parser
+
+
+def _folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
+    parser.add_argument("--rank", type=int, metavar="N", help="only this rank or device")
+    parser.add_argument("--step", type=int, metavar="N", help="only this step or iteration")
+
+
+def _chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
+    dump = open(arguments.dir)
+    chosen = [
+        iteration
+        for rank in dump.ranks
+        for iteration in rank.iterations
+        if arguments.rank in (None, rank.number) and arguments.step in (None, iteration.place.number)
+    ]
+    if not chosen:
+        there = "; ".join(iteration.label for iteration in list(dump.iterations)[:10])
+        raise FormatError(f"{arguments.dir} has no such rank or step. It has: {there}.")
+    return dump, chosen
+
+
+def _report(problems: Sequence[str]) -> int:
+    for problem in problems[:50]:
+        print(f"probe kernel: {problem}", file=sys.stderr)
+    if len(problems) > 50:
+        print(f"probe kernel: ... and {len(problems) - 50} more.", file=sys.stderr)
+    return 3 if problems else 0
+
+
+# show
+
+
+def _show_arguments(parser: argparse.ArgumentParser) -> None:
+    _folder(parser)
+    parser.add_argument("--filter", default="", metavar="TEXT", help="only kernels with TEXT in type or name")
+    parser.add_argument("--brief", action="store_true", help="names without their tensors")
+    parser.add_argument("--bad", action="store_true", help="only kernels that hold something not finite")
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    dump, chosen = _chosen(arguments)
+    problems = list(dump.problems)
+    for iteration in chosen:
+        kernels = [
+            k for k in iteration.kernels if arguments.filter in k.op_type or arguments.filter in k.name
+        ]
+        if arguments.bad:
+            kernels = [kernel for kernel in kernels if any(map(_is_bad, kernel.slots))]
+        print(f"{iteration.label}: {len(kernels)} of {len(iteration.kernels)} kernels")
+        for kernel in kernels:
+            print(f"  {kernel.op_type}  {kernel.name}{_times(kernel)}")
+            if not arguments.brief:
+                for slot in kernel.slots:
+                    print(f"    {_slot(slot)}")
+        for overflow in iteration.overflows:
+            print(f"  overflow: {overflow.path.name}, tasks (task, stream): {list(overflow.tasks)}")
+    return _report(problems)
+
+
+def _is_bad(slot: Slot) -> bool:
+    try:
+        found = slot.statistics
+    except (FormatError, OSError):
+        return False
+    return any(found.get(key) for key in ("nan count", "positive inf count", "negative inf count"))
+
+
+def _times(kernel: Kernel) -> str:
+    return f"  (execution {kernel.count})" if kernel.count else ""
+
+
+def _slot(slot: Slot) -> str:
+    try:
+        shape = "?" if slot.shape is None else ",".join(map(str, slot.shape))
+        found: Mapping[str, Value] = slot.statistics
+    except (FormatError, OSError) as error:
+        return f"{slot!s:<10} {slot.dtype}: {error}"
+    words = [f"{key} {_number(found[key])}" for key in ("max", "min", "avg", "l2norm") if key in found]
+    words += [
+        f"{key} {found[key]}"
+        for key in ("nan count", "positive inf count", "negative inf count")
+        if found.get(key)
+    ]
+    return f"{slot!s:<10} {f'{slot.dtype}[{shape}]':<24} {slot.format:<14} {'  '.join(words)}".rstrip()
+
+
+def _number(value: Value) -> str:
+    return "null" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# find
+
+
+def _find_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("line", metavar="SCRIPT:LINE", help="a line of your script, as train.py:175")
+    _folder(parser)
+    parser.add_argument("--graphs", type=Path, metavar="DIR", help=".ir files from elsewhere (Ascend O2)")
+    parser.add_argument("--all", action="store_true", help="also nodes that no kernel is run for")
+
+
+def _find(arguments: argparse.Namespace) -> int:
+    dump, _ = _chosen(arguments)
+    hits = find(dump, parse_line(arguments.line), arguments.graphs)
+    shown = [hit for hit in hits if arguments.rank in (None, hit.rank) and (arguments.all or hit.runs_kernel)]
+    frame = next((hit.frame for hit in hits if hit.frame), None)
+    if frame is not None:
+        print(f"{frame.file}:{arguments.line.rpartition(':')[2]}: {frame.text.strip()}")
+    for hit in shown:
+        for line in _hit(hit, arguments):
+            print(line)
+    hidden = len(hits) - len(shown)
+    if hidden:
+        print(f"({hidden} more nodes that no kernel is run for, or of other ranks; --all shows them)")
+    return _report(list(dump.problems))
+
+
+def _hit(hit: Hit, arguments: argparse.Namespace) -> Iterator[str]:
+    operator = hit.operator
+    what = "  (gradient)" if operator.gradient else ""
+    rank = "" if hit.rank is None else f"rank {hit.rank}, "
+    yield f"{rank}graph {hit.graph}: {operator.op}  {operator.full_name}{what}"
+    yield f"  in   {_types(operator.inputs)}"
+    yield f"  out  {_types(operator.outputs)}"
+    if operator.is_kernel and any(t.format not in ("", "DefaultFormat") for t in operator.device_outputs):
+        yield f"  on the device: in {_types(operator.device_inputs)}, out {_types(operator.device_outputs)}"
+    if hit.shared:
+        yield (
+            f"  (the graph has this line for {hit.shared + 1} {operator.op} operators: MindSpore keeps one line for "
+            "all calls of a Cell or function. Tell them apart by their order and shapes)"
+        )
+    if hit.how == "order":
+        yield "  (the number in its files' names is another: matched by name without number, types and order)"
+    if not hit.kernels:
+        yield "  nothing of it was dumped"
+    for kernel in hit.kernels:
+        if arguments.step in (None, kernel.iteration.place.number):
+            yield f"  {kernel.iteration.label}{_times(kernel)}: {kernel.name}"
+            for slot in kernel.slots:
+                yield f"    {_slot(slot)}"
+                if slot.file is not None:
+                    yield f"      {slot.file}"
+
+
+def _types(types: Sequence[Type]) -> str:
+    return ", ".join(_type(one) for one in types) or "nothing"
+
+
+def _type(one: Type) -> str:
+    shape = "" if one.shape is None else f"[{','.join(map(str, one.shape))}]"
+    layout = f" {one.format}" if one.format and one.format != "DefaultFormat" else ""
+    return f"{one.dtype}{shape}{layout}" if one.dtype else one.text.strip("<>")
+
+
+# statistics
+
+
+def _statistics_arguments(parser: argparse.ArgumentParser) -> None:
+    _folder(parser)
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="DIR", help="write there instead of beside the tensors"
+    )
+    parser.add_argument(
+        "--category",
+        action="append",
+        metavar="NAME",
+        help="max, min, l2norm, md5, ...; again for more (all but hashes)",
+    )
+
+
+def _statistics(arguments: argparse.Namespace) -> int:
+    categories = check_categories(arguments.category) if arguments.category else NUMBERS
+    dump, chosen = _chosen(arguments)
+    problems = list(dump.problems)
+    written = 0
+    for iteration in chosen:
+        folder = iteration.path
+        if arguments.out is not None:
+            folder = arguments.out / iteration.path.relative_to(arguments.dir.absolute())
+        path = folder / STATISTIC
+        if path.exists():
+            print(f"{path} is there already and stays as it is.")
+            continue
+        lines: list[str] = []
+        for kernel in iteration.kernels:
+            try:
+                lines += list(table_text(rows([kernel], categories), categories))[1:]
+            except (FormatError, OSError) as error:
+                problems.append(str(error))
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([next(table_text((), categories)), *lines]) + "\n")
+        written += 1
+        print(f"{path}: {len(lines)} tensors")
+    return _report(problems) or (0 if written else 1)
+
+
+# export
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="DIR", help="where to write step<N>/rank<R>"
+    )
+    parser.add_argument(
+        "--root",
+        default="",
+        metavar="CELL",
+        help="leave out this Cell and those around it, as network._backbone",
+    )
+    parser.add_argument("--statistics", action="store_true", help="without the tensors")
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    faults: list[str] = []
+    dump = open(arguments.dir)
+    for done in export(dump, arguments.out, root=arguments.root, values=not arguments.statistics):
+        print(f"{done.path}: {done.records} records, {done.tensors} tensors")
+        faults += done.faults
+    return _report(faults)
+
+
+# check
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    dump, chosen = _chosen(arguments)
+    problems = list(dump.problems)
+    for iteration in chosen:
+        tensors = 0
+        for kernel in iteration.kernels:
+            for slot in kernel.slots:
+                if slot.part is not None:
+                    tensors += 1
+                    try:
+                        slot.load()
+                    except (FormatError, OSError) as error:
+                        problems.append(str(error))
+        print(f"{iteration.label}: {len(iteration.kernels)} kernels, {tensors} tensor files")
+    return _report(problems)
+
+
+COMMANDS: dict[str, Command] = {
+    "show": Command("print the kernels with shapes and statistics", _show_arguments, _show),
+    "find": Command("list the operators of a line of your script, with their files", _find_arguments, _find),
+    "check": Command("read every file and name those that are damaged or unknown", _folder, _check),
+    "statistics": Command(
+        "write statistic.csv for dumps that have only tensors", _statistics_arguments, _statistics
+    ),
+    "export": Command("write dump.json, for probe show and probe verify", _export_arguments, _export),
+}
