@@ -113,12 +113,8 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
         )
         found = of.get(id(operator))
         runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter) if found else ()
-        alike = 0 if operator.gradient else sum(_alike(operator, other) for other in graph.operators)
-        yield Hit(rank.number, number, operator, frame, runs, found.how if found else None, alike)
-
-
-def _alike(operator: Operator, other: Operator) -> bool:
-    return other is not operator and (other.op, other.frames) == (operator.op, operator.frames)
+        how = found.how if found else None
+        yield Hit(rank.number, number, operator, frame, runs, how, graph.shared(operator))
 
 
 def _ends(path: str, end: str) -> bool:

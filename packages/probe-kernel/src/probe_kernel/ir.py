@@ -127,6 +127,22 @@ class Graph:
     def _by_uid(self) -> dict[str, str]:
         return {op.uid: op.full_name for op in self.operators if op.uid and not op.forward_uid}
 
+    def shared(self, operator: Operator) -> int:
+        """How many other operators of its type have all the same lines, so that these may be another call's.
+
+        0 for gradients, and for what has one: their lines are right.
+        """
+        if operator.gradient or operator.uid in self._with_gradient:
+            return 0
+        return sum(
+            other is not operator and not other.gradient and (other.op, other.frames) == (operator.op, operator.frames)
+            for other in self.operators
+        )
+
+    @cached_property
+    def _with_gradient(self) -> frozenset[str]:
+        return frozenset(op.forward_uid for op in self.operators if op.forward_uid)
+
     @property
     def files(self) -> tuple[str, ...]:
         """Every script that a line comes from."""
