@@ -4,6 +4,7 @@ Usage: alexnet_script.py FOLDER JIT_LEVEL, also under msrun. Leaves FOLDER/dump,
 network's own values.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -31,10 +32,8 @@ import mindspore as ms  # noqa: E402
 import numpy as np  # noqa: E402
 from mindspore import Tensor, nn  # noqa: E402
 
-try:  # the first use of numpy in MindSpore 2.10 on CPU fails once
+with contextlib.suppress(SystemError):  # the first use of numpy in MindSpore 2.10 on CPU fails once
     Tensor(np.ones((2, 2), np.float32)).reshape(4, 1)
-except SystemError:
-    pass
 rank = 0
 if "MS_WORKER_NUM" in os.environ:
     from mindspore import communication

@@ -20,7 +20,11 @@ LOOP = Path(__file__).parent / "data" / "loop"
 def loop(tmp_path: Path) -> Path:
     """The real dump, exported."""
     done = list(export(probe_kernel.open(LOOP), tmp_path / "out"))
-    assert [(one.path.parent.name, one.faults) for one in done] == [("step0", ()), ("step1", ()), ("step2", ())]
+    assert [(one.path.parent.name, one.faults) for one in done] == [
+        ("step0", ()),
+        ("step1", ()),
+        ("step2", ()),
+    ]
     return tmp_path / "out"
 
 
@@ -31,7 +35,11 @@ def test_the_dump_is_whole_and_strict(loop: Path) -> None:
 
 def test_values_and_statistics_are_the_kernels(loop: Path) -> None:
     rank = probe_format.open(loop).step(0).rank(0)
-    assert (rank.header["level"], rank.header["task"], rank.header["framework"]) == ("L2", "tensor", "mindspore")
+    assert (rank.header["level"], rank.header["task"], rank.header["framework"]) == (
+        "L2",
+        "tensor",
+        "mindspore",
+    )
     assert len(rank.records) == 9
     concat = rank.records["Kernel.Concat.Default_Concat-op0.0.forward"]
     assert [t.slot for t in concat.tensors] == ["input_args.0", "input_args.1", "input_args.2", "output.0"]
@@ -128,6 +136,8 @@ def test_the_cells_of_a_scope() -> None:
         "Cell.network._backbone.layers.0.conv1.Conv2d.forward.0",
     ]
     # As Probe's own dump of that Cell names them.
-    assert list(cells_of(name, "backward", "network._backbone"))[-1] == "Cell.layers.0.conv1.Conv2d.backward.0"
+    assert (
+        list(cells_of(name, "backward", "network._backbone"))[-1] == "Cell.layers.0.conv1.Conv2d.backward.0"
+    )
     assert list(cells_of("Default/Add-op0", "forward")) == []
     assert list(cells_of("Default/optimizer-Momentum/Add-op0", "forward", "network._backbone")) == []

@@ -98,7 +98,10 @@ def names(draw: st.DrawFn) -> FileName:
     shape = tuple(draw(st.lists(st.integers(0, 9999), min_size=1, max_size=4)))
     more: dict[str, object] = {
         "npy": {"format": draw(word), "dtype": draw(word | st.just("")), "suffix": ".npy"},
-        "raw": {"format": draw(word), "dtype": draw(word.filter(lambda d: d not in ("npy", "bin", "pt", "json", "csv")))},
+        "raw": {
+            "format": draw(word),
+            "dtype": draw(word.filter(lambda d: d not in ("npy", "bin", "pt", "json", "csv"))),
+        },
         "shape": {"shape": shape, "suffix": ".npy"},
         "plain": {"suffix": draw(st.sampled_from([".npy", ".pt", ".json"]))},
         "part": {"shape": shape, "dtype": draw(word), "format": draw(word), "suffix": ".bin"},

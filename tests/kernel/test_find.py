@@ -11,7 +11,8 @@ import pytest
 from probe_format.errors import FormatError, UsageError
 from probe_kernel.filename import flat, parse_file_name
 from probe_kernel.find import Line, find, parse_line
-from probe_kernel.ir import Operator, Type, parse_ir
+from probe_kernel.ir import Operator, Type
+from probe_kernel.irtext import parse_ir
 from probe_kernel.match import match, stem
 from trees import tensor
 
@@ -28,7 +29,9 @@ def alexnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / "graphs").mkdir(parents=True)
     (top / "graphs/ms_output_trace_code_graph_0.ir").write_text(text)
     (top / "execution_order").mkdir()
-    (top / "execution_order/ms_execution_order_graph_0.csv").write_text((DATA / "alexnet-order.csv").read_text())
+    (top / "execution_order/ms_execution_order_graph_0.csv").write_text(
+        (DATA / "alexnet-order.csv").read_text()
+    )
     shapes = {}
     for op in parse_ir(iter(text.splitlines(keepends=True))).operators:
         for io, types in (("input", op.device_inputs), ("output", op.device_outputs)):
@@ -81,14 +84,14 @@ def test_lines_that_became_nothing_name_those_around(alexnet: Path) -> None:
     dump = probe_kernel.open(alexnet)
     with pytest.raises(FormatError, match=r"No operator comes from line 42.*41: x = self.fc2\(x\)"):
         find(dump, Line("alex.py", 42))
-    with pytest.raises(FormatError, match="comes from alxe.py. Near: alex.py"):
+    with pytest.raises(FormatError, match=r"comes from alxe.py. Near: alex.py"):
         find(dump, Line("alxe.py", 42))
 
 
 def test_without_a_graph_it_says_how_to_get_one(tmp_path: Path, alexnet: Path) -> None:
     tensor(tmp_path / "0/20240102030405/0/m/1/0", "Add.x.0.0.1.output.0.ND.float32.npy")
     dump = probe_kernel.open(tmp_path)
-    with pytest.raises(FormatError, match="save_graphs=2.*--graphs"):
+    with pytest.raises(FormatError, match=r"save_graphs=2.*--graphs"):
         find(dump, Line("alex.py", 30))
     # With the graph of elsewhere the operators are found, though this dump has none of their kernels.
     hits = find(dump, Line("alex.py", 30), alexnet / "rank_0/graphs")
@@ -115,16 +118,20 @@ def test_lines_as_people_write_them() -> None:
     assert parse_line("src/train.py:175") == Line("src/train.py", 175)
     assert parse_line("C:\\x\\train.py:1") == Line("C:\\x\\train.py", 1)
     for wrong in ("train.py", "train.py:", "train.py:0", "train.py:x", ":3"):
-        with pytest.raises(UsageError, match="Write it as train.py:175"):
+        with pytest.raises(UsageError, match=r"Write it as train.py:175"):
             parse_line(wrong)
 
 
 # matching
 
 
-def operator(full_name: str, dtype: str = "Float32", shape: tuple[int, ...] = (2, 3), line: int = 1) -> Operator:
+def operator(
+    full_name: str, dtype: str = "Float32", shape: tuple[int, ...] = (2, 3), line: int = 1
+) -> Operator:
     types = (Type("", dtype, shape),)
-    return Operator("%1", stem(full_name).rpartition("_")[2], full_name, (), types, types, types, types, line=line)
+    return Operator(
+        "%1", stem(full_name).rpartition("_")[2], full_name, (), types, types, types, types, line=line
+    )
 
 
 def kernels(folder: Path, *files: tuple[str, str, np.ndarray]):
@@ -136,12 +143,16 @@ def kernels(folder: Path, *files: tuple[str, str, np.ndarray]):
 def test_a_short_name_in_the_files_finds_the_full_one(tmp_path: Path) -> None:
     found = match([operator("Default/a/Cast-op1"), operator("Default/b/Cast-op2")],
                   kernels(tmp_path, ("Cast-op2", "Float32", np.zeros((2, 3)))))  # fmt: skip
-    assert [(one.operator.full_name, one.how) for one in found.values()] == [("Default/b/Cast-op2", "last part")]
+    assert [(one.operator.full_name, one.how) for one in found.values()] == [
+        ("Default/b/Cast-op2", "last part")
+    ]
 
 
 def test_types_decide_where_numbers_differ(tmp_path: Path) -> None:
     operators = [operator("Default/Cast-op5", "Int8"), operator("Default/Cast-op6", "Float16")]
-    files = kernels(tmp_path, ("Default_Cast-op0", "Float16", np.zeros(6)), ("Default_Cast-op1", "Int8", np.zeros(6)))
+    files = kernels(
+        tmp_path, ("Default_Cast-op0", "Float16", np.zeros(6)), ("Default_Cast-op1", "Int8", np.zeros(6))
+    )
     found = match(operators, files)
     assert {name: one.operator.full_name for name, one in found.items()} == {
         "Default_Cast-op0": "Default/Cast-op6", "Default_Cast-op1": "Default/Cast-op5",
@@ -156,11 +167,19 @@ def test_a_name_with_other_types_is_not_believed(tmp_path: Path) -> None:
 
 def test_order_decides_between_equals_and_the_execution_order_counts(tmp_path: Path) -> None:
     operators = [operator("Default/Cast-op7", line=1), operator("Default/Cast-op8", line=2)]
-    files = kernels(tmp_path, ("Default_Cast-op0", "Float32", np.zeros(6)), ("Default_Cast-op1", "Float32", np.zeros(6)))
+    files = kernels(
+        tmp_path, ("Default_Cast-op0", "Float32", np.zeros(6)), ("Default_Cast-op1", "Float32", np.zeros(6))
+    )
     first = match(operators, files)
-    assert [first[f"Default_Cast-op{n}"].operator.full_name for n in (0, 1)] == ["Default/Cast-op7", "Default/Cast-op8"]
+    assert [first[f"Default_Cast-op{n}"].operator.full_name for n in (0, 1)] == [
+        "Default/Cast-op7",
+        "Default/Cast-op8",
+    ]
     turned = match(operators, files, ["Default/Cast-op8", "Default/Cast-op7"])
-    assert [turned[f"Default_Cast-op{n}"].operator.full_name for n in (0, 1)] == ["Default/Cast-op8", "Default/Cast-op7"]
+    assert [turned[f"Default_Cast-op{n}"].operator.full_name for n in (0, 1)] == [
+        "Default/Cast-op8",
+        "Default/Cast-op7",
+    ]
 
 
 def test_what_cannot_be_told_apart_is_left_open(tmp_path: Path) -> None:

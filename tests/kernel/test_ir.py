@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from probe_format.errors import FormatError
-from probe_kernel.ir import Graph, parse_ir, read_ir
+from probe_kernel.ir import Graph
+from probe_kernel.irtext import parse_ir, read_ir
 
 DATA = Path(__file__).parent / "data"
 VERSIONS = ("2.7", "2.10")
@@ -42,9 +43,14 @@ def test_an_operator_in_full(graph: Graph) -> None:
     assert conv.op == "Conv2D"
     assert len(conv.args) == 2
     assert [(t.dtype, t.shape) for t in conv.inputs] == [("Float32", (2, 6, 7, 7)), ("Float32", (8, 6, 3, 3))]
-    assert [(t.dtype, t.shape, t.format) for t in conv.device_outputs] == [("Float32", (2, 8, 7, 7), "DefaultFormat")]
+    assert [(t.dtype, t.shape, t.format) for t in conv.device_outputs] == [
+        ("Float32", (2, 8, 7, 7), "DefaultFormat")
+    ]
     own = [frame for frame in conv.frames if frame.file.endswith("alex.py")]
-    assert [(f.line, f.text.strip()) for f in own][:2] == [(29, "def construct(self, x):"), (35, "x = self.conv3(x)")]
+    assert [(f.line, f.text.strip()) for f in own][:2] == [
+        (29, "def construct(self, x):"),
+        (35, "x = self.conv3(x)"),
+    ]
     assert not conv.gradient
 
 
@@ -147,12 +153,13 @@ def test_constants_whose_values_go_over_lines() -> None:
 
 def test_an_expression_over_several_lines_and_unusual_types() -> None:
     text = [
-        "  %0(x) = PrimFunc_Foo(%para1_a, (1, 2), \"a, b)\", I64(3)) {instance name: foo}\n",
-        "      : (<Tuple[Tensor[Float32]*2], TupleShape((2, 3), (4))>, <Int64, NoShape>) -> (<Tensor[BFloat16], (-1, 3)>)\n",
+        '  %0(x) = PrimFunc_Foo(%para1_a, (1, 2), "a, b)", I64(3)) {instance name: foo}\n',
+        "      : (<Tuple[Tensor[Float32]*2], TupleShape((2, 3), (4))>, <Int64, NoShape>)"
+        " -> (<Tensor[BFloat16], (-1, 3)>)\n",
         "      : (Tuple, Scalar) -> (Tensor)\n",
         "      # Fullname with scope: (Default/Foo-op0)\n",
-        "      # In file a:b/we ird.py:7~9, 4~19/        y = foo(a,/<~~This line of code can be shared by multiple nodes, "
-        "and may be duplicated./\n",
+        "      # In file a:b/we ird.py:7~9, 4~19/        y = foo(a,/"
+        "<~~This line of code can be shared by multiple nodes, and may be duplicated./\n",
     ]
     (op,) = parse_ir(iter(text)).operators
     assert op.op == "Foo"
@@ -186,5 +193,7 @@ def test_damage_never_stops_the_parser(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 5))):
         at = data.draw(st.integers(0, len(text) - 1))
         cut = data.draw(st.integers(0, len(text[at])))
-        text[at] = text[at][:cut] + data.draw(st.sampled_from(["", "\n", "(((", ")))>", '"', "\0", "<", "->"]))
+        text[at] = text[at][:cut] + data.draw(
+            st.sampled_from(["", "\n", "(((", ")))>", '"', "\0", "<", "->"])
+        )
     parse_ir(iter(text))

@@ -30,7 +30,9 @@ LINES = {
 
 def run(out: Path, level: str, *launcher: str) -> None:
     """Train; with the words of a launcher before the script."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # msrun starts "python"
+    path = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    )  # msrun starts "python"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOG_v": "3", "PATH": path}
     done = subprocess.run(
         [*(launcher or (sys.executable,)), str(SCRIPT), str(out), level],
@@ -80,7 +82,7 @@ def test_the_metadata(dump: Dump) -> None:
     assert rank.number == 0
     assert rank.metadata["config"]["device_target"] == "CPU"
     assert rank.metadata["data_dump"]["common_dump_settings"]["net_name"] == "AlexNet"
-    assert {numbers for numbers in rank.history.values()} >= {(0, 1)}
+    assert set(rank.history.values()) >= {(0, 1)}
 
 
 def test_two_ranks(tmp_path: Path) -> None:
@@ -120,15 +122,21 @@ def test_conv2d_is_the_computed_one_in_every_step(dump: Dump, truth) -> None:
         x, weight = (slot.load() for slot in conv.inputs)
         np.testing.assert_array_equal(x, truth["images"])
         np.testing.assert_array_equal(weight, truth[f"before{number}.conv1.weight"])
-        np.testing.assert_allclose(conv.slot("output").load(), convolution(x, weight, 2), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            conv.slot("output").load(), convolution(x, weight, 2), rtol=1e-4, atol=1e-5
+        )
         second = iteration.kernel("conv2-Conv2d/Conv2D-op0")
         x, weight = (slot.load() for slot in second.inputs[:2])
-        np.testing.assert_allclose(second.slot("output").load(), convolution(x, weight, 1), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            second.slot("output").load(), convolution(x, weight, 1), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_weights_and_inputs_are_the_networks(dump: Dump, truth) -> None:
     for number, iteration in enumerate(steps(dump)):
-        saved = {kernel.name: kernel.slot("output").load() for kernel in iteration.kernels if kernel.is_parameter}
+        saved = {
+            kernel.name: kernel.slot("output").load() for kernel in iteration.kernels if kernel.is_parameter
+        }
         np.testing.assert_array_equal(saved["inputs0"], truth["images"])
         np.testing.assert_array_equal(saved["inputs1"], truth["labels"])
         for name in ("conv1.weight", "conv2.bias", "fc1.weight", "fc2.bias"):  # saved when the step is over
@@ -166,7 +174,9 @@ def test_each_layers_line_has_its_operators_and_their_arrays(dump: Dump, truth, 
     # What the layer gave in PyNative mode is what the kernels of its line gave: it is that layer's line.
     first = forward[-1].kernels[0]
     expected = truth[f"out.{layer}"]
-    np.testing.assert_allclose(first.slot("output").load().reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        first.slot("output").load().reshape(expected.shape), expected, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_gradients_are_those_that_the_optimizer_takes(dump: Dump, truth) -> None:
@@ -183,7 +193,9 @@ def test_as_a_dump_json_it_is_whole_and_beside_its_cells(dump: Dump, truth, tmp_
         assert done.faults == ()
     assert {verdict.state for verdict in verify(tmp_path)} == {"complete"}
     records = next(
-        rank for rank in probe_format.open(tmp_path).ranks if any(".SGD." in name for name in rank.records.names)
+        rank
+        for rank in probe_format.open(tmp_path).ranks
+        if any(".SGD." in name for name in rank.records.names)
     ).records
     conv = next(record for record in records if "conv1-Conv2d_Conv2D-op0" in record.name)
     assert conv.parent == "Cell.conv1.Conv2d.forward.0"

@@ -47,7 +47,12 @@ def test_kernels_their_inputs_and_outputs() -> None:
     np.testing.assert_array_equal(concat.slot("output").load(), np.concatenate([a, b], int(axis)))
     add = iteration.kernel("Add-op0")
     np.testing.assert_array_equal(add.outputs[0].load(), add.inputs[0].load() + add.inputs[1].load())
-    assert [str(slot) for slot in iteration.kernel("ReduceSum-op0").slots] == ["input.0", "input.2", "input.3", "output.0"]
+    assert [str(slot) for slot in iteration.kernel("ReduceSum-op0").slots] == [
+        "input.0",
+        "input.2",
+        "input.3",
+        "output.0",
+    ]
     cast = iteration.kernel("Cast-op0")
     assert (cast.slot("output").dtype, cast.slot("output").format) == ("BFloat16", "DefaultFormat")
     assert cast.slot("output").statistics["nan count"] == 1
@@ -57,11 +62,11 @@ def test_kernels_their_inputs_and_outputs() -> None:
 
 def test_errors_name_what_is_near() -> None:
     iteration = probe_kernel.open(LOOP).ranks[0].iterations[0]
-    with pytest.raises(KeyError, match="no kernel 'Cnocat-op0'.*Concat-op0"):
+    with pytest.raises(KeyError, match=r"no kernel 'Cnocat-op0'.*Concat-op0"):
         iteration.kernel("Cnocat-op0")
     with pytest.raises(KeyError, match=r"no output.3; it has input.0, input.1, input.2, output.0"):
         iteration.kernel("Concat-op0").slot("output", 3)
-    with pytest.raises(KeyError, match="ran 1 times.*no count 4"):
+    with pytest.raises(KeyError, match=r"ran 1 times.*no count 4"):
         iteration.kernel("Concat-op0", count=4)
     with pytest.raises(KeyError, match="no rank 7; it has"):
         probe_kernel.open(LOOP).rank(7)
@@ -125,7 +130,10 @@ def test_devices_of_an_o2_tree_are_ranks(tmp_path: Path) -> None:
         for device in (0, 1):
             conv(tmp_path / f"{step}/2024010203040{step}/{device}/model/1/0", form=".NCHW.float16.npy")
     dump = probe_kernel.open(tmp_path)
-    assert [(rank.number, [i.place.step for i in rank.iterations]) for rank in dump.ranks] == [(0, [0, 1]), (1, [0, 1])]
+    assert [(rank.number, [i.place.step for i in rank.iterations]) for rank in dump.ranks] == [
+        (0, [0, 1]),
+        (1, [0, 1]),
+    ]
 
 
 def test_what_lies_beside_is_no_problem(tmp_path: Path) -> None:
@@ -143,7 +151,7 @@ def test_nothing_there_is_said_in_words(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"no kernel dump in it: no folder like rank_0/net/0/0"):
         probe_kernel.open(tmp_path)
     (tmp_path / "rank_0").mkdir()
-    with pytest.raises(FormatError, match="Did you mean .*rank_0"):
+    with pytest.raises(FormatError, match=r"Did you mean .*rank_0"):
         probe_kernel.open(tmp_path / "rank_1")
 
 
@@ -195,7 +203,7 @@ def test_statistics_alone(tmp_path: Path) -> None:
     out = kernel.slot("output")
     assert (out.dtype, out.shape, out.file) == ("bfloat16", (3, 2), None)
     assert out.statistics == {"max": 6, "l2norm": 8.5}
-    with pytest.raises(FormatError, match="only its statistics.*saved_data"):
+    with pytest.raises(FormatError, match=r"only its statistics.*saved_data"):
         out.load()
     assert "line 4" in "\n".join(dump.problems)
 
@@ -225,14 +233,19 @@ def test_executions_that_do_not_agree_are_reported(tmp_path: Path) -> None:
         "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value\n"
         f'Conv2D,{CONV},2,7,{TIME},input,0,12,float16,"(2,3)",1,\n'
     )
-    assert "ran 2 times by its files and 1 times by statistic.csv" in "\n".join(probe_kernel.open(tmp_path).problems)
+    assert "ran 2 times by its files and 1 times by statistic.csv" in "\n".join(
+        probe_kernel.open(tmp_path).problems
+    )
 
 
 def test_arguments_overflow_and_device_statistics(tmp_path: Path) -> None:
     folder = tmp_path / "rank_0/Net/0/0"
     conv(folder)
     (folder / f"Conv2D.{CONV}.json").write_text('{"transpose_a": "False"}')
-    status = {"AI Core": {"task_id": 2, "stream_id": 7, "status": 14}, "L2 Atomic Add": {"task_id": 9, "status": 0}}
+    status = {
+        "AI Core": {"task_id": 2, "stream_id": 7, "status": 14},
+        "L2 Atomic Add": {"task_id": 9, "status": 0},
+    }
     (folder / "Opdebug.Node_OpDebug.2.7.16.output.0.json").write_text(json.dumps(status))
     (folder / f"Conv2D.{CONV}.2.7.{TIME}.csv").write_text(
         "Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value\nOutput,0,12,FLOAT16,ND,2x3,2\n"

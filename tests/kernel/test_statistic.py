@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from probe_format.errors import ConfigError
+from probe_kernel.categories import CATEGORIES, check_categories
 from probe_kernel.filename import parse_file_name
-from probe_kernel.statistic import CATEGORIES, Row, check_categories, read_table, table_text
+from probe_kernel.statistic import Row, read_table, table_text
 from probe_kernel.synthesis import NUMBERS, numbers
 
 FIXED = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape"
@@ -82,9 +83,17 @@ def test_unknown_columns_are_kept(tmp_path: Path) -> None:
 
 def test_the_csv_that_a_device_writes_for_one_kernel(tmp_path: Path) -> None:
     path = tmp_path / "Add.Default_Add-op1.5.6.7.csv"
-    path.write_text("Input/Output,Index,Data Size,Data Type,Format,Shape,Count,Max Value\nInput,1,24,FLOAT,ND,2x3,6,4.5\n")
+    path.write_text(
+        "Input/Output,Index,Data Size,Data Type,Format,Shape,Count,Max Value\nInput,1,24,FLOAT,ND,2x3,6,4.5\n"
+    )
     (row,) = read_table(path, parse_file_name(path.name)).rows
-    assert (row.op_type, row.op_name, row.task, row.stream, row.timestamp) == ("Add", "Default_Add-op1", 5, 6, 7)
+    assert (row.op_type, row.op_name, row.task, row.stream, row.timestamp) == (
+        "Add",
+        "Default_Add-op1",
+        5,
+        6,
+        7,
+    )
     assert (row.io, row.slot, row.shape, row.values) == ("input", 1, (2, 3), {"count": 6, "max": 4.5})
 
 
@@ -116,7 +125,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 def test_categories_as_the_configuration_names_them() -> None:
     assert check_categories(["max", "MEAN", "hash:md5", "max"]) == ("max", "avg", "md5")
-    with pytest.raises(ConfigError, match="'l2nrom'.*l2norm"):
+    with pytest.raises(ConfigError, match=r"'l2nrom'.*l2norm"):
         check_categories(["l2nrom"])
 
 
@@ -152,7 +161,20 @@ def test_hashes_are_of_the_bytes() -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, array: np.ndarray) -> None:
     values = numbers(array, list(CATEGORIES))
-    row = Row("Add", "Default_Add-op0", 0, 0, 16, "output", 1, array.dtype.name, array.shape, array.nbytes, "", values)
+    row = Row(
+        "Add",
+        "Default_Add-op0",
+        0,
+        0,
+        16,
+        "output",
+        1,
+        array.dtype.name,
+        array.shape,
+        array.nbytes,
+        "",
+        values,
+    )
     path = tmp_path_factory.mktemp("csv") / "statistic.csv"
     path.write_text("\n".join(table_text([row], list(CATEGORIES))) + "\n")
     found = read_table(path)
@@ -167,7 +189,9 @@ def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_lines_are_mindspores(tmp_path: Path) -> None:
-    row = Row("Sub", "Default_Sub-op0", 0, 0, 17, "input", 0, "float32", (2, 3), 24, "", {"max": 3.0, "min": None})
+    row = Row(
+        "Sub", "Default_Sub-op0", 0, 0, 17, "input", 0, "float32", (2, 3), 24, "", {"max": 3.0, "min": None}
+    )
     header, line = table_text([row], ["max", "min"])
     assert header == f"{FIXED},Max Value,Min Value"
     assert line == 'Sub,Default_Sub-op0,0,0,17,input,0,24,float32,"(2,3)",3,null,'

@@ -23,7 +23,9 @@ def tensor(folder: Path, name: str, array: Any = None) -> Path:
     return path
 
 
-def conv(folder: Path, *, form: str = ".DefaultFormat.float16.npy", start: int = TIME, op: str = CONV) -> None:
+def conv(
+    folder: Path, *, form: str = ".DefaultFormat.float16.npy", start: int = TIME, op: str = CONV
+) -> None:
     """Two inputs and an output of a Conv2D."""
     for at, io in enumerate(("input.0", "input.1", "output.0")):
         tensor(folder, f"Conv2D.{op}.2.7.{start + at}.{io}{form}", np.full((2, 3), at, np.float16))

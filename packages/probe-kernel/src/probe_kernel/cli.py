@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import frozen
 from probe_format.errors import FormatError, ProbeError
 
 from . import __version__
+from .categories import check_categories
+from .display import hit_lines, is_bad, slot_line, times
 from .export import export
-from .find import Hit, find, parse_line
-from .ir import Type
-from .kernel import Kernel, Slot
+from .find import find, parse_line
 from .read import Dump, Iteration, open
-from .statistic import STATISTIC, Value, check_categories, table_text
+from .statistic import STATISTIC, table_text
 from .synthesis import NUMBERS, rows
 
 __all__ = ["COMMANDS", "Command", "main"]
@@ -112,47 +112,16 @@ def _show(arguments: argparse.Namespace) -> int:
             k for k in iteration.kernels if arguments.filter in k.op_type or arguments.filter in k.name
         ]
         if arguments.bad:
-            kernels = [kernel for kernel in kernels if any(map(_is_bad, kernel.slots))]
+            kernels = [kernel for kernel in kernels if any(map(is_bad, kernel.slots))]
         print(f"{iteration.label}: {len(kernels)} of {len(iteration.kernels)} kernels")
         for kernel in kernels:
-            print(f"  {kernel.op_type}  {kernel.name}{_times(kernel)}")
+            print(f"  {kernel.op_type}  {kernel.name}{times(kernel)}")
             if not arguments.brief:
                 for slot in kernel.slots:
-                    print(f"    {_slot(slot)}")
+                    print(f"    {slot_line(slot)}")
         for overflow in iteration.overflows:
             print(f"  overflow: {overflow.path.name}, tasks (task, stream): {list(overflow.tasks)}")
     return _report(problems)
-
-
-def _is_bad(slot: Slot) -> bool:
-    try:
-        found = slot.statistics
-    except (FormatError, OSError):
-        return False
-    return any(found.get(key) for key in ("nan count", "positive inf count", "negative inf count"))
-
-
-def _times(kernel: Kernel) -> str:
-    return f"  (execution {kernel.count})" if kernel.count else ""
-
-
-def _slot(slot: Slot) -> str:
-    try:
-        shape = "?" if slot.shape is None else ",".join(map(str, slot.shape))
-        found: Mapping[str, Value] = slot.statistics
-    except (FormatError, OSError) as error:
-        return f"{slot!s:<10} {slot.dtype}: {error}"
-    words = [f"{key} {_number(found[key])}" for key in ("max", "min", "avg", "l2norm") if key in found]
-    words += [
-        f"{key} {found[key]}"
-        for key in ("nan count", "positive inf count", "negative inf count")
-        if found.get(key)
-    ]
-    return f"{slot!s:<10} {f'{slot.dtype}[{shape}]':<24} {slot.format:<14} {'  '.join(words)}".rstrip()
-
-
-def _number(value: Value) -> str:
-    return "null" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 # find
@@ -173,49 +142,12 @@ def _find(arguments: argparse.Namespace) -> int:
     if frame is not None:
         print(f"{frame.file}:{arguments.line.rpartition(':')[2]}: {frame.text.strip()}")
     for hit in shown:
-        for line in _hit(hit, arguments):
+        for line in hit_lines(hit, arguments.step):
             print(line)
     hidden = len(hits) - len(shown)
     if hidden:
         print(f"({hidden} more nodes that no kernel is run for, or of other ranks; --all shows them)")
     return _report(list(dump.problems))
-
-
-def _hit(hit: Hit, arguments: argparse.Namespace) -> Iterator[str]:
-    operator = hit.operator
-    what = "  (gradient)" if operator.gradient else ""
-    rank = "" if hit.rank is None else f"rank {hit.rank}, "
-    yield f"{rank}graph {hit.graph}: {operator.op}  {operator.full_name}{what}"
-    yield f"  in   {_types(operator.inputs)}"
-    yield f"  out  {_types(operator.outputs)}"
-    if operator.is_kernel and any(t.format not in ("", "DefaultFormat") for t in operator.device_outputs):
-        yield f"  on the device: in {_types(operator.device_inputs)}, out {_types(operator.device_outputs)}"
-    if hit.shared:
-        yield (
-            f"  (the graph has this line for {hit.shared + 1} {operator.op} operators: MindSpore keeps one line for "
-            "all calls of a Cell or function. Tell them apart by their order and shapes)"
-        )
-    if hit.how == "order":
-        yield "  (the number in its files' names is another: matched by name without number, types and order)"
-    if not hit.kernels:
-        yield "  nothing of it was dumped"
-    for kernel in hit.kernels:
-        if arguments.step in (None, kernel.iteration.place.number):
-            yield f"  {kernel.iteration.label}{_times(kernel)}: {kernel.name}"
-            for slot in kernel.slots:
-                yield f"    {_slot(slot)}"
-                if slot.file is not None:
-                    yield f"      {slot.file}"
-
-
-def _types(types: Sequence[Type]) -> str:
-    return ", ".join(_type(one) for one in types) or "nothing"
-
-
-def _type(one: Type) -> str:
-    shape = "" if one.shape is None else f"[{','.join(map(str, one.shape))}]"
-    layout = f" {one.format}" if one.format and one.format != "DefaultFormat" else ""
-    return f"{one.dtype}{shape}{layout}" if one.dtype else one.text.strip("<>")
 
 
 # statistics

@@ -10,7 +10,8 @@ from attrs import frozen
 from probe_format.errors import FormatError, UsageError
 from probe_format.suggest import nearest
 
-from .ir import Frame, Graph, Operator, read_ir
+from .ir import Frame, Graph, Operator
+from .irtext import read_ir
 from .kernel import Kernel
 from .match import How, match
 from .read import Dump, Rank
@@ -93,6 +94,8 @@ def _graphs(rank: Rank, folder: Path | None) -> Iterator[tuple[int, Graph]]:
             yield number, lazy.graph
         return
     paths = sorted(folder.glob("**/*.ir")) if folder.is_dir() else [folder]
+    # save_graphs leaves one file for each pass of the compiler: the last form is the one that runs.
+    paths = [path for path in paths if "trace_code_graph" in path.name] or paths
     for number, path in enumerate(paths):
         digits = re.search(r"graph_(\d+)", path.name)
         yield int(digits[1]) if digits else number, read_ir(path)

@@ -19,7 +19,7 @@ from .filename import flat
 from .ir import Operator, Type
 from .kernel import Kernel
 
-__all__ = ["How", "Match", "match", "stem"]
+__all__ = ["How", "Match", "agrees", "match", "stem"]
 
 How = Literal["name", "last part", "order"]
 """name: the full name. last part: files that have only the end of it (MindSpore 1.5). order: the same name but for

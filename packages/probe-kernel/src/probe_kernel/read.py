@@ -14,18 +14,18 @@ from probe_format.suggest import nearest
 
 from . import places
 from .executions import Found, Kernels, group
-from .filename import FileName, flat, is_file_name, parse_file_name
-from .ir import Graph, read_ir
+from .filename import flat
+from .ir import Graph
+from .irtext import read_ir
 from .kernel import Kernel, Slot
+from .listing import Listing, list_files
 from .loaders import parts
-from .mapping import MAPPING, read_mapping
-from .mapping import Mapping as NameMapping
 from .order import find_graph_files, read_history, read_order
 from .overflow import Overflow, read_overflow
-from .places import Layout, Place, is_auxiliary
+from .places import Layout, Place
 from .statistic import STATISTIC, Table, read_table
 
-__all__ = ["Dump", "Iteration", "Kernel", "Layout", "Place", "Rank", "Slot", "open"]
+__all__ = ["Dump", "Iteration", "Kernel", "Layout", "LazyGraph", "Place", "Rank", "Slot", "open"]
 
 
 def open(path: str | Path) -> Dump:
@@ -221,8 +221,8 @@ class Iteration:
         return (*self._names.problems, *self.statistics.problems, *self._grouped.problems)
 
     @cached_property
-    def _names(self) -> Names:
-        return _names(self.path, read_mapping(self.path))
+    def _names(self) -> Listing:
+        return list_files(self.path)
 
     @cached_property
     def _grouped(self) -> Kernels:
@@ -239,31 +239,3 @@ class Iteration:
                 problems.append(str(error))
         grouped = group(self, tensors, self.statistics.rows, arguments)
         return Kernels(grouped.kernels, (*problems, *grouped.problems))
-
-
-@frozen
-class Names:
-    """The files of a folder with their true names. problems: those that have none."""
-
-    files: tuple[tuple[Path, FileName], ...]
-    problems: tuple[str, ...]
-
-
-def _names(folder: Path, mapping: NameMapping) -> Names:
-    files, problems = [], list(mapping.problems)
-    for path in sorted(folder.iterdir()):
-        if path.name in (STATISTIC, MAPPING) or path.is_dir():
-            continue
-        name = mapping.names.get(path.name, path.name)
-        if is_file_name(name) and not is_auxiliary(name):
-            files.append((path, parse_file_name(name)))
-        elif not is_auxiliary(name):
-            why = (
-                "its true name in mapping.csv is none"
-                if name != path.name
-                else "it has no kernel file's name"
-            )
-            if name == path.name and path.stem.isdigit():
-                why = "it was renamed, and mapping.csv does not have its true name"
-            problems.append(f"{path.name} is unknown: {why}.")
-    return Names(tuple(files), tuple(problems))

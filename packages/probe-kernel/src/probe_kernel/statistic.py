@@ -8,32 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attrs import field, frozen
-from probe_format.errors import ConfigError, Problem
-from probe_format.suggest import did_you_mean
 
+from .categories import CATEGORIES
 from .filename import FileName
 
-__all__ = ["CATEGORIES", "STATISTIC", "Row", "Table", "check_categories", "read_table", "table_text"]
+__all__ = ["STATISTIC", "Row", "Table", "Value", "read_table", "table_text"]
 
 STATISTIC = "statistic.csv"
 Value = float | int | str | None
 
-#: What the configuration calls a statistic (statistic_category) -> its column.
-CATEGORIES: Mapping[str, str] = {
-    "max": "Max Value",
-    "min": "Min Value",
-    "avg": "Avg Value",
-    "count": "Count",
-    "negative zero count": "Negative Zero Count",
-    "positive zero count": "Positive Zero Count",
-    "nan count": "NaN Count",
-    "negative inf count": "Negative Inf Count",
-    "positive inf count": "Positive Inf Count",
-    "zero count": "Zero Count",
-    "l2norm": "L2Norm Value",
-    "md5": "MD5",
-    "sha1": "SHA1",
-}
 _FIXED = (
     "Op Type", "Op Name", "Task ID", "Stream ID", "Timestamp", "IO", "Slot", "Data Size", "Data Type", "Shape",
 )  # fmt: skip
@@ -199,22 +182,6 @@ def _value(key: str, cell: str) -> Value:
         return float(cell)
     except ValueError:
         return cell
-
-
-def check_categories(categories: Iterable[str]) -> tuple[str, ...]:
-    """The categories as the keys of `CATEGORIES`. Raises ConfigError for those that are none."""
-    out, problems = [], []
-    aliases = {"mean": "avg", "hash:md5": "md5", "hash:sha1": "sha1", "hash": "sha1"}
-    for category in categories:
-        name = aliases.get(category.strip().lower(), category.strip().lower())
-        if name in CATEGORIES:
-            out.append(name)
-        else:
-            hint = did_you_mean(name, CATEGORIES) or f"Choose from {', '.join(CATEGORIES)}."
-            problems.append(Problem("statistic_category", f"{category!r} is none.", hint))
-    if problems:
-        raise ConfigError(problems)
-    return tuple(dict.fromkeys(out))
 
 
 def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from probe_format.errors import FormatError
 from probe_format.stats import stats_of
 
+from .categories import CATEGORIES
 from .dtypes import dtype_of
-from .statistic import CATEGORIES, Row, Value
+from .statistic import Row, Value
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -99,13 +100,13 @@ def rows(kernels: Iterable[Kernel], categories: Sequence[str]) -> Iterator[Row]:
                 slot.index,
                 slot.dtype.lower() or array.dtype.name,
                 array.shape,
-                size_of(array, slot.dtype),
+                _size(array, slot.dtype),
                 slot.format,
                 numbers(array, categories, slot.dtype),
             )
 
 
-def size_of(array: npt.NDArray[Any], dtype: str) -> int:
+def _size(array: npt.NDArray[Any], dtype: str) -> int:
     """The bytes that the tensor had on the device: two for each bfloat16, though its file has four."""
     try:
         return dtype_of(dtype).size(math.prod(array.shape))
