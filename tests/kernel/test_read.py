@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -306,3 +307,18 @@ def test_a_damaged_graph_and_metadata_are_reported(tmp_path: Path) -> None:
 def test_the_real_bfloat16_file_is_unreadable_for_numpy() -> None:
     path = next(LOOP.glob("rank_0/Net/0/0/*BFloat16*"))
     assert load_npy(path).dtype == np.float32
+
+
+def test_a_folder_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conv(tmp_path / "rank_0/Net/0/0")
+    conv(tmp_path / "rank_0/Net/0/1")
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("Net/0/1"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError, match="Net/0/1"):
+        probe_kernel.open(tmp_path)

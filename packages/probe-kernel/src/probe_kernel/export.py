@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from attrs import define, field, frozen
-from probe_format.arrays import npy_bytes, write_parts
 from probe_format.assemble import Documents
 from probe_format.coverage import Coverage
 from probe_format.errors import FormatError, UsageError
-from probe_format.jsonio import finite
 from probe_format.layout import DUMP, TENSORS, rank_dir
 from probe_format.names import Direction, ModuleName, tensor_file_name
-from probe_format.stats import stats_json, stats_of
 from probe_format.write import FORMAT_VERSION, write_documents
 
 from . import __version__
-from .dtypes import dtype_of
 from .ir import Operator
 from .kernel import Kernel, Slot
 from .match import match
-from .npyfile import read_header
 from .read import Dump, Iteration, Rank
-from .statistic import Row
+from .tensorjson import head_json, tensor_json
 
 __all__ = ["Exported", "cells_of", "export"]
 
@@ -142,33 +132,17 @@ class _Draft:
     def _tensor(self, record: str, slot: Slot) -> dict[str, Any]:
         self.tensors += 1
         self.coverage.add("recorded", "tensors")
+        file = (
+            self.folder / TENSORS / tensor_file_name(record, slot.io, [slot.index], "npy")
+            if self.values
+            else None
+        )
         try:
-            if slot.part is None:
-                return self._of_row(slot)
-            array = slot.load()
+            return tensor_json(slot, self.framework, file)
         except (FormatError, OSError) as error:
             self.faults.append(str(error))
             self.coverage.add("failed", "tensor files")
-            return {**self._head(slot.dtype or "unknown", ()), "unsupported": str(error)}
-        out = self._head(slot.dtype or array.dtype.name, array.shape)
-        if _numeric(slot.dtype):
-            out.update(stats_json(stats_of(array)))
-        else:
-            out["unsupported"] = f"{slot.dtype}: only its codes are known"
-        if self.values:
-            file = tensor_file_name(record, slot.io, [slot.index], "npy")
-            _save(slot.file, array, self.folder / TENSORS / file)
-            out["data_name"] = file
-        return out
-
-    def _of_row(self, slot: Slot) -> dict[str, Any]:
-        assert slot.row is not None
-        return {**self._head(slot.dtype, slot.shape or ()), **_row_json(slot.row)}
-
-    def _head(self, dtype: str, shape: tuple[int, ...]) -> dict[str, Any]:
-        if self.framework == "pytorch":
-            return {"type": "torch.Tensor", "dtype": f"torch.{_plain(dtype)}", "shape": list(shape)}
-        return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape)}
+            return {**head_json(slot.dtype or "unknown", (), self.framework), "unsupported": str(error)}
 
     def _parent(self, scope: str, direction: Direction) -> str | None:
         parent = None
@@ -234,55 +208,3 @@ def _stack(operator: Operator) -> Iterator[str]:
         elif not frame.text.lstrip().startswith("@"):
             out.append(f"File {frame.file}, line {frame.line}, in {function}, \n {frame.text.strip()}")
     return reversed(out)
-
-
-def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
-    """The values as a .npy that numpy reads: the dumper's own file, linked, where it is one."""
-    if source is not None and source.suffix == ".npy" and read_header(source).stored is None:
-        try:
-            os.link(source, target)
-        except OSError:  # another file system
-            shutil.copyfile(source, target)
-        return
-    write_parts(target, npy_bytes(np.asarray(array, order="C")))
-
-
-def _row_json(row: Row) -> dict[str, Any]:
-    """A line of statistic.csv as a tensor object; its extremes are those of the finite elements."""
-    values = row.values
-    counts = [values.get(key) for key in ("nan count", "positive inf count", "negative inf count")]
-    top, low = _number(values.get("max")), _number(values.get("min"))
-    out = {"Max": top, "Min": low, "Mean": _number(values.get("avg")), "Norm": _number(values.get("l2norm"))}
-    if all(isinstance(count, int) for count in counts) and any(counts):
-        nan, above, below = counts
-        out["Max"] = "NaN" if nan else "Infinity" if above else top
-        out["Min"] = "NaN" if nan else "-Infinity" if below else low
-        out["Mean"] = "NaN" if nan or (above and below) else "Infinity" if above else "-Infinity"
-        out |= {
-            "nan_count": nan,
-            "posinf_count": above,
-            "neginf_count": below,
-            "finite_max": top,
-            "finite_min": low,
-        }
-    if isinstance(values.get("md5"), str):
-        out["file_md5"] = values["md5"]  # the key md5 holds a CRC-32 (spec/values.md)
-    return out
-
-
-def _number(value: Any) -> Any:
-    return finite(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _numeric(dtype: str) -> bool:
-    try:
-        return dtype_of(dtype).numeric
-    except FormatError:
-        return True
-
-
-def _plain(dtype: str) -> str:
-    try:
-        return dtype_of(dtype).name
-    except FormatError:
-        return dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from attrs import frozen
@@ -12,6 +13,9 @@ from .places import is_auxiliary
 from .statistic import STATISTIC
 
 __all__ = ["Listing", "list_files"]
+
+#: What a name becomes that was too long: digits by the dumpers, a hash by msaccucmp.
+_RENAMED = re.compile(r"(?:\d+|[0-9a-f]{32})(?:\.\w+)?")
 
 
 @frozen
@@ -38,7 +42,7 @@ def list_files(folder: Path) -> Listing:
                 if name != path.name
                 else "it has no kernel file's name"
             )
-            if name == path.name and path.stem.isdigit():
+            if name == path.name and _RENAMED.fullmatch(path.name):
                 why = "it was renamed, and mapping.csv does not have its true name"
             problems.append(f"{path.name} is unknown: {why}.")
     return Listing(tuple(files), tuple(problems))

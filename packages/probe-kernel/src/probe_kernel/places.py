@@ -109,9 +109,14 @@ def _order(place: Place) -> tuple[int, str, int, int, str]:
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    for folder, below, files in os.walk(top):
+    for folder, below, files in os.walk(top, onerror=_refuse):
         below[:] = [name for name in below if name not in _SKIP]
         yield Path(folder), below, files
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that cannot be opened: what is in it must not be missing without a word."""
+    raise error
 
 
 def _place(folder: Path, below: list[str], files: list[str]) -> Place | None:
