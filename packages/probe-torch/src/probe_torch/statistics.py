@@ -127,22 +127,22 @@ def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
 
 def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
     """Floating point of any width. Narrow ones are widened piece by piece, so that no full copy is made."""
-    native = one.dtype in _NATIVE
-    if n <= CHUNK and not zero_count:
-        wide = one if native else _T.to(one, torch.float32)
-        return quick_stats(_array(wide))
-    if not zero_count:
-        # One thread, on purpose: torch's own threads, woken four times a tensor, cost more than they bring (bench).
-        parts = []
+    if one.dtype in _NATIVE:
+        # One thread, on purpose: torch's own threads, woken for each tensor, cost more than they bring (bench).
+        return quick_stats(_array(one), zero_count=zero_count)
+    if zero_count or n <= CHUNK:
+        wide = _T.to(one, torch.float32)  # by name, so that it lives as long as the array over it
+        return quick_stats(_array(wide), zero_count=zero_count)
+    parts = []
+    with np.errstate(all="ignore"):
         for i in range(0, n, CHUNK):
-            piece = _V.narrow(one, 0, i, min(CHUNK, n - i))
-            wide = piece if native else _T.to(piece, torch.float32)
+            wide = _T.to(_V.narrow(one, 0, i, min(CHUNK, n - i)), torch.float32)
             parts.append(quick(_array(wide)))
-        found = combine(parts, n)
-        if found is not None:
-            return found
-    wide = one if native else _T.to(one, torch.float32)
-    return stats_of(_array(wide), zero_count=zero_count)
+    found = combine(parts, n)
+    if found is None:
+        wide = _T.to(one, torch.float32)
+        found = stats_of(_array(wide))
+    return found
 
 
 @define

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
@@ -32,8 +31,6 @@ __all__ = ["Slot", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
 _NO_STATS = stats_json(Stats())
-_RING = 16
-_RING_BYTES = 256 << 20
 
 
 @define
@@ -89,8 +86,6 @@ class TensorLeaf:
         self._coverage = coverage
         self._append = append
         self._seen: dict[int, _Seen] = {}
-        self._ring: deque[torch.Tensor] = deque()
-        self._ring_bytes = 0
         self._refs = itertools.count(1)
         self._waiting = DeferredStats(options.zero_count, options.bound)
         self._queue: FileQueue | None = None
@@ -160,19 +155,6 @@ class TensorLeaf:
         self._seen.clear()
         with contextlib.suppress(RuntimeError):  # no memory of its own: nothing to share either
             self._aliased.add(_memory(t))
-
-    def keep(self, t: torch.Tensor) -> None:
-        """Keep a gradient alive for a moment, so that its next sighting is recognised."""
-        if not self._o.share:
-            return
-        size = t.numel() * t.element_size() if t.layout is torch.strided else 0
-        if size > _RING_BYTES // 4:
-            return
-        self._ring.append(t)
-        self._ring_bytes += size
-        while len(self._ring) > _RING or self._ring_bytes > _RING_BYTES:
-            old = self._ring.popleft()
-            self._ring_bytes -= old.numel() * old.element_size() if old.layout is torch.strided else 0
 
     def _describe(self, t: torch.Tensor) -> _Seen:
         with _outside_modes():
@@ -251,8 +233,6 @@ class TensorLeaf:
             self._queue.close()
             self._queue = None
         self._seen.clear()
-        self._ring.clear()
-        self._ring_bytes = 0
 
     def _file(self, slot: Slot, t: torch.Tensor, path: Path, known: _Seen, body: dict[str, Any]) -> None:
         name = tensor_file_name(slot.record, slot.category, path, "pt")
