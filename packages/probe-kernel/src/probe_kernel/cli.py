@@ -9,12 +9,16 @@ from pathlib import Path
 
 from attrs import frozen
 from probe_format.errors import FormatError, ProbeError
+from probe_format.suggest import did_you_mean
 
 from . import __version__
 from .categories import check_categories
+from .conversion import TYPES, Conversion, bin_files
+from .converting import Progress, convert_all
 from .display import hit_lines, is_bad, slot_line, times
 from .export import export
 from .find import find, parse_line
+from .layouts import TARGETS
 from .read import Dump, Iteration, open
 from .statistic import STATISTIC, table_text
 from .synthesis import NUMBERS, rows
@@ -218,6 +222,50 @@ def _export(arguments: argparse.Namespace) -> int:
     return _report(faults)
 
 
+# convert
+
+
+def _convert_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", type=Path, help="a bin file, or a folder with some in it")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="where to write")
+    parser.add_argument("--type", choices=TYPES, default="npy", help="what to write (npy)")
+    parser.add_argument(
+        "--format",
+        default="",
+        metavar="LAYOUT",
+        help=f"convert to {', '.join(TARGETS)}; without it, every tensor stays as it lies on the device",
+    )
+    parser.add_argument(
+        "--shape", default="", metavar="N,C,...", help="the tensor's own shape, if the file lacks it"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="input.0", help="only this; again for more"
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="threads (one for each core)")
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    if arguments.format and arguments.format not in TARGETS:
+        raise FormatError(f"--format {arguments.format}: unknown. {did_you_mean(arguments.format, TARGETS)}")
+    try:
+        shape = tuple(int(n) for n in arguments.shape.split(",")) if arguments.shape else ()
+    except ValueError:
+        raise FormatError(f"--shape {arguments.shape}: whole numbers with commas, as 1,3,224,224.") from None
+    files = list(bin_files(arguments.source))
+    if not files:
+        raise FormatError(f"{arguments.source} has no bin files (those whose names end with a timestamp).")
+    how = Conversion(arguments.type, arguments.format, shape, tuple(arguments.only))
+    faults: list[str] = []
+    written = 0
+    progress = Progress(len(files))
+    for outcome in convert_all(files, arguments.source, arguments.out, how, arguments.workers):
+        progress.step(outcome)
+        written += len(outcome.written)
+        faults += outcome.faults
+    print(f"{arguments.out}: {written} files from {len(files)} bin files")
+    return _report(faults) if written else _report(faults) and 1
+
+
 # check
 
 
@@ -241,6 +289,7 @@ def _check(arguments: argparse.Namespace) -> int:
 COMMANDS: dict[str, Command] = {
     "show": Command("print the kernels with shapes and statistics", _show_arguments, _show),
     "find": Command("list the operators of a line of your script, with their files", _find_arguments, _find),
+    "convert": Command("turn Ascend's bin files into npy or pt files", _convert_arguments, _convert),
     "check": Command("read every file and name those that are damaged or unknown", _folder, _check),
     "statistics": Command(
         "write statistic.csv for dumps that have only tensors", _statistics_arguments, _statistics

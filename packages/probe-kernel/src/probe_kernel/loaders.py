@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 from probe_format.arrays import load_pt
-from probe_format.errors import DamagedError, FormatError
+from probe_format.errors import DamagedError
 
+from .binfile import Section, open_bin
 from .dtypes import decode, dtype_of
 from .filename import FileName, Kind
 from .npyfile import load_npy, read_header
@@ -90,10 +91,17 @@ def _pt(path: Path, name: FileName) -> tuple[Part, ...]:
 
 
 def _bin(path: Path, name: FileName) -> tuple[Part, ...]:
-    raise FormatError(
-        f"{path.name} is in Ascend's own form ('bin'), which this version does not read. Convert it with "
-        "'msaccucmp convert -t npy', or dump with file_format 'npy'."
-    )
+    return tuple(_section(section) for section in open_bin(path).sections if section.tensor is not None)
+
+
+def _section(section: Section) -> Part:
+    tensor = section.tensor
+    assert tensor is not None
+
+    def values(_: Shape) -> Array:
+        return section.load()
+
+    return Part(section.io, section.slot, tensor.format, tensor.dtype, lambda: tensor.shape, values)
 
 
 def _part_of_bin(path: Path, name: FileName) -> tuple[Part, ...]:
