@@ -1,31 +1,37 @@
 """From the layouts of the device to those that people read: NC1HWC0, FRACTAL_NZ, ... to NCHW, ND, NCDHW.
 
-Every conversion is reshapes and transposes of a view, so nothing is copied until somebody uses the result.
-The device pads channels to a multiple of c0 (16 for 2 bytes, 32 for 1): the padding is cut off by the original
-shape, which may be written in any order of axes (NCHW, NHWC, HWCN): the one that fits the device's is taken.
+Every conversion is one transpose and one reshape, so the values are copied once at most. The device pads channels
+to a multiple of c0 (16 for 2 bytes, 32 for 1): the padding is cut off by the original shape, which may be written
+in any order of axes (NCHW, NHWC, HWCN): the first that fits the device's is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from probe_format.errors import FormatError
 from probe_format.suggest import did_you_mean
 
-__all__ = ["TARGETS", "convert", "logical"]
+__all__ = ["TARGETS", "convert"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 #: What can be converted to.
 TARGETS = ("NCHW", "NHWC", "HWCN", "ND", "NCDHW", "NDHWC", "DHWCN")
-_AXES = {
-    4: ("NCHW", "NHWC", "HWCN", "CHWN"),
-    5: ("NCDHW", "NDHWC", "DHWCN", "DHWNC"),
+#: The orders that a shape may be in, the likeliest first.
+_ORDERS = {4: ("NCHW", "NHWC", "HWCN", "CHWN"), 5: ("NCDHW", "NDHWC", "DHWCN", "DHWNC")}
+#: The axes of each layout on the device. C1 and C0 are the outer and inner part of C, as N1 and N0 of N.
+_DEVICE = {
+    "NC1HWC0": ("N", "C1", "H", "W", "C0"),
+    "NC1HWC0_C04": ("N", "C1", "H", "W", "C0"),
+    "NDC1HWC0": ("N", "D", "C1", "H", "W", "C0"),
+    "FRACTAL_Z": ("C1", "H", "W", "N1", "N0", "C0"),
+    "FRACTAL_Z_3D": ("D", "C1", "H", "W", "N1", "N0", "C0"),
+    **{name: tuple(name) for names in _ORDERS.values() for name in names},
 }
-_PLAIN = {name for names in _AXES.values() for name in names}
+Sizes = dict[str, int]
 
 
 def convert(array: Array, source: str, target: str, original: Shape = ()) -> Array:
@@ -36,147 +42,97 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
     """
     if target not in TARGETS:
         raise FormatError(f"There is no conversion to {target!r}. {did_you_mean(target, TARGETS)}".rstrip())
-    if source == target:
+    if source == target or (source == "ND" and target == "ND"):
         return array
-    plain, axes = logical(array, source, original)
-    if target == "ND":  # the tensor as its owner sees it
-        return _as_original(plain, axes, original)
-    if not axes or len(axes) != len(target):
-        shape = list(array.shape)
-        raise FormatError(
-            f"A tensor in {source} {shape} has no axes called {', '.join(target)}: no conversion to {target}."
-        )
-    return plain.transpose([axes.index(axis) for axis in target])
-
-
-def logical(array: Array, source: str, original: Shape = ()) -> tuple[Array, str]:
-    """The tensor without padding, and what its axes are: ``NCHW``, ``NCDHW``, or empty for ND.
-
-    Raises FormatError for a layout that is not known, or a shape that is none in it.
-    """
-    if source in _PLAIN:
-        return (array, source) if array.ndim == len(source) else (array, "")
-    if source == "ND":
-        return array, ""
-    known = _LAYOUTS.get(source)
-    if known is None:
-        near = did_you_mean(source, [*_LAYOUTS, *TARGETS])
+    what = f"{source} {list(array.shape)}"
+    if source == "FRACTAL_NZ":
+        found = _from_nz(array, original, what)
+        if target == "ND":
+            return found
+        # Four dimensions count as NCHW, as in msaccucmp: nobody tells their order.
+        return convert(found, "NCHW" if found.ndim == 4 else "ND", target)
+    if source != "ND" and source not in _DEVICE:
+        near = did_you_mean(source, [*_DEVICE, *TARGETS])
         raise FormatError(
             f"The layout {source!r} is not known here; its values can be read as they lie. {near}"
         )
-    ranks, unpack = known
-    if array.ndim not in ranks:
-        wanted = " or ".join(map(str, ranks))
+    if source in _DEVICE and array.ndim != len(_DEVICE[source]):
+        array = _parted(array, source, original, what)
+    axes = _DEVICE.get(source, ())
+    letters = {axis[0] for axis in axes}
+    if target == "ND":
+        order, sizes = _order(array, axes, original, what)
+    else:
+        order, sizes = target, _order(array, axes, original, what)[1] if letters == set(target) else {}
+    if letters != set(order):
+        raise FormatError(f"{what} has no axes called {', '.join(order)}: no conversion to {target}.")
+    return _turned(array, axes, order, sizes)
+
+
+def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> Array:
+    """The parts of each axis side by side, in ``order``, joined, and cut to ``sizes``."""
+    parts = [[i for i, axis in enumerate(axes) if axis[0] == letter] for letter in order]
+    parts = [sorted(found, key=lambda i: axes[i], reverse=True) for found in parts]  # C1 before C0
+    whole = array.transpose([i for found in parts for i in found])
+    if len(axes) != len(order):
+        whole = whole.reshape([_product(tuple(array.shape[i] for i in found)) for found in parts])
+    return whole[tuple(slice(sizes.get(letter)) for letter in order)]
+
+
+def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> tuple[str, Sizes]:
+    """The order of axes that the original shape is in, and its size of each; the padding's where there is none."""
+    padded: Sizes = {}
+    for axis, size in zip(axes, array.shape, strict=True):
+        padded[axis[0]] = padded.get(axis[0], 1) * size
+    split = {axis[0] for axis in axes if len(axis) > 1}
+    orders = _ORDERS.get(len(padded), ())
+    if not original:
+        return orders[0] if orders else "", {}
+    for order in orders:
+        if len(original) != len(order):
+            continue
+        sizes = dict(zip(order, original, strict=True))
+        if all(0 < sizes[a] <= n if a in split else sizes[a] == n for a, n in padded.items()):
+            return order, sizes
+    if not axes:
+        return "", {}
+    raise FormatError(f"The original shape {list(original)} does not fit {what}.")
+
+
+def _parted(array: Array, source: str, original: Shape, what: str) -> Array:
+    """FRACTAL_Z has its outer axes in one, as a rule: apart, by the original shape."""
+    axes = _DEVICE[source]
+    joined = axes.index("N1") if "N1" in axes else 0
+    if not joined or array.ndim != 4:
+        wanted = f"{len(axes)}" if not joined or source.endswith("3D") else f"4 or {len(axes)}"
         raise FormatError(f"{source} has {wanted} dimensions, and this tensor {list(array.shape)}.")
-    return unpack(array, original)
-
-
-def _nc1hwc0(x: Array, original: Shape) -> tuple[Array, str]:
-    n, c1, h, w, c0 = x.shape
-    sizes = _fit(original, "NCHW", {"N": n, "H": h, "W": w}, {"C": c1 * c0}, f"NC1HWC0 {list(x.shape)}")
-    return x.transpose(0, 1, 4, 2, 3).reshape(n, c1 * c0, h, w)[:, : sizes.get("C")], "NCHW"
-
-
-def _ndc1hwc0(x: Array, original: Shape) -> tuple[Array, str]:
-    n, d, c1, h, w, c0 = x.shape
-    exact = {"N": n, "D": d, "H": h, "W": w}
-    sizes = _fit(original, "NCDHW", exact, {"C": c1 * c0}, f"NDC1HWC0 {list(x.shape)}")
-    return x.transpose(0, 2, 5, 1, 3, 4).reshape(n, c1 * c0, d, h, w)[:, : sizes.get("C")], "NCDHW"
-
-
-def _fractal_z(x: Array, original: Shape) -> tuple[Array, str]:
-    if x.ndim == 4:  # (c1 h w, n outer, n inner, c0)
-        return _fractal_z4(x, original)
-    c1, h, w, no, ni, c0 = x.shape
-    padded = {"N": no * ni, "C": c1 * c0}
-    sizes = _fit(original, "NCHW", {"H": h, "W": w}, padded, f"FRACTAL_Z {list(x.shape)}")
-    whole = x.transpose(3, 4, 0, 5, 1, 2).reshape(no * ni, c1 * c0, h, w)
-    return whole[: sizes.get("N"), : sizes.get("C")], "NCHW"
-
-
-def _fractal_z4(x: Array, original: Shape) -> tuple[Array, str]:
-    c1hw, no, ni, c0 = x.shape
-    for order in _AXES[4]:
-        if len(original) != 4:
+    outer, no, ni, c0 = array.shape
+    for order in _ORDERS[joined + 1]:
+        if len(original) != len(order) or not c0 or not ni:
             break
         sizes = dict(zip(order, original, strict=True))
-        c1 = -(-sizes["C"] // c0)
-        if c1 * sizes["H"] * sizes["W"] == c1hw and 0 <= no * ni - sizes["N"] < ni:
-            return _fractal_z(x.reshape(c1, sizes["H"], sizes["W"], no, ni, c0), original)
+        sizes["C1"] = -(-sizes["C"] // c0)
+        apart = tuple(sizes[axis] for axis in axes[:joined])
+        if _product(apart) == outer and 0 <= no * ni - sizes["N"] < ni:
+            return array.reshape(*apart, no, ni, c0)
     told = f"the original shape {list(original)}" if original else "without its original shape, this"
-    raise FormatError(
-        f"FRACTAL_Z {list(x.shape)} has C1, H and W in one; {told} does not say which is which."
-    )
+    raise FormatError(f"{what} has {', '.join(axes[:joined])} in one; {told} does not say which is which.")
 
 
-def _fractal_z_3d(x: Array, original: Shape) -> tuple[Array, str]:
-    dc1hw, no, ni, c0 = x.shape
-    for order in _AXES[5]:
-        if len(original) != 5:
-            break
-        s = dict(zip(order, original, strict=True))
-        c1 = -(-s["C"] // c0)
-        if s["D"] * c1 * s["H"] * s["W"] == dc1hw and 0 <= no * ni - s["N"] < ni:
-            parts = x.reshape(s["D"], c1, s["H"], s["W"], no, ni, c0).transpose(4, 5, 1, 6, 0, 2, 3)
-            whole = parts.reshape(no * ni, c1 * c0, s["D"], s["H"], s["W"])
-            return whole[: s["N"], : s["C"]], "NCDHW"
-    raise FormatError(
-        f"FRACTAL_Z_3D {list(x.shape)} needs an original shape that fits; got {list(original)}."
-    )
-
-
-def _fractal_nz(x: Array, original: Shape) -> tuple[Array, str]:
+def _from_nz(x: Array, original: Shape, what: str) -> Array:
+    """Matrices in tiles: (..., columns outer, rows outer, rows inner, columns inner)."""
+    if x.ndim < 4:
+        raise FormatError(f"FRACTAL_NZ has 4 dimensions or more, and this tensor {list(x.shape)}.")
     *outer, c1, no, ni, c0 = x.shape
     k = len(outer)
     whole = x.transpose(*range(k), k + 1, k + 2, k, k + 3).reshape(*outer, no * ni, c1 * c0)
     if not original:
-        return whole, ""
+        return whole
     rows, columns = original[-2:] if len(original) > 1 else (1, original[0])  # a vector is one row
     if rows > no * ni or columns > c1 * c0 or _product(original[:-2]) != _product(tuple(outer)):
-        raise FormatError(f"The original shape {list(original)} does not fit FRACTAL_NZ {list(x.shape)}.")
-    cut = whole[..., :rows, :columns]
-    found = cut.reshape(original)
-    return found, "NCHW" if found.ndim == 4 else ""  # as msaccucmp takes it; nobody tells the order
-
-
-def _fit(
-    original: Shape, axes: str, exact: dict[str, int], padded: dict[str, int], what: str
-) -> dict[str, int]:
-    """The size of each axis by its letter, whatever order the original shape is in; {} where there is none."""
-    if not original:
-        return {}
-    if len(original) == len(axes):
-        for order in _AXES[len(axes)]:
-            sizes = dict(zip(order, original, strict=True))
-            fits = all(sizes[a] == n for a, n in exact.items()) and all(
-                0 < sizes[a] <= n for a, n in padded.items()
-            )
-            if fits:
-                return sizes
-    raise FormatError(f"The original shape {list(original)} does not fit {what}.")
-
-
-def _as_original(plain: Array, axes: str, original: Shape) -> Array:
-    """In the order of axes that the original shape has."""
-    if not axes or not original or plain.shape == original:
-        return plain
-    for order in _AXES.get(len(axes), ()):
-        turned = plain.transpose([axes.index(a) for a in order])
-        if turned.shape == original:
-            return turned
-    return plain
+        raise FormatError(f"The original shape {list(original)} does not fit {what}.")
+    return whole[..., :rows, :columns].reshape(original)
 
 
 def _product(shape: Shape) -> int:
-    return int(np.prod(shape, dtype=np.int64)) if shape else 1
-
-
-#: layout -> (how many dimensions it has on the device, how to read them)
-_LAYOUTS: dict[str, tuple[tuple[int, ...], Callable[[Array, Shape], tuple[Array, str]]]] = {
-    "NC1HWC0": ((5,), _nc1hwc0),
-    "NC1HWC0_C04": ((5,), _nc1hwc0),
-    "NDC1HWC0": ((6,), _ndc1hwc0),
-    "FRACTAL_Z": ((4, 6), _fractal_z),
-    "FRACTAL_Z_3D": ((4,), _fractal_z_3d),
-    "FRACTAL_NZ": ((4, 5, 6, 7, 8), _fractal_nz),
-}
+    return math.prod(shape)
