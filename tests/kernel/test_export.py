@@ -88,14 +88,18 @@ def test_lines_of_statistic_csv_become_records(tmp_path: Path) -> None:
         "L2Norm Value,NaN Count,Positive Inf Count,Negative Inf Count,MD5\n"
         f'Conv2D,{CONV},0,0,{TIME},input,0,24,float32,"(2,3)",5,-1,2,7.5,0,0,0,abc,\n'
         f'Conv2D,{CONV},0,0,{TIME},output,0,24,float32,"(2,3)",5,-1,2,nan,1,2,0,def,\n'
+        f'Conv2D,{CONV},0,0,{TIME},output,1,24,float32,"(2,3)",5,-1,2,inf,0,2,0,def,\n'
+        f'Conv2D,{CONV},0,0,{TIME},output,2,24,float32,"(2,3)",null,null,null,null,0,0,6,def,\n'
     )
     list(export(probe_kernel.open(tmp_path), tmp_path / "out"))
     (verdict,) = verify(tmp_path / "out")
     assert (verdict.state, verdict.problems) == ("complete", ())
-    x, y = next(iter(probe_format.open(tmp_path / "out").step(0).rank(0).records)).tensors
+    x, y, above, below = next(iter(probe_format.open(tmp_path / "out").step(0).rank(0).records)).tensors
     assert (x.max, x.min, x.mean, x.norm) == (5, -1, 2, 7.5)
     assert y.max != y.max and y.json["finite_max"] == 5
     assert (y.json["nan_count"], y.json["posinf_count"]) == (1, 2)
+    assert (above.max, above.min, above.mean) == (np.inf, -1, np.inf)
+    assert (below.max, below.min, below.mean) == (-np.inf, -np.inf, -np.inf)
     assert x.json["file_md5"] == "abc" and x.checksum is None  # not a CRC-32
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -187,3 +188,23 @@ def test_what_cannot_be_told_apart_is_left_open(tmp_path: Path) -> None:
     assert match(operators, kernels(tmp_path, ("Default_Cast-op0", "Float32", np.zeros(6)))) == {}
     with_size = kernels(tmp_path / "b", ("Default_Cast-op7", "Float32", np.zeros(99)))
     assert match(operators, with_size) == {}  # the name, but not its size
+
+
+def test_one_damaged_graph_does_not_hide_the_others(tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(LOOP, tmp_path / "loop"))
+    (copy / "rank_0/graphs/ms_output_trace_code_graph_0.ir").write_text("gone\n")
+    dump = probe_kernel.open(copy)
+    assert find(dump, Line("misc.py", 27))
+    assert "has no operators in it" in "\n".join(dump.problems)
+    for path in (copy / "rank_0/graphs").iterdir():
+        path.write_text("gone\n")
+    with pytest.raises(FormatError, match="has no operators in it"):
+        find(probe_kernel.open(copy), Line("misc.py", 27))
+
+
+def test_nodes_that_the_execution_order_does_not_have_come_last(tmp_path: Path) -> None:
+    operators = [operator("Default/Cast-op7", line=1), operator("Default/Cast-op8", line=2)]
+    zeros = np.zeros(6)
+    files = kernels(tmp_path, ("Default_Cast-op0", "Float32", zeros), ("Default_Cast-op1", "Float32", zeros))
+    found = match(operators, files, ["Default/Add-op0", "Default/Add-op1", "Default/Cast-op8"])
+    assert found["Default_Cast-op0"].operator.full_name == "Default/Cast-op8"

@@ -322,3 +322,20 @@ def test_a_folder_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(PermissionError, match="Net/0/1"):
         probe_kernel.open(tmp_path)
+
+
+def test_executions_go_by_time_not_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "rank_0/Net/0/0"
+    for time, value in ((999, 1.0), (1001, 2.0)):  # "1001" stands before "999" in the folder
+        tensor(folder, f"Mul.Default_Mul-op0.0.0.{time}.output.0.ND.Float32.npy", np.float32(value))
+    runs = next(probe_kernel.open(tmp_path).iterations).kernels
+    assert [(k.count, k.timestamp, k.slot("output").load().item()) for k in runs] == [
+        (0, 999, 1.0),
+        (1, 1001, 2.0),
+    ]
+
+
+def test_an_iteration_of_which_nothing_was_dumped_is_there(tmp_path: Path) -> None:
+    conv(tmp_path / "rank_0/Net/0/0")
+    (tmp_path / "rank_0/Net/0/1").mkdir()
+    assert [len(i.kernels) for i in probe_kernel.open(tmp_path).iterations] == [1, 0]

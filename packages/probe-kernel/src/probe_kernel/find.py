@@ -71,12 +71,15 @@ def find(dump: Dump, line: Line, graphs: Path | None = None) -> tuple[Hit, ...]:
     """
     hits: list[Hit] = []
     seen: list[Graph] = []
+    bad: list[Exception] = []
     for rank in dump.ranks:
-        for number, graph in _graphs(rank, graphs):
+        for number, graph in _graphs(rank, graphs, bad):
             seen.append(graph)
             operators = graph.at(line.file, line.line)
             if operators:
                 hits += _hits(rank, number, graph, operators, line)
+    if not seen and bad:
+        raise bad[0]
     if not seen:
         raise FormatError(
             f"{dump.path} has no graph (rank_0/graphs/ms_output_trace_code_graph_0.ir): which kernels a line became "
@@ -88,10 +91,14 @@ def find(dump: Dump, line: Line, graphs: Path | None = None) -> tuple[Hit, ...]:
     return tuple(hits)
 
 
-def _graphs(rank: Rank, folder: Path | None) -> Iterator[tuple[int, Graph]]:
+def _graphs(rank: Rank, folder: Path | None, bad: list[Exception]) -> Iterator[tuple[int, Graph]]:
+    """Those that can be read; why others cannot goes to ``bad`` (and is among the dump's problems)."""
     if folder is None:
         for number, lazy in rank.graphs.items():
-            yield number, lazy.graph
+            try:
+                yield number, lazy.graph
+            except (FormatError, OSError) as error:
+                bad.append(error)
         return
     paths = sorted(folder.glob("**/*.ir")) if folder.is_dir() else [folder]
     # save_graphs leaves one file for each pass of the compiler: the last form is the one that runs.

@@ -192,6 +192,8 @@ def _sides(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
         while arrow >= 0 and _depth(detail, at, arrow) != 1:
             arrow = detail.find(") -> (", arrow + 1)
         at = -1 if arrow < 0 else arrow + 5
+    if not groups:
+        raise ValueError(f"no types in {detail[:60]!r}")
     if len(groups) == 1:  # Return has no outputs
         return groups[0], ()
     return tuple(one for group in groups[:-1] for one in group), groups[-1]

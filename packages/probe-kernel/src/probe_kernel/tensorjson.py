@@ -70,8 +70,8 @@ def _row_json(row: Row) -> dict[str, Any]:
     out = {"Max": top, "Min": low, "Mean": _number(values.get("avg")), "Norm": _number(values.get("l2norm"))}
     if all(isinstance(count, int) for count in counts) and any(counts):
         nan, above, below = counts
-        out["Max"] = "NaN" if nan else "Infinity" if above else top
-        out["Min"] = "NaN" if nan else "-Infinity" if below else low
+        out["Max"] = "NaN" if nan else "Infinity" if above else "-Infinity" if top is None else top
+        out["Min"] = "NaN" if nan else "-Infinity" if below else "Infinity" if low is None else low
         out["Mean"] = "NaN" if nan or (above and below) else "Infinity" if above else "-Infinity"
         out |= {
             "nan_count": nan,
