@@ -22,7 +22,7 @@ from probe_format.narrow import narrow_name
 
 from .plain import PlainTensor
 
-__all__ = ["DYNAMIC", "VARIABLE", "Variable", "flatten", "leaf_path", "meta", "rebuild", "takes_gradient"]
+__all__ = ["DYNAMIC", "VARIABLE", "Variable", "flatten", "is_fixed", "is_watched", "leaf_path", "meta", "rebuild"]
 
 #: Why a tensor has no numbers.
 DYNAMIC = (
@@ -166,8 +166,16 @@ def _parted(mapping: Any) -> Any:
     return keys, values
 
 
-def takes_gradient(value: Any) -> Any:
-    """Inside the compiler: whether a gradient of this tensor can exist, and a host callback can take it."""
+def is_fixed(value: Any) -> Any:
+    """Inside the compiler: whether this tensor travels: it has elements, and its shape is known."""
+    shape = F.shape(value)
+    if F.is_sequence_value_unknown(shape) or F.is_sequence_shape_unknown(shape):
+        return False
+    return 0 not in shape
+
+
+def is_watched(value: Any) -> Any:
+    """Inside the compiler: whether this tensor can have a gradient."""
     return F.dtype(value) in _DIFFERENTIABLE
 
 
