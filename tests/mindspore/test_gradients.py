@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
 from dumping import agrees, capture, report
-from gradient_nets import NETS, Own, values
+from gradient_nets import NETS, Block, Own, values
 from gradient_taps import Watched, every_cell, number
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common import hook_handle
@@ -157,7 +157,7 @@ def test_half_precision_stays_half() -> None:
     seen: list[Any] = []
 
     def network(x: Tensor) -> Tensor:
-        h = x.astype(ms.bfloat16)
+        h = x.astype(ms.float16)
         entry = gradients.enter([((0,), h)])
         out = h * h
         gradients.attach(
@@ -166,7 +166,7 @@ def test_half_precision_stays_half() -> None:
         return out.astype(ms.float32).sum()
 
     ms.grad(network)(values(3))
-    assert seen == [ms.bfloat16, ms.bfloat16]
+    assert seen == [ms.float16, ms.float16]
 
 
 # ---------------- what is not reached, passed on, or left as it was
@@ -532,33 +532,30 @@ def test_not_a_bit_moves(name: str, way: str) -> None:
     assert plain == train(name, way, contextlib.nullcontext), "not repeatable: nothing can be said"
     w = Watched()
     assert plain == train(name, way, lambda: every_cell(w))
-    assert any(s.inputs for s in w.seen) and any(s.outputs for s in w.seen)
+    assert any(s.outputs for s in w.seen)
+    assert way == "train_one_step" or any(s.inputs for s in w.seen)
 
 
 def test_identity_nodes_would_move_bits() -> None:
     """Why there are none, and that the test above can fail."""
 
-    def nodes(_: Any) -> Any:
-        @contextlib.contextmanager
-        def region() -> Any:
-            original = nn.Cell.__call__
+    @contextlib.contextmanager
+    def nodes() -> Iterator[None]:
+        original = nn.Cell.__call__
 
-            def call(cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
-                hooked = [
-                    ops.HookBackward(lambda g: None)(a) if isinstance(a, Tensor) else a for a in args
-                ]
-                return original(cell, *hooked, **kwargs)
+        def call(cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(cell, Block):
+                args = tuple(ops.HookBackward(lambda g: None)(a) for a in args)
+            return original(cell, *args, **kwargs)
 
-            nn.Cell.__call__ = call
-            try:
-                yield
-            finally:
-                nn.Cell.__call__ = original
-
-        return region
+        nn.Cell.__call__ = call
+        try:
+            yield
+        finally:
+            nn.Cell.__call__ = original
 
     plain = train("residual", "value_and_grad", contextlib.nullcontext)
-    assert plain != train("residual", "value_and_grad", nodes(None))
+    assert plain != train("residual", "value_and_grad", nodes)
 
 
 # ---------------- recomputation

@@ -207,7 +207,14 @@ def _hook(
 
 
 def _leaf_hook(tap: Tap, path: Path, index: int | None) -> Callable[[Tensor | None], None]:
+    """A hook on a leaf. It belongs to no graph: what comes after the first pass is of later calls."""
+    first: list[int] = []
+
     def hook(gradient: Tensor | None) -> None:
+        number = autograd.backward_pass()
+        if gradient is None or (first and first[0] != number):
+            return
+        first[:] = [number]
         tap.fire([(0, path)], [] if index is None else [(0, index)], (), (), (gradient,))
 
     return hook

@@ -25,15 +25,19 @@ Emit = Callable[[int, list[tuple[Path, Tensor]], list[tuple[Path, Tensor]], bool
 
 @define
 class _Places:
-    """Where one tensor stands in a call, and how many passes have brought it a gradient."""
+    """Where one tensor stands in a call, and how many passes have brought it a gradient.
 
+    leaf: it belongs to no graph, so what comes after the first pass is of later calls.
+    """
+
+    leaf: bool
     emit: Emit | None = None
     given: list[Path] = field(factory=list)
     made: list[Path] = field(factory=list)
     passes: int = 0
 
     def fire(self, gradient: Tensor | None) -> None:
-        if gradient is None or self.emit is None:
+        if gradient is None or self.emit is None or (self.leaf and self.passes):
             return
         number, self.passes = self.passes, self.passes + 1
         made = [(path, gradient) for path in self.made]
@@ -59,7 +63,7 @@ def enter(tensors: Sequence[tuple[Path, Tensor]]) -> Entry:
     found: dict[int, tuple[Tensor, _Places]] = {}
     for path, t in tensors:
         if autograd.takes_gradient(t):
-            found.setdefault(id(t), (t, _Places()))[1].given.append(path)
+            found.setdefault(id(t), (t, _Places(_leaf(t))))[1].given.append(path)
     return Entry([places for _, places in found.values()], _hooked(found))
 
 
@@ -68,7 +72,7 @@ def attach(entry: Entry, outputs: Sequence[tuple[Path, Tensor]], emit: Emit) -> 
     found: dict[int, tuple[Tensor, _Places]] = {}
     for path, t in outputs:
         if autograd.takes_gradient(t):
-            found.setdefault(id(t), (t, _Places(emit)))[1].made.append(path)
+            found.setdefault(id(t), (t, _Places(_leaf(t), emit)))[1].made.append(path)
     handles = _hooked(found)
     if not handles:
         return []
@@ -77,6 +81,10 @@ def attach(entry: Entry, outputs: Sequence[tuple[Path, Tensor]], emit: Emit) -> 
     handles += entry.handles
     entry.handles = []
     return handles
+
+
+def _leaf(t: Tensor) -> bool:
+    return not t._has_auto_grad()
 
 
 def _hooked(found: dict[int, tuple[Tensor, _Places]]) -> list[Handle]:
