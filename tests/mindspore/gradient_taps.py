@@ -76,7 +76,9 @@ class Watched:
         return {path: g for s in self.seen if (s.call, s.number) == (call, n) for path, g in s.inputs.items()}
 
     def outputs(self, call: int = 0, n: int = 0) -> dict[Path, np.ndarray]:
-        return {path: g for s in self.seen if (s.call, s.number) == (call, n) for path, g in s.outputs.items()}
+        return {
+            path: g for s in self.seen if (s.call, s.number) == (call, n) for path, g in s.outputs.items()
+        }
 
 
 @contextmanager
