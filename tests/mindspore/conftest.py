@@ -12,7 +12,7 @@ from pathlib import Path
 os.environ.setdefault("GLOG_v", "3")  # errors only: its warnings hide what a failed test says
 
 _HERE = Path(__file__).parent
-for folder in (_HERE, _HERE.parent / "shared"):
+for folder in (_HERE, _HERE.parent / "shared", _HERE.parent / "interop"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 

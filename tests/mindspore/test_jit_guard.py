@@ -321,6 +321,44 @@ def test_stopped_from_inside(patches: Patches, guarded: Any) -> None:
         assert bits(jitted(X)) == want
 
 
+def test_wrappers_that_the_user_bound_meanwhile(guarded: Any, tap: Recorder) -> None:
+    """In a closure, a default and an attribute, where nothing puts the original back before it is compiled."""
+
+    class Late(nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = ops.gelu
+
+        def construct(self, x):  # type: ignore[no-untyped-def]
+            return self.act(x)
+
+    def run() -> list[Any]:
+        act, method = ops.tanh, Tensor.abs
+
+        def closure(x):  # type: ignore[no-untyped-def]
+            return act(x) - method(x)
+
+        def default(x, act=ops.relu):  # type: ignore[no-untyped-def]
+            return act(x)
+
+        def vmapped() -> Any:
+            return ops.vmap(ops.relu)(X)
+
+        late = Late()
+        with graph_mode():
+            found = [late(X)]
+        kept.append(ms.jit(ops.relu))
+        found += [ms.jit(closure)(X), ms.jit(default)(X), vmapped(), kept[-1](X)]
+        return bits(found)
+
+    kept: list[Any] = []
+    want = run()
+    with guarded():
+        assert run() == want
+    assert tap.calls == ["Jit.Late", "Jit.closure", "Jit.default", "Jit.after_vmap", "Jit.relu"]
+    assert bits(kept[1](X[:2])) == bits(kept[0](X[:2]))  # compiled anew after the dump
+
+
 def test_muted_calls_are_no_api(guarded: Any, tap: Recorder) -> None:
     with guarded(), muted():
         for mode in MODES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import inspect
 import pickle
 import sys
@@ -466,6 +467,22 @@ def test_muted_is_for_one_thread(patches: Patches, tap: Recorder) -> None:
         thread.join()
     assert names == ["Functional.tanh"]
     assert tap.calls == []
+
+
+def test_a_thread_with_nothing_below_the_call(patches: Patches) -> None:
+    done, names = threading.Event(), []
+
+    def tap(label: Label, original: Any, args: Any, kwargs: Any) -> Any:
+        names.append(label.name)
+        result = original(*args, **kwargs)
+        done.set()
+        return result
+
+    patches._tap = tap
+    with patches:
+        _thread.start_new_thread(ops.relu, (tensor(2),))
+        assert done.wait(30)
+    assert "Functional.relu" in names
 
 
 def test_threads(patches: Patches, tap: Recorder) -> None:

@@ -295,6 +295,10 @@ def test_inside_a_checkpoint(full: ps.Saver, tmp_path: Path, reentrant: bool) ->
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool", "complex64", "float8_e4m3fn"]
 
 
+def bits(t: Any) -> list[int]:
+    return list(t.contiguous().view(-1).view(torch.uint8).tolist())
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_come_back_as_they_were(full: ps.Saver, tmp_path: Path, dtype: str) -> None:
     t = (torch.arange(12.0).view(3, 4) / 4).to(getattr(torch, dtype))
@@ -307,8 +311,7 @@ def test_tensors_come_back_as_they_were(full: ps.Saver, tmp_path: Path, dtype: s
         back = torch.load(path, weights_only=True)
         assert back.dtype == value.dtype
         assert back.shape == value.shape
-        assert torch.equal(back.contiguous().view(torch.uint8) if back.dim() else back.view(1).view(torch.uint8),
-                           value.contiguous().view(torch.uint8) if value.dim() else value.view(1).view(torch.uint8))  # fmt: skip
+        assert bits(back) == bits(value)
 
 
 def test_unusual_tensors(saver: ps.Saver, tmp_path: Path) -> None:
@@ -379,3 +382,17 @@ def _wait(self: Any, p: Any, values: Any, body: dict[str, Any]) -> None:
     ref = next(self._refs)
     assert self._waiting.add(ref, values)
     body.update({"Max": None, "Min": None, "Mean": None, "Norm": None, "$": ref})
+
+
+@pytest.mark.parametrize("mode", ["statistics", "md5"])
+def test_a_large_tensor_is_written_while_it_is_counted(tmp_path: Path, mode: str) -> None:
+    small = torch.randn(7, requires_grad=True)
+    large = torch.randn(1 << 21, requires_grad=True)
+    with ps.Saver(dump_path=tmp_path, task="tensor", summary_mode=mode) as saver:
+        saver.save({"s": small, "l": large}, "x")
+        (large * 2).sum().backward()
+    found = data(tmp_path)
+    assert list(found["x.0.debug"]["l"]) == list(found["x.0.debug"]["s"])
+    assert found["x.0.debug"]["l"]["requires_grad"] is True
+    assert torch.equal(saved(tmp_path, "x.0.debug", "l"), large)
+    assert saved(tmp_path, "x_grad.0.debug", "l").unique().tolist() == [2.0]

@@ -250,3 +250,23 @@ def test_the_header(tmp_path: Path) -> None:
     assert header["framework"] == "numpy"
     assert header["dump_data_dir"] == str(tmp_path / "step0" / "rank" / "dump_tensor_data")
     assert header["tool"] == f"probe-save {ps.__version__}"
+
+
+@pytest.mark.parametrize("mode", ["statistics", "md5"])
+def test_a_large_array_is_written_while_it_is_counted(tmp_path: Path, mode: str) -> None:
+    array = np.random.default_rng(0).standard_normal(1 << 21).astype(np.float32)
+    array[5] = np.nan
+    with ps.Saver(dump_path=tmp_path, task="tensor", summary_mode=mode) as saver:
+        saver.save([array, array[::2]], "x")
+    found = data(tmp_path)["x.0.debug"]
+    assert found[0]["nan_count"] == 1
+    assert load(tmp_path, "x.0.debug", "0").tobytes() == array.tobytes()
+    assert np.array_equal(load(tmp_path, "x.0.debug", "1"), array[::2])
+
+
+def test_a_large_array_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path, task="tensor") as saver:
+        saver.save(1, "x")
+        (tmp_path / "step0/rank/dump_tensor_data").rmdir()
+        with pytest.warns(RuntimeWarning, match="nothing more in this step"):
+            saver.save(np.zeros(1 << 21), "y")

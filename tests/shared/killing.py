@@ -83,7 +83,7 @@ def serving(program: Path, **env: str) -> Iterator[Server]:
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(10)
+        process.wait(60)
         os.close(said[0])
         os.close(said[1])
 

@@ -25,7 +25,8 @@ MODULE_LEVEL = {
 OPTIONAL = {
     ("probe_format.arrays", "ml_dtypes"),  # gives back bfloat16 and float8 as such where it is installed
     ("probe_format.arrays", "torch"),  # the one place that opens a .pt file
-    ("probe_format.fused", "numkong"),  # the extra "fast"
+    ("probe_format.checksum", "isal"),  # the extra "fast"
+    ("probe_format.fused", "numkong"),  # the same
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),
     ("probe_torch", "numkong"),

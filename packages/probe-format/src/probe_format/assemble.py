@@ -349,6 +349,11 @@ def _get(value: Any, path: list[Any]) -> Any:
     return value
 
 
+def _is_tensor(value: Any) -> bool:
+    """Whether this is a tensor object, not a container (whose ``type`` would be a gradient)."""
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
 def _put(slots: Any, path: list[Any], value: Any) -> None:
     """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed."""
     here: Any = slots
@@ -364,6 +369,6 @@ def _put(slots: Any, path: list[Any], value: Any) -> None:
         if last:
             here[key] = value
             return
-        if not isinstance(here[key], (list, dict)):
+        if not isinstance(here[key], (list, dict)) or _is_tensor(here[key]):
             here[key] = [] if isinstance(path[i + 1], int) else {}
         here = here[key]

@@ -14,6 +14,7 @@ from probe_format.names import tensor_file_name
 from probe_format.stats import Stats, stats_json, stats_of
 from probe_format.tree import Path
 
+from .beside import LARGE, beside
 from .spot import LeafOptions, Spot
 
 __all__ = ["array_json", "array_stats", "stored"]
@@ -29,25 +30,39 @@ def array_json(a: Array, options: LeafOptions, coverage: Coverage, spot: Spot, p
     out: dict[str, Any] = {"type": _type_name(a), "dtype": str(a.dtype), "shape": list(a.shape)}
     a = np.asarray(a)
     numeric = a.dtype.kind in "biufc" or _is_extended(a.dtype)
-    if options.statistics or not numeric:
-        out.update(stats_json(array_stats(a, zero_count=options.zero_count) if numeric else Stats()))
+
+    def numbers() -> dict[str, Any]:
+        if not options.statistics and numeric:
+            return {}
+        return stats_json(array_stats(a, zero_count=options.zero_count) if numeric else Stats())
+
+    if spot.file and a.nbytes >= LARGE:
+        told, file = beside(numbers, lambda: _file(a, options, spot, path))
+    else:
+        told, file = numbers(), _file(a, options, spot, path) if spot.file else {}
+    out.update(told)
+    out.update(file)
     if not numeric:
         why = f"no statistics for numpy dtype {a.dtype}"
         out["unsupported"] = why
         coverage.add("unsupported", f"array: {why}")
-    if spot.file and a.size:
-        if a.dtype.hasobject:
-            out["lost"] = "tensor file: an array of Python objects has no bytes of its own"
-        else:
-            place = spot.names.claim(spot.record, path, "npy")
-            name = tensor_file_name(spot.record, "", place, "npy")
-            write_parts(options.directory / name, npy_bytes(stored(a)))
-            out["data_name"] = name
-    if numeric and options.checksum is not None:
+    elif options.checksum is not None:
         raw = _raw(a)
         out["md5"] = crc32_hex(raw) if options.checksum == "md5" else xor_hex(raw)
     coverage.add("recorded", "arrays")
     return out
+
+
+def _file(a: Array, options: LeafOptions, spot: Spot, path: Path) -> dict[str, Any]:
+    """Writes the array; what its object says of the file."""
+    if not a.size:
+        return {}
+    if a.dtype.hasobject:
+        return {"lost": "tensor file: an array of Python objects has no bytes of its own"}
+    place = spot.names.claim(spot.record, path, "npy")
+    name = tensor_file_name(spot.record, "", place, "npy")
+    write_parts(options.directory / name, npy_bytes(stored(a)))
+    return {"data_name": name}
 
 
 def array_stats(a: Array, *, zero_count: bool = False) -> Stats:

@@ -67,11 +67,10 @@ class Home(Protocol):
 @lru_cache(maxsize=4096)
 def framework_of(cls: type) -> str | None:
     """The framework that a class comes from, itself or by what it derives from; None for any other."""
-    for ancestor in cls.__mro__:
-        top = str(ancestor.__module__).partition(".")[0]
-        if top in _HOMES:
-            return top
-    return None
+    tops = [str(ancestor.__module__).partition(".")[0] for ancestor in cls.__mro__]
+    if "mindspore" in tops:  # the tensors of a torch that stands on MindSpore (mindtorch) are MindSpore's
+        return "mindspore"
+    return next((top for top in tops if top in _HOMES), None)
 
 
 def home(framework: str) -> Home:

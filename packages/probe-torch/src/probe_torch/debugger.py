@@ -122,7 +122,9 @@ class PrecisionDebugger:
     def _calls(self, what: str) -> Session:
         """The session, at a level that records calls."""
         if not isinstance(self._session, Session):
-            raise UsageError(f"{what} is for levels L0 and mix; this debugger's is {self._session.config.level}.")
+            raise UsageError(
+                f"{what} is for levels L0 and mix; this debugger's is {self._session.config.level}."
+            )
         return self._session
 
     @EitherWay

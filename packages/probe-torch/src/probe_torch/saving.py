@@ -10,6 +10,7 @@ import torch
 from attrs import define, field
 from probe_format.coverage import Coverage
 from probe_format.tree import Path
+from probe_save.beside import LARGE, beside
 from probe_save.spot import LeafOptions, Spot
 
 from .ranks import current_rank
@@ -30,6 +31,7 @@ class TorchSaving:
     """Describes tensors and waits for their gradients. Safe to use from many threads."""
 
     _leaf: TensorLeaf
+    _writer: TensorLeaf  # says nothing of a tensor but its file
     _numbers: dict[int, dict[str, Any]] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
 
@@ -42,15 +44,26 @@ class TorchSaving:
             zero_count=options.zero_count,
             share=False,
         )
-        self.__attrs_init__(TensorLeaf(known, coverage, self._take))
+        files = TensorOptions(options.directory, statistics=False, share=False)
+        leaf, writer = TensorLeaf(known, coverage, self._take), TensorLeaf(files, coverage, self._take)
+        self.__attrs_init__(leaf, writer)
 
     def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
         """JSON of a tensor or another value of torch, else UNKNOWN; a tensor's file is written."""
         if not isinstance(value, torch.Tensor):
             return self._leaf.leaf(Slot(spot.record, "", False), value, path)
         spot.found.append((self, path, value))
-        place = spot.names.claim(spot.record, path, "pt") if spot.file else path
-        return self._leaf.tensor(Slot(spot.record, "", spot.file), value, place)
+        if not spot.file:
+            return self._leaf.tensor(Slot(spot.record, "", False), value, path)
+        place, slot = spot.names.claim(spot.record, path, "pt"), Slot(spot.record, "", True)
+        if not _is_large(value):
+            return self._leaf.tensor(slot, value, place)
+        out, file = beside(
+            lambda: self._leaf.tensor(Slot(spot.record, "", False), value, path),
+            lambda: self._writer.tensor(slot, value, place),
+        )
+        checksum = {"md5": out.pop("md5")} if "md5" in out else {}
+        return {**out, "data_name": file["data_name"], **checksum}
 
     def watch(self, tensor: torch.Tensor, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
         """Call ``arrived`` with the whole gradient of ``tensor`` in each backward pass.
@@ -77,6 +90,7 @@ class TorchSaving:
     def close(self) -> None:
         """Let go of every tensor."""
         self._leaf.close()
+        self._writer.close()
 
     def _take(self, event: dict[str, Any]) -> None:
         for ref, numbers in event.get("r", ()):
@@ -94,3 +108,15 @@ class TorchSaving:
                     del item["$"]
                     item.update(numbers)
                 todo.extend(item.values())
+
+
+def _is_large(t: torch.Tensor) -> bool:
+    """Whether its file is worth a thread of its own: it is, for what is written as it lies in memory."""
+    return (
+        type(t) in (torch.Tensor, torch.nn.Parameter)
+        and t.layout is torch.strided
+        and t.device.type == "cpu"
+        and t.is_contiguous()
+        and not (t.is_quantized or t.is_conj() or t.is_neg())
+        and t.numel() * t.element_size() >= LARGE
+    )

@@ -181,8 +181,11 @@ class TensorLeaf:
                     body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
                 if data.numel() == 0:
                     file = _NO_FILE
-        head = {k: body.pop(k) for k in _HEAD if k in body}
-        mesh = {k: body.pop(k) for k in _MESH if k in body}
+        if len(body) == len(_HEAD) and "Norm" in body:  # nothing beyond the ordinary, and in its order
+            head, mesh, body = body, _NOTHING, _NOTHING
+        else:
+            head = {k: body.pop(k) for k in _HEAD if k in body}
+            mesh = {k: body.pop(k) for k in _MESH if k in body}
         seen = _Seen(_DEAD, -1, 0, b"", head, mesh, body, file)
         shareable = version is not None and self._o.share and "$" not in body
         if version is not None and shareable and not (self._aliased and _memory(t) in self._aliased):
@@ -293,6 +296,7 @@ class TensorLeaf:
 
 _NO_FILE = FilePath("/")
 _HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
+_NOTHING: dict[str, Any] = {}
 _MESH = ("device_mesh", "placements")
 _DEAD: Any = lambda: None  # noqa: E731 - a weak reference to nothing
 
