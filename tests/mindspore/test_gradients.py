@@ -19,6 +19,7 @@ from gradient_nets import NETS, Block, Own, values
 from gradient_taps import Watched, every_cell, number
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common import hook_handle
+from mindspore.common._grad_function import _Function
 from probe_mindspore import autograd, gradients
 
 only_own = pytest.mark.skipif(not gradients.OWN, reason=gradients.WHY_NOT_OWN)
@@ -286,6 +287,24 @@ def test_a_bprop_of_its_own() -> None:
     got = w.inputs()
     assert close(got[0,], 2 * np.sin(number(x))) == gradients.OWN
     assert close(got[1,], 3 * number(x))
+
+
+def test_a_function_with_a_backward_of_its_own() -> None:
+    class Double(_Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Any:
+            return g * 7, None
+
+    w, x = Watched(), values(3)
+    ms.grad(lambda x: w.call(Double.apply, x * 1, x * 2).sum())(x)
+    w.end()
+    assert close(w.inputs()[(0,)], [7, 7, 7])
+    other = w.inputs().get((1,))
+    assert other is None or not other.any()
 
 
 def test_a_function_under_jit_is_one_call() -> None:
