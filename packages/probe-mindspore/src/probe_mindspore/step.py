@@ -61,11 +61,13 @@ class Steps:
         What runs in compiled graphs has a dump of its own, below ``graph``, where there is one of PyNative too.
         """
         level = self.config.level
-        if level == "L1" or not (graph_mode() or has_read_graphs(model, self.flavour)):
+        if level == "L1":
             return dump_path, self.open
         if graph_mode() and level == "L0":
             return dump_path, self.open_graph
-        return dump_path / "pynative", self.open_both
+        if graph_mode() or has_read_graphs(model, self.flavour):
+            return dump_path / "pynative", self.open_both
+        return dump_path, self.open_with_graphs
 
     def open(
         self, directory: Path, about: Mapping[str, Any], part: Literal["pynative"] | None = None
@@ -97,15 +99,21 @@ class Steps:
         )
 
     def open_graph(
-        self, directory: Path, about: Mapping[str, Any], part: Literal["graph"] | None = None
+        self,
+        directory: Path,
+        about: Mapping[str, Any],
+        part: Literal["graph"] | None = None,
     ) -> DumpedStep:
-        """The same for what runs in compiled graphs."""
+        """The same for what runs in compiled graphs. part: "graph" for jitted Cells of a PyNative run."""
         made = self._parts(directory, about)
         table = CellTable(self.flavour, part)
         taps = GraphTaps(made.collector, made.leaf, made.names, table)
+        arrivals = Arrivals(made.collector, table)
 
         @contextlib.contextmanager
         def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
+            if part is not None:  # the gradients of its parameters are summed outside, in PyNative
+                arrivals.hook()
             with contextlib.ExitStack() as stack:
                 if step.gate is not None:  # the model's calls are counted; nothing else is called from Python
                     counted = {key: entry for key, entry in table.entries.items() if not entry.base}
@@ -114,20 +122,29 @@ class Steps:
                 stack.enter_context(taps.in_place())
                 yield
 
+        def let_go() -> None:
+            taps.close()
+            arrivals.remove()
+
         return DumpedStep(
-            self.config, directory, install, made.writer, made.collector, made.leaf, table, let_go=taps.close
+            self.config, directory, install, made.writer, made.collector, made.leaf, table, let_go=let_go
         )
 
     def open_both(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
-        """A PyNative step, and one for the graphs that it runs."""
+        """A PyNative step, and one for the graphs that are known to run in it."""
+        if graph_mode():
+            return BothModes(self.open(directory, about), self._beside(directory, about, None))
+        return BothModes(self.open(directory, about, "pynative"), self._beside(directory, about, "graph"))
+
+    def open_with_graphs(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
+        """A PyNative step, and one for graphs that may come: functions under jit that call Cells of the model."""
+        return BothModes(self.open(directory, about), self._beside(directory, about, None), perhaps=True)
+
+    def _beside(self, directory: Path, about: Mapping[str, Any], part: Literal["graph"] | None) -> DumpedStep:
         graphs = self.config.dump_path / "graph" / directory.parent.name / directory.name
         if self.config.overwrite:
             clear(graphs)
-        part: Literal["graph"] | None = None if graph_mode() else "graph"
-        return BothModes(
-            self.open(directory, about, None if graph_mode() else "pynative"),
-            self.open_graph(graphs, about, part),
-        )
+        return self.open_graph(graphs, about, part)
 
     def _parts(self, directory: Path, about: Mapping[str, Any]) -> _Parts:
         """What every step has. Raises OSError."""
