@@ -13,6 +13,7 @@ from typing import Any
 
 import mindspore
 from attrs import define, field
+from mindspore.common.api import _pynative_executor
 from probe_format.calls import Call
 from probe_format.collector import Collector
 from probe_format.gradients import Emit, Gradients
@@ -111,7 +112,7 @@ class GraphTaps:
             try:
                 yield
             finally:
-                mindspore.runtime.synchronize()
+                _pynative_executor.sync()  # what runs behind Python has said its words
 
     def close(self) -> None:
         """Hear no more: graphs that have taps run on without a word."""
