@@ -26,7 +26,7 @@ from .cells import CellTable, has_read_graphs, patched_call
 from .collectives import watched_waits
 from .collector import collector_for
 from .flavour import Flavour
-from .graph import GraphTaps, graph_mode
+from .graph_taps import GraphTaps, graph_mode
 from .guests import Guests
 from .jit_guard import JitGuard
 from .modes import BothModes
