@@ -33,9 +33,11 @@ def launch(config: str, out: Path, when: str) -> list[zoo.Trace]:
         f"--master_port={_free_port()}", f"--log_dir={out / 'log'}", "--join=True",
         str(HERE / "ranks.py"), config, str(out), when,
     ]  # fmt: skip
+    # msrun of 2.7 starts whatever is called python.
+    first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=240, cwd=out,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOG_v": "3"},
+        env={**os.environ, "PATH": first, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOG_v": "3"},
     )  # fmt: skip
     logs = "".join(p.read_text(errors="replace")[-2000:] for p in sorted((out / "log").glob("worker*")))
     assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-2000:]}{logs}"

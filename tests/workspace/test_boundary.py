@@ -15,8 +15,8 @@ FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindspeed", "tensorflow", "jax
 # What a package may import when it is imported, besides the standard library and itself.
 MODULE_LEVEL = {
     "probe_format": {"attrs", "numpy", "orjson", "yaml"},
-    "probe_torch": {"attrs", "numpy", "probe_format", "torch", "yaml"},
-    "probe_mindspore": {"attrs", "mindspore", "numpy", "probe_format"},
+    "probe_torch": {"attrs", "numpy", "probe_format", "probe_save", "torch", "yaml"},
+    "probe_mindspore": {"attrs", "mindspore", "numpy", "probe_format", "probe_save"},
     "probe_save": {"attrs", "numpy", "probe_format"},
     "probe_kernel": {"attrs", "numpy", "probe_format"},
 }
@@ -25,7 +25,8 @@ MODULE_LEVEL = {
 OPTIONAL = {
     ("probe_format.arrays", "ml_dtypes"),  # gives back bfloat16 and float8 as such where it is installed
     ("probe_format.arrays", "torch"),  # the one place that opens a .pt file
-    ("probe_format.fused", "numkong"),  # the extra "fast"
+    ("probe_format.checksum", "isal"),  # the extra "fast"
+    ("probe_format.fused", "numkong"),  # the same
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),
     ("probe_torch", "numkong"),

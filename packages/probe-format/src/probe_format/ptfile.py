@@ -11,9 +11,10 @@ import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 
+from .checksum import crc32
 from .errors import FormatError
 
-__all__ = ["PT_DTYPES", "pt_bytes", "pt_frame", "pt_head_size"]
+__all__ = ["PT_DTYPES", "pt_bytes", "pt_frame"]
 
 Buffer = bytes | memoryview
 
@@ -51,7 +52,7 @@ def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
     dtype: torch's name without ``torch.``, one of `PT_DTYPES`. data: its contiguous bytes.
     """
     nbytes = len(data) if isinstance(data, bytes) else data.nbytes
-    head, tail = pt_frame(dtype, shape, nbytes, zlib.crc32(data))
+    head, tail = pt_frame(dtype, shape, nbytes, crc32(data))
     return [head, data, tail]
 
 
@@ -60,11 +61,6 @@ def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[b
     head, tail, at = _template(dtype, tuple(shape), nbytes)
     stamp = struct.pack("<I", crc)
     return head[: at[0]] + stamp + head[at[0] + 4 :], tail[: at[1]] + stamp + tail[at[1] + 4 :]
-
-
-def pt_head_size(dtype: str, shape: Sequence[int], nbytes: int) -> int:
-    """Where in the file the data begins."""
-    return len(_template(dtype, tuple(shape), nbytes)[0])
 
 
 @lru_cache(maxsize=1024)

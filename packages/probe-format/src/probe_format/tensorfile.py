@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from attrs import define, field
 
+from .checksum import crc32
 from .errors import FormatError
 from .narrow import bits_of, narrow_name
 from .tensor import Tensor
@@ -62,9 +63,9 @@ class TensorFiles:
             return ""
         narrow = narrow_name(tensor.dtype)
         if narrow is not None and array.dtype == np.float32:  # the checksum is of its own bits
-            return self._compare(path, tensor, zlib.crc32(bits_of(array, narrow).data))
+            return self._compare(path, tensor, crc32(bits_of(array, narrow).data))
         if str(array.dtype) in tensor.dtype.lower():
-            return self._compare(path, tensor, zlib.crc32(np.ascontiguousarray(array).data))
+            return self._compare(path, tensor, crc32(np.ascontiguousarray(array).data))
         return ""
 
     def _pt(self, path: Path, tensor: Tensor) -> str:

@@ -7,13 +7,17 @@ import logging
 from probe_format.collector import Target
 from probe_format.config import Config
 from probe_format.errors import Problem
+from probe_format.otherlevels import SavingSession
 from probe_format.preflight import preflight
 from probe_format.session import Framework, Session, warn
+from probe_format.single import AnySession
+from probe_save import Saver
 
 from .apis import Apis, load_apis
 from .modules import Model
 from .patches import Patches
 from .ranks import current_rank, world_size
+from .saving import FRAMEWORK
 from .step import Steps
 
 __all__ = ["open_session"]
@@ -24,15 +28,16 @@ _WANTS_MODEL = (
 )
 
 _ELSEWHERE = {
-    "debug": "level 'debug' (single-point save) is the job of the package probe-save.",
     "L2": "level 'L2' (kernels) is the job of the package probe-kernel.",
 }
 
 
-def open_session(config: Config, model: Model | None, tool: str) -> Session:
+def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
     for text in preflight(config, current_rank(), world_size(), _elsewhere(config)):
         warn(text)
+    if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
+        return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
     target = Target()
     patches = Patches(_listed(config), target)
     steps = Steps(config, tool, patches, target)

@@ -7,6 +7,7 @@ a time, so that looking does not synchronise the device in the middle of a step.
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from typing import Any
 
@@ -90,16 +91,23 @@ def _bytes(t: torch.Tensor) -> Any:
     """The memory of a contiguous CPU tensor. Tensor.numpy() would do, but makes the storage unresizable for
     good, which breaks FSDP and ``resize_``: looking must not leave a mark.
     """
-    size = t.numel() * t.element_size()
-    return (ctypes.c_char * size).from_address(_T.data_ptr(t))
+    return _buffer(_T.numel(t) * _T.element_size(t)).from_address(_T.data_ptr(t))
+
+
+@functools.lru_cache(maxsize=512)
+def _buffer(size: int) -> Any:
+    """The ctypes type of so many bytes: making one takes longer than using it."""
+    return ctypes.c_char * size
 
 
 def first_bytes(t: torch.Tensor) -> bytes:
     """The first few bytes of a strided CPU tensor, to notice a write that its version does not tell of."""
-    if t.device.type != "cpu":
+    if not t.is_cpu:
         return b""
-    width = t.element_size()
-    size = min(64, t.numel() * width) if t.is_contiguous() else min(t.numel(), 1) * width
+    size = _T.element_size(t)
+    size *= _T.numel(t) if t.is_contiguous() else min(_T.numel(t), 1)
+    if size > 64:
+        size = 64
     return ctypes.string_at(_T.data_ptr(t), size) if size else b""
 
 

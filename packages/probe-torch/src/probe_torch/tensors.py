@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import weakref
-import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
@@ -22,7 +20,6 @@ from probe_format.filequeue import FileQueue, link_or_copy
 from probe_format.names import tensor_file_name
 from probe_format.stats import Stats, stats_json, stats_of
 from probe_format.summary import Summary
-from probe_format.tandem import WORTH, Halfway, Hands
 from probe_format.tree import Path
 from torch.utils import _python_dispatch as dispatch
 
@@ -92,7 +89,6 @@ class TensorLeaf:
         self._refs = itertools.count(1)
         self._waiting = DeferredStats(options.zero_count, options.bound)
         self._queue: FileQueue | None = None
-        self._hands = None if options.deferred or _cores() < 2 else Hands()
         self._seen_tensors = 0
         self._aliased: set[int] = set()
         self.summary = Summary()
@@ -112,12 +108,7 @@ class TensorLeaf:
     def tensor(self, slot: Slot, t: torch.Tensor, path: Path) -> dict[str, Any]:
         """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
         self._seen_tensors += 1
-        known = self._known(t)
-        halfway = None
-        if known is None:
-            if slot.file and self._hands is not None:
-                halfway = self._begin_file(slot, t, path)
-            known = self._describe(t) if halfway is None else self._describe_and_file(t, *halfway)
+        known = self._known(t) or self._describe(t)
         out = {**known.head, "requires_grad": t.requires_grad}
         if known.mesh:
             out.update(known.mesh)
@@ -190,8 +181,11 @@ class TensorLeaf:
                     body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
                 if data.numel() == 0:
                     file = _NO_FILE
-        head = {k: body.pop(k) for k in _HEAD if k in body}
-        mesh = {k: body.pop(k) for k in _MESH if k in body}
+        if len(body) == len(_HEAD) and "Norm" in body:  # nothing beyond the ordinary, and in its order
+            head, mesh, body = body, _NOTHING, _NOTHING
+        else:
+            head = {k: body.pop(k) for k in _HEAD if k in body}
+            mesh = {k: body.pop(k) for k in _MESH if k in body}
         seen = _Seen(_DEAD, -1, 0, b"", head, mesh, body, file)
         shareable = version is not None and self._o.share and "$" not in body
         if version is not None and shareable and not (self._aliased and _memory(t) in self._aliased):
@@ -241,8 +235,6 @@ class TensorLeaf:
         if self._queue is not None:
             self._queue.close()
             self._queue = None
-        if self._hands is not None:
-            self._hands.close()
         self._seen.clear()
 
     def _file(self, slot: Slot, t: torch.Tensor, path: Path, known: _Seen, body: dict[str, Any]) -> None:
@@ -250,8 +242,6 @@ class TensorLeaf:
         target = self._o.directory / name
         if self._o.deferred:
             self._queued_file(t, known, target, body)
-        elif known.file == target:
-            pass  # written while the numbers were computed
         elif known.file is not None:
             link_or_copy(known.file, target)
         else:
@@ -260,36 +250,6 @@ class TensorLeaf:
                 write_parts(target, _parts(p))
             known.file = target
         body["data_name"] = name
-
-    def _begin_file(
-        self, slot: Slot, t: torch.Tensor, path: Path
-    ) -> tuple[Halfway, FilePath, memoryview] | None:
-        """Begin to write a large plain tensor on the other core; None when it is not one."""
-        if t.numel() * t.element_size() < WORTH or type(t) is not torch.Tensor or not t.is_contiguous():
-            return None
-        with _outside_modes():
-            p = plain(t)
-            data = p.data
-            if data is None or p.bits is not None or data.device.type != "cpu":
-                return None
-            dtype = str(data.dtype).removeprefix("torch.")
-            if dtype not in PT_DTYPES:
-                return None
-            target = self._o.directory / tensor_file_name(slot.record, slot.category, path, "pt")
-            raw = raw_bytes(data)
-            assert self._hands is not None
-            return Halfway(self._hands, target, dtype, tuple(data.shape), raw), target, raw
-
-    def _describe_and_file(self, t: torch.Tensor, file: Halfway, target: FilePath, raw: memoryview) -> _Seen:
-        try:
-            known = self._describe(t)
-            crc = zlib.crc32(raw)
-        except BaseException:
-            file.give_up()
-            raise
-        file.finish(crc)
-        known.file = target
-        return known
 
     def _queued_file(self, t: torch.Tensor, known: _Seen, target: FilePath, body: dict[str, Any]) -> None:
         if self._queue is None:
@@ -336,12 +296,9 @@ class TensorLeaf:
 
 _NO_FILE = FilePath("/")
 _HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
+_NOTHING: dict[str, Any] = {}
 _MESH = ("device_mesh", "placements")
 _DEAD: Any = lambda: None  # noqa: E731 - a weak reference to nothing
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory(t: torch.Tensor) -> int:
