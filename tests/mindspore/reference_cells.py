@@ -5,8 +5,8 @@ Copied from the project's reference (example_cells.py); the dumps were made from
 """
 
 import numpy as np
-import mindspore as ms
 from mindspore import Tensor, mint, nn, ops
+
 
 class Attn(nn.Cell):
     """attention-like: Dense, ops.matmul, Tensor methods, mint.nn.functional.softmax"""
