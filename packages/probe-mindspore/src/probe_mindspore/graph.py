@@ -162,7 +162,9 @@ class GraphTaps:
             args, kwargs, parameters = message.value
             own = dict(zip(self._names[message.extra], parameters, strict=True))
             recorder = self._recorder
-            recorder.where.stack[:] = [(o.call.name, o.call.backward) for o in map(self._calls.get, self._stack) if o]
+            recorder.where.stack[:] = [
+                (o.call.name, o.call.backward) for o in map(self._calls.get, self._stack) if o
+            ]
             self._note_dynamic(entry.base, (args, kwargs))
             call = recorder.begin(entry.base, args, kwargs, own)
             if call is None:
