@@ -562,3 +562,44 @@ def test_no_names_is_fine(tap: Recorder) -> None:
         assert ops.relu is RELU[0]
     assert patches.missing == {}
     assert Label("Mint", "relu").name == "Mint.relu"
+
+
+MINDTORCH_LIST = """
+functional: [silu]
+tensor: [__add__]
+torch: [exp, nothing_like_it]
+torch_npu: [npu_swiglu]
+views: {}
+risk_level: {focus_drops: [], core_keeps: []}
+"""
+
+
+def test_the_names_of_a_torch_on_mindspore(
+    tap: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seam, with a stand-in for mindtorch: its functions go by torch's names, MindSpore's are left alone."""
+
+    class Module:
+        def __init__(self) -> None:
+            self.act = functional.silu
+
+        def modules(self) -> Iterator[Any]:
+            yield self
+
+    torch: Any = ModuleType("torch")
+    nn_, functional = ModuleType("torch.nn"), ModuleType("torch.nn.functional")
+    torch.Tensor, torch.exp, torch.nn, nn_.functional = Tensor, mint.exp, nn_, functional  # type: ignore[attr-defined]
+    silu = functional.silu = lambda x: early_module.silu(x)  # type: ignore[attr-defined]
+    for name, module in {"torch": torch, "torch.nn": nn_, "torch.nn.functional": functional}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    listing = tmp_path / "apis.yaml"
+    listing.write_text(MINDTORCH_LIST)
+    patches, model, exp = Patches(load_apis(mindtorch=listing), tap), Module(), vars(mint)["exp"]
+    patches.apply(model)
+    torch.exp(tensor(2)), functional.silu(tensor(2)), model.act(tensor(2)), tensor(2) + 1  # type: ignore[attr-defined]
+    assert mint.exp is exp
+    patches.undo()
+    assert tap.calls == ["Torch.exp", "Functional.silu", "Functional.silu", "Tensor.__add__"]
+    assert torch.exp is exp and model.act is silu
+    assert patches.missing["torch.nothing_like_it"] == "this torch has no such function"
+    assert patches.missing["torch_npu"].startswith("not imported")

@@ -9,9 +9,12 @@ from typing import Never
 from probe_format.errors import UsageError
 
 __version__ = "0.1.0"
-__all__ = ["__version__"]
 
-_PLANNED = frozenset({"KernelDump", "mindspore", "open", "torch"})
+from .read import Dump, open
+
+__all__ = ["Dump", "__version__", "open"]
+
+_PLANNED = frozenset({"KernelDump", "mindspore", "torch"})
 
 
 def __getattr__(name: str) -> Never:

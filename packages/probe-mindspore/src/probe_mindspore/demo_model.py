@@ -15,7 +15,7 @@ __all__ = ["Block", "Gpt", "batches"]
 _BYTES = 256
 
 
-class Block(nn.Cell):
+class Block(nn.Cell):  # type: ignore[misc]
     """Pre-norm attention and MLP, each on the residual stream. (batch, length, width) to the same."""
 
     def __init__(self, width: int, heads: int, length: int) -> None:
@@ -38,7 +38,7 @@ class Block(nn.Cell):
         return x + self.down(self.act(self.up(self.norm2(x))))
 
 
-class Gpt(nn.Cell):
+class Gpt(nn.Cell):  # type: ignore[misc]
     """A byte-level language model with a tied head. Gives the mean loss in nats of a batch of windows."""
 
     def __init__(self, layers: int = 4, width: int = 128, heads: int = 4, length: int = 64) -> None:
