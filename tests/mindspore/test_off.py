@@ -52,7 +52,9 @@ def instances(model: Any) -> list[tuple[str, Any]]:
     """What the model's Cells hold, and the classes of it."""
     held = []
     for name, cell in model.cells_and_names():
-        held += [(f"{name}.{key}", (id(value), type(value))) for key, value in vars(cell).items() if key[0] != "_"]
+        held += [
+            (f"{name}.{key}", (id(value), type(value))) for key, value in vars(cell).items() if key[0] != "_"
+        ]
         held.append((name, (type(cell), len(cell._forward_hook), len(cell._forward_pre_hook))))
     return held
 
