@@ -26,9 +26,7 @@ def ours_of(name: str) -> str:
 
 def msprobe(level: str) -> dict[str, Any]:
     (rank,) = (CORPUS / LEVELS[level] / "dump" / "step0").iterdir()
-    return {
-        file: json.loads((rank / f"{file}.json").read_text()) for file in ("dump", "stack", "construct")
-    }
+    return {file: json.loads((rank / f"{file}.json").read_text()) for file in ("dump", "stack", "construct")}
 
 
 @cache
