@@ -111,7 +111,7 @@ def _construct(original: Any, key: int, names: tuple[str, ...]) -> FunctionType:
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         parameters = ()
         for name in names:
-            parameters = (*parameters, getattr(self, name))
+            parameters = (*parameters, getattr(self, name))  # type: ignore[assignment]
         _note(key)
         token = _enter((args, kwargs, parameters), FIRST, key, 0)
         args, place = _watch(_of_input, args, token, key, 0)
@@ -121,7 +121,7 @@ def _construct(original: Any, key: int, names: tuple[str, ...]) -> FunctionType:
         out, place = _watch(_of_output, out, token, key, 0)
         return out
 
-    return construct
+    return construct  # type: ignore[return-value]
 
 
 class _Inner(nn.Cell):  # type: ignore[misc]
@@ -147,7 +147,7 @@ def watched_parameter(key: int) -> FunctionType:
     def hook(gradient):  # type: ignore[no-untyped-def]
         return F.depend(gradient, _parameter(gradient, FIRST, key, 0))
 
-    return hook
+    return hook  # type: ignore[return-value]
 
 
 def _method(cell: Any, name: str) -> Any:
