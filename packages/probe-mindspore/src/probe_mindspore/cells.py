@@ -140,14 +140,18 @@ def is_read(cell: Any) -> bool:
 
 
 def has_read_graphs(model: Model, flavour: Flavour) -> bool:
-    """Whether a Cell of the model, or of one of a list of models, is compiled from its source when called."""
-    models = model if isinstance(model, (list, tuple)) else (model,)
-    return any(
-        is_jitted(cell) and is_read(cell)
-        for one in models
-        if isinstance(one, flavour.kind)
-        for _, cell in flavour.walk(one)
-    )
+    """Whether a Cell of the model, or of one of a list of models, is compiled from its source when called.
+
+    Optimizers, which MindSpore compiles by themselves, are no part of a model.
+    """
+    for one in model if isinstance(model, (list, tuple)) else (model,):
+        outside: list[str] = []
+        for path, cell in flavour.walk(one) if isinstance(one, flavour.kind) else ():
+            if isinstance(cell, flavour.optimizers):
+                outside.append(path)
+            elif not _below(path, outside) and is_jitted(cell) and is_read(cell):
+                return True
+    return False
 
 
 def _below(path: str, outside: Sequence[str]) -> bool:

@@ -21,6 +21,7 @@ from probe_format.step import DumpedStep, Step
 from probe_format.stream import Stream
 from probe_format.write import FORMAT_VERSION, RankWriter
 
+from . import gradients
 from .arrivals import Arrivals
 from .cells import CellTable, has_read_graphs, patched_call
 from .collectives import watched_waits
@@ -76,6 +77,8 @@ class Steps:
         made = self._parts(directory, about)
         table = CellTable(self.flavour, part)
         arrivals = Arrivals(made.collector, table)
+        if made.collector.plan.keep.backward_output and not gradients.OWN:
+            made.collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
 
         @contextlib.contextmanager
         def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
