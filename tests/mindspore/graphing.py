@@ -48,7 +48,9 @@ def dumped(path: Path, model: Any, **options: Any) -> Iterator[Dump]:
     """Record the graphs of ``model`` that run inside the block."""
     options = {"level": "L0", "task": "tensor", "dump_path": str(path), **options}
     directory = path / "step0" / "rank"
-    step = GraphStep.begin(resolve(None, **options), directory, "probe-mindspore test", {"rank": None, "step": 0})
+    step = GraphStep.begin(
+        resolve(None, **options), directory, "probe-mindspore test", {"rank": None, "step": 0}
+    )
     table = CellTable()
     table.add_model(model)
     dump = Dump(directory)

@@ -44,16 +44,16 @@ class Gpt(nn.Cell):  # type: ignore[misc]
     def __init__(self, layers: int = 4, width: int = 128, heads: int = 4, length: int = 64) -> None:
         super().__init__()
         self.token = nn.Embedding(_BYTES, width, embedding_table="normal")
-        self.place = nn.Embedding(length, width, embedding_table="normal")
+        self.position = nn.Embedding(length, width, embedding_table="normal")
         self.blocks = nn.CellList([Block(width, heads, length) for _ in range(layers)])
         self.norm = nn.LayerNorm((width,))
         self.head = nn.Dense(width, _BYTES, has_bias=False)
         self.head.weight = self.token.embedding_table
-        self.positions = Tensor(np.arange(length, dtype=np.int32))
+        self.numbers = Tensor(np.arange(length, dtype=np.int32))
 
     def construct(self, given: Any, wanted: Any) -> Any:
         """given, wanted: int32, (batch, length); each wanted byte follows those given up to its place."""
-        x = self.token(given) + self.place(self.positions)
+        x = self.token(given) + self.position(self.numbers)
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))

@@ -16,12 +16,14 @@ from attrs import define, field
 from probe_format.calls import Call
 from probe_format.collector import Collector
 from probe_format.gradients import Emit, Gradients
+from probe_format.plan import Plan
 from probe_format.recorder import Leaf, Recorder
 from probe_format.select import NameFilter
 from probe_format.tracked import ParameterEntry
 from probe_format.tree import Path
 
 from . import autograd, graph_cells, hostcall
+from .arrivals import Arrivals
 from .cells import CellTable
 from .graph_cells import Listener, listen, tapped, watched_parameter
 from .graph_compile import Compilations, api_module
@@ -68,6 +70,24 @@ class _Open:
     seen: dict[tuple[str, int], int] = field(factory=dict)
 
 
+@define(eq=False)
+class _Arrived:
+    """Parameters' gradients that PyNative hands out: kept where the parameter's Cell ran in a graph."""
+
+    collector: Collector
+    entered: set[str]
+
+    @property
+    def plan(self) -> Plan:
+        """What the step collects."""
+        return self.collector.plan
+
+    def parameter_gradient(self, entry: ParameterEntry, gradient: Any) -> None:
+        """A gradient has arrived."""
+        if any(record.removesuffix(".parameters_grad") in self.entered for record, _ in entry.owners):
+            self.collector.parameter_gradient(entry, gradient)
+
+
 class GraphTaps:
     """Records the Cells of a table when graphs run that were compiled while this was in place.
 
@@ -91,6 +111,7 @@ class GraphTaps:
         self._names: dict[int, tuple[str, ...]] = {}
         self._listening = ExitStack()
         self._heard = False
+        self._entered: set[str] = set()
 
     # -- in place -------------------------------------------------------------------------------------
 
@@ -105,6 +126,11 @@ class GraphTaps:
             hostcall.on_fault.append(self._fault)
             self._listening.callback(hostcall.on_fault.remove, self._fault)
         self._look()
+        if not graph_mode():  # the gradients of jitted pieces pass through PyNative on their way
+            arrived: Any = _Arrived(self._collector, self._entered)
+            arrivals = Arrivals(arrived, self.table)
+            arrivals.hook()
+            self._listening.callback(arrivals.remove)
         word = _words.setdefault(frozenset((*self._names, *self._parameters)), f"probe{len(_words)}")
         compilations = Compilations(word, self._tapped, lambda: bool(graph_cells.compiled), self._refused)
         with compilations.in_place():
@@ -126,7 +152,7 @@ class GraphTaps:
                 own = tuple(name for name, _ in flavour.parameters(entry.module))
                 self._names[id(entry.module)] = tuple(n for n in own if hasattr(entry.module, n))
         plan = self._collector.plan
-        if plan.keep.parameters_grad and not plan.structure:
+        if plan.keep.parameters_grad and not plan.structure and graph_mode():
             self._parameters = {id(e.parameter): e for e in self.table.parameters()}
         for path, cell in self.table.compiled.items():
             if is_bytecode(cell):
@@ -159,6 +185,7 @@ class GraphTaps:
             return 0
         with self._lock:
             entry.called = True
+            self._entered.add(entry.base)
             args, kwargs, parameters = message.value
             own = dict(zip(self._names[message.extra], parameters, strict=True))
             recorder = self._recorder
