@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __version__ = "0.1.0"
 
+from . import mindspore
 from .acl import AclDump, AclModel, acl_settings
 from .backends import BACKENDS
 from .description import KernelDump
@@ -16,5 +17,6 @@ __all__ = [
     "KernelDump",
     "__version__",
     "acl_settings",
+    "mindspore",
     "settings",
 ]

@@ -50,10 +50,7 @@ class KernelDump:
     """Full names, types (``"conv"``) and ``"name-regex(...)"``; none means every kernel."""
     inputs: bool = True
     outputs: bool = True
-    devices: Sequence[int] | None = attrs.field(
-        default=None,
-        converter=lambda v: (v,) if isinstance(v, int) and not isinstance(v, bool) else _tuple(v),
-    )
+    devices: Sequence[int] | None = attrs.field(default=None, converter=_devices)
     """Device numbers; None means 0 to 7, MindSpore's own default."""
     saved_data: Literal["tensor", "statistic", "full"] | None = None
     statistic_category: str | Sequence[str] | None = attrs.field(default=None, converter=_tuple)

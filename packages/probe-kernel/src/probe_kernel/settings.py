@@ -59,7 +59,9 @@ def settings(
         "save_kernel_args": dump.save_kernel_args,
     }
     # What was not given and has a default in the dumper stays out: overflow_number alone makes it refuse the file.
-    document: dict[str, Any] = {"common_dump_settings": {k: full[k] for k in chosen.common if full[k] is not None}}
+    document: dict[str, Any] = {
+        "common_dump_settings": {k: full[k] for k in chosen.common if full[k] is not None}
+    }
     if chosen.e2e:
         document["e2e_dump_settings"] = {k: full[k] for k in chosen.e2e if full[k] is not None}
     return document
@@ -68,4 +70,3 @@ def settings(
 def settings_text(document: Mapping[str, Any]) -> str:
     """The control file's text: strict JSON with four blanks, as msprobe writes it."""
     return json.dumps(document, indent=4, ensure_ascii=True, allow_nan=False) + "\n"
-
