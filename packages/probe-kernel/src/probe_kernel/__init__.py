@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __version__ = "0.1.0"
 
-from . import mindspore
+from . import level2, mindspore, torch
 from .acl import AclDump, AclModel, acl_settings
 from .backends import BACKENDS
 from .description import KernelDump
@@ -17,6 +17,8 @@ __all__ = [
     "KernelDump",
     "__version__",
     "acl_settings",
+    "level2",
     "mindspore",
     "settings",
+    "torch",
 ]

@@ -73,6 +73,10 @@ class KernelRun:
         """Count one iteration on. On a CPU an iteration is one run of the graph, whatever is called."""
         self._call("_dump_step", 1)
 
+    def first_iteration(self, number: int) -> None:
+        """Count iterations from ``number``, where the backend can: a CPU counts the runs of each graph from 0."""
+        self._call("_set_init_iter", number)
+
     def _call(self, name: str, *arguments: int) -> None:
         function = getattr(self._calls, name, None)
         if function is None:
