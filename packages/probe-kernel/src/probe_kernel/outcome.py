@@ -96,11 +96,15 @@ def look(
 def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> NeverRan:
     meant = [n for n in compiled if pattern.matches(n)]
     if meant:
+        other = ""
+        if pattern.kind == "name":  # seen: the graph's file says Cast-op3 of what runs as Cast-op0
+            any_number = _OP.sub("-op[0-9]+", pattern.text)
+            other = f' Or the backend has given it another number: "name-regex({any_number})" takes any.'
         more = f" and {len(meant) - 1} more" if len(meant) > 1 else ""
         return NeverRan(
             pattern.text,
             f"{meant[0]}{more} is in the graph, but it was not run in these iterations, "
-            "or has no tensor on the side that was asked for.",
+            f"or has no tensor on the side that was asked for.{other}",
         )
     lasts = [_OP.sub("", n.rpartition("/")[2]) for n in compiled]
     near = nearest(pattern.text, dict.fromkeys(lasts if pattern.kind == "type" else compiled), 3, 0.5)
@@ -114,12 +118,11 @@ def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> b
     names = {s.name for s in seen}
     # Where the backend rewrote a graph the number behind -op is another one in the file's name.
     numberless = {_OP.sub("", n) for n in names}
+    if pattern.kind == "name":
+        return _flat(pattern.text) in names
     for full in compiled:
         if pattern.matches(full) and (_flat(full) in names or _OP.sub("", _flat(full)) in numberless):
             return True
-    if pattern.kind == "name":
-        flat = _flat(pattern.text)
-        return flat in names or (_OP.sub("", flat) in numberless and not compiled)
     if pattern.kind == "type":
         wanted = pattern.text.lower()
         return any(

@@ -138,7 +138,7 @@ def device_statistics(dump: KernelDump, values: Values, backend: Backend) -> Ite
 def debug_modes(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Which op_debug_mode the backend has."""
     mode = dump.op_debug_mode
-    if mode in backend.debug_modes or mode not in (0, 1, 2, 3, 4):
+    if isinstance(mode, bool) or mode in backend.debug_modes or mode not in (0, 1, 2, 3, 4):
         return
     listed = " or ".join(map(str, backend.debug_modes))
     if mode in (1, 2):
