@@ -13,13 +13,13 @@ from typing import Any
 
 import attrs
 from probe_format.errors import ConfigError, Problem, UsageError
-from probe_format.layout import check_writable
 from probe_format.suggest import did_you_mean
 
 from .backends import Backend, backend_named
 from .compiled import compiled_graphs
 from .description import KernelDump
 from .environment import changed
+from .folder import unwritable
 from .outcome import Outcome, look
 from .rules import broken_rules
 from .settings import settings, settings_text
@@ -132,11 +132,21 @@ def dump(
     """
     found, chosen, values, path = _prepared(description, backend, diagnostic_data_path, options)
     file = Path(path, chosen.file)
+    if os.environ.get("MS_ROLE") == "MS_SCHED":  # msrun's scheduler runs the script too, but no graph
+        run = KernelRun(found, chosen, file, path, values, None)
+        yield run
+        run.finish(quiet=True)
+        return
     with changed(
         {"MS_DIAGNOSTIC_DATA_PATH": os.fspath(diagnostic_data_path)} if diagnostic_data_path else {}
     ):
         document = settings(found, chosen)
-        _write(file, settings_text(document))
+        try:
+            _write(file, settings_text(document))
+        except OSError as e:
+            raise ConfigError(
+                [Problem("path", f"{file} cannot be written: {e.strerror}.", "Give another path.")]
+            ) from e
         run = KernelRun(found, chosen, file, path, values, importlib.import_module("mindspore._c_expression"))
         with changed(_variables(chosen, file, document)):
             _open.append(run)
@@ -209,19 +219,23 @@ def _prepared(
 
 
 def _place(path: str, backend: Backend) -> Iterator[Problem]:
-    with contextlib.suppress(OSError):
-        if unwritable := check_writable(Path(path)):
-            yield Problem("path", unwritable)
-            return
+    if (why := unwritable(path)) is not None:
+        yield Problem("path", why, "Give another path.")
     old = Path(path) if backend.acl else Path(path, f"rank_{_rank()}")
     with contextlib.suppress(OSError):
-        held = [p for p in old.iterdir() if p.is_dir()]
+        held = sorted(p for p in old.iterdir() if p.is_dir() and not p.name.startswith("."))
         if held:
             what = f"{old} holds an earlier dump ({held[0].name}, ...); the two would be mixed."
             yield Problem("path", what, "Give another path, or move the old dump away.")
 
 
 def _surroundings(backend: Backend) -> Iterator[Problem]:
+    if os.environ.get("MINDSPORE_DUMP_CONFIG"):
+        what = (
+            f"is set already ({os.environ['MINDSPORE_DUMP_CONFIG']}). MindSpore reads it once, with the first "
+            "operator that runs, and may have read that file by now."
+        )
+        yield Problem("MINDSPORE_DUMP_CONFIG", what, "Unset it before the process starts.")
     if backend.acl and os.environ.get("GRAPH_OP_RUN") == "1":
         what = "is 1: operators then run one by one, and a graph dump finds nothing."
         yield Problem("GRAPH_OP_RUN", what, "Unset it.")

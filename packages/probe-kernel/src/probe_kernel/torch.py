@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import ConfigError, Problem
-from probe_format.layout import check_writable
 from probe_format.names import ApiName
 from probe_format.suggest import did_you_mean
 
 from .apiwatch import ApiWatch, parse_api
+from .folder import unwritable
 from .npu import NpuDumper, find_npu, write_acl
 
 __all__ = ["Patch", "dump", "replaced"]
@@ -60,8 +60,8 @@ def dump(
         found.append(
             Problem("mode", f"{mode!r} is not known.", f'{hint} Write "all", "input" or "output".'.strip())
         )
-    if unwritable := check_writable(folder):
-        found.append(Problem("path", unwritable))
+    if (why := unwritable(folder)) is not None:
+        found.append(Problem("path", why, "Give another path."))
     if name is not None and patch is None:
         found += _unfound(name)
     if name is None or found:
