@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from dumping import opened, records, report
-from probe_torch.collector import Collector
-from probe_torch.step import DumpedStep
+from probe_format.recorder import Recorder
+from probe_format.step import DumpedStep
 from probe_torch.tensors import TensorLeaf
 from torch import nn
 
@@ -44,7 +44,7 @@ def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = torch.ones(3, requires_grad=True)
-    monkeypatch.setattr(Collector, where, broken)
+    monkeypatch.setattr(Recorder, where, broken)
     with opened(tmp_path, level="L1", max_faults=3) as debugger, pytest.warns(RuntimeWarning, match="faults"):
         debugger.start()
         for _ in range(5):

@@ -22,10 +22,10 @@ import torch
 import torch._dynamo
 import torch.fx
 import torch.nn.functional as F
+from probe_format.patching.originals import original_of, originals_by_id
 from probe_torch.aliasing import Aliasing
 from probe_torch.apis import load_apis
 from probe_torch.guests import Guests
-from probe_torch.originals import original_of, originals_by_id
 from probe_torch.patches import Patches
 from tapping import Recorder
 from torch import nn

@@ -18,9 +18,9 @@ import torch._dynamo  # replaces torch.manual_seed when imported; not ours to no
 import torch.distributed as dist
 import torch.nn.functional as F
 from probe_format.errors import UsageError
+from probe_format.patching.places import Attribute
 from probe_torch.apis import Apis, load_apis, resolve_owner
 from probe_torch.patches import Label, Patches
-from probe_torch.places import Attribute
 from probe_torch.wrappers import muted
 from tapping import Recorder
 from torch import nn

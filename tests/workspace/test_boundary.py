@@ -25,7 +25,8 @@ MODULE_LEVEL = {
 OPTIONAL = {
     ("probe_format.arrays", "ml_dtypes"),  # gives back bfloat16 and float8 as such where it is installed
     ("probe_format.arrays", "torch"),  # the one place that opens a .pt file
-    ("probe_format.fused", "numkong"),  # the extra "fast"
+    ("probe_format.checksum", "isal"),  # the extra "fast"
+    ("probe_format.fused", "numkong"),  # the same
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),
     ("probe_torch", "numkong"),
@@ -33,7 +34,10 @@ OPTIONAL = {
 
 # Reading never loads writing: an analysis tool must not be able to change a dump by accident.
 READ_SIDE = ("read", "dump", "stack", "construct", "report", "verify", "show")
-WRITE_SIDE = {"write"}
+WRITE_SIDE = {
+    *("write", "stream", "recorder", "collector", "works", "segments", "whereabouts", "plan"),
+    *("step", "session", "preflight", "clearing", "single"),
+}
 
 # One place each for a library with pitfalls of its own.
 ONLY_IN = {"orjson": {"probe_format.jsonio"}}

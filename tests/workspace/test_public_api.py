@@ -25,7 +25,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # Modules that other packages and analysis tools build on.
 MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.arrays": {"PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"},
-    "probe_format.checksum": {"crc32_hex", "xor_hex"},
+    "probe_format.checksum": {"crc32", "crc32_hex", "xor_hex"},
     "probe_format.config": {"Config", "as_mapping", "check_rank", "load", "resolve"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",

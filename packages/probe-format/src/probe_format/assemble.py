@@ -313,6 +313,11 @@ def _copy(shape: Any) -> Any:
     return None
 
 
+def _is_tensor(value: Any) -> bool:
+    """Whether this is a tensor object, not a container (whose ``type`` would be a gradient)."""
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
 def _put(slots: list[Any], path: list[Any], value: Any) -> None:
     """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed."""
     here: Any = slots
@@ -328,6 +333,6 @@ def _put(slots: list[Any], path: list[Any], value: Any) -> None:
         if last:
             here[key] = value
             return
-        if not isinstance(here[key], (list, dict)):
+        if not isinstance(here[key], (list, dict)) or _is_tensor(here[key]):
             here[key] = [] if isinstance(path[i + 1], int) else {}
         here = here[key]

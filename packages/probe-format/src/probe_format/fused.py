@@ -33,18 +33,22 @@ _SMALL = 8192
 Part = tuple[float, float, float, float]
 
 
+# Not .max() and .min(): these skip NaN instead of looking for it, in two thirds of the time, and what is not
+# finite shows in the sum of squares.
+_top = np.fmax.reduce
+_bottom = np.fmin.reduce
+
+
 def _numpy_part(a: npt.NDArray[Any]) -> Part:
     n = a.size
-    with np.errstate(all="ignore"):
-        total = a.dot(_ONES[a.dtype][:n]) if n > 256 else a.sum()
-        return float(a.max()), float(a.min()), float(total), float(a.dot(a))
+    total = a.dot(_ONES[a.dtype][:n]) if n > 256 else a.sum()
+    return float(_top(a)), float(_bottom(a)), float(total), float(a.dot(a))
 
 
 def _numkong_part(a: npt.NDArray[Any]) -> Part:
     total, squares = numkong.moments(a)
     if a.size > _SMALL or squares - squares != 0.0:
-        with np.errstate(all="ignore"):
-            return float(a.max()), float(a.min()), total, squares
+        return float(_top(a)), float(_bottom(a)), total, squares
     low, _, high, _ = numkong.minmax(a)
     return high, low, total, squares
 
@@ -70,12 +74,13 @@ def combine(parts: list[Part], count: int) -> Stats | None:
 def quick_stats(a: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
     """`stats.stats_of` for a contiguous 1-D float32 or float64 array of one element or more."""
     n = a.size
-    if n <= CHUNK:
-        high, low, total, squares = quick(a)
-        if 1e-30 < squares < math.inf and not zero_count:
-            return Stats(high, low, total / n, math.sqrt(squares))
-    elif not zero_count:
-        found = combine([quick(a[i : i + CHUNK]) for i in range(0, n, CHUNK)], n)
-        if found is not None:
-            return found
+    with np.errstate(all="ignore"):  # a signalling NaN warns on the way, or raises if the user wants that
+        if n <= CHUNK:
+            high, low, total, squares = quick(a)
+            if 1e-30 < squares < math.inf and not zero_count:
+                return Stats(high, low, total / n, math.sqrt(squares))
+        elif not zero_count:
+            found = combine([quick(a[i : i + CHUNK]) for i in range(0, n, CHUNK)], n)
+            if found is not None:
+                return found
     return stats_of(a, zero_count=zero_count)

@@ -18,6 +18,7 @@ __all__ = [
     "DUMP",
     "ERRORS",
     "JOURNAL",
+    "MODES",
     "REPORT",
     "STACK",
     "TENSORS",
@@ -44,7 +45,8 @@ ERRORS = "dump_error_info.log"
 _STEP = re.compile(r"step(\d+)", re.ASCII)
 _RANK = re.compile(r"(rank|proc)(\d*)", re.ASCII)
 Mode = Literal["graph", "pynative"]
-_MODES: tuple[Mode, ...] = ("graph", "pynative")
+#: The directories between a dump path and its steps, where MindSpore runs in both of its modes.
+MODES: tuple[Mode, ...] = ("graph", "pynative")
 
 
 @frozen
@@ -81,7 +83,7 @@ def find_steps(path: Path) -> tuple[StepDir, ...]:
     A step directory itself is found as one. Nothing is found where there is no such directory.
     """
     own = _STEP.fullmatch(path.name)
-    parents: list[tuple[Path, Mode | None]] = [(path, _mode(path)), *((path / m, m) for m in _MODES)]
+    parents: list[tuple[Path, Mode | None]] = [(path, _mode(path)), *((path / m, m) for m in MODES)]
     found = [step for parent, mode in parents for step in _steps_in(parent, mode)]
     if not found and own and path.is_dir():
         return (StepDir(int(own[1]), path, _mode(path.parent)),)
@@ -89,7 +91,7 @@ def find_steps(path: Path) -> tuple[StepDir, ...]:
 
 
 def _mode(path: Path) -> Mode | None:
-    return next((m for m in _MODES if path.name == m), None)
+    return next((m for m in MODES if path.name == m), None)
 
 
 def _steps_in(parent: Path, mode: Mode | None) -> Iterator[StepDir]:

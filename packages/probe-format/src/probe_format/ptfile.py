@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 
+from .checksum import crc32
 from .errors import FormatError
 
 __all__ = ["PT_DTYPES", "pt_bytes", "pt_frame"]
@@ -51,7 +52,7 @@ def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
     dtype: torch's name without ``torch.``, one of `PT_DTYPES`. data: its contiguous bytes.
     """
     nbytes = len(data) if isinstance(data, bytes) else data.nbytes
-    head, tail = pt_frame(dtype, shape, nbytes, zlib.crc32(data))
+    head, tail = pt_frame(dtype, shape, nbytes, crc32(data))
     return [head, data, tail]
 
 

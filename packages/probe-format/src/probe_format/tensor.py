@@ -13,6 +13,7 @@ from attrs import field, frozen
 from . import arrays, layout
 from .errors import DamagedError, FormatError
 from .jsonio import number
+from .narrow import bits_of, narrow_name
 from .report import non_finite
 from .slots import Path as Keys
 from .slots import slot
@@ -133,8 +134,9 @@ class Tensor:
         """The values. From ``.npy`` with numpy alone; from ``.pt`` with torch installed (weights_only=True).
 
         numpy has no bfloat16, float8 and complex32: they come as float32 and complex64, which hold each of
-        their values exactly. Of a sparse tensor the stored values come, of a quantised one the integers
-        (dequantised from a dump by msprobe). `load_torch` gives the tensor as it was saved.
+        their values exactly (`load_bits` gives their bits). Of a sparse tensor the stored values come, of a
+        quantised one the integers (dequantised from a dump by msprobe). `load_torch` gives the tensor as it
+        was saved.
 
         Raises FormatError when nothing was saved, DamagedError when the file is missing or not whole,
         ProbeError when torch is needed and not there.
@@ -147,6 +149,24 @@ class Tensor:
             halves = values.reshape(-1).view(np.float16).astype(np.float32)
             return halves.view(np.complex64).reshape(self.shape)
         return values
+
+    def load_bits(self) -> npt.NDArray[np.generic]:
+        """The bits of a bfloat16 (as uint16) or 8-bit float (as uint8) tensor, in its shape.
+
+        Raises FormatError for another dtype, and for values that are none of this one; else like `load`.
+        """
+        name = narrow_name(self.dtype)
+        if name is None:
+            raise FormatError(f"{self.name} is {self.dtype}, which numpy has itself: use load().")
+        values = self.load()
+        if values.dtype != np.float32:
+            raise FormatError(
+                f"{self.file} holds {values.dtype}, not the float32 that {self.dtype} has there."
+            )
+        try:
+            return bits_of(values.astype(np.float32, copy=False), name)
+        except ValueError as error:
+            raise FormatError(f"{self.file} is not of {self.dtype}: {error}.") from error
 
     def load_torch(self) -> Any:
         """The ``torch.Tensor`` in a ``.pt`` file, as it was saved. Raises like `load`."""

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 from attrs import define, field
 
+from .checksum import crc32
 from .errors import FormatError
+from .narrow import bits_of, narrow_name
 from .tensor import Tensor
 
 __all__ = ["TensorFiles"]
@@ -51,11 +53,19 @@ class TensorFiles:
 
     def _npy(self, path: Path, tensor: Tensor) -> str:
         array = np.load(path, allow_pickle=False, mmap_mode=None if 0 in tensor.shape else "r")
-        if array.shape != tensor.shape:
+        stored = tensor.json.get("stored")  # of a sparse tensor the file holds the stored values alone
+        if isinstance(stored, int):
+            if array.size != stored:
+                return f"its file {path.name} holds {array.size} values of {stored}."
+        elif array.shape != tensor.shape:
             return f"its file {path.name} has the shape {array.shape}, not {tensor.shape}."
-        # A dtype that numpy has not (bfloat16) is in the file as float32: other bytes, other checksum.
-        if self.checksums and tensor.checksum and str(array.dtype) in tensor.dtype.lower():
-            return self._compare(path, tensor, zlib.crc32(np.ascontiguousarray(array).data))
+        if not (self.checksums and tensor.checksum):
+            return ""
+        narrow = narrow_name(tensor.dtype)
+        if narrow is not None and array.dtype == np.float32:  # the checksum is of its own bits
+            return self._compare(path, tensor, crc32(bits_of(array, narrow).data))
+        if str(array.dtype) in tensor.dtype.lower():
+            return self._compare(path, tensor, crc32(np.ascontiguousarray(array).data))
         return ""
 
     def _pt(self, path: Path, tensor: Tensor) -> str:

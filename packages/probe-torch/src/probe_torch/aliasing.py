@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from probe_format.patching.originals import forget, remember
+from probe_format.patching.places import Attribute, Function, attribute
 
-from probe_torch.originals import forget, remember
 from probe_torch.overrides import has_override, truly_named
-from probe_torch.places import Attribute, Function, attribute
 
 __all__ = ["Aliasing", "Touched"]
 

@@ -1,21 +1,16 @@
-"""Collective calls: they return their result in their arguments, and often later (spec/dump.md).
-
-A collective's record has as output all its arguments, after it is complete. One that was started with
-``async_op=True`` is complete when its Work has been waited for, so its output is described then.
-"""
+"""torch's collectives: which of their arguments only receive, and when a Work has been waited for."""
 
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
-from attrs import define, field
+from probe_format.works import PendingWork
 
-__all__ = ["PREFIX", "PendingWork", "watched_waits", "without_buffers"]
+__all__ = ["PREFIX", "watched_waits", "without_buffers"]
 
 PREFIX = "Distributed."
 
@@ -50,47 +45,6 @@ def without_buffers(
     if name in kwargs:
         return args, {**kwargs, name: None}
     return tuple(None if i == position else a for i, a in enumerate(args)), kwargs
-
-
-@define
-class PendingWork:
-    """Collectives that are under way: what to do for each when its last Work has been waited for."""
-
-    waiting: dict[int, tuple[Any, list[int], Callable[[bool], None]]] = field(factory=dict)
-    lock: threading.Lock = field(factory=threading.Lock)
-
-    def add(self, out: Any, finish: Callable[[bool], None]) -> bool:
-        """Wait for what a collective returned; False when there is nothing to wait for (it is complete)."""
-        works = [w for w in (out if isinstance(out, list) else [out]) if isinstance(w, dist.Work)]
-        if not works:
-            return False
-        left = [id(w) for w in works]
-        with self.lock:
-            for w in works:
-                self.waiting[id(w)] = (w, left, finish)
-        return True
-
-    def waited(self, work: Any) -> None:
-        """``work.wait()`` has returned."""
-        with self.lock:
-            found = self.waiting.pop(id(work), None)
-            if found is None:
-                return
-            _, left, finish = found
-            left.remove(id(work))
-            if left:
-                return
-        finish(True)
-
-    def give_up(self) -> None:
-        """Collecting ends: finish what nobody has waited for, without its values."""
-        with self.lock:
-            waiting, self.waiting = self.waiting, {}
-        done: set[int] = set()
-        for _, left, finish in waiting.values():
-            if id(left) not in done:
-                done.add(id(left))
-                finish(False)
 
 
 @contextmanager

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import atexit
-import functools
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any
 
 from probe_format.config import load, resolve
 from probe_format.errors import UsageError
+from probe_format.session import Session
+from probe_format.single import EitherWay, reusable
+from torch import nn
 
 from . import __version__
 from .modules import Model
-from .session import Session
+from .session import open_session
 
 __all__ = ["PrecisionDebugger"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class _EitherWay(Generic[P, R]):
-    """A method that also works on the class, where it acts on the current instance."""
-
-    def __init__(self, function: Callable[Concatenate[PrecisionDebugger, P], R]) -> None:
-        self._function = function
-        self.__doc__ = function.__doc__
-
-    def __get__(self, instance: PrecisionDebugger | None, owner: type[PrecisionDebugger]) -> Callable[P, R]:
-        if instance is None:
-            instance = owner.current()
-        return functools.partial(self._function, instance)
 
 
 class PrecisionDebugger:
@@ -58,18 +43,10 @@ class PrecisionDebugger:
     ) -> None:
         file = None if config_path is None else load(config_path)
         config = resolve(file, task=task, dump_path=dump_path, level=level, step=step)
-        existing = PrecisionDebugger._current
-        if existing is not None and not existing.closed:
-            if existing.config != config or (model is not None and existing.model is not model):
-                raise UsageError(
-                    f"This process has a PrecisionDebugger already ({_brief(existing)}), and this one differs "
-                    f"({_differences(existing.config, config)}). One at a time: close() the first."
-                )
-            self._session = existing
-            return
-        self._session = PrecisionDebugger._current = Session.create(
-            config, model, f"probe-torch {__version__}"
-        )
+        session = reusable(PrecisionDebugger._current, config, model)
+        if session is None:
+            session = open_session(config, model, f"probe-torch {__version__}")
+        self._session = PrecisionDebugger._current = session
 
     @classmethod
     def current(cls) -> PrecisionDebugger:
@@ -83,7 +60,7 @@ class PrecisionDebugger:
         found._session = session
         return found
 
-    @_EitherWay
+    @EitherWay
     def start(self, model: Model | None = None, token_range: Any = None) -> None:
         """Collect from here on, if this step and rank are wanted.
 
@@ -92,47 +69,49 @@ class PrecisionDebugger:
         """
         self._session.start(model, token_range)
 
-    @_EitherWay
+    @EitherWay
     def stop(self) -> None:
         """Stop collecting and write the files; gradients until step() are still taken."""
         self._session.stop()
 
-    @_EitherWay
+    @EitherWay
     def step(self) -> None:
         """The training step is over: its dump is complete, the next one begins."""
         self._session.step()
 
-    @_EitherWay
+    @EitherWay
     def forward_backward_dump_end(self) -> None:
         """The same as stop(), under its old name."""
         self._session.stop()
 
-    @_EitherWay
+    @EitherWay
     def set_init_step(self, step: int) -> None:
         """Number the steps from ``step``; before the loop."""
         self._session.set_init_step(step)
 
-    @_EitherWay
+    @EitherWay
     def register_custom_api(self, module: Any, api_name: str, api_prefix: str | None = None) -> None:
         """Also record ``module.api_name`` at L1 and mix, as ``{api_prefix}.{api_name}.{n}.forward``."""
         self._session.patches.add(module, api_name, api_prefix)
 
-    @_EitherWay
+    @EitherWay
     def restore_custom_api(self, module: Any, api_name: str) -> None:
         """Undo `register_custom_api`."""
         self._session.patches.remove(module, api_name)
 
-    @_EitherWay
+    @EitherWay
     def module_dump(self, module: Any, name: str) -> None:
         """Record ``module`` as ``Module.{name}.{class}`` and nothing inside it, until `module_dump_end`."""
+        if not isinstance(module, nn.Module):
+            raise UsageError(f"module_dump wants a torch.nn.Module; got a {type(module).__name__}.")
         self._session.module_dump(module, name)
 
-    @_EitherWay
+    @EitherWay
     def module_dump_end(self) -> None:
         """End `module_dump`."""
         self._session.module_dump_end()
 
-    @_EitherWay
+    @EitherWay
     def close(self) -> None:
         """Complete the open step and let go of torch; also done at exit."""
         self._session.close()
@@ -144,19 +123,6 @@ class PrecisionDebugger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session.close()
-
-
-def _brief(session: Session) -> str:
-    c = session.config
-    return f"level {c.level}, task {c.task}, dump_path {c.dump_path}"
-
-
-def _differences(a: Any, b: Any) -> str:
-    names = [n for n in a.__attrs_attrs__ if n.eq]
-    changed = [n.name for n in names if getattr(a, n.name) != getattr(b, n.name)]
-    return (
-        ", ".join(f"{n}: {getattr(a, n)!r} there, {getattr(b, n)!r} here" for n in changed[:4]) or "its model"
-    )
 
 
 @atexit.register

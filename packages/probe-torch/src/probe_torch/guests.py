@@ -1,27 +1,18 @@
-"""Calls that ask what a function is, or copy it, get the answers that they would get without Probe."""
+"""Calls that ask what a function of torch is, or copy it, get the answers that they would get without Probe."""
 
 from __future__ import annotations
 
-import copy
 import functools
-import importlib.abc
-import multiprocessing.reduction
-import pickle
-import sys
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
 from typing import Any
 
 import torch
+from probe_format.patching import guests
+from probe_format.patching.guests import quiet, suspended
+from probe_format.patching.lookup import resolve_owner
+from probe_format.patching.places import Attribute, Function, attribute
 from torch import nn
 
-from probe_torch.apis import resolve_owner
-from probe_torch.originals import original_of, originals_by_id
 from probe_torch.patches import Patches
-from probe_torch.pickles import dumping, dumping_to, forking_dumping, loading, loading_from, naming
-from probe_torch.places import Attribute, Function, attribute
-from probe_torch.wrappers import muted
 
 __all__ = ["Guests"]
 
@@ -42,144 +33,32 @@ _SUSPENDED = (
 )
 
 
-class Guests:
-    """While entered, and while `patches` are applied:
-
-    - torch.jit.script and trace, torch.fx, torch.export, torch.load and every import run with the originals;
-    - pickle, torch.save and multiprocessing find each function, original or wrapper, under its name;
-    - copies and unpickled objects hold originals, never a wrapper that would outlive the dump;
-    - what all of them call is not recorded.
-    """
+class Guests(guests.Guests):
+    """`probe_format.patching.guests.Guests`, where torch.jit.script and trace, torch.fx, torch.export and
+    torch.load run with the originals, and torch.save is not recorded."""
 
     def __init__(self, patches: Patches) -> None:
-        self._patches = patches
-        self._places: list[Attribute] = []
-        self._importer = _Importer(patches)
+        super().__init__(patches, lambda: _places(patches), nn.Module)
 
-    def __enter__(self) -> Guests:
-        if not self._places or any(place.current() is not place.raw for place in self._places):
-            self._places = self._find()
-        self._patches.include(self._places)
-        sys.meta_path.insert(0, self._importer)
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._importer in sys.meta_path:
-            sys.meta_path.remove(self._importer)
-        self._patches.exclude(self._places)
+def _places(patches: Patches) -> list[Attribute]:
+    places = [
+        attribute(owner, name, lambda original: _suspended(patches, original))
+        for path, name in _SUSPENDED
+        if (owner := resolve_owner(path)) is not None and hasattr(owner, name)
+    ]
+    # Its pickler is a subclass of pickle.Pickler that it makes on each call, and so of ours.
+    return [*places, attribute(torch, "save", quiet)]
 
-    def _find(self) -> list[Attribute]:
-        places: list[Attribute] = []
-        for path, name in _SUSPENDED:
-            owner = resolve_owner(path)
-            if owner is not None and hasattr(owner, name):
-                places.append(attribute(owner, name, self._suspended))
-        reduction, plain_pickler = multiprocessing.reduction, pickle.Pickler
-        places += [
-            attribute(copy, "copy", _copying),
-            attribute(copy, "deepcopy", _deep_copying),
-            attribute(pickle, "Pickler", naming),
-            attribute(pickle, "dumps", dumping),
-            attribute(pickle, "dump", dumping_to(lambda: plain_pickler)),
-            attribute(pickle, "loads", loading),
-            attribute(pickle, "load", loading_from),
-            attribute(reduction.ForkingPickler, "dumps", forking_dumping),
-            attribute(reduction, "dump", dumping_to(lambda: reduction.ForkingPickler)),
-            # Its pickler is a subclass of pickle.Pickler that it makes on each call, and so of ours.
-            attribute(torch, "save", _quiet),
-        ]
-        return places
 
-    def _suspended(self, original: Function) -> Function:
-        # torch.jit.script looks into its caller's frame for the names that a class uses; now there is one
-        # more.
-        counts_frames = original is torch.jit.script
-
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if counts_frames:
-                kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 1
-            with self._patches.suspended():
-                return original(*args, **kwargs)
-
+def _suspended(patches: Patches, original: Function) -> Function:
+    call = suspended(patches, original)
+    if original is not torch.jit.script:
         return call
 
-
-def _copying(original: Function) -> Function:
+    # It looks into its caller's frame for the names that a class uses; now there are two more.
     @functools.wraps(original)
-    def call(x: Any) -> Any:
-        with muted():
-            result = original(x)
-        if isinstance(result, nn.Module) and result is not x:
-            for name, value in list(vars(result).items()):
-                if original_of(value) is not value:
-                    vars(result)[name] = original_of(value)
-        return result
+    def script(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **{**kwargs, "_frames_up": kwargs.get("_frames_up", 0) + 2})
 
-    return call
-
-
-def _deep_copying(original: Function) -> Function:
-    @functools.wraps(original)
-    def call(x: Any, memo: Any = None, *rest: Any) -> Any:
-        # deepcopy believes that what is in the memo has been copied: the copy of a wrapper is the original.
-        with muted():
-            return original(x, originals_by_id() if memo is None else memo, *rest)
-
-    return call
-
-
-def _quiet(original: Function) -> Function:
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with muted():
-            return original(*args, **kwargs)
-
-    return call
-
-
-class _Importer(importlib.abc.MetaPathFinder):
-    """Lets modules that are imported meanwhile see the originals: they keep what they import, we do not.
-
-    After the import their names are searched for functions, like those of any module imported before.
-    """
-
-    def __init__(self, patches: Patches) -> None:
-        self._patches = patches
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
-    ) -> ModuleSpec | None:
-        for finder in sys.meta_path:
-            if finder is self:
-                continue
-            find: Callable[..., ModuleSpec | None] | None = getattr(finder, "find_spec", None)
-            spec = find(fullname, path, target) if find else None
-            if spec is not None:
-                if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader, self._patches)
-                return spec
-        return None
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any, patches: Patches) -> None:
-        self._loader = loader
-        self._patches = patches
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        # From here on nobody sees that we were here: importlib.resources and inspect ask the loader.
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        with self._patches.suspended():
-            self._loader.exec_module(module)
+    return script

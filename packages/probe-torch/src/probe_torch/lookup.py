@@ -1,15 +1,17 @@
-"""Find what stands at each listed name."""
+"""Find what stands at each listed name of torch."""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any
 
-from probe_torch.apis import SECTIONS, Api, Apis, resolve_owner
-from probe_torch.places import Attribute, attribute
+from probe_format.patching.lookup import go_down, is_function, name_of, resolve_owner
+from probe_format.patching.places import Attribute, attribute
+
+from probe_torch.apis import SECTIONS, Api, Apis
 from probe_torch.wrappers import Label, wrap
 
-__all__ = ["custom_place", "go_down", "is_function", "look_up_all", "name_of"]
+__all__ = ["custom_place", "look_up_all"]
 
 
 def look_up_all(apis: Apis) -> tuple[list[Attribute], dict[str, str]]:
@@ -48,23 +50,3 @@ def custom_place(owner: Any, name: str, label: Label) -> Attribute:
     module = getattr(owner, "__module__", None) if inspect.isclass(owner) else None
     qualname = f"{owner.__qualname__}.{name}" if module else name
     return attribute(owner, name, lambda f: wrap(label, f, module or name_of(owner), qualname))
-
-
-def go_down(base: Any, name: str) -> tuple[Any, str]:
-    """(The object that carries the last part of a dotted name, that part); the object is None if the way
-    ends."""
-    *way, last = name.split(".")
-    for part in way:
-        base = getattr(base, part, None)
-    return base, last
-
-
-def is_function(owner: Any, name: str) -> bool:
-    """Whether owner.name can be replaced by a wrapper."""
-    found = getattr(owner, name, None)
-    return callable(found) and not inspect.isclass(found)
-
-
-def name_of(owner: Any) -> str:
-    """A module's or class's name, for messages and prefixes."""
-    return str(getattr(owner, "__name__", None) or type(owner).__name__)

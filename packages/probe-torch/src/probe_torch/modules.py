@@ -12,38 +12,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from probe_format.errors import UsageError
+from probe_format.tracked import ModuleEntry, ParameterEntry, parameter_entries
 from torch import nn
 
 from .wrappers import is_muted
 
-__all__ = ["ModuleEntry", "ModuleTable", "ParameterEntry", "patched_call"]
+__all__ = ["ModuleTable", "patched_call"]
 
 Model = nn.Module | Sequence[nn.Module]
 #: called with (entry, module, args, kwargs, the original nn.Module.__call__)
-OnCall = Callable[["ModuleEntry", nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
-
-
-@define
-class ModuleEntry:
-    """One tracked module. base: ``Module.{path}.{class}``. opaque: nothing inside it is recorded.
-
-    module is kept alive, so that its id stays its own.
-    """
-
-    base: str
-    module: nn.Module
-    opaque: bool = False
-    called: bool = False
-
-
-@frozen
-class ParameterEntry:
-    """One parameter and every (record, name) under which its gradient is filed."""
-
-    parameter: nn.Parameter
-    owners: tuple[tuple[str, str], ...]
+OnCall = Callable[[ModuleEntry, nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
 
 
 @define
@@ -96,6 +76,12 @@ class ModuleTable:
         base = f"Module.{name}.{type(module).__name__}"
         self.entries[id(module)] = ModuleEntry(base, module, opaque=True)
 
+    def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
+        """The models in ``model``: itself, or the items of a list; none for None."""
+        if model is None:
+            return ()
+        return (model,) if isinstance(model, nn.Module) else tuple(model)
+
     def note_compiled(self, model: nn.Module) -> None:
         """State which parts of a model run inside torch.compile, where no call can be seen."""
         for name, module in model.named_modules():
@@ -107,13 +93,7 @@ class ModuleTable:
 
     def parameters(self) -> list[ParameterEntry]:
         """Every parameter of the tracked modules once, with all its owners (tied weights have several)."""
-        found: dict[int, tuple[nn.Parameter, list[tuple[str, str]]]] = {}
-        for entry in self.entries.values():
-            for name, p in entry.module._parameters.items():
-                if p is not None and p.requires_grad:
-                    owners = found.setdefault(id(p), (p, []))[1]
-                    owners.append((f"{entry.base}.parameters_grad", name))
-        return [ParameterEntry(p, tuple(owners)) for p, owners in found.values()]
+        return parameter_entries(self.entries.values(), _wanting_gradients)
 
     def never_called(self) -> Iterator[tuple[str, str]]:
         """(module, why) for every tracked module that was not called while collecting."""
@@ -125,6 +105,10 @@ class ModuleTable:
             inside = any(path.startswith(c.rpartition(".")[0] + ".") for c in compiled)
             inside = inside or any(_compiled(m) for m in self.roots.values())
             yield entry.base, "inside a torch.compile region" if inside else "not called in this step"
+
+
+def _wanting_gradients(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, p) for name, p in module._parameters.items() if p is not None and p.requires_grad)
 
 
 _NO_FORWARD: Any = nn.Module.forward

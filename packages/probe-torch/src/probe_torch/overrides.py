@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from probe_format.patching.originals import original_of
 from torch.overrides import (
     TorchFunctionMode,
     _get_overloaded_args,
     _pop_mode_temporarily,
     handle_torch_function,
 )
-
-from probe_torch.originals import original_of
 
 __all__ = ["has_override", "truly_named"]
 

@@ -16,6 +16,10 @@ __all__ = ["PlainTensor", "plain"]
 _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
 _EXACT = (torch.Tensor, torch.nn.Parameter)
+_keys: Any = torch._C._dispatch_keys
+#: What the dispatcher says of strided CPU tensors that are neither lazy, wrapped, nested nor quantised.
+_ORDINARY = {_keys(torch.empty(1)).raw_repr()}
+_DTYPES: dict[torch.dtype, str] = {}
 _UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
 
@@ -40,6 +44,12 @@ class PlainTensor:
 
 def plain(t: torch.Tensor) -> PlainTensor:
     """Look through ``t``. Never raises for a tensor; what cannot be read comes back with a reason."""
+    if type(t) in _EXACT and _keys(t).raw_repr() in _ORDINARY:
+        dtype = t.dtype
+        name = _DTYPES.get(dtype)
+        if name is None:
+            name = _DTYPES.setdefault(dtype, str(dtype))
+        return PlainTensor("torch.Tensor", name, list(t.shape), _T.detach(t), shareable=True)
     if type(t) in _EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
         if not (t.is_conj() or t.is_neg()) and not torch._C._functorch.is_functorch_wrapped_tensor(t):
             data = _T.detach(t)

@@ -1,90 +1,18 @@
-"""Activation checkpointing: which calls are a second run of calls made before.
+"""Activation checkpointing: `torch.utils.checkpoint` runs a function again during backward.
 
-`torch.utils.checkpoint` runs a function again during backward. While collecting, its two kinds are entered
-through a `Segment`, so that a recomputed call is known as call number n of the first run, keeps that number,
-and uses up none.
+While collecting, its two kinds are entered through a `probe_format.segments.Segment`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch.utils.checkpoint as checkpoint
-from attrs import define, field
+from probe_format.segments import Segment, SegmentState
 
-__all__ = ["Replay", "Segment", "SegmentState", "watched_checkpoints"]
-
-
-@define(eq=False)
-class Segment:
-    """One checkpointed piece: the numbers its calls got in the first run, by name, in order."""
-
-    reentrant: bool
-    numbers: dict[str, list[int]] = field(factory=dict)
-
-
-@define
-class Replay:
-    """One recomputation of a segment.
-
-    inside: the checkpoints within it that are open now; they will be recomputed in their turn.
-    """
-
-    segment: Segment
-    used: dict[str, int] = field(factory=dict)
-    inside: list[Segment] = field(factory=list)
-
-    def number(self, key: str) -> int | None:
-        """The number of the next call of ``key`` in the first run; None when that run made no more of them."""
-        i = self.used.get(key, 0)
-        self.used[key] = i + 1
-        made = self.segment.numbers.get(key, ())
-        if i >= len(made):
-            return None
-        for segment in self.inside:
-            segment.numbers.setdefault(key, []).append(made[i])
-        return made[i]
-
-
-class SegmentState(threading.local):
-    """The segment or recomputation that this thread is in."""
-
-    segment: Segment | None = None
-    replay: Replay | None = None
-
-    @contextmanager
-    def first(self, segment: Segment) -> Iterator[None]:
-        """The first run of ``segment``. A checkpoint inside a recomputation is part of that recomputation."""
-        if self.replay is not None:
-            inside = self.replay.inside
-            inside.append(segment)
-            try:
-                yield
-            finally:
-                inside.remove(segment)
-            return
-        before = self.segment
-        self.segment = segment
-        try:
-            yield
-        finally:
-            self.segment = before
-            if before is not None:  # when the outer one is recomputed, these calls are made again as well
-                for key, numbers in segment.numbers.items():
-                    before.numbers.setdefault(key, []).extend(numbers)
-
-    @contextmanager
-    def again(self, segment: Segment) -> Iterator[None]:
-        """A recomputation of ``segment``."""
-        before = self.segment, self.replay
-        self.segment, self.replay = None, Replay(segment)
-        try:
-            yield
-        finally:
-            self.segment, self.replay = before
+__all__ = ["watched_checkpoints"]
 
 
 @contextmanager

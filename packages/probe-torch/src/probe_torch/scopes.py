@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import torch
+from probe_format.patching.places import Attribute, Function, attribute
+from probe_format.patching.regions import Regions, found
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from probe_torch.apis import resolve_owner
 from probe_torch.patches import Patches
-from probe_torch.places import Attribute, Function, attribute
-from probe_torch.wrappers import muted
 
 __all__ = ["CLIP_GRAD", "OPTIMIZER", "Scopes"]
 
@@ -51,13 +49,6 @@ _QUIET = (
 )
 
 
-class _Open(threading.local):
-    """The nodes that this thread is in, outermost first."""
-
-    def __init__(self) -> None:
-        self.nodes: list[str] = []
-
-
 class Scopes:
     """While entered, `push(node)` and `pop(node)` frame what belongs to a node; quiet regions are not
     recorded.
@@ -71,23 +62,20 @@ class Scopes:
     """
 
     def __init__(self, patches: Patches, push: Callable[[str], None], pop: Callable[[str], None]) -> None:
-        self.quiet: Counter[str] = Counter()
-        """How often each quiet region was entered, by reason."""
         self._patches = patches
-        self._push = push
-        self._pop = pop
-        self._open = _Open()
+        self._regions = Regions(push, pop, torch.compiler.is_compiling)
         self._places: list[Attribute] = []
         self._profiled: list[Attribute] = []
         self._hook: Any = None
-        self._entered = False
+
+    @property
+    def quiet(self) -> Counter[str]:
+        """How often each quiet region was entered, by reason."""
+        return self._regions.quiet
 
     def __enter__(self) -> Scopes:
         if not self._places or any(place.current() is not place.raw for place in self._places):
-            self._places = [
-                *_found(_NODES, lambda node: lambda original: self._in_node(original, node)),
-                *_found(_QUIET, lambda reason: lambda original: self._in_quiet(original, reason)),
-            ]
+            self._places = [*found(_NODES, self._regions.in_node), *found(_QUIET, self._regions.in_quiet)]
         # torch wraps every optimizer's step and zero_grad in this region, whoever calls it how: a learning
         # rate scheduler keeps the step it found in the optimizer itself, so patched classes would not be
         # asked.
@@ -96,7 +84,7 @@ class Scopes:
             attribute(record_function, "__exit__", self._exiting),
         ]
         self._patches.include(self._places)
-        self._entered = True
+        self._regions.start()
         try:
             for place in self._profiled:
                 place.put()
@@ -112,9 +100,7 @@ class Scopes:
         self._leave()
 
     def _leave(self) -> None:
-        for node in list(reversed(self._open.nodes)):  # stopped from inside a step
-            self._closes(node)
-        self._entered = False
+        self._regions.stop()
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -122,46 +108,13 @@ class Scopes:
             place.restore()
         self._patches.exclude(self._places)
 
-    def _in_node(self, original: Function, node: str) -> Function:
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or not self._opens(node):
-                return original(*args, **kwargs)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._closes(node)
-
-        return call
-
-    def _in_quiet(self, original: Function, reason: str) -> Function:
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return original(*args, **kwargs)
-            self.quiet[reason] += 1
-            with muted():
-                return original(*args, **kwargs)
-
-        return call
-
-    def _opens(self, node: str) -> bool:
-        if not self._entered or node in self._open.nodes:
-            return False
-        self._push(node)
-        self._open.nodes.append(node)
-        return True
-
-    def _closes(self, node: str) -> None:
-        if node in self._open.nodes:
-            self._open.nodes.remove(node)
-            self._pop(node)
-
     def _entering(self, original: Function) -> Function:
         @functools.wraps(original)
         def enter(region: Any) -> Any:
             entered = original(region)
-            if region.name.startswith(("Optimizer.step#", "Optimizer.zero_grad#")) and self._opens(OPTIMIZER):
+            if region.name.startswith(("Optimizer.step#", "Optimizer.zero_grad#")) and self._regions.opens(
+                OPTIMIZER
+            ):
                 region._probe_opened = self
             return entered
 
@@ -173,7 +126,7 @@ class Scopes:
             # Only what was opened here: start() and stop() may be called from inside a step.
             if getattr(region, "_probe_opened", None) is self:
                 del region._probe_opened
-                self._closes(OPTIMIZER)
+                self._regions.closes(OPTIMIZER)
             return original(region, *error)
 
         return leave
@@ -181,33 +134,7 @@ class Scopes:
     def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Called by torch with step's arguments (the optimizer first); may return others."""
         if "closure" in kwargs and callable(kwargs["closure"]):
-            return args, {**kwargs, "closure": self._outside(kwargs["closure"])}
+            return args, {**kwargs, "closure": self._regions.outside(kwargs["closure"])}
         if len(args) > 1 and callable(args[1]):
-            return (args[0], self._outside(args[1]), *args[2:]), kwargs
+            return (args[0], self._regions.outside(args[1]), *args[2:]), kwargs
         return None
-
-    def _outside(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        @functools.wraps(closure)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            nodes = list(self._open.nodes)
-            for node in reversed(nodes):
-                self._closes(node)
-            try:
-                return closure(*args, **kwargs)
-            finally:
-                for node in nodes:
-                    self._opens(node)
-
-        return call
-
-
-def _found(
-    rows: tuple[tuple[str, str, str], ...], make: Callable[[str], Callable[[Function], Function]]
-) -> list[Attribute]:
-    """The places of those rows (owner, name, argument of `make`) that this process has."""
-    places = []
-    for path, name, argument in rows:
-        owner = resolve_owner(path)
-        if owner is not None and hasattr(owner, name):
-            places.append(attribute(owner, name, make(argument)))
-    return places

@@ -7,6 +7,7 @@ a time, so that looking does not synchronise the device in the middle of a step.
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from typing import Any
 
@@ -90,16 +91,23 @@ def _bytes(t: torch.Tensor) -> Any:
     """The memory of a contiguous CPU tensor. Tensor.numpy() would do, but makes the storage unresizable for
     good, which breaks FSDP and ``resize_``: looking must not leave a mark.
     """
-    size = t.numel() * t.element_size()
-    return (ctypes.c_char * size).from_address(_T.data_ptr(t))
+    return _buffer(_T.numel(t) * _T.element_size(t)).from_address(_T.data_ptr(t))
+
+
+@functools.lru_cache(maxsize=512)
+def _buffer(size: int) -> Any:
+    """The ctypes type of so many bytes: making one takes longer than using it."""
+    return ctypes.c_char * size
 
 
 def first_bytes(t: torch.Tensor) -> bytes:
     """The first few bytes of a strided CPU tensor, to notice a write that its version does not tell of."""
-    if t.device.type != "cpu":
+    if not t.is_cpu:
         return b""
-    width = t.element_size()
-    size = min(64, t.numel() * width) if t.is_contiguous() else min(t.numel(), 1) * width
+    size = _T.element_size(t)
+    size *= _T.numel(t) if t.is_contiguous() else min(_T.numel(t), 1)
+    if size > 64:
+        size = 64
     return ctypes.string_at(_T.data_ptr(t), size) if size else b""
 
 
@@ -127,22 +135,22 @@ def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
 
 def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
     """Floating point of any width. Narrow ones are widened piece by piece, so that no full copy is made."""
-    native = one.dtype in _NATIVE
-    if n <= CHUNK and not zero_count:
-        wide = one if native else _T.to(one, torch.float32)
-        return quick_stats(_array(wide))
-    if not zero_count:
-        # One thread, on purpose: torch's own threads, woken four times a tensor, cost more than they bring (bench).
-        parts = []
+    if one.dtype in _NATIVE:
+        # One thread, on purpose: torch's own threads, woken for each tensor, cost more than they bring (bench).
+        return quick_stats(_array(one), zero_count=zero_count)
+    if zero_count or n <= CHUNK:
+        wide = _T.to(one, torch.float32)  # by name, so that it lives as long as the array over it
+        return quick_stats(_array(wide), zero_count=zero_count)
+    parts = []
+    with np.errstate(all="ignore"):
         for i in range(0, n, CHUNK):
-            piece = _V.narrow(one, 0, i, min(CHUNK, n - i))
-            wide = piece if native else _T.to(piece, torch.float32)
+            wide = _T.to(_V.narrow(one, 0, i, min(CHUNK, n - i)), torch.float32)
             parts.append(quick(_array(wide)))
-        found = combine(parts, n)
-        if found is not None:
-            return found
-    wide = one if native else _T.to(one, torch.float32)
-    return stats_of(_array(wide), zero_count=zero_count)
+    found = combine(parts, n)
+    if found is None:
+        wide = _T.to(one, torch.float32)
+        found = stats_of(_array(wide))
+    return found
 
 
 @define

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path as FilePath
@@ -32,8 +31,6 @@ __all__ = ["Slot", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
 _NO_STATS = stats_json(Stats())
-_RING = 16
-_RING_BYTES = 256 << 20
 
 
 @define
@@ -89,8 +86,6 @@ class TensorLeaf:
         self._coverage = coverage
         self._append = append
         self._seen: dict[int, _Seen] = {}
-        self._ring: deque[torch.Tensor] = deque()
-        self._ring_bytes = 0
         self._refs = itertools.count(1)
         self._waiting = DeferredStats(options.zero_count, options.bound)
         self._queue: FileQueue | None = None
@@ -161,19 +156,6 @@ class TensorLeaf:
         with contextlib.suppress(RuntimeError):  # no memory of its own: nothing to share either
             self._aliased.add(_memory(t))
 
-    def keep(self, t: torch.Tensor) -> None:
-        """Keep a gradient alive for a moment, so that its next sighting is recognised."""
-        if not self._o.share:
-            return
-        size = t.numel() * t.element_size() if t.layout is torch.strided else 0
-        if size > _RING_BYTES // 4:
-            return
-        self._ring.append(t)
-        self._ring_bytes += size
-        while len(self._ring) > _RING or self._ring_bytes > _RING_BYTES:
-            old = self._ring.popleft()
-            self._ring_bytes -= old.numel() * old.element_size() if old.layout is torch.strided else 0
-
     def _describe(self, t: torch.Tensor) -> _Seen:
         with _outside_modes():
             p = plain(t)
@@ -199,8 +181,11 @@ class TensorLeaf:
                     body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
                 if data.numel() == 0:
                     file = _NO_FILE
-        head = {k: body.pop(k) for k in _HEAD if k in body}
-        mesh = {k: body.pop(k) for k in _MESH if k in body}
+        if len(body) == len(_HEAD) and "Norm" in body:  # nothing beyond the ordinary, and in its order
+            head, mesh, body = body, _NOTHING, _NOTHING
+        else:
+            head = {k: body.pop(k) for k in _HEAD if k in body}
+            mesh = {k: body.pop(k) for k in _MESH if k in body}
         seen = _Seen(_DEAD, -1, 0, b"", head, mesh, body, file)
         shareable = version is not None and self._o.share and "$" not in body
         if version is not None and shareable and not (self._aliased and _memory(t) in self._aliased):
@@ -251,8 +236,6 @@ class TensorLeaf:
             self._queue.close()
             self._queue = None
         self._seen.clear()
-        self._ring.clear()
-        self._ring_bytes = 0
 
     def _file(self, slot: Slot, t: torch.Tensor, path: Path, known: _Seen, body: dict[str, Any]) -> None:
         name = tensor_file_name(slot.record, slot.category, path, "pt")
@@ -313,6 +296,7 @@ class TensorLeaf:
 
 _NO_FILE = FilePath("/")
 _HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
+_NOTHING: dict[str, Any] = {}
 _MESH = ("device_mesh", "placements")
 _DEAD: Any = lambda: None  # noqa: E731 - a weak reference to nothing
 

@@ -4,83 +4,23 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
-import attrs
 import torch
+from probe_format.patching.originals import remember
+from probe_format.patching.switch import Label, Switch, Tap, is_muted, muted
+from probe_format.patching.switch import thread as _thread
 
 from probe_torch.callers import is_model_code, verdicts
-from probe_torch.originals import remember
 from probe_torch.overrides import has_override, truly_named
 
 __all__ = ["Label", "Switch", "Tap", "Wrapper", "is_muted", "muted", "switch", "wrap"]
 
-Function = Callable[..., Any]
 Wrapper = Callable[..., Any]
 
-
-@attrs.frozen
-class Label:
-    """The first two parts of a record's name: Label("Torch", "relu"); `name` is "Torch.relu", good as a
-    dict key."""
-
-    prefix: str
-    api: str
-    composite: bool = attrs.field(default=False, eq=False)
-    name: str = attrs.field(init=False, eq=False, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "name", f"{self.prefix}.{self.api}")
-
-    def __str__(self) -> str:
-        return self.name
-
-
-# tap(label, original, args, kwargs) -> what the call returns. The tap calls `original` itself, exactly
-# once, with arguments of its choice (the given ones, normally) and decides everything else: outermost or
-# not, counts, records.
-Tap = Callable[[Label, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-
-
-class Switch:
-    """Where the wrappers find the tap.
-
-    They outlive Patches, because torch.compile guards on their identity; the tap does not. A wrapper that
-    somebody kept after stop() finds None here and does what the original does.
-    """
-
-    tap: Tap | None = None
-
-
-class _Thread(threading.local):
-    muted = 0
-
-
 switch = Switch()
-_thread = _Thread()
-
-
-class muted:
-    """Within `with muted():` this thread's calls go straight to torch; other threads are not touched."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        _thread.muted += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _thread.muted -= 1
-
-
-def is_muted() -> bool:
-    """Whether this thread is within `with muted():`."""
-    return _thread.muted > 0
-
+"""Of torch's wrappers."""
 
 _wrappers: dict[tuple[str, Callable[..., Any]], Wrapper] = {}
 

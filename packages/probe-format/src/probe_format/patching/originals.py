@@ -1,10 +1,10 @@
-"""Which function of torch stands behind a replacement."""
+"""Which function stands behind a replacement."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from probe_torch.places import Function
+from probe_format.patching.places import Function
 
 __all__ = ["forget", "original_of", "originals_by_id", "remember"]
 
@@ -12,7 +12,7 @@ _originals: dict[Function, Function] = {}
 
 
 def original_of(function: Any) -> Any:
-    """The torch function behind a wrapper; anything else is returned as it is."""
+    """The function behind a wrapper; anything else is returned as it is."""
     try:
         return _originals.get(function, function)
     except TypeError:  # not hashable, so not ours
@@ -20,7 +20,7 @@ def original_of(function: Any) -> Any:
 
 
 def remember(replacement: Function, original: Function) -> None:
-    """Let `original_of` know a replacement that `wrap` did not make."""
+    """Let `original_of` know a replacement."""
     _originals[replacement] = original
 
 

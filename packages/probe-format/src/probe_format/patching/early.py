@@ -9,46 +9,39 @@ from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
-from torch import nn
+import attrs
 
-from probe_torch.places import Attribute, Default, Function, Place, Slot
+from probe_format.patching.places import Attribute, Default, Function, Place, Slot
 
-__all__ = ["Replacements", "find_in_models", "find_in_modules"]
+__all__ = ["NEVER_SCANNED", "Replacements", "Scan", "find_in_modules", "find_in_namespaces"]
 
-# Modules that cannot hold a model's functions, or must not be touched. torch's own are patched where they
-# are public; its tables (torch._dynamo, torch._refs, ...) are keyed by the originals. Those below torch
-# that call what they imported, and compute, are scanned all the same.
-_SKIPPED = frozenset(
-    {
-        *sys.stdlib_module_names,
-        "torch",
-        "torchgen",
-        "functorch",
-        "torch_npu",
-        "triton",
-        "numpy",
-        "scipy",
-        "sympy",
-    }
-    | {"mpmath", "networkx", "jinja2", "yaml", "attr", "attrs", "orjson", "pytest", "_pytest", "hypothesis"}
+# Modules that cannot hold a model's functions, or must not be touched.
+NEVER_SCANNED = frozenset(
+    {*sys.stdlib_module_names, "torch_npu", "triton", "numpy", "scipy", "sympy", "mpmath", "networkx"}
+    | {"jinja2", "yaml", "attr", "attrs", "orjson", "pytest", "_pytest", "hypothesis"}
     | {"probe_format", "probe_torch", "probe_save", "probe_mindspore", "probe_kernel"}
 ) - {"__main__"}
-_SCANNED_IN_TORCH = (
-    "torch.distributions.",
-    "torch.nn.modules.",
-    "torch.nn.utils.",
-    "torch.distributed.tensor._collective_utils",
-)
-# nn.TransformerEncoderLayer(activation=F.relu) compares its argument with F.relu by identity.
-_DEEP_IN_TORCH = ("torch.nn.modules.transformer",)
 _PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen")
+
+
+@attrs.frozen
+class Scan:
+    """Which modules are searched for early names."""
+
+    skipped: frozenset[str]
+    """First parts of the names of modules that are left alone: the framework itself is patched where its
+    functions are public, and its own tables are keyed by the originals."""
+    within: tuple[str, ...] = ()
+    """Starts of the names of modules below a skipped one that call what they imported, and compute."""
+    deep: tuple[str, ...] = ()
+    """Modules below a skipped one that are searched like a user's own."""
 
 
 Replacements = dict[int, tuple[Function, Function]]
 """id(original) -> (original, replacement)."""
 
 
-def find_in_modules(replacements: Replacements, names: Iterable[str]) -> list[Place]:
+def find_in_modules(replacements: Replacements, names: Iterable[str], scan: Scan) -> list[Place]:
     """Where the named modules hold originals.
 
     In every module: the names themselves. In a user's own (not installed among packages) also what its dicts
@@ -58,7 +51,7 @@ def find_in_modules(replacements: Replacements, names: Iterable[str]) -> list[Pl
     places: list[Place] = []
     seen: set[int] = set()
     for name in list(names):
-        if name.partition(".")[0] in _SKIPPED and not name.startswith(_SCANNED_IN_TORCH):
+        if name.partition(".")[0] in scan.skipped and not name.startswith(scan.within):
             continue
         namespace = getattr(sys.modules.get(name), "__dict__", None)
         # __main__ and __mp_main__ are one module; some entries of sys.modules are objects of another kind.
@@ -66,24 +59,23 @@ def find_in_modules(replacements: Replacements, names: Iterable[str]) -> list[Pl
             continue
         seen.add(id(namespace))
         places += _items(replacements, namespace)
-        if name in _DEEP_IN_TORCH or _is_users_own(namespace):
+        if name in scan.deep or _is_users_own(namespace):
             for value in list(namespace.values()):
                 places += _inside(replacements, value, str(namespace.get("__name__")))
     return places
 
 
-def find_in_models(replacements: Replacements, models: Iterable[nn.Module]) -> list[Place]:
-    """Attributes of the models and their submodules that are originals, or lists and dicts that hold some."""
+def find_in_namespaces(replacements: Replacements, namespaces: Iterable[dict[str, Any]]) -> list[Place]:
+    """Attributes of a model's modules that are originals, or lists and dicts that hold some."""
     places: list[Place] = []
     seen: set[int] = set()
-    for model in models:
-        for module in model.modules():
-            if id(module) not in seen:
-                seen.add(id(module))
-                places += _items(replacements, vars(module))
-                for value in list(vars(module).values()):
-                    if type(value) in (dict, list):
-                        places += _items(replacements, value)
+    for namespace in namespaces:
+        if id(namespace) not in seen:
+            seen.add(id(namespace))
+            places += _items(replacements, namespace)
+            for value in list(namespace.values()):
+                if type(value) in (dict, list):
+                    places += _items(replacements, value)
     return places
 
 

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from probe_torch.originals import original_of
-from probe_torch.places import Function
-from probe_torch.wrappers import muted
+from probe_format.patching.originals import original_of
+from probe_format.patching.places import Function
+from probe_format.patching.switch import muted
 
 __all__ = ["Unpickler", "dumping", "dumping_to", "forking_dumping", "loading", "loading_from", "naming"]
 
 
 @functools.cache
 def naming(base: Any) -> Any:
-    """A subclass of a Pickler class that finds every function of torch under its name.
+    """A subclass of a Pickler class that finds every function of the framework under its name.
 
     pickle writes a function as a name, and refuses if the name does not lead to that very object. While a
-    wrapper stands at torch.nn.functional.relu the original, which a model holds since it was built, is
+    wrapper stands at its public name the original, which a model holds since it was built, is
     refused. So each function is put at its name for the microseconds in which pickle looks; no other
     thread's calls are missed meanwhile, as they would be if everything were put back.
     """

@@ -1,0 +1,20 @@
+"""Removing an earlier dump, where the user asked for it (`overwrite`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .layout import CONSTRUCT, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS
+
+__all__ = ["clear"]
+
+
+def clear(directory: Path) -> None:
+    """Remove an earlier dump: its own files only, so that no stale tensor file stays."""
+    for name in (DUMP, STACK, CONSTRUCT, REPORT, JOURNAL, ERRORS):
+        (directory / name).unlink(missing_ok=True)
+    tensors = directory / TENSORS
+    if tensors.is_dir():
+        for path in tensors.iterdir():
+            if path.suffix in (".pt", ".npy"):
+                path.unlink()

@@ -1,0 +1,40 @@
+"""How a framework's gradients are tapped: the functions that its package hands to the recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from attrs import frozen
+
+from .tree import Path
+
+__all__ = ["Emit", "GradientTap", "Gradients"]
+
+Found = Sequence[tuple[Path, Any]]
+#: called with (pass number counted from 0, [(path, gradient of an output)], [(path, gradient of an input)],
+#: whether the sums are partial)
+Emit = Callable[[int, list[tuple[Path, Any]], list[tuple[Path, Any]], bool], None]
+
+
+class GradientTap(Protocol):
+    """The taps of one call, as long as sums may be left in them."""
+
+    def leftovers(self) -> None:
+        """Emit sums that never became whole, marked partial."""
+
+
+@frozen
+class Gradients:
+    """A framework's gradient taps.
+
+    enter(inputs) remembers where the gradients of a call's inputs go; None when gradients are off.
+    attach(entry, outputs, keep, emit) hooks what lies between and gives the handles (each has ``remove``);
+    keep(tap) is called when sums may be left over. flows(outputs): whether any of them has a gradient.
+    current_pass(): a number for the backward pass that runs in this thread, -1 outside of one.
+    """
+
+    enter: Callable[[Found], Any]
+    attach: Callable[[Any, Found, Callable[[Any], None], Emit], Sequence[Any]]
+    flows: Callable[[Found], bool]
+    current_pass: Callable[[], int]

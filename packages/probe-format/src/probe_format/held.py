@@ -1,0 +1,90 @@
+"""Attributes that are replaced as long as somebody holds the replacement."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Held", "HeldPatches"]
+
+Replace = Callable[[Any, str, Callable[[Any], Any]], None]
+
+
+class HeldPatches:
+    """Several holders may overlap: the first puts the replacements in place, the last takes them away.
+
+    install: called with ``replace(owner, name, make)`` at the first hold. ``make(original)`` gives what stands
+    there instead; what the owner has not got is left alone.
+    """
+
+    def __init__(self, install: Callable[[Replace], None]) -> None:
+        self._install = install
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._put: list[tuple[Any, str, Any, bool, Any]] = []
+
+    @property
+    def active(self) -> bool:
+        """Whether somebody holds. A replacement that somebody else has wrapped meanwhile outlives its time."""
+        return self._holders > 0
+
+    def hold(self) -> Held:
+        """Put the replacements in place, unless they are."""
+        with self._lock:
+            self._holders += 1
+            if self._holders == 1:
+                try:
+                    self._install(self._replace)
+                except BaseException:
+                    self._holders = 0
+                    self._restore()
+                    raise
+        return Held(self._release)
+
+    def _release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if not self._holders:
+                self._restore()
+
+    def _replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name, None)
+        if original is None:
+            return
+        inherited = name not in vars(owner)
+        ours = make(original)
+        setattr(owner, name, ours)
+        self._put.append((owner, name, original, inherited, ours))
+
+    def _restore(self) -> None:
+        while self._put:
+            owner, name, original, inherited, ours = self._put.pop()
+            # Somebody (Probe itself, dumping) may have wrapped ours and will put it back later: then it stays.
+            if vars(owner).get(name) is ours:
+                if inherited:
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, original)
+
+
+class Held:
+    """One holder. `undo`, or leaving the ``with`` block, lets go; more than once is as once."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release: Callable[[], None] | None = release
+
+    def undo(self) -> None:
+        """Let go."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()

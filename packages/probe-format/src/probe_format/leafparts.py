@@ -1,0 +1,70 @@
+"""What the tensor leaf of every framework has in common: options, numpy arrays, the summary."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy.typing as npt
+from attrs import define
+
+from .arrays import npy_bytes
+from .checksum import crc32_hex, xor_hex
+from .coverage import Coverage
+from .slot import Slot
+from .stats import stats_json, stats_of
+from .stepfiles import StepFiles
+from .summary import Summary
+from .tree import Path
+
+__all__ = ["TensorOptions", "array_json", "checksum_of", "summarise"]
+
+
+@define
+class TensorOptions:
+    """What to say about each tensor. directory: where files go. checksum: None, ``md5`` or ``xor``.
+
+    share: the same bytes are described, or at least written, once. deferred: files are written behind the run,
+    with at most ``bound`` bytes waiting.
+    """
+
+    directory: FilePath
+    statistics: bool = True
+    checksum: str | None = None
+    zero_count: bool = False
+    share: bool = True
+    deferred: bool = False
+    bound: int = 1 << 30
+
+
+def checksum_of(raw: bytes | memoryview, kind: str) -> str:
+    """What stands under the key ``md5``. kind: ``md5`` (a CRC-32, as msprobe writes) or ``xor``."""
+    return crc32_hex(raw) if kind == "md5" else xor_hex(raw)
+
+
+def summarise(summary: Summary, slot: Slot, path: Path, tensor: dict[str, Any]) -> None:
+    """Show one tensor object to the summary, under the name that a person looks for."""
+    norm = tensor.get("Norm")
+    # Token ids are large and say nothing about health.
+    if norm is None or type(norm) is str or (norm > summary.least and "float" in tensor["dtype"].lower()):
+        place = (slot.shown, *path) if slot.shown else (*path, 0)  # parameters_grad holds a list by name
+        summary.add(slot.record, ".".join(map(str, place)), tensor)
+
+
+def array_json(
+    a: npt.NDArray[Any], slot: Slot, path: Path, options: TensorOptions, files: StepFiles, coverage: Coverage
+) -> dict[str, Any]:
+    """The object of a numpy array (spec/statistics.md); writes its file when the slot wants one."""
+    coverage.add("seen", "arrays")
+    body: dict[str, Any] = {"type": "numpy.ndarray", "dtype": str(a.dtype), "shape": list(a.shape)}
+    if options.statistics:
+        body.update(stats_json(stats_of(a, zero_count=options.zero_count)))
+    if a.dtype.hasobject or a.dtype.kind in "SUMm" or a.dtype.names:
+        body["unsupported"] = f"no statistics for numpy dtype {a.dtype}"
+        coverage.add("unsupported", f"array: no statistics for numpy dtype {a.dtype}")
+    elif options.checksum is not None:
+        body["md5"] = checksum_of(memoryview(a.tobytes()), options.checksum)
+    if slot.file and a.size and not a.dtype.hasobject:
+        body.update(files.save(slot, path, "npy", npy_bytes(a)))
+    coverage.add("recorded", "arrays")
+    return body

@@ -1,0 +1,107 @@
+"""Floating-point formats that numpy has not: bfloat16 and the 8-bit ones, as float32 and back.
+
+float32 holds each of their values exactly, NaN payloads included, so a float32 file of such a tensor loses
+nothing: `widen` then `bits_of` gives back the bits (spec/layout.md).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["bits_of", "narrow_name", "widen"]
+
+_NAMES = ("bfloat16", "float8e4m3fn", "float8e5m2", "hifloat8")
+
+
+def narrow_name(dtype: str) -> str | None:
+    """``bfloat16``, ``float8e4m3fn``, ``float8e5m2`` or ``hifloat8`` for a framework's name of it, else None.
+
+    dtype: ``BFloat16``, ``torch.float8_e4m3fn``, ``Float8E5M2``, ...
+    """
+    name = dtype.rpartition(".")[2].replace("_", "").lower()
+    return name if name in _NAMES else None
+
+
+def widen(bits: npt.NDArray[Any], name: str) -> npt.NDArray[np.float32]:
+    """The values, as float32 of the same shape. bits: uint16 for bfloat16, uint8 for the others."""
+    if name == "bfloat16":
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    wide: npt.NDArray[np.float32] = _table(name)[bits].view(np.float32)
+    return wide
+
+
+def bits_of(values: npt.NDArray[np.float32], name: str) -> npt.NDArray[Any]:
+    """The bits that `widen` made ``values`` of: uint16 for bfloat16, uint8 for the others.
+
+    Raises ValueError when some value is none that the format has.
+    """
+    wide = np.ascontiguousarray(values, np.float32).reshape(np.shape(values)).view(np.uint32)
+    if name == "bfloat16":
+        if np.any(wide & np.uint32(0xFFFF)):
+            raise ValueError("some values have more digits than bfloat16")
+        return (wide >> np.uint32(16)).astype(np.uint16)
+    table = _table(name)
+    order = np.argsort(table, kind="stable")
+    at = np.minimum(np.searchsorted(table[order], wide), table.size - 1)
+    codes = order[at]
+    if np.any(table[codes] != wide):
+        raise ValueError(f"some values are not of the format {name}")
+    return codes.astype(np.uint8)
+
+
+@cache
+def _table(name: str) -> npt.NDArray[np.uint32]:
+    """The float32 bits of each of the 256 codes."""
+    one = {"float8e4m3fn": _e4m3fn, "float8e5m2": _e5m2, "hifloat8": _hifloat8}[name]
+    positive = np.array([one(code) for code in range(128)], np.uint32)
+    if name == "hifloat8":  # no negative zero: its code is the only NaN
+        negative = positive | np.uint32(0x80000000)
+        negative[0] = 0x7FC00000
+        return np.concatenate([positive, negative])
+    return np.concatenate([positive, positive | np.uint32(0x80000000)])
+
+
+def _float32(value: float) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+def _e4m3fn(code: int) -> int:
+    exponent, mantissa = code >> 3, code & 7
+    if code == 0x7F:
+        return 0x7FC00000
+    return _float32((mantissa / 8) * 2.0**-6 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7))
+
+
+def _e5m2(code: int) -> int:
+    exponent, mantissa = code >> 2, code & 3
+    if exponent == 31:  # as the upper half of a float16: infinity, and three NaNs that stay different
+        return 0x7F800000 | mantissa << 21
+    return _float32(
+        (mantissa / 4) * 2.0**-14 if exponent == 0 else (1 + mantissa / 4) * 2.0 ** (exponent - 15)
+    )
+
+
+def _hifloat8(code: int) -> int:
+    """Tapered: a prefix of 2 to 4 bits says how many of the other bits are exponent, the rest is mantissa."""
+    if code == 0x6F:
+        return 0x7F800000
+    if code >> 3 == 0:  # 0000: the smallest values, powers of two
+        return _float32(2.0 ** (code - 23)) if code else 0
+    if code >> 3 == 1:  # 0001: exponent 0
+        width, rest = 0, code & 7
+    elif code >> 4 == 1:  # 001
+        width, rest = 1, code & 15
+    else:  # 01, 10, 11
+        width, rest = (code >> 5) + 1, code & 31
+    mantissa_bits = {0: 3, 1: 3, 2: 3, 3: 2, 4: 1}[width]
+    mantissa = rest & ((1 << mantissa_bits) - 1)
+    exponent = 0
+    if width:
+        field = rest >> mantissa_bits
+        size = (1 << (width - 1)) | (field & ((1 << (width - 1)) - 1))  # the leading one is not stored
+        exponent = -size if field >> (width - 1) else size
+    return _float32((1 + mantissa / (1 << mantissa_bits)) * 2.0**exponent)

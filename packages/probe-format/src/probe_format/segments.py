@@ -1,0 +1,117 @@
+"""Which calls are a second run of calls made before (activation checkpointing).
+
+A piece of the model that is run again during backward is entered through a `Segment`, so that a recomputed
+call is known as call number n of the first run, keeps that number, and uses up none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from attrs import define, field
+
+__all__ = ["Counters", "Replay", "Segment", "SegmentState"]
+
+
+@define(eq=False)
+class Segment:
+    """One checkpointed piece: the numbers its calls got in the first run, by name, in order.
+
+    reentrant: whether the graph of the second run is the one that gradients flow through.
+    """
+
+    reentrant: bool
+    numbers: dict[str, list[int]] = field(factory=dict)
+
+
+@define
+class Replay:
+    """One recomputation of a segment.
+
+    inside: the checkpoints within it that are open now; they will be recomputed in their turn.
+    """
+
+    segment: Segment
+    used: dict[str, int] = field(factory=dict)
+    inside: list[Segment] = field(factory=list)
+
+    def number(self, key: str) -> int | None:
+        """The number of the next call of ``key`` in the first run; None when that run made no more of them."""
+        i = self.used.get(key, 0)
+        self.used[key] = i + 1
+        made = self.segment.numbers.get(key, ())
+        if i >= len(made):
+            return None
+        for segment in self.inside:
+            segment.numbers.setdefault(key, []).append(made[i])
+        return made[i]
+
+
+class SegmentState(threading.local):
+    """The segment or recomputation that this thread is in."""
+
+    segment: Segment | None = None
+    replay: Replay | None = None
+
+    @contextmanager
+    def first(self, segment: Segment) -> Iterator[None]:
+        """The first run of ``segment``. A checkpoint inside a recomputation is part of that recomputation."""
+        if self.replay is not None:
+            inside = self.replay.inside
+            inside.append(segment)
+            try:
+                yield
+            finally:
+                inside.remove(segment)
+            return
+        before = self.segment
+        self.segment = segment
+        try:
+            yield
+        finally:
+            self.segment = before
+            if before is not None:  # when the outer one is recomputed, these calls are made again as well
+                for key, numbers in segment.numbers.items():
+                    before.numbers.setdefault(key, []).extend(numbers)
+
+    @contextmanager
+    def again(self, segment: Segment) -> Iterator[None]:
+        """A recomputation of ``segment``."""
+        before = self.segment, self.replay
+        self.segment, self.replay = None, Replay(segment)
+        try:
+            yield
+        finally:
+            self.segment, self.replay = before
+
+
+class Counters:
+    """The numbers of a step's calls, by what is called. Safe under threads."""
+
+    def __init__(self) -> None:
+        self.segments = SegmentState()
+        self._counters: dict[str, itertools.count[int]] = {}
+
+    def number(self, key: str) -> tuple[int, bool]:
+        """The number of this call of ``key``, and whether it is a recomputation of that call."""
+        replay = self.segments.replay
+        if replay is not None:
+            known = replay.number(key)
+            if known is not None:
+                return known, True
+        counter = self._counters.get(key)
+        if counter is None:
+            counter = self._counters.setdefault(key, itertools.count())
+        number = next(counter)
+        segment = self.segments.segment
+        if segment is not None:
+            segment.numbers.setdefault(key, []).append(number)
+        return number, False
+
+    @property
+    def keys(self) -> list[str]:
+        """Everything that was called."""
+        return list(self._counters)

@@ -1,0 +1,193 @@
+"""One dumped step: what is installed while it collects, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from attrs import define, field
+
+from .collector import Collector
+from .config import Config
+from .recorder import Args, Kwargs, Leaf
+from .tokens import TokenGate
+from .tracked import ModuleEntry, Table
+from .write import RankWriter
+
+__all__ = ["DumpedStep", "Step"]
+
+#: (step, models) -> what puts every tap in place while it is open, and takes them away when it is left
+Install = Callable[["DumpedStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
+
+
+def _nothing() -> None:
+    """There is nothing to do."""
+
+
+class Step(Protocol):
+    """What a session does with a step; `DumpedStep` says what each means."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the dump is."""
+
+    @property
+    def table(self) -> Table:
+        """The modules that are tracked."""
+
+    @property
+    def gate(self) -> TokenGate | None:
+        """The calls of the model that are collected, where not all are."""
+
+    @property
+    def running(self) -> bool:
+        """Between start() and stop()."""
+
+    def resume(self, model: Any, gate: TokenGate | None) -> None:
+        """Collect from here on."""
+
+    def pause(self) -> None:
+        """Collect no more calls."""
+
+    def settle(self) -> dict[str, Any] | None:
+        """Write the files with what there is."""
+
+    def end(self) -> dict[str, Any] | None:
+        """The step is over: write the files, take every hook away."""
+
+    def abandon(self) -> None:
+        """Let go of everything without writing."""
+
+    def mute(self) -> None:
+        """Record nothing more, in this process."""
+
+
+@define
+class DumpedStep:
+    """The state of one step that is dumped, from its first start() until step().
+
+    late: called before the last files are written, for what came by no hook. let_go: takes away the hooks
+    that stay over stop().
+    """
+
+    config: Config
+    directory: Path
+    install: Install
+    writer: RankWriter
+    collector: Collector
+    leaf: Leaf
+    table: Table
+    late: Callable[[], None] = _nothing
+    let_go: Callable[[], None] = _nothing
+    gate: TokenGate | None = None
+    _installed: contextlib.ExitStack | None = None
+    _models: dict[int, Any] = field(factory=dict)
+
+    @property
+    def running(self) -> bool:
+        """Between start() and stop()."""
+        return self._installed is not None
+
+    def resume(self, model: Any, gate: TokenGate | None) -> None:
+        """Collect from here on. Raises UsageError for a model that is none; nothing is installed then."""
+        if model is not None and id(model) not in self._models and self.config.level != "L1":
+            self.table.add_model(model)
+            self._models[id(model)] = model
+        roots = self.table.roots_of(model) or tuple(self.table.roots.values())
+        self.gate = gate
+        with contextlib.ExitStack() as stack:
+            if gate is not None:
+                for root in roots[:1]:
+                    self.table.entries[id(root)] = ModuleEntry("", root)
+                stack.callback(lambda: [self.table.entries.pop(id(root), None) for root in roots[:1]])
+            stack.enter_context(self.install(self, roots))
+            self._installed = stack.pop_all()
+        stream = self.collector.stream
+        stream.on = gate is None and stream.alive
+
+    def on_call(
+        self, entry: ModuleEntry, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
+    ) -> Any:
+        """The tap of the table's modules: records the call, or counts it where it is the model that generates."""
+        if entry.base:
+            return self.collector.module(entry, module, args, kwargs, original)
+        gate, stream = self.gate, self.collector.stream
+        assert gate is not None
+        stream.on = gate.begins() and stream.alive
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            if gate.over:
+                stream.on = False
+
+    def pause(self) -> None:
+        """Collect no more calls; every patch is undone. Gradients of the calls made go on being recorded."""
+        self.collector.stream.on = False
+        if self._installed is not None:
+            installed, self._installed = self._installed, None
+            installed.close()
+
+    def settle(self) -> dict[str, Any] | None:
+        """Write the files with what there is; the journal stays. None when the collection broke off."""
+        return self._finish(final=False)
+
+    def end(self) -> dict[str, Any] | None:
+        """The step is over: write the files, take every hook away. None when the collection broke off."""
+        self.pause()
+        try:
+            return self._finish(final=True)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of everything without writing."""
+        self.pause()
+        self.collector.release()
+        self.let_go()
+        with contextlib.suppress(Exception):
+            self.leaf.close()
+        self.writer.close()
+
+    def mute(self) -> None:
+        """Record nothing more, in this process."""
+        self.collector.stream.end()
+
+    def _finish(self, *, final: bool) -> dict[str, Any] | None:
+        collector = self.collector
+        if self.writer.forked:
+            return None
+        if final:
+            self.late()
+        collector.settle(self.table, final=final)
+        if collector.stream.broken is not None:
+            return None
+        try:
+            report = self.writer.finish(final=final)
+        except OSError as e:
+            collector.stream.break_off(f"the JSON files could not be written ({e})")
+            return None
+        if final:
+            self._tell(report)
+        return report
+
+    def _tell(self, report: Mapping[str, Any]) -> None:
+        """What the user must not miss, as warnings."""
+        for item in report.get("unmatched", ()):
+            near = ", ".join(item["nearest"]) or "no similar name"
+            warnings.warn(
+                f"Probe: {item['filter']} entry {item['value']!r} matched nothing in {self.directory}. "
+                f"Nearest: {near}.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        faults = sum(f["count"] for f in report.get("faults", ()))
+        if faults:
+            warnings.warn(
+                f"Probe met {faults} faults of its own while recording; the run was not disturbed. "
+                f"See {self.directory / 'dump_error_info.log'}.",
+                RuntimeWarning,
+                stacklevel=2,
+            )

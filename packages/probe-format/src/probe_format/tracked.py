@@ -1,0 +1,71 @@
+"""Modules and parameters that are tracked: what their records are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from attrs import define, frozen
+
+__all__ = ["ModuleEntry", "ParameterEntry", "Table", "parameter_entries"]
+
+
+@define
+class ModuleEntry:
+    """One tracked module. base: ``Module.{path}.{class}``. opaque: nothing inside it is recorded.
+
+    module is kept alive, so that its id stays its own. An empty base stands for the model whose calls are
+    only counted (token_range).
+    """
+
+    base: str
+    module: Any
+    opaque: bool = False
+    called: bool = False
+
+
+@frozen
+class ParameterEntry:
+    """One parameter and every (record, name) under which its gradient is filed."""
+
+    parameter: Any
+    owners: tuple[tuple[str, str], ...]
+
+
+class Table(Protocol):
+    """Every module whose calls are recorded, by id: the framework's package says how they are named.
+
+    roots: the models given. not_seen: what cannot be recorded, and why.
+    """
+
+    entries: dict[int, ModuleEntry]
+    roots: dict[int, Any]
+    not_seen: dict[str, str]
+
+    def add_model(self, model: Any) -> None:
+        """Track what is inside a model or list of models. Raises UsageError when it is neither."""
+
+    def add_named(self, module: Any, name: str) -> None:
+        """Track one module under a name of the user's, with nothing inside it."""
+
+    def roots_of(self, model: Any) -> tuple[Any, ...]:
+        """The models in ``model``: itself, or the items of a list; none for None."""
+
+    def never_called(self) -> Iterable[tuple[str, str]]:
+        """(name, why) of every tracked module that was not called."""
+
+
+def parameter_entries(
+    entries: Iterable[ModuleEntry], own: Callable[[Any], Iterable[tuple[str, Any]]]
+) -> list[ParameterEntry]:
+    """Every parameter once, with all its owners (tied weights have several).
+
+    own: the (name, parameter) pairs that a module itself has and whose gradients are wanted.
+    """
+    found: dict[int, tuple[Any, list[tuple[str, str]]]] = {}
+    for entry in entries:
+        if not entry.base:
+            continue
+        for name, p in own(entry.module):
+            found.setdefault(id(p), (p, []))[1].append((f"{entry.base}.parameters_grad", name))
+    return [ParameterEntry(p, tuple(owners)) for p, owners in found.values()]

@@ -1,0 +1,79 @@
+"""Collective calls: they return their result in their arguments, and often later (spec/dump.md).
+
+A collective's record has as output all its arguments, after it is complete. One that was started in the
+background is complete when its handle has been waited for, so its output is described then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field, frozen
+
+__all__ = ["Collectives", "PendingWork"]
+
+
+@define
+class PendingWork:
+    """Collectives that are under way: what to do for each when its last handle has been waited for.
+
+    kind: the class, or classes, of the handles.
+    """
+
+    kind: Any
+    waiting: dict[int, tuple[Any, list[int], Callable[[bool], None]]] = field(factory=dict)
+    lock: threading.Lock = field(factory=threading.Lock)
+
+    def add(self, out: Any, finish: Callable[[bool], None]) -> bool:
+        """Wait for what a collective returned; False when there is nothing to wait for (it is complete)."""
+        works = [w for w in (out if isinstance(out, (list, tuple)) else [out]) if isinstance(w, self.kind)]
+        if not works:
+            return False
+        left = [id(w) for w in works]
+        with self.lock:
+            for w in works:
+                self.waiting[id(w)] = (w, left, finish)
+        return True
+
+    def waited(self, work: Any) -> None:
+        """The handle ``work`` has been waited for."""
+        with self.lock:
+            found = self.waiting.pop(id(work), None)
+            if found is None:
+                return
+            _, left, finish = found
+            left.remove(id(work))
+            if left:
+                return
+        finish(True)
+
+    def give_up(self) -> None:
+        """Collecting ends: finish what nobody has waited for, without its values."""
+        with self.lock:
+            waiting, self.waiting = self.waiting, {}
+        done: set[int] = set()
+        for _, left, finish in waiting.values():
+            if id(left) not in done:
+                done.add(id(left))
+                finish(False)
+
+
+def _arguments(key: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> list[Any]:
+    return [*args, *kwargs.values()]
+
+
+@frozen
+class Collectives:
+    """What is special about a framework's collectives.
+
+    prefixes: of their names. without_buffers: (name, args, kwargs) -> the arguments with None where the call
+    only receives. works: those under way. results: (name, args, kwargs, what it returned) -> the values that a
+    finished call left.
+    """
+
+    prefixes: tuple[str, ...]
+    without_buffers: Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    works: PendingWork
+    results: Callable[[str, tuple[Any, ...], dict[str, Any], Any], list[Any]] = _arguments

@@ -1,0 +1,80 @@
+"""Callbacks for `mindspore.train.Model`: a step is dumped from its begin to its end, without a loop to edit."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import mindspore
+from mindspore.train import Callback
+from probe_format.errors import UsageError
+from probe_format.session import warn
+
+from .debugger import PrecisionDebugger
+
+__all__ = ["MsprobeInitStep", "MsprobeStep", "ProbeInitStep", "ProbeStep"]
+
+
+class ProbeStep(Callback):  # type: ignore[misc]
+    """Calls start, stop and step of a debugger around each training step.
+
+    The model is the one given to ``debugger.start(model)`` before, or else the network of the `Model`. Raises
+    UsageError when ``debugger`` is none.
+    """
+
+    def __init__(self, debugger: PrecisionDebugger) -> None:
+        super().__init__()
+        if not isinstance(debugger, PrecisionDebugger):
+            raise UsageError(f"ProbeStep wants a PrecisionDebugger; got a {type(debugger).__name__}.")
+        self._debugger = debugger
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        """A step begins."""
+        session = self._debugger._session
+        if session.closed or session.collecting:
+            return  # collecting since debugger.start(model) already
+        model = session.model
+        if model is None and session.config.level != "L1":
+            model = getattr(run_context.original_args(), "network", None)
+        session.start(model, None)
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        """A step is over."""
+        session = self._debugger._session
+        if session.collecting:
+            session.stop()
+        if not session.closed:
+            session.step()
+
+    def on_train_end(self, run_context: Any) -> None:
+        """Training is over: nothing stays in place, also when it ended inside a step."""
+        session = self._debugger._session
+        if session.collecting:
+            session.stop()
+
+
+class ProbeInitStep(Callback):  # type: ignore[misc]
+    """Goes on counting steps where the checkpoint of a resumed run left off. Put it before `ProbeStep`."""
+
+    def on_train_begin(self, run_context: Any) -> None:
+        """Training begins, at the step that the `Model` was given."""
+        number = run_context.original_args().cur_step_num
+        session = PrecisionDebugger._current
+        if number and session is not None and not session.closed:
+            if session.collecting:
+                warn(
+                    f"ProbeInitStep would count from step {number}, but debugger.start(model) has begun a step "
+                    f"already. Call debugger.set_init_step({number}) before it."
+                )
+            else:
+                session.set_init_step(number)
+        # The kernel dump of graph mode counts for itself, where it can be told.
+        tell = getattr(mindspore._c_expression, "_set_init_iter", None)
+        if tell is not None:
+            with contextlib.suppress(Exception):
+                tell(number)
+
+
+#: The names that msprobe has for them: a script changes one import.
+MsprobeStep = ProbeStep
+MsprobeInitStep = ProbeInitStep

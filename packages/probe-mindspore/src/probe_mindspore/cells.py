@@ -1,0 +1,164 @@
+"""Cells (L0): their names, and their calls.
+
+No hook is put on a Cell: MindSpore ignores forward hooks of Cells that define ``bprop``, and its backward hooks
+insert nodes that move the bits of the run. `nn.Cell.__call__` is replaced while collecting instead, so that
+copies, pickles, compilations and the user's own hooks see the Cells as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from attrs import define, field
+from probe_format.errors import UsageError
+from probe_format.tracked import ModuleEntry, ParameterEntry, parameter_entries
+
+from .flavour import CELLS, Flavour
+
+__all__ = ["CellTable", "is_jitted", "patched_call"]
+
+Model = Any  # a Cell, or a list or tuple of them
+#: called with (entry, cell, args, kwargs, the original __call__)
+OnCall = Callable[[ModuleEntry, Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+
+
+@define
+class CellTable:
+    """Every Cell whose calls are recorded, by id.
+
+    left_out: Cells that are no part of the model, and why. compiled: the jitted Cells by path.
+    """
+
+    flavour: Flavour = CELLS
+    entries: dict[int, ModuleEntry] = field(factory=dict)
+    roots: dict[int, Any] = field(factory=dict)
+    not_seen: dict[str, str] = field(factory=dict)
+    compiled: dict[str, Any] = field(factory=dict)
+
+    def add_model(self, model: Model) -> None:
+        """Track every Cell inside a model, or inside each of a list of models (names then begin with its index).
+
+        The model itself has no record of its own, as in msprobe; parameters that it owns directly are told
+        in `not_seen`, and so are optimizers inside it. Raises UsageError when ``model`` is neither.
+        """
+        kind = self.flavour.kind
+        if isinstance(model, kind):
+            self._add_one(model, "")
+            return
+        if isinstance(model, (list, tuple)) and model and all(isinstance(m, kind) for m in model):
+            for i, one in enumerate(model):
+                self._add_one(one, f"{i}.")
+            return
+        raise UsageError(
+            f"start(model=...) wants a {self.flavour.noun}, or a list or tuple of them; got {_kind(model)}."
+        )
+
+    def _add_one(self, model: Any, prefix: str) -> None:
+        flavour = self.flavour
+        self.roots[id(model)] = model
+        outside: list[str] = []
+        for path, cell in flavour.walk(model):
+            if not path:
+                self._tell_own(model, prefix)
+                if is_jitted(cell):
+                    self.compiled[prefix.rstrip(".")] = cell
+                continue
+            if isinstance(cell, flavour.optimizers) and not _below(path, outside):
+                outside.append(path)
+                self.not_seen[f"{prefix}{path}"] = "an optimizer is no part of the model"
+            if _below(path, outside):
+                continue
+            if is_jitted(cell):
+                self.compiled.setdefault(f"{prefix}{path}", cell)
+            base = f"{flavour.prefix}.{prefix}{path}.{type(cell).__name__}"
+            self.entries.setdefault(id(cell), ModuleEntry(base, cell))
+
+    def _tell_own(self, model: Any, prefix: str) -> None:
+        own = [name for name, _ in self.flavour.parameters(model)]
+        if own:
+            which = ", ".join(own[:8]) + (f" and {len(own) - 8} more" if len(own) > 8 else "")
+            self.not_seen[f"{prefix}parameters of the model itself: {which}"] = (
+                "the model given to start() has no record; wrap it, or give its parent, to see them"
+            )
+
+    def add_named(self, module: Any, name: str) -> None:
+        """Track one Cell under a name of the user's, with nothing inside it."""
+        base = f"{self.flavour.prefix}.{name}.{type(module).__name__}"
+        self.entries[id(module)] = ModuleEntry(base, module, opaque=True)
+
+    def roots_of(self, model: Model) -> tuple[Any, ...]:
+        """The models in ``model``: itself, or the items of a list; none for None."""
+        if model is None:
+            return ()
+        return tuple(model) if isinstance(model, (list, tuple)) else (model,)
+
+    def parameters(self) -> list[ParameterEntry]:
+        """Every trained parameter of the tracked Cells once, with all its owners."""
+        return parameter_entries(self.entries.values(), self._trained)
+
+    def _trained(self, cell: Any) -> Iterator[tuple[str, Any]]:
+        return ((name, p) for name, p in self.flavour.parameters(cell) if p.requires_grad)
+
+    def never_called(self) -> Iterable[tuple[str, str]]:
+        """(Cell, why) for every tracked Cell that was not called while collecting."""
+        inside = tuple(f"{self.flavour.prefix}.{path}." if path else "" for path in self.compiled)
+        for entry in self.entries.values():
+            if entry.called or not entry.base or isinstance(entry.module, self.flavour.containers):
+                continue
+            compiled = inside and entry.base.startswith(inside)
+            yield entry.base, "inside a compiled graph" if compiled else "not called in this step"
+
+
+def is_jitted(cell: Any) -> bool:
+    """Whether calling this Cell runs a graph compiled by `mindspore.jit`."""
+    construct = getattr(cell, "construct", None)
+    return bool(getattr(construct, "__wrapped_by_jit__", False))
+
+
+def _below(path: str, outside: Sequence[str]) -> bool:
+    return any(path == top or path.startswith(f"{top}.") for top in outside)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        inside = sorted({type(v).__name__ for v in value}) or ["nothing"]
+        return f"a {type(value).__name__} of {', '.join(inside)}"
+    return f"a {type(value).__name__}"
+
+
+@contextmanager
+def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -> Iterator[None]:
+    """While open, calls of the table's Cells go through ``on_call``; undone also when the block raises.
+
+    muted: whether this thread's calls are to be left alone.
+    """
+    with ExitStack() as stack:
+        for owner in table.flavour.callers:
+            stack.enter_context(_patched(owner, table, on_call, muted))
+        yield
+
+
+@contextmanager
+def _patched(owner: Any, table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -> Iterator[None]:
+    own = "__call__" in vars(owner)
+    original: Any = owner.__call__
+    entries = table.entries
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        entry = entries.get(id(self))
+        if entry is None or muted():
+            return original(self, *args, **kwargs)
+        return on_call(entry, self, args, kwargs, original)
+
+    owner.__call__ = call
+    try:
+        yield
+    finally:
+        if own:
+            owner.__call__ = original
+        else:
+            del owner.__call__

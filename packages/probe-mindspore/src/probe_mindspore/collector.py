@@ -1,0 +1,40 @@
+"""MindSpore's part of a collector: its gradients, its collectives, what a Cell holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from probe_format.collector import Collector
+from probe_format.coverage import Coverage
+from probe_format.gradients import Gradients
+from probe_format.plan import Plan
+from probe_format.recorder import Leaf, Recorder
+from probe_format.select import NameFilter
+from probe_format.stream import Stream
+from probe_format.tree import Path
+from probe_format.works import Collectives, PendingWork
+
+from . import autograd, gradients
+from .collectives import HANDLES, PREFIXES, results, without_buffers
+from .flavour import Flavour
+
+__all__ = ["collector_for"]
+
+
+def collector_for(
+    plan: Plan, stream: Stream, leaf: Leaf, coverage: Coverage, names: NameFilter, flavour: Flavour
+) -> Collector:
+    """A collector of MindSpore's calls."""
+    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, flavour.parameters)
+    if plan.keep.backward_output and not gradients.OWN:
+        coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
+    collectives = Collectives(PREFIXES, without_buffers, PendingWork(HANDLES), results)
+    return Collector(recorder, leaf, names, collectives, f"{flavour.prefix}.")
+
+
+def _flows(outputs: Sequence[tuple[Path, Any]]) -> bool:
+    return any(gradients.takes_gradient(t) for _, t in outputs)
+
+
+_GRADIENTS = Gradients(gradients.enter, gradients.attach, _flows, autograd.backward_pass)

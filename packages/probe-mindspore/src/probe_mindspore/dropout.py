@@ -1,0 +1,82 @@
+"""Dropout off, for every way in which a model may reach it, until undone."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import mindspore.ops.function.nn_func as nn_func
+from mindspore import ops
+from mindspore.nn.layer import basic
+from probe_format.held import Held, HeldPatches, Replace
+
+__all__ = ["no_dropout"]
+
+_CELLS = ("Dropout", "DropoutExt", "Dropout1d", "Dropout2d", "Dropout2dExt", "Dropout3d")
+_PRIMITIVES = ("Dropout", "Dropout2D", "Dropout3D")
+_MINT = ("func_dropout_ext_op", "dropout2d_ext_op")
+
+
+def no_dropout() -> Held:
+    """Dropout is off until ``undo`` of what comes back; several may overlap, and the last undo counts.
+
+    Changed are the classes and functions that everything ends in, so ``from mindspore.ops import dropout`` and
+    Cells made earlier are off too. Not reached: what is compiled already, a Primitive that was made earlier and
+    is compiled later (GRAPH_MODE), and dropout inside fused kernels (flash attention).
+    """
+    return _OFF.hold()
+
+
+def _install(replace: Replace) -> None:
+    for name in _CELLS:
+        cls = getattr(basic, name, None)
+        if cls is not None:
+            replace(cls, "construct", _construct)
+    for name in _PRIMITIVES:
+        cls = getattr(ops, name)
+        keeping = cls(1.0)
+        replace(cls, "__init__", _init)
+        replace(cls, "__call__", functools.partial(_call, keeping))
+    for name in _MINT:
+        for owner in (nn_func, ops.auto_generate):
+            replace(owner, name, lambda original: _same)
+
+
+_OFF = HeldPatches(_install)
+
+# What replaces a `construct`, or stands in a function that is compiled, is itself compiled: MindSpore reads its
+# source, which must therefore be plain and not be hidden behind functools.wraps.
+
+
+def _construct(original: Callable[..., Any]) -> Callable[..., Any]:
+    return _of_input if "input" in inspect.signature(original).parameters else _of_x
+
+
+def _of_x(self: Any, x: Any) -> Any:
+    return x
+
+
+def _of_input(self: Any, input: Any) -> Any:
+    return input
+
+
+def _same(input: Any, p: Any, training: Any, inplace: Any, seed: Any, offset: Any) -> Any:
+    return input
+
+
+def _init(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def init(self: Any, keep_prob: float = 0.5, *args: Any, **kwargs: Any) -> None:
+        original(self, 1.0 if _OFF.active else keep_prob, *args, **kwargs)
+
+    return init
+
+
+def _call(keeping: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any) -> Any:
+        return original(keeping if _OFF.active else self, *args)
+
+    return call

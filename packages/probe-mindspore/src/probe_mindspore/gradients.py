@@ -1,0 +1,275 @@
+"""Gradient taps that insert nothing in the autograd graph.
+
+MindSpore's own backward hooks put an identity node before and after a Cell: gradients then accumulate in another
+order, and the bits of the run move. Here, as in probe-torch, the edges of a call's inputs are remembered on
+entry. On exit the graph is walked from the outputs, stopping at what is older than the entry, and a hook goes on
+each node that has an edge into an input, and on each node that made an output. What those edges carry, summed,
+is the call's own contribution to the gradient of that input.
+
+MindSpore 2.7 does not show its graph: there `probe_mindspore.whole` hooks the tensors themselves, and what is
+given for an input is the whole gradient of that tensor (`OWN` is False).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+from probe_format.tree import Path
+
+from . import autograd, whole
+from .autograd import Handle, in_backward, recording, takes_gradient
+
+__all__ = [
+    "OWN",
+    "WHY_NOT_OWN",
+    "Entry",
+    "Tap",
+    "attach",
+    "enter",
+    "in_backward",
+    "recording",
+    "takes_gradient",
+    "watch",
+]
+
+#: Whether the gradient given for an input is the call's own contribution, not that of all the tensor's users.
+OWN = autograd.GRAPH
+WHY_NOT_OWN = (
+    "this MindSpore does not show its autograd graph (2.8 and later do): what is given for an input is the "
+    "gradient of the whole tensor, from all its users"
+)
+_MAX_NODES = 200_000
+
+Tensor = Any
+Grads = tuple[Tensor | None, ...]
+#: called with (pass number counted from 0, [(path, gradient of an output)], [(path, gradient of an input)], partial)
+Emit = Callable[[int, list[tuple[Path, Tensor]], list[tuple[Path, Tensor]], bool], None]
+
+
+@define
+class Entry:
+    """The gradient edges of a call's inputs, as they were when it was entered.
+
+    since: nodes with a higher number are younger than the call. edges: (key of a node, output number) -> index
+    into paths. paths: for each different input tensor, every place in the arguments where it stands. nodes: the
+    nodes themselves, so that no other takes the place, and the key, of one that is dropped. tensors: the inputs
+    where there is no graph to see.
+    """
+
+    since: int
+    edges: dict[tuple[Any, int], int] = field(factory=dict)
+    paths: list[list[Path]] = field(factory=list)
+    nodes: list[Any] = field(factory=list)
+    tensors: list[tuple[Path, Tensor]] = field(factory=list)
+
+
+def enter(tensors: Sequence[tuple[Path, Tensor]]) -> Entry | None:
+    """Remember where gradients of these inputs would go; None when no gradients are being recorded."""
+    if not recording():
+        return None
+    if not OWN:
+        return Entry(0, tensors=list(tensors))
+    entry = Entry(autograd.sequence())
+    for path, t in tensors:
+        node = t._grad_node
+        if node is None:
+            continue
+        entry.nodes.append(node)
+        index = entry.edges.setdefault((autograd.key(node), t._output_index), len(entry.paths))
+        if index == len(entry.paths):
+            entry.paths.append([path])
+        else:
+            entry.paths[index].append(path)
+    return entry
+
+
+def attach(
+    entry: Entry,
+    outputs: Sequence[tuple[Path, Tensor]],
+    keep: Callable[[Tap], None],
+    emit: Emit,
+) -> list[Handle]:
+    """Hook the graph between the inputs and ``outputs``; gives the hook handles (empty: nothing to see).
+
+    keep: told of the tap when it may be left with sums that never became whole.
+    """
+    if not OWN:
+        return whole.attach(entry.tensors, outputs, emit)
+    sinks: dict[Any, _Node] = {}
+    handles: list[Handle] = []
+    passed_on: list[tuple[Path, Tensor, int | None]] = []
+    for path, t in outputs:
+        if not takes_gradient(t):
+            continue
+        node = t._grad_node
+        number = autograd.key(node)
+        if node._sequence_nr() == autograd.LEAF:
+            passed_on.append((path, t, entry.edges.get((number, t._output_index))))
+        else:
+            sinks.setdefault(number, _Node(node)).made.append((t._output_index, path))
+    nodes = dict(sinks)
+    used = _consumers(entry, nodes)
+    # An input that is used and also passed on untouched: what flows through the part passed on cannot be told
+    # from what others sent to the same tensor, so the share of the uses is given. Without uses, the whole is.
+    for number, sink in sinks.items():
+        for nr in {nr for nr, _ in sink.made}:
+            index = entry.edges.get((number, nr))
+            if index is not None and index not in used:
+                sink.through.append((nr, index))
+    tap = Tap(emit, entry.paths, [0] * len(entry.paths))
+    for node in nodes.values():
+        for _, index in (*node.consumed, *node.through):
+            tap.need[index] += 1
+    for path, t, index in passed_on:  # a leaf's own node calls no hooks: the tensor does
+        if index is not None and index not in used:
+            tap.need[index] += 1
+        else:
+            index = None
+        handle = autograd.hook_tensor(t, _leaf_hook(tap, path, index))
+        if handle is not None:
+            handles.append(handle)
+    if any(n > 1 for n in tap.need):
+        keep(tap)
+    for node in nodes.values():
+        hook = _hook(tap, node.made, node.through, node.consumed)
+        handles.append(autograd.hook_node(node.node, hook))
+    return handles
+
+
+def watch(parameter: Tensor, arrived: Callable[[Tensor], None]) -> Handle | None:
+    """Call ``arrived(gradient)`` once in each backward pass that gives this parameter a gradient.
+
+    It is whole then, all uses summed. Passes that are asked for inputs alone give none. None: the parameter
+    takes no gradient.
+    """
+
+    def hook(gradient: Tensor | None) -> None:
+        if gradient is not None:
+            arrived(gradient)
+
+    return autograd.hook_tensor(parameter, hook)
+
+
+@define
+class _Node:
+    """A node to hook: the outputs it made, the inputs passed on by it, and its edges into inputs."""
+
+    node: Any
+    made: list[tuple[int, Path]] = field(factory=list)
+    through: list[tuple[int, int]] = field(factory=list)
+    consumed: list[tuple[int, int]] = field(factory=list)
+
+
+def _consumers(entry: Entry, nodes: dict[Any, _Node]) -> set[int]:
+    """Find nodes made since the entry with edges into its inputs; add them to ``nodes``, the roots of the walk.
+
+    Gives the indexes of the inputs found.
+    """
+    edges, since = entry.edges, entry.since
+    used: set[int] = set()
+    if not edges:
+        return used
+    todo = [(number, root.node) for number, root in nodes.items() if root.node._sequence_nr() > since]
+    visited = {number for number, _ in todo}
+    while todo:
+        number, node = todo.pop()
+        for i, (following, nr) in enumerate(node.next_functions):
+            if following is None:
+                continue
+            target = autograd.key(following)
+            index = edges.get((target, nr))
+            if index is not None:
+                used.add(index)
+                nodes.setdefault(number, _Node(node)).consumed.append((i, index))
+            elif target not in visited and since < following._sequence_nr() < autograd.LEAF:
+                visited.add(target)
+                todo.append((target, following))
+                if len(visited) > _MAX_NODES:
+                    raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
+    return used
+
+
+def _hook(
+    tap: Tap,
+    made: Sequence[tuple[int, Path]],
+    through: Sequence[tuple[int, int]],
+    consumed: Sequence[tuple[int, int]],
+) -> Callable[[Grads, Grads], None]:
+    """A node hook. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
+
+    def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
+        tap.fire(made, through, consumed, grad_inputs, grad_outputs)
+
+    return hook
+
+
+def _leaf_hook(tap: Tap, path: Path, index: int | None) -> Callable[[Tensor | None], None]:
+    def hook(gradient: Tensor | None) -> None:
+        tap.fire([(0, path)], [] if index is None else [(0, index)], (), (), (gradient,))
+
+    return hook
+
+
+@define
+class Tap:
+    """Collects what the hooks of one call see and emits each gradient once it is whole."""
+
+    emit: Emit
+    paths: list[list[Path]]
+    need: list[int]
+    passes: list[int] = field(factory=list)
+    sums: dict[tuple[int, int], tuple[int, Tensor | None]] = field(factory=dict)
+    lock: threading.Lock = field(factory=threading.Lock)
+
+    def fire(
+        self,
+        made: Sequence[tuple[int, Path]],
+        through: Sequence[tuple[int, int]],
+        consumed: Sequence[tuple[int, int]],
+        grad_inputs: Grads,
+        grad_outputs: Grads,
+    ) -> None:
+        """One node ran in a backward pass."""
+        number = self._pass_number()
+        of_outputs = [(path, g) for nr, path in made if (g := grad_outputs[nr]) is not None]
+        of_inputs: list[tuple[Path, Tensor]] = []
+        for nr, index in through:
+            self._arrived(number, index, grad_outputs[nr], of_inputs)
+        for i, index in consumed:
+            self._arrived(number, index, grad_inputs[i], of_inputs)
+        if of_outputs or of_inputs:
+            self.emit(number, of_outputs, of_inputs, False)
+
+    def _pass_number(self) -> int:
+        current = autograd.backward_pass()
+        if self.passes and self.passes[-1] == current:
+            return len(self.passes) - 1
+        with self.lock:
+            if current not in self.passes:
+                self.passes.append(current)
+            return self.passes.index(current)
+
+    def _arrived(self, number: int, index: int, g: Tensor | None, out: list[tuple[Path, Tensor]]) -> None:
+        if self.need[index] == 1:
+            total = g
+        else:
+            with self.lock:
+                count, total = self.sums.pop((number, index), (0, None))
+                count += 1
+                total = g if total is None else total if g is None else autograd.add(total, g)
+                if count < self.need[index]:
+                    self.sums[number, index] = (count, total)
+                    return
+        if total is not None:
+            out.extend((path, total) for path in self.paths[index])
+
+    def leftovers(self) -> None:
+        """Emit sums that never became whole (a pass that did not reach every consumer), marked partial."""
+        with self.lock:
+            waiting, self.sums = self.sums, {}
+        for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
+            if total is not None:
+                self.emit(number, [], [(path, total) for path in self.paths[index]], True)

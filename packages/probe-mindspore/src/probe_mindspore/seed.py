@@ -1,0 +1,72 @@
+"""The same random numbers in every run, and if asked for the same algorithms; all of it can be undone."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from typing import Any
+
+import mindspore as ms
+import mindspore.dataset as dataset
+from probe_format.seeding import Seeded, checked_seed, seed_python, set_variable
+
+from .dropout import no_dropout
+
+__all__ = ["Seeded", "seed_all"]
+
+
+def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> Seeded:
+    """Seed random, numpy, MindSpore (initializers, operators, datasets) and PYTHONHASHSEED for new processes.
+
+    seed: 0 to 2**32 - 1. mode: deterministic operators and collectives too (slower); False leaves the setting as
+    it is. rm_dropout: dropout passes its input through, in Cells that exist already too, unless they are
+    compiled. A plain call stays in force; ``with seed_all(): ...`` or ``seed_all().undo()`` puts everything back.
+
+    Raises UsageError, before anything is changed, when an argument is wrong.
+    """
+    number = checked_seed(seed, mode, rm_dropout)
+    with contextlib.ExitStack() as stack:  # undoes the first half where the second fails
+        seed_python(number, stack)
+        _seed(number, stack)
+        if mode:
+            _be_deterministic(stack)
+        if rm_dropout:
+            stack.callback(no_dropout().undo)
+        return Seeded(stack.pop_all())
+
+
+# Not `import mindspore.common.seed as`: a function of that name hides the module there.
+_ms_seed: Any = importlib.import_module("mindspore.common.seed")
+
+
+def _seed(seed: int, stack: contextlib.ExitStack) -> None:
+    table: dict[Any, int] = getattr(_ms_seed, "_KERNEL_SEED", {})
+    stack.callback(_put_back, table, dict(table))
+    stack.callback(setattr, _ms_seed, "_GLOBAL_SEED", ms.get_seed())
+    stack.callback(dataset.config.set_seed, dataset.config.get_seed())
+    stack.callback(ms.set_rng_state, ms.get_rng_state())
+    ms.set_seed(seed)  # numpy's and the datasets' too, in its own way
+    ms.manual_seed(seed)
+
+
+def _put_back(table: dict[Any, int], before: dict[Any, int]) -> None:
+    table.clear()
+    table.update(before)
+
+
+# What MindSpore sets beside its own switch, by version.
+_VARIABLES = ("HCCL_DETERMINISTIC", "TE_PARALLEL_COMPILER", "LCCL_DETERMINISTIC")
+
+
+def _be_deterministic(stack: contextlib.ExitStack) -> None:
+    for name in _VARIABLES:
+        set_variable(name, None, stack)
+    # Not `set_deterministic`: that one raises when it is called again.
+    before = ms.get_context("deterministic")
+    stack.callback(_set_deterministic, before)
+    _set_deterministic("ON")
+
+
+def _set_deterministic(value: str) -> None:
+    if ms.get_context("deterministic") != value:
+        ms.set_context(deterministic=value)

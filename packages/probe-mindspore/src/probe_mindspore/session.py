@@ -1,0 +1,90 @@
+"""The session of a debugger of MindSpore: its parts put together."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from probe_format.collector import Target
+from probe_format.config import Config
+from probe_format.errors import ConfigError, Problem, UsageError
+from probe_format.otherlevels import KernelSession, SavingSession
+from probe_format.preflight import preflight
+from probe_format.session import Framework, Session, warn
+from probe_format.single import AnySession
+
+from .apis import Apis, load_apis
+from .flavour import CELLS, Flavour, detect
+from .patches import Patches
+from .ranks import current_rank, world_size
+from .step import Steps
+
+__all__ = ["open_session"]
+
+_WANTS_MODEL = "level {level} records Cells, so it needs the model: start(model=...). Level L1 works without."
+
+
+def open_session(config: Config, tool: str) -> AnySession:
+    """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
+    flavour = detect()
+    if config.level == "debug":
+        return _saving(config, tool, flavour)
+    if config.level == "L2":
+        return _kernels(config)
+    _tell(config, ())
+    target = Target()
+    patches = Patches(_listed(config, flavour), target)
+    steps = Steps(config, tool, flavour, patches, target)
+    log = logging.getLogger("probe_mindspore")
+    return Session(config, None, Framework(log, current_rank, steps.place, _WANTS_MODEL), patches)
+
+
+def _tell(config: Config, found: Sequence[Problem]) -> None:
+    for text in preflight(config, current_rank(), world_size(), found):
+        warn(text)
+
+
+def _saving(config: Config, tool: str, flavour: Flavour) -> SavingSession:
+    """Level "debug": probe-save does it."""
+    package = _package("probe_save", "saves single values", config.level)
+    _tell(config, ())
+    return SavingSession(config, package.Saver.of(config, tool, flavour.framework))
+
+
+def _kernels(config: Config) -> KernelSession:
+    """Level "L2": probe-kernel does it."""
+    package = _package("probe_kernel.level2", "dumps kernels", config.level)
+    _tell(config, package.mindspore_problems(config))
+    return KernelSession(config, package.MindSporeKernels(config), current_rank)
+
+
+def _package(module: str, does: str, level: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        name = module.partition(".")[0].replace("_", "-")
+        what = f"level {level!r} {does}, which is the job of {name}, and that cannot be imported here ({e})."
+        raise ConfigError([Problem("level", what, f"`pip install {name}`, or use L0, L1 or mix.")]) from e
+
+
+def _listed(config: Config, flavour: Flavour) -> Apis:
+    """The functions to patch: none at L0, where only Cells are recorded."""
+    if config.level == "L0":
+        return Apis(())
+    names = None if flavour is CELLS else _names_of_torch()
+    return load_apis(config.apis, views=config.views, risk_level=config.risk_level, mindtorch=names)
+
+
+def _names_of_torch() -> Path:
+    """The list of torch's names in probe-torch, which is found but not imported: it wants the real torch."""
+    spec = importlib.util.find_spec("probe_torch")
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            "This torch stands on MindSpore. Recording its functions (level L1 or mix) needs the list of torch's "
+            "names in probe-torch: `pip install probe-torch`. Level L0 works without."
+        )
+    return Path(spec.origin).with_name("apis.yaml")

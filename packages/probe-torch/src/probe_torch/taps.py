@@ -1,0 +1,41 @@
+"""torch's part of a collector: its gradients, its collectives, what a module holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from probe_format.collector import Collector
+from probe_format.coverage import Coverage
+from probe_format.gradients import Gradients
+from probe_format.plan import Plan
+from probe_format.recorder import Leaf, Recorder
+from probe_format.select import NameFilter
+from probe_format.stream import Stream
+from probe_format.tree import Path
+from probe_format.works import Collectives, PendingWork
+from torch import nn
+
+from . import gradients
+from .collectives import PREFIX, without_buffers
+
+__all__ = ["collector_for"]
+
+
+def collector_for(plan: Plan, stream: Stream, leaf: Leaf, coverage: Coverage, names: NameFilter) -> Collector:
+    """A collector of torch's calls."""
+    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters)
+    works = PendingWork(dist.Work if dist.is_available() else ())
+    return Collector(recorder, leaf, names, Collectives((PREFIX,), without_buffers, works), "Module.")
+
+
+def _flows(outputs: Sequence[tuple[Path, torch.Tensor]]) -> bool:
+    return any(t.requires_grad for _, t in outputs)
+
+
+def _parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, p) for name, p in module._parameters.items() if p is not None)
+
+
+_GRADIENTS = Gradients(gradients.enter, gradients.attach, _flows, torch._C._current_graph_task_id)

@@ -1,0 +1,18 @@
+"""Make zoo.py importable (pytest's importlib mode adds no folder), and leave the folder where MindSpore is not.
+
+MindSpore wants its own numpy, so it has environments of its own: `mindspore` and `mindspore27` in hatch.toml,
+which test:all runs. They check that it is there, so nothing is left out by mistake.
+"""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("GLOG_v", "3")  # errors only: its warnings hide what a failed test says
+
+_HERE = str(Path(__file__).parent)
+if _HERE not in sys.path:
+    sys.path.append(_HERE)
+
+collect_ignore_glob = ["*.py"] if importlib.util.find_spec("mindspore") is None else []

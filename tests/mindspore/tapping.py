@@ -1,0 +1,33 @@
+"""A tap that writes down the outermost calls of each thread, as the collector would count them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from probe_format.patching.switch import Label
+
+
+class Recorder(threading.local):
+    """`calls` are the names of this thread's outermost calls, in order of their end."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.depth = 0
+
+    def __call__(
+        self, label: Label, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self.depth += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.depth -= 1
+            if not self.depth:
+                self.calls.append(label.name)
+
+    def take(self) -> list[str]:
+        """The calls so far, and start afresh."""
+        taken, self.calls = self.calls, []
+        return taken

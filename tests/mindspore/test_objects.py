@@ -1,0 +1,39 @@
+"""Values of MindSpore that are no tensors."""
+
+import mindspore as ms
+import pytest
+from probe_format.tree import UNKNOWN, Tree
+from probe_mindspore.objects import object_json
+
+
+def _json(value):
+    return Tree(lambda v, path: object_json(v), lambda why: None).describe(value)
+
+
+@pytest.mark.parametrize("name", ["Float16", "BFloat16", "Int64", "Bool", "Float8E4M3FN"])
+def test_dtypes(name):
+    types = [getattr(ms, n) for n in ("float16", "bfloat16", "int64", "bool_", "float8_e4m3fn")]
+    by_name = {str(t): t for t in types}
+    assert _json(by_name[name]) == {"type": "mindspore.dtype", "value": name}
+
+
+def test_what_python_has_is_left_to_the_tree():
+    assert object_json(3) is UNKNOWN
+    assert _json(slice(1, 3)) == {"type": "slice", "value": [1, 3, None]}
+    assert _json(...) == {"type": "ellipsis", "value": "..."}
+    assert _json({"dtype": ms.float32, "n": 2})["dtype"] == {"type": "mindspore.dtype", "value": "Float32"}
+
+
+def test_point_to_point_operation(tmp_path):
+    from probe_format.coverage import Coverage
+    from probe_mindspore.tensors import Slot, TensorLeaf, TensorOptions
+
+    op = object.__new__(ms.mint.distributed.P2POp)
+    op.op, op.tensor, op.peer, op.tag, op.group = "isend", ms.Tensor([1.0, 2.0]), 1, 0, "group"
+    leaf = TensorLeaf(TensorOptions(tmp_path), Coverage(), lambda event: None)
+    slot = Slot("r", "input", False)
+    body = leaf.leaf(slot, op, (0,))
+    assert body["class_type"] == "mindspore.mint.distributed.P2POp"
+    assert (body["op"], body["peer"], body["tag"]) == ("isend", 1, 0)
+    assert body["tensor"]["Max"] == 2.0 and slot.found[0][0] == (0, "tensor")
+    assert len(body["group_id"]) == 8
