@@ -163,6 +163,27 @@ def case_level2(path: str, options: dict[str, Any]) -> dict[str, Any]:
     return {**of(run.run), "losses": losses}
 
 
+def case_debugger(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Step 1 alone is wanted: the settings must be there before step 0 compiles."""
+    from probe_mindspore import PrecisionDebugger
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    config = f"{path}.json"
+    with open(config, "w") as file:
+        json.dump({"dump_path": path, "level": "L2", "task": "tensor", **options}, file)
+    debugger = PrecisionDebugger(config)
+    debugger.start()
+
+    def after() -> None:
+        debugger.stop()
+        debugger.step()
+        debugger.start()
+
+    losses = train(3, after)
+    debugger.close()
+    return {"losses": losses}
+
+
 def case_ranks(path: str, options: dict[str, Any]) -> dict[str, Any]:
     from mindspore.communication import get_rank, init
 

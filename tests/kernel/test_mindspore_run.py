@@ -252,6 +252,14 @@ def test_level_l2_of_a_session(folder: Path) -> None:
     assert len(result["losses"]) == 3
 
 
+def test_level_l2_of_the_debugger(folder: Path) -> None:
+    result = ran("debugger", folder, list=["Conv2D", "NoSuch"], step=[1])
+    assert {p.parent.name for p in arrays(folder)} == {"1"}
+    assert {p.name.split(".")[0] for p in arrays(folder)} >= {"Conv2D"}
+    assert [w for w in result["warned"] if "nothing was dumped for 'NoSuch'" in w]
+    assert result["after"] == NOTHING
+
+
 def test_level_l2_tells_what_cannot_be(folder: Path) -> None:
     result = ran("level2", folder, task="statistics", scope=["a", "b"], list=["conv*"], data_mode=["forward"])
     for part in (

@@ -26,7 +26,14 @@ from .outcome import Outcome
 from .rules import broken_rules
 from .values import check_values
 
-__all__ = ["MindSporeKernels", "TorchKernels", "description_of", "mindspore_problems", "torch_problems"]
+__all__ = [
+    "MindSporeKernels",
+    "TorchKernels",
+    "description_of",
+    "find_npu",
+    "mindspore_problems",
+    "torch_problems",
+]
 
 _log = logging.getLogger("probe_kernel")
 
@@ -94,25 +101,34 @@ def _common(config: Config) -> list[Problem]:
 
 @define(eq=False)
 class MindSporeKernels:
-    """Kernels of one run. start() opens the dump, close() ends it; MindSpore reads its settings only once."""
+    """Kernels of one run. prepare() opens the dump, close() ends it; MindSpore reads its settings only once."""
 
     config: Config
     backend: str | None = None
     run: _mindspore.KernelRun | None = None
     _stack: ExitStack = field(factory=ExitStack)
 
+    def prepare(self, step: int = 0) -> None:
+        """Open the dump, before the first graph is compiled. step: the iteration that comes first.
+
+        The dumper itself keeps to the steps of the configuration. Raises ConfigError and UsageError.
+        """
+        if self.run is not None:
+            return
+        backend = self.backend or _mindspore.find_backend()
+        problems = mindspore_problems(self.config, backend)
+        if problems:
+            raise ConfigError(problems)
+        described = description_of(self.config, backend)
+        self.run = self._stack.enter_context(_mindspore.dump(described, backend=backend))
+        if step:
+            self.run.first_iteration(step)
+        self.run.stop()
+
     def start(self, step: int = 0) -> None:
-        """Dump from here on. step: the iteration that comes first. Raises ConfigError and UsageError."""
-        if self.run is None:
-            backend = self.backend or _mindspore.find_backend()
-            problems = mindspore_problems(self.config, backend)
-            if problems:
-                raise ConfigError(problems)
-            described = description_of(self.config, backend)
-            self.run = self._stack.enter_context(_mindspore.dump(described, backend=backend))
-            if step:
-                self.run.first_iteration(step)
-        else:
+        """Dump from here on, after `prepare`."""
+        self.prepare(step)
+        if self.run is not None:
             self.run.start()
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from probe_format.config import load, resolve
 from probe_format.errors import UsageError
 from probe_format.session import Session
-from probe_format.single import EitherWay, reusable
+from probe_format.single import AnySession, EitherWay, reusable
 from torch import nn
 
 from . import __version__
@@ -30,7 +30,7 @@ class PrecisionDebugger:
     one; with other settings it is an error until the first is closed.
     """
 
-    _current: Session | None = None
+    _current: AnySession | None = None
 
     def __init__(
         self,
@@ -104,12 +104,18 @@ class PrecisionDebugger:
         """Record ``module`` as ``Module.{name}.{class}`` and nothing inside it, until `module_dump_end`."""
         if not isinstance(module, nn.Module):
             raise UsageError(f"module_dump wants a torch.nn.Module; got a {type(module).__name__}.")
-        self._session.module_dump(module, name)
+        self._calls("module_dump").module_dump(module, name)
 
     @EitherWay
     def module_dump_end(self) -> None:
         """End `module_dump`."""
-        self._session.module_dump_end()
+        self._calls("module_dump_end").module_dump_end()
+
+    def _calls(self, what: str) -> Session:
+        """The session, at a level that records calls."""
+        if not isinstance(self._session, Session):
+            raise UsageError(f"{what} is for levels L0 and mix; this debugger's is {self._session.config.level}.")
+        return self._session
 
     @EitherWay
     def close(self) -> None:

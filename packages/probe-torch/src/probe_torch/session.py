@@ -9,8 +9,10 @@ from probe_format.config import Config
 from probe_format.errors import Problem
 from probe_format.preflight import preflight
 from probe_format.session import Framework, Session, warn
+from probe_format.single import AnySession
 
 from .apis import Apis, load_apis
+from .kernels import open_kernels
 from .modules import Model
 from .patches import Patches
 from .ranks import current_rank, world_size
@@ -25,12 +27,13 @@ _WANTS_MODEL = (
 
 _ELSEWHERE = {
     "debug": "level 'debug' (single-point save) is the job of the package probe-save.",
-    "L2": "level 'L2' (kernels) is the job of the package probe-kernel.",
 }
 
 
-def open_session(config: Config, model: Model | None, tool: str) -> Session:
+def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
+    if config.level == "L2":
+        return open_kernels(config)
     for text in preflight(config, current_rank(), world_size(), _elsewhere(config)):
         warn(text)
     target = Target()
