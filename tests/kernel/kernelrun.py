@@ -73,8 +73,16 @@ def case_train(path: str, options: dict[str, Any]) -> dict[str, Any]:
     ms.set_context(mode=ms.GRAPH_MODE)
     with kernels.dump(KernelDump(path=path, **options)) as run:
         during = variables()
-        losses = train(3, run.step)
+        losses = train(3)
     return {**of(run), "losses": losses, "during": during}
+
+
+def case_manual(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    with kernels.dump(KernelDump(path=path, **options), manual_steps=True) as run:
+        runs = iter(range(4))
+        train(4, lambda: run.step() if next(runs) == 1 else None)
+    return of(run)
 
 
 def case_plain(path: str, options: dict[str, Any]) -> dict[str, Any]:

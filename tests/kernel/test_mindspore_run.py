@@ -127,6 +127,13 @@ def test_an_expression_and_iterations(folder: Path) -> None:
     assert not [n for n in result["notes"] if "goes on" in n]
 
 
+def test_steps_counted_by_the_script(folder: Path) -> None:
+    """Four runs of the graph, step() after the second: two iterations of two runs each."""
+    result = ran("manual", folder, kernels=[CONV], inputs=False, iterations="1-9")
+    assert result["iterations"] == [1]
+    assert len(arrays(folder)) == 2
+
+
 @pytest.mark.parametrize("side", ["inputs", "outputs"])
 def test_one_side(folder: Path, side: str) -> None:
     other = {"inputs": "outputs", "outputs": "inputs"}[side]

@@ -87,7 +87,7 @@ def test_a_random_call_draws_the_same_numbers(npu: Npu, tmp_path: Path) -> None:
         ("Torch.where.0.backward", lambda x: torch.where(x > 0, x, x * 3).sum()),
         ("Torch.cat.0.backward", lambda x: torch.cat([x, x]).sum()),
         ("Functional.softmax.0.backward", lambda x: F.softmax(x, dim=0)[0].sum()),
-        ("Torch.svd.0.backward", lambda x: torch.linalg.svd(x.reshape(2, 2))[1].sum() + torch.svd(x.reshape(2, 2))[1].sum()),
+        ("Torch.svd.0.backward", lambda x: torch.svd(x.reshape(2, 2))[1].sum()),
     ],
 )  # fmt: skip
 def test_every_kind_of_call(npu: Npu, tmp_path: Path, api: str, run: Any) -> None:

@@ -120,7 +120,7 @@ class MindSporeKernels:
         if problems:
             raise ConfigError(problems)
         described = description_of(self.config, backend)
-        self.run = self._stack.enter_context(_mindspore.dump(described, backend=backend))
+        self.run = self._stack.enter_context(_mindspore.dump(described, backend=backend, manual_steps=True))
         if step:
             self.run.first_iteration(step)
         self.run.stop()

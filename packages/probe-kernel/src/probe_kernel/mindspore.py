@@ -44,6 +44,7 @@ class KernelRun:
     path: str
     _values: Values
     _calls: Any
+    manual_steps: bool = False
     _outcome: Outcome | None = None
     _notes: list[str] = attrs.Factory(list)
 
@@ -70,11 +71,16 @@ class KernelRun:
         self._call("_dump_stop")
 
     def step(self) -> None:
-        """Count one iteration on. On a CPU an iteration is one run of the graph, whatever is called."""
+        """Count one iteration on. Raises UsageError unless the dump was opened with manual_steps."""
+        if not self.manual_steps:
+            raise UsageError(
+                "This dump counts the runs of each graph by itself. To count with step(), open it with "
+                "manual_steps=True."
+            )
         self._call("_dump_step", 1)
 
     def first_iteration(self, number: int) -> None:
-        """Count iterations from ``number``, where the backend can: a CPU counts the runs of each graph from 0."""
+        """Count iterations from ``number``, with manual_steps."""
         self._call("_set_init_iter", number)
 
     def _call(self, name: str, *arguments: int) -> None:
@@ -119,6 +125,7 @@ def dump(
     *,
     backend: str | None = None,
     diagnostic_data_path: str | os.PathLike[str] | None = None,
+    manual_steps: bool = False,
     **options: Any,
 ) -> Iterator[KernelRun]:
     """Dump the kernels of the graphs that are compiled in the block.
@@ -126,6 +133,7 @@ def dump(
     Open it before the first graph is compiled, and on Ascend before mindspore.communication.init(): MindSpore reads
     its settings once. description: what to dump; or its fields as keywords. backend: a name of BACKENDS; found from
     the context when None. diagnostic_data_path: MS_DIAGNOSTIC_DATA_PATH for the block, when there is no path.
+    manual_steps: iterations are counted by step() of what the block is given, not by runs of a graph.
 
     Writes the control file into the dump's folder. Raises ConfigError with every problem before anything is
     changed, and UsageError when a graph was compiled already. The environment is as before when the block ends.
@@ -133,7 +141,7 @@ def dump(
     found, chosen, values, path = _prepared(description, backend, diagnostic_data_path, options)
     file = Path(path, chosen.file)
     if os.environ.get("MS_ROLE") == "MS_SCHED":  # msrun's scheduler runs the script too, but no graph
-        run = KernelRun(found, chosen, file, path, values, None)
+        run = KernelRun(found, chosen, file, path, values, None, manual_steps)
         yield run
         run.finish(quiet=True)
         return
@@ -147,13 +155,16 @@ def dump(
             raise ConfigError(
                 [Problem("path", f"{file} cannot be written: {e.strerror}.", "Give another path.")]
             ) from e
-        run = KernelRun(found, chosen, file, path, values, importlib.import_module("mindspore._c_expression"))
+        run = KernelRun(found, chosen, file, path, values, _c_expression(), manual_steps)
         with changed(_variables(chosen, file, document)):
             _open.append(run)
             try:
-                run._call("_dump_set_dynamic")
-                run._call("_set_init_iter", 0)
-                run.start()
+                if (
+                    manual_steps
+                ):  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
+                    run._call("_dump_set_dynamic")
+                    run._call("_set_init_iter", 0)
+                    run.start()
                 yield run
             except BaseException:
                 run.stop()
@@ -304,6 +315,10 @@ def _rank() -> int:
             return int(communication.get_rank())
     text = os.environ.get("RANK_ID", "")
     return int(text) if text.isdigit() else 0
+
+
+def _c_expression() -> Any:
+    return importlib.import_module("mindspore._c_expression")
 
 
 def _mindspore() -> Any:
