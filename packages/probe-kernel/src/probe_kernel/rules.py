@@ -10,7 +10,24 @@ from .backends import Backend
 from .description import KernelDump
 from .values import Values
 
-__all__ = ["RULES", "broken_rules"]
+__all__ = [
+    "RULES",
+    "broken_rules",
+    "debug_directions",
+    "debug_modes",
+    "debug_selection",
+    "device_on_cpu",
+    "device_statistics",
+    "kinds_of_kernels",
+    "overflow_limit",
+    "samples",
+    "set_dump_mode",
+    "statistics_need_data",
+    "statistics_need_npy",
+    "statistics_of_saved",
+    "synchrony",
+    "unknown_options",
+]
 
 Rule = Callable[[KernelDump, Values, Backend], Iterator[Problem]]
 
