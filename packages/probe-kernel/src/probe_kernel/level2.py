@@ -21,8 +21,10 @@ from . import mindspore as _mindspore
 from .apiwatch import ApiWatch, parse_api
 from .backends import backend_named
 from .description import KernelDump
+from .kernelrun import KernelRun
 from .npu import NpuDumper, find_npu, write_acl
 from .outcome import Outcome
+from .readiness import find_backend
 from .rules import broken_rules
 from .values import check_values
 
@@ -70,7 +72,7 @@ def mindspore_problems(config: Config, backend: str | None = None) -> list[Probl
 
     backend: a name of BACKENDS; found from MindSpore's context when None.
     """
-    backend = backend or _mindspore.find_backend()
+    backend = backend or find_backend()
     found = _common(config)
     if config.data_mode & {"forward", "backward"}:
         what = "kernels are of a graph, which has no forward and backward half."
@@ -105,7 +107,7 @@ class MindSporeKernels:
 
     config: Config
     backend: str | None = None
-    run: _mindspore.KernelRun | None = None
+    run: KernelRun | None = None
     _stack: ExitStack = field(factory=ExitStack)
 
     def prepare(self, step: int = 0) -> None:
@@ -115,7 +117,7 @@ class MindSporeKernels:
         """
         if self.run is not None:
             return
-        backend = self.backend or _mindspore.find_backend()
+        backend = self.backend or find_backend()
         problems = mindspore_problems(self.config, backend)
         if problems:
             raise ConfigError(problems)
