@@ -11,8 +11,15 @@ from pathlib import Path
 
 os.environ.setdefault("GLOG_v", "3")  # errors only: its warnings hide what a failed test says
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
+_HERE = Path(__file__).parent
+for folder in (_HERE, _HERE.parent / "shared", _HERE.parent / "interop"):
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 collect_ignore_glob = ["*.py"] if importlib.util.find_spec("mindspore") is None else []
+
+if not collect_ignore_glob:
+    import mindspore
+
+    # One thread for operators: with more they now and then wait seconds for each other on a busy machine.
+    mindspore.set_context(runtime_num_threads=1)

@@ -10,7 +10,8 @@ from probe_format.patching.switch import Label
 
 
 class Recorder(threading.local):
-    """`calls` are the names of this thread's outermost calls, in order of their end."""
+    """`calls` are the names of this thread's outermost calls, in order of their end; a composite is written
+    down and hides nothing."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -19,12 +20,13 @@ class Recorder(threading.local):
     def __call__(
         self, label: Label, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        self.depth += 1
+        outermost = not self.depth
+        self.depth += not label.composite
         try:
             return original(*args, **kwargs)
         finally:
-            self.depth -= 1
-            if not self.depth:
+            self.depth -= not label.composite
+            if outermost:
                 self.calls.append(label.name)
 
     def take(self) -> list[str]:

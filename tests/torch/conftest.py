@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
+_HERE = Path(__file__).parent
+for folder in (_HERE, _HERE.parent / "shared"):
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))

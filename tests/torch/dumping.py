@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,23 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from documents import Json, construct, leaves, number, rank_dir, records, report, strict, write_config
 from probe_torch import PrecisionDebugger
 from torch import Tensor
 
-Json = Any
-_SECTION_KEYS = {"scope", "list", "tensor_list", "data_mode", "summary_mode", "views", "zero_count", "apis"}
-
-
-def write_config(
-    folder: Path, *, task: str = "statistics", level: str = "mix", dump: Path | None = None, **keys: Any
-) -> Path:
-    """A config.json in msprobe's layout: what belongs to the task goes into the section named as the task."""
-    folder.mkdir(parents=True, exist_ok=True)
-    section = {key: keys.pop(key) for key in list(keys) if key in _SECTION_KEYS}
-    config = {"task": task, "level": level, "dump_path": str(dump or folder / "dump"), **keys, task: section}
-    path = folder / "config.json"
-    path.write_text(json.dumps(config))
-    return path
+__all__ = [
+    "Json", "agrees", "capture", "construct", "leaves", "load", "number", "opened", "rank_dir", "records",
+    "report", "strict", "write_config",
+]  # fmt: skip
 
 
 @contextmanager
@@ -51,55 +41,6 @@ def capture(
         if not keep_open:
             debugger.step()
     return records(folder / "dump")
-
-
-def _no_constant(token: str) -> Any:
-    raise AssertionError(f"{token} is not JSON")
-
-
-def strict(path: Path) -> Json:
-    """The document; bare NaN and Infinity and repeated keys are errors."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        assert len(found) == len(pairs), f"repeated key in {path}"
-        return found
-
-    return json.loads(path.read_text("utf-8"), parse_constant=_no_constant, object_pairs_hook=unique)
-
-
-def rank_dir(dump: Path, step: int = 0, rank: int | None = None) -> Path:
-    return dump / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
-
-
-def records(dump: Path, step: int = 0, rank: int | None = None) -> dict[str, Json]:
-    return strict(rank_dir(dump, step, rank) / "dump.json")["data"]
-
-
-def report(dump: Path, step: int = 0, rank: int | None = None) -> dict[str, Json]:
-    return strict(rank_dir(dump, step, rank) / "report.json")
-
-
-def construct(dump: Path, step: int = 0, rank: int | None = None) -> dict[str, Json]:
-    return strict(rank_dir(dump, step, rank) / "construct.json")
-
-
-def leaves(value: Json) -> Iterator[dict[str, Json]]:
-    """Every tensor object below `value`, in order."""
-    if isinstance(value, dict):
-        if "dtype" in value and "shape" in value:
-            yield value
-            return
-        for item in value.values():
-            yield from leaves(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from leaves(item)
-
-
-def number(value: Json) -> float:
-    """A statistic as a float, whether a number or one of the three strings."""
-    return float({"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.get(value, value))
 
 
 def agrees(leaf: Json, tensor: Tensor, tolerance: float = 1e-6) -> bool:

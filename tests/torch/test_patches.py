@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import inspect
 import pickle
 import sys
@@ -524,6 +525,22 @@ def test_parameters_take_the_quick_way(patches: Patches) -> None:
     with patches:
         torch.relu(nn.Parameter(torch.ones(2)))
     assert got[-1] is RELU[0]
+
+
+def test_a_thread_with_nothing_below_the_call(patches: Patches) -> None:
+    done, names = threading.Event(), []
+
+    def tap(label: Label, original: Any, args: Any, kwargs: Any) -> Any:
+        names.append(label.name)
+        result = original(*args, **kwargs)
+        done.set()
+        return result
+
+    patches._tap, x = tap, torch.ones(2)
+    with patches:
+        _thread.start_new_thread(torch.relu, (x,))
+        assert done.wait(30)
+    assert "Torch.relu" in names
 
 
 def test_threads(patches: Patches, tap: Recorder) -> None:

@@ -15,8 +15,8 @@ FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindspeed", "tensorflow", "jax
 # What a package may import when it is imported, besides the standard library and itself.
 MODULE_LEVEL = {
     "probe_format": {"attrs", "numpy", "orjson", "yaml"},
-    "probe_torch": {"attrs", "numpy", "probe_format", "torch", "yaml"},
-    "probe_mindspore": {"attrs", "mindspore", "numpy", "probe_format"},
+    "probe_torch": {"attrs", "numpy", "probe_format", "probe_save", "torch", "yaml"},
+    "probe_mindspore": {"attrs", "mindspore", "numpy", "probe_format", "probe_save"},
     "probe_save": {"attrs", "numpy", "probe_format"},
     "probe_kernel": {"attrs", "numpy", "probe_format"},
 }

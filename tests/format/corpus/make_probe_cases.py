@@ -10,7 +10,7 @@ from probe_format.assemble import assemble
 from probe_format.checksum import crc32_hex
 from probe_format.recover import recover
 from probe_format.stats import stats_json, stats_of
-from probe_format.write import RankWriter, summarise
+from probe_format.write import RankWriter, _summarise
 
 HERE = Path(__file__).parent / "probe"
 FILES = "dump_tensor_data"
@@ -84,6 +84,37 @@ def events(folder):
     yield {"k": "enter", "n": LAST, "s": 0, "u": HEAD, "a": [y], "w": {}}
 
 
+DEBUG = {**HEADER, "level": "debug", "tool": "probe-save 0.1.0"}
+
+
+def saved(folder):
+    """The events of level debug: values of every kind, gradients once, twice and never."""
+    h = tensor(folder, [[1, 2], [3, 4]], "h.0.debug.a.pt")
+    plain = tensor(folder, [1, np.nan], "x_y~2b9d05dd6f4ab5a8b6c1.npy")
+    plain = {key: value for key, value in plain.items() if key != "requires_grad"}
+    gradient = tensor(folder, [[1, 1], [1, 1]], "h_grad.0.debug.a.pt")
+    value = {"a": h, "n": [{"type": "int", "value": 3}, None]}
+    yield {"k": "save", "n": "h.0.debug", "v": value, "g": ["h_grad.0.debug", {"a": None, "n": [None, None]}]}
+    yield {"k": "save", "n": "loss.0.debug", "v": {"type": "float", "value": "NaN"}, "g": ["loss_grad.0.debug", None]}
+    yield {"k": "grad", "n": "h_grad.0.debug", "p": ["a"], "v": gradient}
+    yield {"k": "save", "n": "x/y.0.debug", "v": {**plain, "type": "numpy.ndarray", "dtype": "float32"}}
+    yield {"k": "grad", "n": "h_grad.0.debug", "p": ["a"], "v": gradient}
+    yield {"k": "save", "n": "loss.1.debug", "v": {"type": "str", "value": "end"}}
+
+
+def debug_case(name, *, end):
+    """The same as `case`, at level debug."""
+    folder = HERE / name / "step0" / "rank"
+    shutil.rmtree(HERE / name, ignore_errors=True)
+    writer = RankWriter(folder, DEBUG)
+    for event in list(saved(folder)):
+        writer.append(event)
+    if end:
+        writer.finish(final=True)
+    writer.close()
+    return folder
+
+
 def case(name, *, end):
     """A rank folder; ``end``: the step ends (True), is stopped (False), or the process dies (None)."""
     folder = HERE / name / "step0" / "rank"
@@ -94,7 +125,7 @@ def case(name, *, end):
     if end is not None:
         happened += [{"k": "exit", "n": name, "o": [None], "g": [1, 1]} for name in (LAST, HEAD)]
     (tally,) = (event["d"] for event in happened if event["k"] == "tally")
-    tally["summary"] = summarise(assemble(copy.deepcopy(happened)).data)
+    tally["summary"] = _summarise(assemble(copy.deepcopy(happened)).data)
     for event in happened:
         writer.append(event)
     if end is not None:
@@ -119,6 +150,9 @@ def kill(name):
 if __name__ == "__main__":
     case("complete", end=True)
     case("open", end=False)
+    debug_case("debug_complete", end=True)
+    journal = debug_case("debug_torn", end=None) / "records.journal"
+    journal.write_bytes(journal.read_bytes()[:-20])
     kill("torn")
     recover(kill("recovered"))
     journal = kill("damaged_journal") / "records.journal"

@@ -13,6 +13,11 @@ from attrs import define, field, frozen
 
 __all__ = ["Assembly", "Documents", "assemble"]
 
+#: What the object of a gradient that came again says about it.
+_NUMBERS = (
+    *("Max", "Min", "Mean", "Norm", "md5", "unsupported", "zero_count"),
+    *("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min"),
+)
 _NO_NUMBERS = "statistics: the process ended before this was written"
 _NO_FILE = "tensor file: the process ended before this was written"
 
@@ -183,6 +188,23 @@ class Assembly:
                 if tensor.pop("lost", None) is not None:
                     tensor["data_name"] = name
 
+    def on_save(self, e: Mapping[str, Any]) -> None:
+        self.data[e["n"]] = self._note(e["v"])
+        if "g" in e:
+            name, shape = e["g"]
+            self.data[name] = shape
+
+    def on_grad(self, e: Mapping[str, Any]) -> None:
+        name, path = e["n"], e["p"]
+        before = _get(self.data.get(name), path)
+        if isinstance(before, dict) and "dtype" in before:  # one more backward pass through the same graph
+            again = {key: value for key, value in e["v"].items() if key in _NUMBERS}
+            before.setdefault("later_passes", []).append(again)
+        elif path:
+            _put(self.data.setdefault(name, []), path, self._note(e["v"]))
+        else:
+            self.data[name] = self._note(e["v"])
+
     def on_fault(self, e: Mapping[str, Any]) -> None:
         key = (e["w"], e["m"])
         self.faults[key] = self.faults.get(key, 0) + 1
@@ -275,6 +297,8 @@ _HANDLERS = {
     "redone": Assembly.on_redone,
     "stat": Assembly.on_stat,
     "file": Assembly.on_file,
+    "save": Assembly.on_save,
+    "grad": Assembly.on_grad,
     "fault": Assembly.on_fault,
     "tally": Assembly.on_tally,
 }
@@ -313,12 +337,24 @@ def _copy(shape: Any) -> Any:
     return None
 
 
+def _get(value: Any, path: list[Any]) -> Any:
+    """What stands at ``path``, None where nothing does."""
+    for key in path:
+        if isinstance(value, list) and isinstance(key, int) and key < len(value):
+            value = value[key]
+        elif isinstance(value, dict):
+            value = value.get(str(key))
+        else:
+            return None
+    return value
+
+
 def _is_tensor(value: Any) -> bool:
     """Whether this is a tensor object, not a container (whose ``type`` would be a gradient)."""
     return isinstance(value, dict) and isinstance(value.get("type"), str)
 
 
-def _put(slots: list[Any], path: list[Any], value: Any) -> None:
+def _put(slots: Any, path: list[Any], value: Any) -> None:
     """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed."""
     here: Any = slots
     for i, key in enumerate(path):

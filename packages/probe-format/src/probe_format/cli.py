@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import time
@@ -29,20 +30,43 @@ exit codes:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; gives its exit code."""
-    arguments = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    run = _kernel if words[:1] == ["kernel"] else _own
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # names may hold what the terminal cannot print
     try:
-        code: int = arguments.run(arguments)
+        code = run(words)
         sys.stdout.flush()
         return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `probe show ... | head`
+        return 0
+
+
+def _own(words: Sequence[str]) -> int:
+    arguments = _parser().parse_args(words)
+    try:
+        code: int = arguments.run(arguments)
+        return code
+    except BrokenPipeError:
+        raise
     except (ProbeError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `probe show ... | head`
-            return 0
         print(f"probe {arguments.command}: {error}", file=sys.stderr)
         return 1
+
+
+def _kernel(words: Sequence[str]) -> int:
+    """``probe kernel ...`` belongs to probe-kernel, which is asked for only here."""
+    try:
+        cli = importlib.import_module("probe_kernel.cli")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "probe_kernel":
+            raise
+        print("probe kernel: not installed here. Install it with: pip install probe-kernel", file=sys.stderr)
+        return 1
+    code: int = cli.main(words[1:])
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,6 +90,10 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--rank", type=int, metavar="N", help="only this rank")
         if name == "show":
             _show_arguments(command)
+    # Only for the list: `main` hands its words on before they get here.
+    commands.add_parser(
+        "kernel", help="kernel dumps of MindSpore and Ascend (package probe-kernel)", add_help=False
+    )
     return parser
 
 

@@ -135,7 +135,7 @@ def is_strict(header: Mapping[str, Any]) -> bool:
 def check_dump(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterator[Problem]:
     """Everything wrong with a dump.json, as schema/dump.schema.json has it: strict for Probe's own files."""
     strict = is_strict(header)
-    yield from _check_header(header, ("L0", "L1", "mix") if strict else ())
+    yield from _check_header(header, ("L0", "L1", "mix", "L2") if strict else ())
     for name in records:
         record = records[name]
         if not isinstance(record, dict):

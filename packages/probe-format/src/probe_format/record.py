@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attrs import field, frozen
 
 from . import names
+from .debug import parse_debug_name
 from .slots import tensors
 from .suggest import did_you_mean
 from .tensor import Tensor
@@ -63,7 +64,13 @@ class Record:
     @property
     def parsed(self) -> names.Name:
         """The parts of the name. Raises FormatError when it is none that Probe or msprobe writes."""
-        return names.parse_name(self.name)
+        return parse_debug_name(self.name) if self._saved else names.parse_name(self.name)
+
+    @property
+    def _saved(self) -> bool:
+        """Whether it stands in a debug.json, whose names msprobe 1.2 spells in a way of its own."""
+        levels = (d.header.get("level") for d in self.rank.documents if d.records is self._part)
+        return "debug" in levels
 
     @property
     def kind(self) -> Literal["forward", "backward", "parameters_grad", "debug"]:

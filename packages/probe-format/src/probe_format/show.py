@@ -75,7 +75,8 @@ def summary(rank: Rank) -> Iterator[str]:
         yield f"norm {norm:.6g}: {name}"
     if report.first_non_finite is not None:
         first = report.first_non_finite
-        yield f"first non-finite value: {first.get('record')}.{first.get('slot')} ({first.get('why')})"
+        where = ".".join(str(part) for part in (first.get("record"), first.get("slot")) if part)
+        yield f"first non-finite value: {where} ({first.get('why')})"
 
 
 def tree(rank: Rank, view: View | None = None) -> Iterator[str]:

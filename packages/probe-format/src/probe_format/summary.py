@@ -30,7 +30,7 @@ class Summary:
     _lock: threading.Lock = field(factory=threading.Lock, repr=False, eq=False)
 
     def add(self, record: str, slot: str, tensor: Mapping[str, Any]) -> None:
-        """One tensor object (spec/statistics.md) at ``slot`` (``output.0``) of a record."""
+        """One tensor object (spec/statistics.md) at ``slot`` (``output.0``, empty: all of it) of a record."""
         if "$" in tensor:
             self.complete = False
             return
@@ -39,7 +39,7 @@ class Summary:
             return
         if norm - norm == 0:
             if norm > self.least:
-                self._keep(f"{record}.{slot}", float(norm))
+                self._keep(f"{record}.{slot}" if slot else record, float(norm))
         elif self.first is None:
             self.first = {"record": record, "slot": slot, "why": _why(tensor)}
 

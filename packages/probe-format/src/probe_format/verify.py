@@ -123,9 +123,11 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
     if strict:
         for name in (layout.DUMP, layout.DEBUG, layout.STACK, layout.CONSTRUCT):
             yield from _strict_json(rank.path / name)
-    for name in rank.records.names:
-        if not is_name(name):
-            yield f"{name!r} is no record name."
+    for record in rank.records:
+        try:
+            _ = record.parsed
+        except FormatError:
+            yield f"{record.name!r} is no record name."
     # Both are read from their files here, whatever is in them.
     stack, construct = rank.stack, rank.construct
     yield from map(str, construct.faults())

@@ -93,7 +93,14 @@ class RankWriter:
 
 
 #: The keys of each kind of event that hold values.
-_VALUES = {"enter": ("a", "w", "p"), "exit": ("o",), "redo": ("a", "w"), "redone": ("o",), "pgrad": ("v",)}
+_VALUES = {
+    "enter": ("a", "w", "p"),
+    "exit": ("o",),
+    "redo": ("a", "w"),
+    "redone": ("o",),
+    "pgrad": ("v",),
+    "save": ("v",),
+}
 
 
 def _pack(event: dict[str, Any]) -> None:
@@ -113,18 +120,28 @@ def _now() -> str:
 
 
 def documents_bytes(documents: Documents) -> dict[str, bytes]:
-    """The three JSON files of msprobe's layout; dump.json has one record a line (spec/dump.md)."""
+    """The JSON files of msprobe's layout, the one with the records first.
+
+    That one has one record a line (spec/dump.md): dump.json, or debug.json, which stands alone.
+    """
+    records = _records(documents)
+    if documents.header.get("level") == "debug":
+        return {"debug.json": records}
+    construct: Mapping[str, str | None] = {} if documents.header.get("level") == "L1" else documents.construct
+    return {
+        "dump.json": records,
+        "stack.json": _lines(documents.stack),
+        "construct.json": _lines(construct),
+    }
+
+
+def _records(documents: Documents) -> bytes:
     head = jsonio.dumps(documents.header)[1:-1]
     records = b",\n".join(
         jsonio.dumps(name) + b": " + jsonio.dumps(record) for name, record in documents.data.items()
     )
     data = b'"data": {\n' + records + b"\n}" if records else b'"data": {}'
-    construct: Mapping[str, str | None] = {} if documents.header.get("level") == "L1" else documents.construct
-    return {
-        "dump.json": b"{" + head + (b",\n" if head else b"\n") + data + b"}\n",
-        "stack.json": _lines(documents.stack),
-        "construct.json": _lines(construct),
-    }
+    return b"{" + head + (b",\n" if head else b"\n") + data + b"}\n"
 
 
 def _lines(mapping: Mapping[str, Any]) -> bytes:
@@ -143,8 +160,9 @@ def write_documents(
     """Write one rank's files, each complete before it takes its name; gives the report (spec/report.md)."""
     files = {}
     blobs = documents_bytes(documents)
+    records = next(iter(blobs.values()))
     if not documents.header.get("extra_info", True):
-        blobs = {"dump.json": blobs["dump.json"]}
+        blobs = dict([next(iter(blobs.items()))])
     for name, blob in blobs.items():
         _replace(directory / name, blob)
         files[name] = {"bytes": len(blob), "crc32": f"{zlib.crc32(blob):08x}"}
@@ -152,8 +170,8 @@ def write_documents(
         _replace(directory / "dump_error_info.log", _fault_log(documents.faults))
     report = _report(documents, state, files, journal_bytes, started)
     # Counted in the bytes written: inside JSON strings the quotes are escaped, so only keys match.
-    report["tensors"] = blobs["dump.json"].count(b'"dtype":"')
-    report["tensor_files"] = blobs["dump.json"].count(b'"data_name":"')
+    report["tensors"] = records.count(b'"dtype":"')
+    report["tensor_files"] = records.count(b'"data_name":"')
     _replace(directory / "report.json", jsonio.dumps(report) + b"\n")
     return report
 

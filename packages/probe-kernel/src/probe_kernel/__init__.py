@@ -8,17 +8,20 @@ from . import level2, mindspore, torch
 from .acl import AclDump, AclModel, acl_settings
 from .backends import BACKENDS
 from .description import KernelDump
+from .read import Dump, open
 from .settings import settings
 
 __all__ = [
     "BACKENDS",
     "AclDump",
     "AclModel",
+    "Dump",
     "KernelDump",
     "__version__",
     "acl_settings",
     "level2",
     "mindspore",
+    "open",
     "settings",
     "torch",
 ]

@@ -13,6 +13,8 @@ except ImportError as e:
 
 from .callbacks import MsprobeInitStep, MsprobeStep, ProbeInitStep, ProbeStep
 from .debugger import PrecisionDebugger
+from .graph_save import save, save_grad, step  # after the debugger: a module of ours is called step as well
+from .seed import seed_all
 
 __all__ = [
     "MsprobeInitStep",
@@ -21,4 +23,8 @@ __all__ = [
     "ProbeInitStep",
     "ProbeStep",
     "__version__",
+    "save",
+    "save_grad",
+    "seed_all",
+    "step",
 ]

@@ -62,7 +62,8 @@ class Feeder(threading.local):
     """`feeds` is true in a thread that a Dataset started: what a user's transform calls there is no model."""
 
     def __init__(self) -> None:
-        self.feeds = threading.current_thread() is not threading.main_thread() and _started_by_dataset()
+        main = threading.get_ident() == threading.main_thread().ident
+        self.feeds = not main and _started_by_dataset()
 
 
 def _started_by_dataset() -> bool:

@@ -51,16 +51,23 @@ class JitGuard:
     def __init__(self, patches: Patches) -> None:
         self._patches = patches
         self._places: list[Attribute] = []
+        self._parser: list[Attribute] = []
 
     def __enter__(self) -> JitGuard:
         if not self._places or any(place.current() is not place.raw for place in self._places):
             self._places = self._find()
         self._patches.include(self._places)
+        # In place while the others are suspended, too: a wrapper may still stand in a closure of the user's.
+        self._parser = _parsers()
+        for place in self._parser:
+            place.put()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for place in self._parser:
+            place.restore()
         self._patches.exclude(self._places)
 
     def _find(self) -> list[Attribute]:
@@ -73,9 +80,6 @@ class JitGuard:
             places += [attribute(trace, "_jit_trace_begin", _begin), attribute(trace, "_jit_trace_end", _end)]
         # Only a call that has not been compiled yet comes here; one that has runs without any Python function.
         places += [attribute(kind, "compile", self._compiling) for kind in _executors()]
-        parser = _first(_PARSERS)
-        if parser is not None and hasattr(parser, "resolve_symbol"):
-            places.append(attribute(parser, "resolve_symbol", _resolving))
         return places
 
     def _compiling(self, original: Function) -> Function:
@@ -104,6 +108,14 @@ def _executors() -> list[type]:
     """The classes that compile; PyNative's jit has one of its own."""
     found = resolve_owner("mindspore._c_expression.JitExecutor_")
     return [kind for kind in (GraphExecutor_, found) if kind is not None and "compile" in vars(kind)]
+
+
+def _parsers() -> list[Attribute]:
+    """Where the compiler asks what a name in the source stands for."""
+    parser = _first(_PARSERS)
+    if parser is None or not hasattr(parser, "resolve_symbol"):
+        return []
+    return [attribute(parser, "resolve_symbol", _resolving)]
 
 
 def _ast(original: Function) -> Function:

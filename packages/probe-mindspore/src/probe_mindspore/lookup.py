@@ -47,7 +47,8 @@ def look_up_all(apis: Apis) -> tuple[list[Attribute], dict[str, str]]:
 
 def _look_up(api: Api, path: str, base: Any) -> Attribute | None:
     owner, name = go_down(base, api.name)
-    if not is_function(owner, name):
+    # A Primitive or another object that can be called has no name of its own, and must stay what it is.
+    if not is_function(owner, name) or not hasattr(getattr(owner, name), "__name__"):
         return None
     label = Label(api.prefix, api.api, api.composite)
     # Where pickle will find the wrapper, by name.
@@ -59,17 +60,13 @@ def _look_up(api: Api, path: str, base: Any) -> Attribute | None:
 
 def _aliases(api: Api, place: Attribute) -> list[Attribute]:
     """The same function where else it is public."""
+    label = Label(api.prefix, api.api, api.composite)
     found = []
     for path in _ALIASES:
         owner = resolve_owner(path)
-        if owner is not None and "." not in api.name and vars(owner).get(api.name) is place.original:
-            label = Label(api.prefix, api.api, api.composite)
-            module, name = path, api.name
-            found.append(
-                attribute(
-                    owner, name, lambda f, m=module, n=name, at=label: wrap(at, f, m, n, users_only=True)
-                )
-            )
+        if owner is not None and vars(owner).get(api.name) is place.original:
+            stand_in = wrap(label, place.original, path, api.name, users_only=True)
+            found.append(Attribute(owner, api.name, place.original, stand_in, place.original, stand_in))
     return found
 
 

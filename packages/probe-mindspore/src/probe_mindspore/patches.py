@@ -6,21 +6,20 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from mindspore import nn
 from probe_format.patching import patches
 from probe_format.patching.early import NEVER_SCANNED, Scan
 from probe_format.patching.switch import Label, Tap
 
 from probe_mindspore.apis import Apis
 from probe_mindspore.lookup import custom_place, look_up_all
-from probe_mindspore.primitives import places_in
+from probe_mindspore.primitives import modules_of, places_in
 from probe_mindspore.wrappers import switch
 
 __all__ = ["Label", "Patches", "Tap"]
 
-# MindSpore's own modules are left alone: its layers are recorded where they call a function by its public name,
-# as msprobe records them, and its tables are keyed by the originals.
-_SCAN = Scan(skipped=NEVER_SCANNED | {"mindspore", "te", "tbe", "akg", "mindspore_gl"})
+# MindSpore's own modules, and those of a torch that stands on it, are left alone: its layers are recorded where
+# they call a function by its public name, as msprobe records them, and its tables are keyed by the originals.
+_SCAN = Scan(skipped=NEVER_SCANNED | {"mindspore", "torch", "mindtorch", "te", "tbe", "akg"})
 
 
 class Patches(patches.Patches):
@@ -32,5 +31,5 @@ class Patches(patches.Patches):
         super().__init__(tap, switch, look_up, custom_place, _SCAN, _namespaces, in_models=places_in)
 
 
-def _namespaces(model: nn.Cell) -> Iterator[dict[str, Any]]:
-    return (vars(cell) for _, cell in model.cells_and_names())
+def _namespaces(model: Any) -> Iterator[dict[str, Any]]:
+    return map(vars, modules_of(model))

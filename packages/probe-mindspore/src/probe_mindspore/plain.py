@@ -47,12 +47,14 @@ class PlainTensor:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether it is a dense MindSpore tensor (also a Parameter, and what C++ code hands out)."""
-    return isinstance(value, TensorPy)
+    """Whether it is a dense MindSpore tensor (also a Parameter, and what C++ code hands out), or plain already."""
+    return isinstance(value, (TensorPy, PlainTensor))
 
 
 def plain(t: Any) -> PlainTensor:
     """Look through a dense or sparse tensor. Never raises for one; what cannot be read has a reason."""
+    if isinstance(t, PlainTensor):  # from a compiled graph, which hands out memory and no tensors
+        return t
     if isinstance(t, SPARSE):
         return _sparse(t)
     dtype = "unknown"  # where the computation of a tensor failed, even asking for its dtype raises

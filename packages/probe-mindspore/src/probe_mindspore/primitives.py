@@ -8,13 +8,22 @@ from typing import Any
 
 from mindspore import nn, ops
 from probe_format.patching.places import Attribute, Function, attribute
+from probe_format.patching.switch import thread as _thread
 
-from probe_mindspore.wrappers import Label, handed, switch
+from probe_mindspore.callers import feeder
+from probe_mindspore.wrappers import Label, switch
 
-__all__ = ["labels_of", "places_in"]
+__all__ = ["labels_of", "modules_of", "places_in"]
 
 
-def labels_of(models: Sequence[nn.Cell]) -> dict[int, tuple[ops.Primitive, Label]]:
+def modules_of(model: Any) -> Iterator[Any]:
+    """The model and every Cell below it; of a mindtorch model, every Module."""
+    if isinstance(model, nn.Cell):
+        return (cell for _, cell in model.cells_and_names())
+    return iter(model.modules())
+
+
+def labels_of(models: Sequence[Any]) -> dict[int, tuple[ops.Primitive, Label]]:
     """id(primitive) -> the primitive, and the label of its calls.
 
     The attribute is the one under which the primitive is met first; those in a list, tuple or dict go by the
@@ -22,7 +31,7 @@ def labels_of(models: Sequence[nn.Cell]) -> dict[int, tuple[ops.Primitive, Label
     """
     labels: dict[int, tuple[ops.Primitive, Label]] = {}
     for model in models:
-        for _, cell in model.cells_and_names():
+        for cell in modules_of(model):
             for name, value in list(vars(cell).items()):
                 if name == "_primitives":  # MindSpore's own table of what stands at the names
                     continue
@@ -32,7 +41,7 @@ def labels_of(models: Sequence[nn.Cell]) -> dict[int, tuple[ops.Primitive, Label
     return labels
 
 
-def places_in(models: Sequence[nn.Cell]) -> list[Attribute]:
+def places_in(models: Sequence[Any]) -> list[Attribute]:
     """The `__call__` of the classes of those primitives.
 
     The class is patched, never the instance: its type, its attributes, copies and pickles stay what they are.
@@ -62,8 +71,9 @@ def _calling(original: Function, labels: dict[int, tuple[ops.Primitive, Label]])
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if switch.tap is None or (known := get(id(self))) is None:
+        tap = switch.tap
+        if tap is None or _thread.muted or feeder.feeds or (known := get(id(self))) is None:
             return original(self, *args, **kwargs)
-        return handed(known[1], functools.partial(original, self), args, kwargs)
+        return tap(known[1], functools.partial(original, self), args, kwargs)
 
     return call

@@ -7,7 +7,6 @@ import importlib.util
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from probe_format.collector import Target
 from probe_format.config import Config
@@ -16,6 +15,7 @@ from probe_format.otherlevels import KernelSession, SavingSession
 from probe_format.preflight import preflight
 from probe_format.session import Framework, Session, warn
 from probe_format.single import AnySession
+from probe_save import Saver
 
 from .apis import Apis, load_apis
 from .flavour import CELLS, Flavour, detect
@@ -31,8 +31,9 @@ _WANTS_MODEL = "level {level} records Cells, so it needs the model: start(model=
 def open_session(config: Config, tool: str) -> AnySession:
     """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
     flavour = detect()
-    if config.level == "debug":
-        return _saving(config, tool, flavour)
+    if config.level == "debug":  # probe-save does it
+        _tell(config, ())
+        return SavingSession(config, Saver.of(config, tool, flavour.framework))
     if config.level == "L2":
         return _kernels(config)
     _tell(config, ())
@@ -48,27 +49,17 @@ def _tell(config: Config, found: Sequence[Problem]) -> None:
         warn(text)
 
 
-def _saving(config: Config, tool: str, flavour: Flavour) -> SavingSession:
-    """Level "debug": probe-save does it."""
-    package = _package("probe_save", "saves single values", config.level)
-    _tell(config, ())
-    return SavingSession(config, package.Saver.of(config, tool, flavour.framework))
-
-
 def _kernels(config: Config) -> KernelSession:
-    """Level "L2": probe-kernel does it."""
-    package = _package("probe_kernel.level2", "dumps kernels", config.level)
+    """Level "L2": probe-kernel does it, which is loaded for nothing else."""
+    try:
+        package = importlib.import_module("probe_kernel.level2")
+    except ImportError as e:
+        what = f"level 'L2' dumps kernels, which is the job of probe-kernel, and that cannot be imported here ({e})."
+        raise ConfigError(
+            [Problem("level", what, "`pip install probe-kernel`, or use L0, L1 or mix.")]
+        ) from e
     _tell(config, package.mindspore_problems(config))
     return KernelSession(config, package.MindSporeKernels(config), current_rank)
-
-
-def _package(module: str, does: str, level: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as e:
-        name = module.partition(".")[0].replace("_", "-")
-        what = f"level {level!r} {does}, which is the job of {name}, and that cannot be imported here ({e})."
-        raise ConfigError([Problem("level", what, f"`pip install {name}`, or use L0, L1 or mix.")]) from e
 
 
 def _listed(config: Config, flavour: Flavour) -> Apis:

@@ -50,7 +50,10 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
         tap = switch.tap
         if tap is None or _thread.muted or feeder.feeds:
             return original(*args, **kwargs)
-        frame = caller(1)
+        try:
+            frame = caller(1)
+        except ValueError:  # called from C++ with no Python below: the user handed it over
+            return tap(label, original, args, kwargs)
         seen = known.get(frame.f_code.co_filename)
         if seen is None:
             seen = belongs_to_model(frame, users_only)

@@ -1,25 +1,8 @@
-"""Save any variable, and its gradient, with one line.
-
-Nothing of that is here yet: this version holds the name and the version number, so that the packages of the
-workspace can be built and installed side by side. Using any of the planned names raises a clear error.
-"""
-
-from typing import Never
-
-from probe_format.errors import UsageError
+"""Save any variable, and its gradient, with one line."""
 
 __version__ = "0.1.0"
-__all__ = ["__version__"]
 
-_PLANNED = frozenset({"Saver", "configure", "save", "step"})
+from .current import configure, save, step
+from .saver import Saver
 
-
-def __getattr__(name: str) -> Never:
-    """Refuse the planned names in words, at the line that asks for them."""
-    if name in _PLANNED:
-        raise UsageError(
-            f"probe_save.{name} does not exist yet: version {__version__} only holds the name. "
-            "Until it is built, dump modules and functions with probe-torch "
-            "(`from probe_torch import PrecisionDebugger`, level L0, L1 or mix)."
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["Saver", "__version__", "configure", "save", "step"]

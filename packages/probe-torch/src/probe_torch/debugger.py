@@ -85,6 +85,14 @@ class PrecisionDebugger:
         self._session.stop()
 
     @EitherWay
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
+        """At level "debug": save a value, and its gradient, as ``{name}.{n}.debug``; gives the value back.
+
+        variable: a tensor, array, number or text, or lists, tuples and dicts of these.
+        """
+        return self._session.save(variable, name, save_backward)
+
+    @EitherWay
     def set_init_step(self, step: int) -> None:
         """Number the steps from ``step``; before the loop."""
         self._session.set_init_step(step)
@@ -114,7 +122,9 @@ class PrecisionDebugger:
     def _calls(self, what: str) -> Session:
         """The session, at a level that records calls."""
         if not isinstance(self._session, Session):
-            raise UsageError(f"{what} is for levels L0 and mix; this debugger's is {self._session.config.level}.")
+            raise UsageError(
+                f"{what} is for levels L0 and mix; this debugger's is {self._session.config.level}."
+            )
         return self._session
 
     @EitherWay

@@ -58,7 +58,10 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
             call = truly_named(original, args, kwargs)
         if _thread.muted:
             return call(*args, **kwargs)
-        frame = caller(1)
+        try:
+            frame = caller(1)
+        except ValueError:  # called from C with no Python below (a thread's target): the user handed it over
+            return tap(label, call, args, kwargs)
         seen = verdicts.get(frame.f_code.co_filename)
         if seen is None:
             seen = is_model_code(frame)

@@ -1,0 +1,43 @@
+"""Which statistics there are: their names in the configuration, and their columns in statistic.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from probe_format.errors import ConfigError, Problem
+from probe_format.suggest import did_you_mean
+
+__all__ = ["CATEGORIES", "check_categories"]
+
+#: What the configuration calls a statistic (statistic_category) -> its column.
+CATEGORIES: Mapping[str, str] = {
+    "max": "Max Value",
+    "min": "Min Value",
+    "avg": "Avg Value",
+    "count": "Count",
+    "negative zero count": "Negative Zero Count",
+    "positive zero count": "Positive Zero Count",
+    "nan count": "NaN Count",
+    "negative inf count": "Negative Inf Count",
+    "positive inf count": "Positive Inf Count",
+    "zero count": "Zero Count",
+    "l2norm": "L2Norm Value",
+    "md5": "MD5",
+    "sha1": "SHA1",
+}
+
+
+def check_categories(categories: Iterable[str]) -> tuple[str, ...]:
+    """The categories as the keys of `CATEGORIES`. Raises ConfigError for those that are none."""
+    out, problems = [], []
+    aliases = {"mean": "avg", "hash:md5": "md5", "hash:sha1": "sha1", "hash": "sha1"}
+    for category in categories:
+        name = aliases.get(category.strip().lower(), category.strip().lower())
+        if name in CATEGORIES:
+            out.append(name)
+        else:
+            hint = did_you_mean(name, CATEGORIES) or f"Choose from {', '.join(CATEGORIES)}."
+            problems.append(Problem("statistic_category", f"{category!r} is none.", hint))
+    if problems:
+        raise ConfigError(problems)
+    return tuple(dict.fromkeys(out))

@@ -1,0 +1,132 @@
+"""Dtypes by the names that dumps give them, and their bytes as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+from probe_format.errors import FormatError
+from probe_format.suggest import did_you_mean
+
+__all__ = ["Dtype", "decode", "dtype_of"]
+
+Array = npt.NDArray[Any]
+
+
+@frozen
+class Dtype:
+    """One dtype. bits: of one element in a file. base: what numpy reads the bytes as.
+
+    numeric: whether the array that `decode` gives holds the values, rather than their codes.
+    """
+
+    name: str
+    bits: int
+    base: str
+    numeric: bool = True
+
+    def size(self, count: int) -> int:
+        """The bytes of ``count`` elements."""
+        return (count * self.bits + 7) // 8
+
+
+_ALL = [
+    *(Dtype(name, 8 * np.dtype(name).itemsize, np.dtype(name).newbyteorder("<").str) for name in (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "float16", "float32", "float64", "complex64", "complex128",
+    )),
+    Dtype("bfloat16", 16, "<u2"),
+    Dtype("complex32", 32, "<f2"),
+    Dtype("float8_e5m2", 8, "|u1"),
+    Dtype("float8_e4m3fn", 8, "|u1"),
+    Dtype("int4", 4, "|u1"),
+    Dtype("uint1", 1, "|u1"),
+    Dtype("int2", 2, "|u1", False),
+    Dtype("uint2", 2, "|u1", False),
+    Dtype("hifloat8", 8, "|u1", False),
+    Dtype("float8_e8m0", 8, "|u1", False),
+]  # fmt: skip
+_BY_NAME = {dtype.name: dtype for dtype in _ALL}
+_ALIASES = {
+    "half": "float16", "float": "float32", "double": "float64", "bf16": "bfloat16",
+    "fp16": "float16", "fp32": "float32", "fp64": "float64",
+    "f16": "float16", "f32": "float32", "f64": "float64",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "int": "int32", "uint": "uint32", "bool_": "bool", "float8e5m2": "float8_e5m2",
+    "float8e4m3fn": "float8_e4m3fn", "e8m0": "float8_e8m0", "float8_e8m0fnu": "float8_e8m0",
+}  # fmt: skip
+
+
+def dtype_of(name: str) -> Dtype:
+    """The dtype that a dump calls ``name``: ``Float32``, ``BFloat16``, ``DT_BF16``, ``int4``, ...
+
+    Raises FormatError for a name that is none.
+    """
+    plain = name.lower().removeprefix("dt_")
+    found = _BY_NAME.get(_ALIASES.get(plain, plain))
+    if found is None:
+        raise FormatError(
+            f"{name!r} is not a dtype that is known here. {did_you_mean(plain, _BY_NAME)}".rstrip()
+        )
+    return found
+
+
+def decode(raw: Array, dtype: Dtype) -> Array:
+    """The values in a file's bytes (uint8, one dimension), one dimension.
+
+    What numpy has not comes in the smallest dtype that has every value: bfloat16 and float8 as float32, complex32
+    as complex64, int4 as int8, uint1 as uint8. int2, uint2, hifloat8 and e8m0 come as the bytes that they are.
+    int4 and uint1 are packed, low bits first: an odd number of elements leaves filling at the end.
+    """
+    special = _DECODERS.get(dtype.name)
+    words = raw.view(dtype.base)
+    return words if special is None else special(words)
+
+
+def _bfloat16(words: Array) -> Array:
+    return (words.astype(np.uint32) << 16).view(np.float32)
+
+
+def _complex32(halves: Array) -> Array:
+    return halves.astype(np.float32).view(np.complex64)
+
+
+def _int4(codes: Array) -> Array:
+    pairs = np.stack([codes & 15, codes >> 4], axis=1).reshape(-1).astype(np.int8)
+    return (pairs ^ 8) - 8  # the fourth bit is the sign
+
+
+def _uint1(codes: Array) -> Array:
+    return np.unpackbits(codes, bitorder="little")
+
+
+def _e5m2(codes: Array) -> Array:
+    return (codes.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
+
+
+def _e4m3fn(codes: Array) -> Array:
+    return _E4M3FN[codes]
+
+
+def _table() -> Array:
+    """The value of each code: sign, 4 bits of exponent (bias 7), 3 of fraction; no infinity, 127 is NaN."""
+    code = np.arange(128)
+    exponent, fraction = code >> 3, code & 7
+    normal = np.ldexp(1 + fraction / 8, exponent - 7)
+    positive = np.where(exponent == 0, np.ldexp(fraction / 8, -6), normal).astype(np.float32)
+    positive[127] = np.nan
+    return np.concatenate([positive, -positive])
+
+
+_E4M3FN = _table()
+_DECODERS: dict[str, Callable[[Array], Array]] = {
+    "bfloat16": _bfloat16,
+    "complex32": _complex32,
+    "int4": _int4,
+    "uint1": _uint1,
+    "float8_e5m2": _e5m2,
+    "float8_e4m3fn": _e4m3fn,
+}

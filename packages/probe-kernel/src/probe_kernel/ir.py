@@ -1,0 +1,136 @@
+"""MindSpore's graph: operators, their types, and the script's lines that made them (`irtext` reads the files)."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from attrs import frozen
+
+__all__ = ["Frame", "Graph", "Operator", "Type"]
+
+_BLOCK = re.compile(
+    r"\s*(?:@|async\s|(?:def|class|if|elif|else|for|while|with|try|except|finally|match|case)\b)"
+)
+
+
+@frozen
+class Frame:
+    """A line of the script. line, end: from 1; end is line where the expression has only one.
+
+    text: the first line's code.
+    """
+
+    file: str
+    line: int
+    end: int
+    text: str
+
+    def covers(self, line: int) -> bool:
+        """Whether this is about that line: for a block (def, if, for, ...) only its first, of a call any."""
+        if _BLOCK.match(self.text):
+            return line == self.line
+        return self.line <= line <= self.end
+
+
+@frozen
+class Type:
+    """One input or output. dtype: ``Float32``, ...; empty for what is no tensor and no number.
+
+    shape: None for what has none; -1 is a dimension that varies. text: as in the file.
+    """
+
+    text: str
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    format: str = ""
+
+
+@frozen
+class Operator:
+    """One node. op: its type. full_name: with scope, as ``Default/conv1-Conv2d/Conv2D-op0``.
+
+    args: what goes in: ``%3``, ``%para1_x``, or the text of a constant. inputs, outputs: on the host.
+    device_inputs, device_outputs: on the device; empty for nodes that are no kernels (Load, MakeTuple, ...).
+    frames: the script's lines, outermost first. gradient: the lines are those of the forward operator.
+    line: in the .ir file. uid, forward_uid: MindSpore's mark of the operator, and of the one that it is the
+    gradient of; empty without.
+    """
+
+    ref: str
+    op: str
+    full_name: str
+    args: tuple[str, ...] = ()
+    inputs: tuple[Type, ...] = ()
+    outputs: tuple[Type, ...] = ()
+    device_inputs: tuple[Type, ...] = ()
+    device_outputs: tuple[Type, ...] = ()
+    frames: tuple[Frame, ...] = ()
+    gradient: bool = False
+    line: int = 0
+    uid: str = ""
+    forward_uid: str = ""
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether something is run for it, so that there can be files."""
+        return bool(self.device_inputs or self.device_outputs)
+
+
+@frozen(slots=False)
+class Graph:
+    """A graph. problems: operators that could not be understood, in sentences."""
+
+    operators: tuple[Operator, ...]
+    problems: tuple[str, ...] = ()
+
+    def at(self, file: str, line: int) -> tuple[Operator, ...]:
+        """The operators that a line of the script made, in order; ``file``: a path, or the end of one."""
+        wanted = tuple(part for part in file.replace("\\", "/").split("/") if part not in ("", "."))
+        return tuple(
+            operator
+            for operator in self.operators
+            if any(frame.covers(line) and _is(frame.file, wanted) for frame in operator.frames)
+        )
+
+    def scope_of(self, operator: Operator) -> str:
+        """The full name that tells the Cells around an operator: of a gradient, its forward operator's.
+
+        A gradient's own name can have the wrong Cell: the second BiasAddGrad of a net is often called after the
+        layer of the first.
+        """
+        if not operator.forward_uid:
+            return operator.full_name
+        return self._by_uid.get(operator.forward_uid, operator.full_name)
+
+    @cached_property
+    def _by_uid(self) -> dict[str, str]:
+        return {op.uid: op.full_name for op in self.operators if op.uid and not op.forward_uid}
+
+    def shared(self, operator: Operator) -> int:
+        """How many other operators of its type have all the same lines, so that these may be another call's.
+
+        0 for gradients, and for what has one: their lines are right.
+        """
+        if operator.gradient or operator.uid in self._with_gradient:
+            return 0
+        return sum(
+            other is not operator
+            and not other.gradient
+            and (other.op, other.frames) == (operator.op, operator.frames)
+            for other in self.operators
+        )
+
+    @cached_property
+    def _with_gradient(self) -> frozenset[str]:
+        return frozenset(op.forward_uid for op in self.operators if op.forward_uid)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every script that a line comes from."""
+        return tuple(dict.fromkeys(frame.file for op in self.operators for frame in op.frames))
+
+
+def _is(path: str, wanted: tuple[str, ...]) -> bool:
+    parts = tuple(part for part in path.replace("\\", "/").split("/") if part not in ("", "."))
+    return parts[-len(wanted) :] == wanted

@@ -1,0 +1,138 @@
+"""From the layouts of the device to those that people read: NC1HWC0, FRACTAL_NZ, ... to NCHW, ND, NCDHW.
+
+Every conversion is one transpose and one reshape, so the values are copied once at most. The device pads channels
+to a multiple of c0 (16 for 2 bytes, 32 for 1): the padding is cut off by the original shape, which may be written
+in any order of axes (NCHW, NHWC, HWCN): the first that fits the device's is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy.typing as npt
+from probe_format.errors import FormatError
+from probe_format.suggest import did_you_mean
+
+__all__ = ["TARGETS", "convert"]
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+#: What can be converted to.
+TARGETS = ("NCHW", "NHWC", "HWCN", "ND", "NCDHW", "NDHWC", "DHWCN")
+#: The orders that a shape may be in, the likeliest first.
+_ORDERS = {4: ("NCHW", "NHWC", "HWCN", "CHWN"), 5: ("NCDHW", "NDHWC", "DHWCN", "DHWNC")}
+#: The axes of each layout on the device. C1 and C0 are the outer and inner part of C, as N1 and N0 of N.
+_DEVICE = {
+    "NC1HWC0": ("N", "C1", "H", "W", "C0"),
+    "NC1HWC0_C04": ("N", "C1", "H", "W", "C0"),
+    "NDC1HWC0": ("N", "D", "C1", "H", "W", "C0"),
+    "FRACTAL_Z": ("C1", "H", "W", "N1", "N0", "C0"),
+    "FRACTAL_Z_3D": ("D", "C1", "H", "W", "N1", "N0", "C0"),
+    **{name: tuple(name) for names in _ORDERS.values() for name in names},
+}
+Sizes = dict[str, int]
+
+
+def convert(array: Array, source: str, target: str, original: Shape = ()) -> Array:
+    """``array``, which is in the layout ``source``, in the layout ``target``; a view where numpy can give one.
+
+    original: the tensor's own shape, in which there is no padding; () where it is not known: then the padding
+    stays. Raises FormatError where there is no way from one to the other, and where the shapes do not fit.
+    """
+    if target not in TARGETS:
+        raise FormatError(f"There is no conversion to {target!r}. {did_you_mean(target, TARGETS)}".rstrip())
+    if source == target or (source == "ND" and target == "ND"):
+        return array
+    what = f"{source} {list(array.shape)}"
+    if source == "FRACTAL_NZ":
+        found = _from_nz(array, original, what)
+        if target == "ND":
+            return found
+        # Four dimensions count as NCHW, as in msaccucmp: nobody tells their order.
+        return convert(found, "NCHW" if found.ndim == 4 else "ND", target)
+    if source != "ND" and source not in _DEVICE:
+        near = did_you_mean(source, [*_DEVICE, *TARGETS])
+        raise FormatError(
+            f"The layout {source!r} is not known here; its values can be read as they lie. {near}"
+        )
+    if source in _DEVICE and array.ndim != len(_DEVICE[source]):
+        array = _parted(array, source, original, what)
+    axes = _DEVICE.get(source, ())
+    letters = {axis[0] for axis in axes}
+    if target == "ND":
+        order, sizes = _order(array, axes, original, what)
+    else:
+        order, sizes = target, _order(array, axes, original, what)[1] if letters == set(target) else {}
+    if letters != set(order):
+        raise FormatError(f"{what} has no axes called {', '.join(order)}: no conversion to {target}.")
+    return _turned(array, axes, order, sizes)
+
+
+def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> Array:
+    """The parts of each axis side by side, in ``order``, joined, and cut to ``sizes``."""
+    parts = [[i for i, axis in enumerate(axes) if axis[0] == letter] for letter in order]
+    parts = [sorted(found, key=lambda i: axes[i], reverse=True) for found in parts]  # C1 before C0
+    whole = array.transpose([i for found in parts for i in found])
+    if len(axes) != len(order):
+        whole = whole.reshape([_product(tuple(array.shape[i] for i in found)) for found in parts])
+    return whole[tuple(slice(sizes.get(letter)) for letter in order)]
+
+
+def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> tuple[str, Sizes]:
+    """The order of axes that the original shape is in, and its size of each; the padding's where there is none."""
+    padded: Sizes = {}
+    for axis, size in zip(axes, array.shape, strict=True):
+        padded[axis[0]] = padded.get(axis[0], 1) * size
+    split = {axis[0] for axis in axes if len(axis) > 1}
+    orders = _ORDERS.get(len(padded), ())
+    if not original:
+        return orders[0] if orders else "", {}
+    for order in orders:
+        if len(original) != len(order):
+            continue
+        sizes = dict(zip(order, original, strict=True))
+        if all(0 < sizes[a] <= n if a in split else sizes[a] == n for a, n in padded.items()):
+            return order, sizes
+    if not axes:
+        return "", {}
+    raise FormatError(f"The original shape {list(original)} does not fit {what}.")
+
+
+def _parted(array: Array, source: str, original: Shape, what: str) -> Array:
+    """FRACTAL_Z has its outer axes in one, as a rule: apart, by the original shape."""
+    axes = _DEVICE[source]
+    joined = axes.index("N1") if "N1" in axes else 0
+    if not joined or array.ndim != 4:
+        wanted = f"{len(axes)}" if not joined or source.endswith("3D") else f"4 or {len(axes)}"
+        raise FormatError(f"{source} has {wanted} dimensions, and this tensor {list(array.shape)}.")
+    outer, no, ni, c0 = array.shape
+    for order in _ORDERS[joined + 1]:
+        if len(original) != len(order) or not c0 or not ni:
+            break
+        sizes = dict(zip(order, original, strict=True))
+        sizes["C1"] = -(-sizes["C"] // c0)
+        apart = tuple(sizes[axis] for axis in axes[:joined])
+        if _product(apart) == outer and 0 <= no * ni - sizes["N"] < ni:
+            return array.reshape(*apart, no, ni, c0)
+    told = f"the original shape {list(original)}" if original else "without its original shape, this"
+    raise FormatError(f"{what} has {', '.join(axes[:joined])} in one; {told} does not say which is which.")
+
+
+def _from_nz(x: Array, original: Shape, what: str) -> Array:
+    """Matrices in tiles: (..., columns outer, rows outer, rows inner, columns inner)."""
+    if x.ndim < 4:
+        raise FormatError(f"FRACTAL_NZ has 4 dimensions or more, and this tensor {list(x.shape)}.")
+    *outer, c1, no, ni, c0 = x.shape
+    k = len(outer)
+    whole = x.transpose(*range(k), k + 1, k + 2, k, k + 3).reshape(*outer, no * ni, c1 * c0)
+    if not original:
+        return whole
+    rows, columns = original[-2:] if len(original) > 1 else (1, original[0])  # a vector is one row
+    if rows > no * ni or columns > c1 * c0 or _product(original[:-2]) != _product(tuple(outer)):
+        raise FormatError(f"The original shape {list(original)} does not fit {what}.")
+    return whole[..., :rows, :columns].reshape(original)
+
+
+def _product(shape: Shape) -> int:
+    return math.prod(shape)

@@ -1,0 +1,130 @@
+"""From a file to the tensors in it: one reader for each kind of file.
+
+`READERS` is the seam: a kind that needs a parser of its own gets one by an entry there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+from probe_format.arrays import load_pt
+from probe_format.errors import DamagedError
+
+from .binfile import Section, open_bin
+from .dtypes import decode, dtype_of
+from .filename import FileName, Kind
+from .npyfile import load_npy, read_header
+
+__all__ = ["READERS", "Part", "Reader", "parts"]
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...] | None
+
+
+@frozen
+class Part:
+    """One tensor in a file. io: ``input`` or ``output``. format, dtype: empty where nobody says.
+
+    shape: gives the shape, from the file's header alone; None where only somebody else knows it. load: gives the
+    values; takes the shape that the statistics tell, for files that have none. Both raise FormatError
+    (DamagedError for a file that is not whole) and OSError.
+    """
+
+    io: str
+    slot: int
+    format: str
+    dtype: str
+    shape: Callable[[], Shape]
+    load: Callable[[Shape], Array]
+
+
+Reader = Callable[[Path, FileName], tuple[Part, ...]]
+
+
+def parts(path: Path, name: FileName) -> tuple[Part, ...]:
+    """The tensors in a file. Raises FormatError when files of its kind cannot be read."""
+    return READERS[name.kind](path, name)
+
+
+def _npy(path: Path, name: FileName) -> tuple[Part, ...]:
+    def values(_: Shape) -> Array:
+        return load_npy(path)
+
+    return (_part(name, partial(_npy_shape, path), values),)
+
+
+def _npy_shape(path: Path) -> Shape:
+    return read_header(path).shape
+
+
+def _raw(path: Path, name: FileName) -> tuple[Part, ...]:
+    return (_part(name, lambda: None, partial(_load_raw, path, name.dtype)),)
+
+
+def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
+    dtype = dtype_of(dtype_name)
+    raw = np.fromfile(path, np.uint8)
+    count = None if shape is None else math.prod(shape)
+    need = dtype.size(count) if count is not None else raw.size
+    if raw.size != need or raw.size * 8 % max(dtype.bits, 8):
+        raise DamagedError(
+            f"{path} has {raw.size} bytes, which is not {dtype.name}"
+            + ("." if count is None else f"{list(shape or ())}.")
+        )
+    values = decode(raw, dtype)
+    return values if count is None or not dtype.numeric else values[:count].reshape(shape)
+
+
+def _pt(path: Path, name: FileName) -> tuple[Part, ...]:
+    def values(_: Shape) -> Array:
+        value = load_pt(path)
+        return np.asarray(value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy())
+
+    return (_part(name, lambda: name.shape, values),)
+
+
+def _bin(path: Path, name: FileName) -> tuple[Part, ...]:
+    return tuple(_section(section) for section in open_bin(path).sections if section.tensor is not None)
+
+
+def _section(section: Section) -> Part:
+    tensor = section.tensor
+    assert tensor is not None
+
+    def values(_: Shape) -> Array:
+        return section.load()
+
+    return Part(section.io, section.slot, tensor.format, tensor.dtype, lambda: tensor.shape, values)
+
+
+def _part_of_bin(path: Path, name: FileName) -> tuple[Part, ...]:
+    if name.io not in ("input", "output"):
+        return ()  # buffers and work space: no tensors of the kernel
+    return (_part(name, lambda: name.shape, partial(_load_raw, path, name.dtype)),)
+
+
+def _none(path: Path, name: FileName) -> tuple[Part, ...]:
+    return ()
+
+
+def _part(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Array]) -> Part:
+    return Part(name.io, name.slot or 0, name.format, name.dtype, shape, load)
+
+
+READERS: dict[Kind, Reader] = {
+    "npy": _npy,
+    "raw": _raw,
+    "pt": _pt,
+    "bin": _bin,
+    "part": _part_of_bin,
+    "overflow": _none,
+    "args": _none,
+    "csv": _none,
+}

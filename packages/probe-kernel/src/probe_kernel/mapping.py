@@ -1,0 +1,39 @@
+"""mapping.csv: the true names of files whose name would have been too long for the file system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attrs import field, frozen
+
+__all__ = ["MAPPING", "Mapping", "read_mapping"]
+
+MAPPING = "mapping.csv"
+
+
+@frozen
+class Mapping:
+    """names: file -> true name. problems: lines that are none, in sentences."""
+
+    names: dict[str, str] = field(factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+def read_mapping(folder: Path) -> Mapping:
+    """The mapping of a folder; empty when it has none. Lines are ``file,true name``, without a header."""
+    path = folder / MAPPING
+    if not path.is_file():
+        return Mapping()
+    names: dict[str, str] = {}
+    problems = []
+    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), start=1):
+        file, _, name = (part.strip() for part in line.partition(","))
+        if not file and not name:
+            continue
+        if not file or not name:
+            problems.append(f"mapping.csv, line {number}, is not 'file,true name': {line[:80]!r}.")
+        elif not (folder / file).is_file():
+            problems.append(f"mapping.csv, line {number}, names {file}, which is not in the folder.")
+        else:
+            names[file] = name
+    return Mapping(names, tuple(problems))

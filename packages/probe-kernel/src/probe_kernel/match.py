@@ -1,0 +1,132 @@
+"""Which operator of the graph a kernel's files belong to.
+
+Mostly they have one name. Where MindSpore's backend put a new node in an operator's place the number at the end
+differs: the files say ``Default_Cast-op0``, graph and execution order ``Default/Cast-op3`` (measured, 2.7 to 2.10).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from attrs import frozen
+from probe_format.errors import FormatError
+
+from .dtypes import dtype_of
+from .filename import flat
+from .ir import Operator, Type
+from .kernel import Kernel
+
+__all__ = ["How", "Match", "agrees", "match", "stem"]
+
+How = Literal["name", "last part", "order"]
+"""name: the full name. last part: files that have only the end of it (MindSpore 1.5). order: the same name but for
+the number, types that fit, and the same place among those."""
+
+_NUMBER = re.compile(r"-op\d+$")
+
+
+@frozen
+class Match:
+    """An operator with the name that its files have; how: what they were matched by."""
+
+    operator: Operator
+    name: str
+    how: How
+
+
+def stem(name: str) -> str:
+    """An operator's name without its number, in the form of file names."""
+    return _NUMBER.sub("", flat(name))
+
+
+def match(
+    operators: Iterable[Operator], kernels: Iterable[Kernel], order: Sequence[str] = ()
+) -> Mapping[str, Match]:
+    """The operator of each kernel name: name in the files -> match. What cannot be told apart is left out.
+
+    order: the full names of the nodes as they run, if known.
+    """
+    firsts: dict[str, Kernel] = {}
+    for kernel in kernels:
+        if not kernel.is_parameter:
+            firsts.setdefault(kernel.name, kernel)
+    found: dict[str, Match] = {}
+    open_operators = [op for op in operators if op.full_name]
+    for how, key in (("name", flat), ("last part", _last)):
+        by_key: dict[str, list[Operator]] = {}
+        for op in open_operators:
+            by_key.setdefault(key(op.full_name), []).append(op)
+        for name, kernel in firsts.items():
+            same = by_key.get(name, ())
+            if name not in found and len(same) == 1 and agrees(same[0], kernel):
+                found[name] = Match(same[0], name, "name" if how == "name" else "last part")
+        taken = {id(match.operator) for match in found.values()}
+        open_operators = [op for op in open_operators if id(op) not in taken]
+    rest = [kernel for name, kernel in firsts.items() if name not in found]
+    found.update(_by_order([op for op in open_operators if op.is_kernel], rest, order))
+    return found
+
+
+def _last(full_name: str) -> str:
+    return flat(full_name.rpartition("/")[2])
+
+
+def _by_order(operators: list[Operator], kernels: list[Kernel], order: Sequence[str]) -> dict[str, Match]:
+    place = {name: at for at, name in enumerate(order)}
+    found: dict[str, Match] = {}
+    groups: dict[str, list[Operator]] = {}
+    for op in sorted(operators, key=lambda op: place.get(op.full_name, op.line + len(place))):
+        groups.setdefault(stem(op.full_name), []).append(op)
+    for key, candidates in groups.items():
+        open_kernels = [kernel for kernel in kernels if stem(kernel.name) == key]
+        while open_kernels:
+            kernel = open_kernels[0]
+            fitting = [op for op in candidates if agrees(op, kernel)]
+            # Kernels that fit the same operators: if there are as many, the n-th is the n-th.
+            alike = [
+                other for other in open_kernels if [op for op in candidates if agrees(op, other)] == fitting
+            ]
+            if len(alike) == len(fitting):
+                for other, op in zip(sorted(alike, key=lambda k: k.timestamp), fitting, strict=True):
+                    found[other.name] = Match(op, other.name, "order")
+            open_kernels = [other for other in open_kernels if other not in alike]
+    return found
+
+
+def agrees(operator: Operator, kernel: Kernel) -> bool:
+    """Whether no dtype and no number of elements contradicts that the kernel's tensors are the operator's."""
+    if operator.op != kernel.op_type and stem(operator.full_name) != stem(kernel.name):
+        return False
+    for slot in kernel.slots:
+        device, host = (
+            (operator.device_inputs, operator.inputs)
+            if slot.io == "input"
+            else (operator.device_outputs, operator.outputs)
+        )
+        sides = [side[slot.index] for side in (device, host) if slot.index < len(side)]
+        try:
+            dtype, shape = slot.dtype, slot.shape
+        except (FormatError, OSError):
+            continue
+        if sides and not any(_fits(side, dtype, shape) for side in sides):
+            return False
+    return True
+
+
+def _fits(side: Type, dtype: str, shape: tuple[int, ...] | None) -> bool:
+    if side.dtype and dtype and not _same(side.dtype, dtype):
+        return False
+    if side.shape is None or shape is None or -1 in side.shape:
+        return True
+    # Not the shapes: behind a Reshape that only looks at the same memory, files have the shape before it.
+    return math.prod(side.shape) == math.prod(shape)
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return dtype_of(one) == dtype_of(other)
+    except FormatError:
+        return True  # an unknown name contradicts nothing

@@ -1,0 +1,40 @@
+"""execution_order/: in which order the nodes of a graph run, and in which iterations each graph ran."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from probe_format.errors import FormatError
+
+__all__ = ["find_graph_files", "read_history", "read_order"]
+
+_HEADER = "NodeExecutionOrder-FullNameWithScope"
+_NUMBER = re.compile(r"_graph_(\d+)\.")
+
+
+def read_order(path: Path) -> tuple[str, ...]:
+    """The full names of the nodes, in order, from a ms_execution_order_graph_N.csv. Raises OSError."""
+    lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines()]
+    return tuple(line for line in lines if line and line != _HEADER)
+
+
+def read_history(path: Path) -> tuple[int, ...]:
+    """The iterations in which the graph ran, from a ms_global_execution_order_graph_N.csv.
+
+    Raises FormatError for a line that is no number, OSError.
+    """
+    lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines()]
+    try:
+        return tuple(int(line) for line in lines if line)
+    except ValueError as error:
+        raise FormatError(f"{path} should have one iteration number a line ({error}).") from None
+
+
+def find_graph_files(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
+    """The files ``<stem>_graph_<number><suffix>`` of a folder by number; empty without the folder."""
+    found = {}
+    for path in sorted(folder.glob(f"{stem}_graph_*{suffix}")) if folder.is_dir() else ():
+        if number := _NUMBER.search(path.name):
+            found[int(number[1])] = path
+    return found

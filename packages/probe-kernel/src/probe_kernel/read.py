@@ -1,0 +1,241 @@
+"""Reading kernel dumps: `open` a folder, walk ranks, iterations, kernels and their tensors. Lazy, no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+from probe_format.dump import parse_object
+from probe_format.errors import FormatError
+from probe_format.suggest import nearest
+
+from . import places
+from .executions import Found, Kernels, group
+from .filename import flat
+from .ir import Graph
+from .irtext import read_ir
+from .kernel import Kernel, Slot
+from .listing import Listing, list_files
+from .loaders import parts
+from .order import find_graph_files, read_history, read_order
+from .overflow import Overflow, read_overflow
+from .places import Layout, Place
+from .statistic import STATISTIC, Table, read_table
+
+__all__ = ["Dump", "Iteration", "Kernel", "Layout", "LazyGraph", "Place", "Rank", "Slot", "open"]
+
+
+def open(path: str | Path) -> Dump:
+    """Open a kernel dump: the folder given to the dumper, or any folder in it.
+
+    Finds the folders with kernel files and reads nothing else; names are parsed when a folder is looked at,
+    values when they are asked for. Raises FormatError when there is no kernel dump.
+    """
+    found = places.find(Path(path))
+    ranks: dict[tuple[int | None, Path], list[Place]] = {}
+    for place in found:
+        # Folders of a tree without rank folders belong together where their rank is the same.
+        key = place.rank_path if place.layout in ("mindspore", "constants") else Path()
+        ranks.setdefault((place.rank, key), []).append(place)
+    return Dump(
+        Path(path),
+        tuple(
+            Rank(number, members[0].rank_path, tuple(Iteration(place) for place in members))
+            for (number, _), members in ranks.items()
+        ),
+    )
+
+
+@frozen
+class Dump:
+    """What `open` gives. ranks: in the order of their numbers."""
+
+    path: Path
+    ranks: tuple[Rank, ...]
+
+    def rank(self, number: int | None) -> Rank:
+        """The rank with this number. Raises KeyError naming those there are."""
+        for rank in self.ranks:
+            if rank.number == number:
+                return rank
+        raise KeyError(f"{self.path} has no rank {number}; it has {[rank.number for rank in self.ranks]}.")
+
+    @property
+    def iterations(self) -> Iterator[Iteration]:
+        """Every folder with kernel files, of every rank."""
+        return (iteration for rank in self.ranks for iteration in rank.iterations)
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """Everything that could not be understood, in sentences: files, lines and graphs. Reads all names."""
+        for rank in self.ranks:
+            yield from rank.problems
+            for iteration in rank.iterations:
+                yield from (f"{iteration.path}: {problem}" for problem in iteration.problems)
+
+
+@frozen(slots=False, eq=False)
+class Rank:
+    """One rank, or device. number: None where the paths do not tell. path: with its graphs, if it has any."""
+
+    number: int | None
+    path: Path
+    iterations: tuple[Iteration, ...] = field(repr=False)
+
+    @cached_property
+    def graphs(self) -> Mapping[int, LazyGraph]:
+        """The graphs as text, by number; empty where none were saved."""
+        files = find_graph_files(self.path / "graphs", "ms_output_trace_code", ".ir")
+        return {number: LazyGraph(path) for number, path in files.items()}
+
+    @cached_property
+    def order(self) -> Mapping[int, tuple[str, ...]]:
+        """Graph -> the full names of its nodes in the order in which they run."""
+        files = find_graph_files(self.path / "execution_order", "ms_execution_order", ".csv")
+        return {number: read_order(path) for number, path in files.items()}
+
+    @cached_property
+    def history(self) -> Mapping[int, tuple[int, ...]]:
+        """Graph -> the iterations in which it ran. Raises FormatError."""
+        files = find_graph_files(self.path / "execution_order", "ms_global_execution_order", ".csv")
+        return {number: read_history(path) for number, path in files.items()}
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        """The JSON files of ``.dump_metadata`` by name without ``.json``: ``config`` (device, version) and
+        ``data_dump`` (the dump's configuration). Raises FormatError for one that is no JSON.
+        """
+        folder = self.path / ".dump_metadata"
+        files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+        return {path.stem: parse_object(path.read_bytes(), str(path)) for path in files}
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """What beside the iterations could not be understood: graphs, the order, the metadata, stray files."""
+        for graph in self.graphs.values():
+            try:
+                yield from graph.problems
+            except (FormatError, OSError) as error:
+                yield str(error)
+        for read in (lambda: self.order, lambda: self.history, lambda: self.metadata):
+            try:
+                read()
+            except (FormatError, OSError) as error:
+                yield str(error)
+        if self.iterations[0].place.layout in ("mindspore", "constants"):
+            for depth in ("*", "*/*", "*/*/*"):
+                for path in sorted(self.path.glob(depth)):
+                    if path.is_file() and not places.is_beside(path.relative_to(self.path)):
+                        yield f"{path} is unknown: no dumper puts such a file there."
+
+
+@frozen(slots=False, eq=False)
+class LazyGraph:
+    """A graph's file, parsed at the first use. Each property raises FormatError where it cannot be."""
+
+    path: Path
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The parsed graph."""
+        return read_ir(self.path)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What in it could not be understood."""
+        return self.graph.problems
+
+
+@frozen(slots=False, eq=False)
+class Iteration:
+    """One folder with kernel files: one iteration of one graph, or one step."""
+
+    place: Place
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.place.path
+
+    @property
+    def label(self) -> str:
+        """For people: ``rank 0, Net, graph 0, iteration 3``."""
+        p = self.place
+        named = {"rank": p.rank, "step": p.step, "net": p.net, "graph": p.graph, "iteration": p.iteration}
+        words = [
+            value if key == "net" else f"{key} {value}" for key, value in named.items() if value is not None
+        ]
+        if p.layout == "constants":
+            words.append("constants")
+        return ", ".join(map(str, words)) or self.path.name
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Each execution of each kernel, in the order of time; weights and inputs of the graph (``Parameter``)
+        last.
+        """
+        return self._grouped.kernels
+
+    def kernel(self, name: str, count: int = 0) -> Kernel:
+        """The execution ``count`` of the kernel with this name: as in the files, the operator's full name, or its
+        last part where only one kernel has it. Raises KeyError naming what is near.
+        """
+        found = [kernel for kernel in self.kernels if kernel.is_called(name)]
+        exact = [kernel for kernel in found if kernel.count == count]
+        if len({(kernel.op_type, kernel.name) for kernel in exact}) == 1:
+            return exact[0]
+        if exact:
+            raise KeyError(f"{name!r} is the end of several names: {', '.join(k.name for k in exact[:5])}.")
+        if found:
+            raise KeyError(f"{name!r} ran {len(found)} times in {self.path}; there is no count {count}.")
+        near = nearest(
+            flat(name), [part for k in self.kernels for part in (k.name, k.name.rpartition("_")[2])]
+        )
+        raise KeyError(
+            f"{self.path} has no kernel {name!r}." + (f" Near: {', '.join(near)}." if near else "")
+        )
+
+    @cached_property
+    def overflows(self) -> tuple[Overflow, ...]:
+        """The overflow files (JSON) in it. Raises FormatError for one that is no JSON."""
+        return tuple(read_overflow(path, name) for path, name in self._names.files if name.kind == "overflow")
+
+    @cached_property
+    def statistics(self) -> Table:
+        """statistic.csv and the csv files that a device wrote, together; empty where there are none."""
+        tables = []
+        if (path := self.path / STATISTIC).is_file():
+            tables.append(read_table(path))
+        tables += [read_table(path, name) for path, name in self._names.files if name.kind == "csv"]
+        return Table(
+            tuple(row for table in tables for row in table.rows),
+            tuple(problem for table in tables for problem in table.problems),
+        )
+
+    @cached_property
+    def problems(self) -> tuple[str, ...]:
+        """What in this folder could not be understood, in sentences; values are not looked at."""
+        return (*self._names.problems, *self.statistics.problems, *self._grouped.problems)
+
+    @cached_property
+    def _names(self) -> Listing:
+        return list_files(self.path)
+
+    @cached_property
+    def _grouped(self) -> Kernels:
+        tensors: list[Found] = []
+        arguments: dict[tuple[str, str], Path] = {}
+        problems: list[str] = []
+        for path, name in self._names.files:
+            if name.kind == "args":
+                arguments[name.op_type, name.op_name] = path
+                continue
+            try:
+                tensors.extend(Found(path, name, part) for part in parts(path, name))
+            except (FormatError, OSError) as error:
+                problems.append(str(error))
+        grouped = group(self, tensors, self.statistics.rows, arguments)
+        return Kernels(grouped.kernels, (*problems, *grouped.problems))

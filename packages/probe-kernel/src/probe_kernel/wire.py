@@ -1,0 +1,84 @@
+"""Protobuf's wire format, read without protobuf: MindSpore pins a version of it that nobody else should meet.
+
+Only what a dump's header needs, and bounded: no length is believed before it is compared with what is there.
+Source: https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probe_format.errors import DamagedError
+
+__all__ = ["Value", "fields", "integers", "signed", "text"]
+
+Value = int | memoryview
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
+    """(field number, value) of a message in order; a value is an int, or the bytes of text or of a message.
+
+    Raises DamagedError when this is no message.
+    """
+    at, end = 0, len(message)
+    while at < end:
+        tag, at = _varint(message, at)
+        number, kind = tag >> 3, tag & 7
+        if not 0 < number < 1 << 29:
+            raise DamagedError(f"there is no protobuf field with the number {number}")
+        if kind == _VARINT:
+            value, at = _varint(message, at)
+            yield number, value
+        elif kind == _BYTES:
+            size, at = _varint(message, at)
+            yield number, _take(message, at, size)
+            at += size
+        elif kind in (_FIXED64, _FIXED32):
+            size = 8 if kind == _FIXED64 else 4
+            yield number, int.from_bytes(_take(message, at, size), "little")
+            at += size
+        else:
+            raise DamagedError(f"protobuf field {number} has the unknown wire type {kind}")
+
+
+def integers(value: Value) -> Iterator[int]:
+    """The numbers of a repeated integer field, packed or one by one. Raises DamagedError."""
+    if isinstance(value, int):
+        yield value
+        return
+    at = 0
+    while at < len(value):
+        number, at = _varint(value, at)
+        yield number
+
+
+def signed(value: int) -> int:
+    """An int32 or an enum, of which negative ones come as ten bytes."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def text(value: Value) -> str:
+    """A string field. Raises DamagedError."""
+    if isinstance(value, int):
+        raise DamagedError(f"a text was expected, and the number {value} is there")
+    return bytes(value).decode("utf-8", "replace")
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise DamagedError("a protobuf number is cut short")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (1 << 64) - 1, at
+    raise DamagedError("a protobuf number has over ten bytes")
+
+
+def _take(data: memoryview, at: int, size: int) -> memoryview:
+    if size > len(data) - at:
+        raise DamagedError(f"a protobuf field of {size} bytes has only {len(data) - at} of them")
+    return data[at : at + size]

@@ -1,0 +1,193 @@
+"""The construct of a Cell with taps around it, for the compiler to read.
+
+While something is compiled, each tracked Cell has such a construct of its own (`tapped`).
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType, MethodType
+from typing import Any
+
+from attrs import frozen
+from mindspore import Parameter, Tensor, nn
+from mindspore.ops import functional as F
+from mindspore.ops.primitive import constexpr
+
+from .graph_values import is_fixed, is_watched
+from .hostcall import FIRST, GradientCall, HostCall, Message
+
+__all__ = ["Listener", "compiled", "listen", "tapped", "watched_parameter"]
+
+
+@frozen
+class Listener:
+    """Where the messages of tapped Cells go. ``extra`` of a message is the id of the Cell (or parameter).
+
+    enter: (args, kwargs, parameters) of a call; gives its number, the token of all that follows. leave: what it
+    returned. of_input, of_output: a gradient; ``place`` counts the tensors of the nest.
+    parameter: a parameter's gradient.
+    """
+
+    enter: Callable[[Message], int | None]
+    leave: Callable[[Message], int | None]
+    of_input: Callable[[Message], int | None]
+    of_output: Callable[[Message], int | None]
+    parameter: Callable[[Message], int | None]
+
+
+_listener: list[Listener] = []
+
+
+def _to(name: str) -> Callable[[Message], int | None]:
+    def hand_over(message: Message) -> int | None:
+        for listener in _listener[-1:]:
+            answer: int | None = getattr(listener, name)(message)
+            return answer
+        return None  # nobody listens: the run of a graph that was compiled earlier
+
+    return hand_over
+
+
+@contextmanager
+def listen(listener: Listener) -> Iterator[None]:
+    """Messages go to ``listener`` while this is open."""
+    _listener.append(listener)
+    try:
+        yield
+    finally:
+        _listener.remove(listener)
+
+
+_enter = HostCall(_to("enter"))
+_leave = HostCall(_to("leave"))
+_of_input = GradientCall(_to("of_input"))
+_of_output = GradientCall(_to("of_output"))
+_parameter = HostCall(_to("parameter"))
+
+#: Ids of the Cells whose taps the compiler has read.
+compiled: set[int] = set()
+_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
+
+
+@_at_compile_time
+def _note(key: Any) -> int:
+    compiled.add(key)
+    return 0
+
+
+def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
+    """Inside the compiler: (``value`` with each gradient watched, the number of the next tensor)."""
+    if isinstance(value, Tensor):
+        if not is_fixed(value):
+            return value, place
+        if isinstance(value, Parameter) or not is_watched(value):
+            return value, place + 1
+        return call(value, token, key, place), place + 1
+    if isinstance(value, dict):
+        keys: Any = ()
+        values: Any = ()
+        for name in value.keys():  # noqa: SIM118 - the compiler goes over a dict's keys only like this
+            one, place = _watch(call, value[name], token, key, place)
+            keys = (*keys, name)
+            values = (*values, one)
+        return F.make_dict(keys, values), place
+    if isinstance(value, tuple):
+        items: Any = ()
+        for one in value:
+            one, place = _watch(call, one, token, key, place)
+            items = (*items, one)
+        return items, place
+    if isinstance(value, list):
+        listed: Any = []
+        for one in value:
+            one, place = _watch(call, one, token, key, place)
+            listed = [*listed, one]
+        return listed, place
+    return value, place
+
+
+def _construct(original: Any, key: int, names: tuple[str, ...]) -> FunctionType:
+    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        parameters = ()
+        for name in names:
+            parameters = (*parameters, getattr(self, name))
+        _note(key)
+        token = _enter((args, kwargs, parameters), FIRST, key, 0)
+        args, place = _watch(_of_input, args, token, key, 0)
+        kwargs, place = _watch(_of_input, kwargs, token, key, place)
+        out = original(*args, **kwargs)
+        _leave(out, token, key, 0)
+        out, place = _watch(_of_output, out, token, key, 0)
+        return out
+
+    return construct
+
+
+class _Inner(nn.Cell):  # type: ignore[misc]
+    """A Cell that defines ``bprop``, as its tapped construct calls it: with both as the user wrote them.
+
+    The compiler takes a bprop in place of the gradients of all that its Cell does, taps included; so meanwhile
+    the user's own Cell has none.
+    """
+
+    def __init__(self, cell: Any) -> None:
+        super().__init__(auto_prefix=False)
+        object.__setattr__(self, "_probed", cell)
+        for name in ("construct", "bprop"):
+            object.__setattr__(self, name, _method(cell, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_probed"), name)
+
+
+def watched_parameter(key: int) -> FunctionType:
+    """A hook for a parameter, for the compiler to read."""
+
+    def hook(gradient):  # type: ignore[no-untyped-def]
+        return F.depend(gradient, _parameter(gradient, FIRST, key, 0))
+
+    return hook
+
+
+def _method(cell: Any, name: str) -> Any:
+    """A Cell's construct or bprop as it was before @jit."""
+    method = getattr(cell, name)
+    if getattr(method, "__wrapped_by_jit__", False):
+        return MethodType(inspect.unwrap(method.__func__), cell)
+    return method
+
+
+def _without_bprop(kind: type) -> type:
+    """The same class as far as anyone can tell, but for the bprop."""
+
+    def absent(self: Any) -> Any:
+        raise AttributeError("bprop")
+
+    names = {"bprop": property(absent), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), names)
+
+
+@contextmanager
+def tapped(cell: Any, names: tuple[str, ...]) -> Iterator[None]:
+    """While open, the Cell's construct is a tapped one; undone also when the block raises.
+
+    names: the attributes that hold the Cell's own parameters.
+    """
+    own, kind = vars(cell), type(cell)
+    before = {name: own[name] for name in ("construct", "bprop") if name in own}
+    original: Any = _method(cell, "construct")
+    if getattr(cell, "bprop", None) is not None:
+        original = _Inner(cell)
+        before.pop("bprop", None) if "bprop" not in own else object.__delattr__(cell, "bprop")
+        cell.__class__ = _without_bprop(kind)
+    object.__setattr__(cell, "construct", MethodType(_construct(original, id(cell), names), cell))
+    try:
+        yield
+    finally:
+        if type(cell) is not kind:
+            cell.__class__ = kind
+        if "construct" not in before:
+            object.__delattr__(cell, "construct")
+        for name, method in before.items():
+            object.__setattr__(cell, name, method)

@@ -1,0 +1,131 @@
+"""Where graphs are compiled: the taps are there for that moment, and tapped graphs are kept apart from the user's.
+
+While this is in place, the keys under which MindSpore keeps compiled graphs end in a word of ours. So what was
+compiled before is compiled once more, with taps; afterwards the user's own graph is used again as it was.
+"""
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import mindspore
+from attrs import define, field
+from probe_format.patching.places import Attribute, Function, attribute
+
+__all__ = ["Compilations", "api_module"]
+
+Region = Callable[[], AbstractContextManager[Any]]
+
+
+def api_module() -> Any:
+    """The module that compiles. Since 2.9 `mindspore.common.api` is only a copy of it."""
+    for name in ("mindspore.graph.api", "mindspore.common.api"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise ImportError("MindSpore has neither mindspore.graph.api nor mindspore.common.api")
+
+
+@define(eq=False)
+class Compilations:
+    """Compile inside ``tapped()``, and again without when that fails.
+
+    word: ends the keys of graphs compiled so. touched(): whether the last compilation met a tap; what met none
+    keeps the user's keys from then on. refused(name, error): a graph that could not be compiled with taps.
+    """
+
+    word: str
+    tapped: Region
+    touched: Callable[[], bool]
+    refused: Callable[[str, Exception], None]
+    _plain: dict[Any, Any] = field(factory=dict)
+    _now: list[Any] = field(factory=list)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Everything is patched while this is open; undone also when the block raises."""
+        api = api_module()
+        places = [
+            attribute(api._JitExecutor, "compile", self._jit),
+            attribute(api._CellGraphExecutor, "compile", self._cell),
+            attribute(api, "_real_phase", self._phase),
+            *(attribute(kind, "compile", self._compile) for kind in _executors()),
+        ]
+        try:
+            for place in places:
+                place.put()
+            yield
+        finally:
+            for place in reversed(places):
+                place.restore()
+
+    def _jit(self, original: Function) -> Function:
+        @functools.wraps(original)
+        def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            what = executor.obj if executor.obj is not None else executor.fn
+            if id(what) in self._plain:
+                return original(executor, *args, **kwargs)
+            before = executor._cell_cache_key_extend
+            executor._cell_cache_key_extend = f"{before}.{self.word}"
+            self._now.append(what)
+            try:
+                return original(executor, *args, **kwargs)
+            finally:
+                self._now.pop()
+                executor._cell_cache_key_extend = before
+
+        return compile
+
+    def _cell(self, original: Function) -> Function:
+        @functools.wraps(original)
+        def compile(executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
+            if id(obj) in self._plain:
+                return original(executor, obj, *args, **kwargs)
+            self._now.append(obj)
+            try:
+                return original(executor, obj, *args, **kwargs)
+            finally:
+                self._now.pop()
+
+        return compile
+
+    def _phase(self, original: Function) -> Function:
+        @functools.wraps(original)
+        def real_phase(phase: Any, obj: Any) -> Any:
+            real = original(phase, obj)
+            # What met no tap was compiled under our key in the call that is still going on.
+            ours = f"{real}.{self.word}"
+            known = id(obj) not in self._plain or ours in getattr(obj, "compile_cache", ())
+            return ours if known else real
+
+        return real_phase
+
+    def _compile(self, original: Function) -> Function:
+        @functools.wraps(original)
+        def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._now:
+                return original(executor, *args, **kwargs)
+            what = self._now[-1]
+            try:
+                with self.tapped():
+                    done = original(executor, *args, **kwargs)
+            except Exception as e:
+                self.refused(_name(what), e)
+                return original(executor, *args, **kwargs)
+            if not self.touched():
+                self._plain[id(what)] = what  # alive, so that its id stays its own
+            return done
+
+        return compile
+
+
+def _executors() -> list[type]:
+    found = (getattr(mindspore._c_expression, name, None) for name in ("GraphExecutor_", "JitExecutor_"))
+    return [kind for kind in found if kind is not None and "compile" in vars(kind)]
+
+
+def _name(what: Any) -> str:
+    return getattr(what, "__qualname__", None) or type(what).__name__

@@ -1,0 +1,176 @@
+"""Calling Python from inside a compiled graph, on the CPU.
+
+`mindspore.ops.Custom` runs a host function as a kernel. What is measured about it (2.7.0 and 2.10.0) and met
+here: it takes a fixed number of inputs, told by the function's signature; an output of its input's own shape
+fails for bfloat16, so every call gives one int32; it has no gradient; without a side effect the compiler merges
+and drops calls, and with one (``side_effect_io``) they run in the order of the program.
+"""
+
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+from mindspore import Tensor, nn
+from mindspore.ops import functional as F
+from mindspore.ops import operations as P
+from mindspore.ops._grad_experimental.grad_base import bprop_getters
+
+from .graph_values import flatten, meta, rebuild
+
+__all__ = ["FIRST", "GradientCall", "HostCall", "Message", "on_fault"]
+
+_log = logging.getLogger("probe_mindspore")
+_MOST = 64
+
+
+@frozen
+class Message:
+    """What arrives on the host.
+
+    token: what the call that came before gave back (0 without one). value: the nest, its tensors as
+    `PlainTensor`s whose memory is valid during the callback only. extra, place: the numbers given in the graph.
+    layout: the number of the nest's layout (`graph_values.leaf_path`).
+    """
+
+    token: int
+    value: Any
+    extra: int
+    place: int
+    layout: int
+
+
+Callback = Callable[[Message], int | None]
+
+_callbacks: list[Callback] = []
+_said: set[str] = set()
+_lock = threading.RLock()
+
+
+def _tell(error: Exception) -> None:
+    text = f"{type(error).__name__}: {error}"
+    if text not in _said:
+        _said.add(text)
+        _log.warning("Probe: a callback from a graph failed (%s); the run goes on.", text)
+
+
+#: Called with each exception of a callback; the graph never sees them.
+on_fault: list[Callable[[Exception], None]] = [_tell]
+
+
+def _receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """The host function of every call. Never raises: an exception here would end the user's run."""
+    answer = 0
+    try:
+        site, layout, extra, place = (int(i) for i in arrays[0])
+        with _lock:
+            message = Message(int(arrays[1][0]), rebuild(layout, arrays[2:]), extra, place, layout)
+            answer = _callbacks[site](message) or 0
+    except Exception as e:
+        on_fault[-1](e)
+    return np.array([answer], np.int32)
+
+
+def _operator(inputs: int) -> Any:
+    """The operator for a number of tensors, beside the two constants that every call has."""
+
+    def receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        return _receive(*arrays)
+
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    names = [inspect.Parameter(f"a{i}", kind) for i in range(inputs + 2)]
+    receive.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+    op = P.Custom(receive, out_shape=(1,), out_dtype=ms.int32, func_type="pyfunc")
+    op.add_prim_attr("side_effect_io", True)
+    return op
+
+
+_operators: list[Any] = []
+
+
+def _all_operators() -> tuple[Any, ...]:
+    """One operator for each number of tensors, made once: MindSpore keeps a host function for good."""
+    with _lock:
+        while len(_operators) <= _MOST:
+            _operators.append(_operator(len(_operators)))
+        return tuple(_operators)
+
+
+#: The token of a call that no other call comes before: int32[1], zero.
+FIRST = Tensor(np.zeros(1, np.int32))
+
+
+class HostCall(nn.Cell):  # type: ignore[misc]
+    """In a graph: ``token = call(value)``. The callback gets a `Message` whenever the graph runs that line.
+
+    value: any nest of tuples, lists, dicts, tensors and constants, with at most 64 tensors (the rest is cut).
+    What the callback returns (an int, else 0) is the token, int32[1]: give it to later calls to say which call
+    they belong to. extra, place: constant ints that come with the message.
+    """
+
+    def __init__(self, callback: Callback) -> None:
+        super().__init__(auto_prefix=False)
+        self.operators = _all_operators()
+        with _lock:
+            self.site = len(_callbacks)
+            _callbacks.append(callback)
+        self.most = _MOST
+
+    def construct(self, value: Any, token: Any = FIRST, extra: int = 0, place: int = 0) -> Any:
+        """Give ``value`` to the host."""
+        layout, found = flatten(value, ())
+        if len(found) > self.most:
+            layout, found = flatten("more tensors than one host callback takes", ())
+        return self.operators[len(found)](meta(self.site, layout, extra, place), token, *found)
+
+
+class _Watched(P.InsertGradientOf):  # type: ignore[misc]
+    """`InsertGradientOf` whose gradient function also sees what its input was: (x, token, extra, place).
+
+    A Cell with a bprop could do the same, but @jit under PyNative then gives wrong gradients for whatever is
+    called twice around it (2.7.0 and 2.10.0, with or without a callback inside).
+    """
+
+    def __init__(self, call: HostCall) -> None:
+        super().__init__(_as_it_is)
+        self.call = call
+        self.add_prim_attr("probe_site", call.site)  # equal operators share one gradient function
+
+
+def _as_it_is(gradient: Any) -> Any:
+    return gradient
+
+
+def _bprop_of_watched(self: Any) -> Any:
+    call = self.call
+
+    def bprop(x: Any, out: Any, dout: Any) -> Any:
+        seen = call(dout[0], x[1], x[2], x[3])
+        return ((F.depend(dout[0], seen), F.zeros_like(x[1]), 0, 0),)
+
+    return bprop
+
+
+_Watched.__name__ = "InsertGradientOf"  # what the compiler knows it by
+bprop_getters[id(_Watched)] = _bprop_of_watched
+
+
+class GradientCall(nn.Cell):  # type: ignore[misc]
+    """In a graph: ``x = call(x, token)`` gives x as it is, and its gradient to the callback when it arrives.
+
+    x: one tensor with a shape known at compile time. token: int32[1] of an earlier `HostCall`; it comes back
+    in the message, in whatever order the backward pass runs. In PyNative it does nothing.
+    """
+
+    def __init__(self, callback: Callback) -> None:
+        super().__init__(auto_prefix=False)
+        self.watched = _Watched(HostCall(callback))
+
+    def construct(self, x: Any, token: Any, extra: int = 0, place: int = 0) -> Any:
+        """The tensor itself."""
+        return self.watched((x, token, extra, place))[0]

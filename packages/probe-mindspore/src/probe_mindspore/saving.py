@@ -1,0 +1,140 @@
+"""The MindSpore side of probe-save: tensors as JSON, and their gradients by hooks on tensors (PyNative)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import define, field
+from mindspore import Parameter
+from probe_format.coverage import Coverage
+from probe_format.leafparts import TensorOptions
+from probe_format.patching.places import Attribute
+from probe_format.slot import Slot
+from probe_format.tree import Path
+from probe_save.spot import LeafOptions, Spot
+
+from . import autograd
+from .compiling import around_compilation
+from .flavour import detect
+from .plain import is_tensor
+from .ranks import current_rank
+from .tensors import TensorLeaf
+
+__all__ = ["FRAMEWORK", "MindSporeSaving", "current_rank", "open_leaf"]
+
+FRAMEWORK = detect().framework
+
+
+def open_leaf(options: LeafOptions, coverage: Coverage) -> MindSporeSaving:
+    """What describes MindSpore's values in one step."""
+    return MindSporeSaving(options, coverage)
+
+
+@define(eq=False)
+class _Watch:
+    """One hook that waits for gradients; it can be taken off for a moment and put on again."""
+
+    tensor: Any
+    arrived: Callable[[Any], None]
+    handle: Any = None
+
+    def put(self) -> bool:
+        """Whether a gradient can come."""
+        self.handle = autograd.hook_tensor(self.tensor, self.arrived)
+        return self.handle is not None
+
+    def take_off(self) -> None:
+        if self.handle is not None:
+            self.handle.remove()
+            self.handle = None
+
+
+@define(init=False, eq=False)
+class MindSporeSaving:
+    """Describes tensors and waits for their gradients. Safe to use from many threads.
+
+    A hook on a parameter that is there while a graph is compiled would become part of the graph: for that
+    moment those are off.
+    """
+
+    _leaf: TensorLeaf
+    _parameters: list[_Watch] = field(factory=list)
+    _places: list[Attribute] = field(factory=list)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def __init__(self, options: LeafOptions, coverage: Coverage) -> None:
+        known = TensorOptions(
+            options.directory,
+            statistics=options.statistics,
+            checksum=options.checksum,
+            zero_count=options.zero_count,
+            share=False,
+        )
+        flavour = detect()
+        self.__attrs_init__(TensorLeaf(known, coverage, _nothing, requires_grad=flavour.requires_grad))
+
+    def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
+        """JSON of a tensor or another value of MindSpore, else UNKNOWN; a tensor's file is written."""
+        if not is_tensor(value):
+            return self._leaf.leaf(Slot(spot.record, "", spot.file), value, path)
+        spot.found.append((self, path, value))
+        place = spot.names.claim(spot.record, path, "npy") if spot.file else path
+        return self._leaf.tensor(Slot(spot.record, "", spot.file), value, place)
+
+    def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
+        """Call ``arrived`` with the whole gradient of ``tensor`` in each backward pass.
+
+        None outside of what is differentiated, and for a tensor that no gradient can come to.
+        """
+        leaf = isinstance(tensor, Parameter)
+        if not (leaf and tensor.requires_grad) and not (
+            autograd.recording() and autograd.takes_gradient(tensor)
+        ):
+            return None
+
+        def hook(gradient: Any) -> None:
+            arrived(gradient)
+
+        watch = _Watch(tensor, hook)
+        if not watch.put():
+            return None
+        if leaf:
+            self._remember(watch)
+        return watch.take_off
+
+    def _remember(self, watch: _Watch) -> None:
+        with self._lock:
+            self._parameters.append(watch)
+            if not self._places:
+                self._places = around_compilation(self._held_back)
+                for place in self._places:
+                    place.put()
+
+    @contextmanager
+    def _held_back(self) -> Iterator[None]:
+        held = [watch for watch in self._parameters if watch.handle is not None]
+        for watch in held:
+            watch.take_off()
+        try:
+            yield
+        finally:
+            for watch in held:
+                watch.put()
+
+    def settle(self, value: Any) -> None:
+        """All numbers are there at once here."""
+
+    def close(self) -> None:
+        """Let go of every tensor; the hooks are off by then."""
+        for place in self._places:
+            place.restore()
+        self._places = []
+        self._parameters.clear()
+        self._leaf.close()
+
+
+def _nothing(event: dict[str, Any]) -> None:
+    """Nothing comes later: files are written at once."""

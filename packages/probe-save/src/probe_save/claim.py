@@ -1,0 +1,102 @@
+"""A rank directory that belongs to this process alone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+from pathlib import Path
+
+from attrs import define
+from probe_format import layout
+
+__all__ = ["Claim", "claim", "in_use", "is_child"]
+
+
+@define
+class Claim:
+    """A directory held by this process until `release`, or until the process ends, however it ends."""
+
+    directory: Path
+    _fd: int
+
+    def release(self) -> None:
+        """Let others have it; more calls do nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def claim(dump_path: Path, step: int, rank: int | None, *, child: bool, overwrite: bool) -> Claim:
+    """Take ``step<N>/rank<R>/``, or where that is not free, ``step<N>/proc<pid>/`` beside it.
+
+    Free means: no other process holds it and, without overwrite, there is nothing in it. child: this process
+    was started by another of the run and has no rank; it goes to ``proc<pid>/`` at once, so that who gets
+    ``rank/`` is no matter of speed. Raises OSError.
+    """
+    preferred = layout.rank_dir(dump_path, step, rank)
+    if not (child and rank is None):
+        found = _take(preferred, overwrite)
+        if found is not None:
+            return found
+    name, again = f"proc{os.getpid()}", 0
+    while (found := _take(preferred.with_name(name), False)) is None:  # a pid comes back after a while
+        again += 1
+        name = f"proc{os.getpid()}{again:03d}"
+    return found
+
+
+def _take(directory: Path, overwrite: bool) -> Claim | None:
+    directory.mkdir(parents=True, exist_ok=True)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not _lock(fd) or (any(directory.iterdir()) and not overwrite):
+            os.close(fd)
+            return None
+        if overwrite:
+            _clear(directory)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+        raise
+    return Claim(directory, fd)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # this file system has no locks; an empty directory is taken for a free one
+    return True
+
+
+def in_use(directory: Path) -> bool:
+    """Whether a living process holds the directory."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _lock(fd)
+    finally:
+        os.close(fd)
+
+
+def is_child() -> bool:
+    """Whether multiprocessing started this process."""
+    return multiprocessing.parent_process() is not None
+
+
+def _clear(directory: Path) -> None:
+    """Remove an earlier dump (`overwrite`): its own files only."""
+    names = (layout.DUMP, layout.STACK, layout.CONSTRUCT, layout.DEBUG, layout.REPORT, layout.JOURNAL)
+    for name in (*names, layout.ERRORS):
+        (directory / name).unlink(missing_ok=True)
+    tensors = directory / layout.TENSORS
+    if tensors.is_dir():
+        for path in tensors.iterdir():
+            if path.suffix in (".pt", ".npy"):
+                path.unlink()

@@ -1,0 +1,78 @@
+"""The saver of this process: `configure` makes it, `save` and `step` use it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any, TypeVar
+
+from probe_format.errors import UsageError
+
+from .saver import Saver
+
+__all__ = ["VARIABLE", "configure", "save", "step"]
+
+T = TypeVar("T")
+
+#: Names a configuration file, for when `configure` is not called.
+VARIABLE = "PROBE_SAVE_CONFIG"
+
+_lock = threading.Lock()
+_saver: Saver | None = None
+
+
+def configure(
+    config_path: str | Path | None = None,
+    *,
+    task: str | None = None,
+    dump_path: str | Path | None = None,
+    rank: Any = None,
+    step: Any = None,
+    summary_mode: str | None = None,
+    overwrite: bool | None = None,
+) -> Saver:
+    """Say where and how `save` saves; the arguments are those of `Saver`, which it returns.
+
+    Called again, it ends what was begun before and begins anew. Raises ConfigError.
+    """
+    global _saver
+    with _lock:
+        previous, _saver = _saver, None
+        if previous is not None:
+            previous.close()
+        _saver = Saver(
+            config_path,
+            task=task,
+            dump_path=dump_path,
+            rank=rank,
+            step=step,
+            summary_mode=summary_mode,
+            overwrite=overwrite,
+        )
+        return _saver
+
+
+def save(variable: T, name: str, save_backward: bool = True) -> T:
+    """`Saver.save` of the saver that `configure` made, or that PROBE_SAVE_CONFIG describes."""
+    return _current().save(variable, name, save_backward)
+
+
+def step() -> None:
+    """`Saver.step` of the saver that `configure` made, or that PROBE_SAVE_CONFIG describes."""
+    _current().step()
+
+
+def _current() -> Saver:
+    global _saver
+    if _saver is None:
+        with _lock:
+            if _saver is None:
+                path = os.environ.get(VARIABLE, "").strip()
+                if not path:
+                    raise UsageError(
+                        "Nobody has said where to save. Call probe_save.configure(dump_path='./dump') first, or set "
+                        f"{VARIABLE} to a config.json or YAML file."
+                    )
+                _saver = Saver(path)
+    return _saver

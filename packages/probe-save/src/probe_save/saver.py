@@ -1,0 +1,244 @@
+"""`Saver`: saves values of one configuration, step after step."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import warnings
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from probe_format.config import Config
+from probe_format.errors import UsageError
+from probe_format.layout import explain
+from probe_format.select import RankFilter, StepFilter
+
+from .claim import claim, is_child
+from .compilers import uncompiled
+from .frameworks import current_rank
+from .saved import SavedStep
+from .settings import check_place, settings
+
+__all__ = ["Saver"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("probe_save")
+_live: weakref.WeakSet[Saver] = weakref.WeakSet()
+
+
+class Saver:
+    """Saves values by name, with their gradients. Safe to use from many threads.
+
+    config_path: a config.json or YAML file. The other arguments are its keys and win over it: task
+    (``statistics`` or ``tensor``), dump_path, rank and step (numbers and ranges, ``[0, "4-6"]``), summary_mode
+    (``statistics``, ``md5`` or ``xor``), overwrite. Raises ConfigError with every problem at once.
+
+    As a context manager it is closed at the end; otherwise at exit.
+    """
+
+    def __init__(
+        self,
+        config_path: str | Path | None = None,
+        *,
+        task: str | None = None,
+        dump_path: str | Path | None = None,
+        rank: Any = None,
+        step: Any = None,
+        summary_mode: str | None = None,
+        overwrite: bool | None = None,
+    ) -> None:
+        from . import __version__
+
+        config = settings(
+            config_path,
+            task=task,
+            dump_path=dump_path,
+            rank=rank,
+            step=step,
+            summary_mode=summary_mode,
+            overwrite=overwrite,
+        )
+        check_place(config, current_rank())
+        self._begin(config, f"probe-save {__version__}", None)
+
+    @classmethod
+    def of(cls, config: Config, tool: str, framework: str | None = None) -> Saver:
+        """A saver for a configuration that somebody else has checked.
+
+        tool, framework: for the header of debug.json.
+        """
+        saver = cls.__new__(cls)
+        saver._begin(config, tool, framework)
+        return saver
+
+    def _begin(self, config: Config, tool: str, framework: str | None) -> None:
+        self.config = config
+        self.step_number = 0
+        self._tool = tool
+        self._framework = framework
+        self._steps = StepFilter(config)
+        self._ranks = RankFilter(config)
+        self._child = is_child()
+        self._closed = False
+        self._run: SavedStep | None = None
+        self._skip_step: int | None = None
+        self._lock = threading.Lock()
+        _live.add(self)
+
+    def save(self, variable: T, name: str, save_backward: bool = True) -> T:
+        """Save ``variable`` as ``{name}.{n}.debug``, n counting the values of that name in this step.
+
+        variable: a tensor or array of any shape, a number, text, None, or lists, tuples, dicts and dataclasses
+        of these. save_backward: also record the gradient of each tensor in it, when a backward pass comes.
+        Gives ``variable`` back. When it returns, the value survives the death of the process.
+
+        Raises UsageError for a name that is none, and for a tensor whose package is not installed.
+        """
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"save wants a name for the value, as save(x, 'logits'); got {name!r}.")
+        uncompiled(self._record, variable, name, bool(save_backward))
+        return variable
+
+    def step(self) -> None:
+        """The training step is over: its files are complete, and counts begin at 0 again.
+
+        Call it after the backward pass: gradients that come later are not recorded.
+        """
+        with self._lock:
+            self._check_open()
+            run, self._run = self._run, None
+            number = self.step_number
+            self.step_number += 1
+            self._skip_step = None
+        if run is not None:
+            self._end(run, number)
+
+    def set_init_step(self, step: int) -> None:
+        """Count steps from ``step``, as when a run goes on from a checkpoint; before the first save()."""
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise UsageError(f"set_init_step wants a whole number from 0 up; got {step!r}.")
+        if self._run is not None:
+            raise UsageError("set_init_step must be called before the first save().")
+        self.step_number = step
+
+    def close(self) -> None:
+        """Complete the open step; more calls do nothing. Also done at exit."""
+        with self._lock:
+            self._closed = True
+            run, self._run = self._run, None
+        if run is not None:
+            self._end(run, self.step_number)
+        _live.discard(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the current step is written; None before its first value."""
+        return None if self._run is None else self._run.directory
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _record(self, variable: Any, name: str, backward: bool) -> None:
+        while (run := self._current()) is not None:
+            if run.enter():
+                try:
+                    run.save(variable, name, backward=backward)
+                finally:
+                    run.leave()
+                break
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("This Saver is closed. Make a new one, or call configure(), to save more.")
+
+    def _current(self) -> SavedStep | None:
+        """The step being saved; None when this step or rank is not wanted, or cannot be written."""
+        run = self._run
+        if run is not None:
+            return run if run.alive else None
+        with self._lock:
+            self._check_open()
+            if self._run is None and self._wanted():
+                self._run = self._open()
+            return self._run
+
+    def _wanted(self) -> bool:
+        if not self._steps(self.step_number) or self._skip_step == self.step_number:
+            return False
+        return self._ranks(current_rank())
+
+    def _open(self) -> SavedStep | None:
+        config, step, rank = self.config, self.step_number, current_rank()
+        try:
+            place = claim(config.dump_path, step, rank, child=self._child, overwrite=config.overwrite)
+            try:
+                run = SavedStep.begin(
+                    config, place, self._tool, self._framework, {"rank": rank, "step": step}
+                )
+            except BaseException:
+                place.release()
+                raise
+        except OSError as error:
+            self._skip_step = step
+            _warn(f"step {step} is not saved: {explain(error, config.dump_path)} The run goes on.")
+            return None
+        if place.directory.name.startswith("proc") and not self._child:
+            _log.info("another process holds the directory of this rank; saving to %s", place.directory)
+        return run
+
+    def _end(self, run: SavedStep, number: int) -> None:
+        try:
+            report = run.end()
+        except Exception as error:
+            run.abandon()
+            _warn(f"a fault of its own ended step {number}; what was saved is readable (`probe recover`). "
+                  f"Please report it: {type(error).__name__}: {error}")  # fmt: skip
+            return
+        if report is None:
+            return
+        _log.info("step %d is saved: %d records in %s", number, report["records"], run.directory)
+        faults = sum(fault["count"] for fault in report.get("faults", ()))
+        if faults:
+            _warn(f"{faults} values could not be saved; see {run.directory / 'dump_error_info.log'}.")
+
+    def _in_forked_child(self) -> None:
+        run, self._run = self._run, None
+        self._lock = threading.Lock()  # the parent's other threads may have held it
+        self._child = True
+        if run is not None:
+            run.disown()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"Probe: {text}", RuntimeWarning, stacklevel=4)
+
+
+def _after_fork() -> None:
+    for saver in list(_live):
+        saver._in_forked_child()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for saver in list(_live):
+        saver.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,66 @@
+"""The configuration of single-point save: the keys of probe-format's configuration that apply to it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from probe_format.config import Config, load, resolve
+from probe_format.configfile import ConfigFile
+from probe_format.errors import ConfigError, Problem
+from probe_format.layout import check_writable, existing_dump, explain
+
+from .claim import in_use, is_child
+
+__all__ = ["check_place", "settings"]
+
+_LEVEL = 'Write "debug" or leave it out here; levels L0, L1 and mix are PrecisionDebugger\'s (probe-torch).'
+
+
+def settings(config_path: str | Path | None = None, **arguments: Any) -> Config:
+    """The configuration of a file (JSON or YAML) and of arguments, which win.
+
+    Raises ConfigError with every problem at once.
+    """
+    file: Mapping[str, Any] = {} if config_path is None else load(config_path)
+    level = file.get("level")
+    problems: list[Problem] = []
+    if level is not None and level != "debug":
+        where = file.place("level") if isinstance(file, ConfigFile) else "level"
+        problems.append(Problem(where, f"{level!r} is not single-point save.", _LEVEL))
+    try:
+        config = resolve(file, **{**arguments, "level": "debug"})
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    if problems:
+        raise ConfigError(problems)
+    for text in config.warnings:
+        _warn(text)
+    if config.async_dump:
+        _warn("async_dump: a value is on disk when save() returns, so async_dump has no effect.")
+    return config
+
+
+def check_place(config: Config, rank: int | None) -> None:
+    """Raise ConfigError where dump_path cannot be written, or holds an earlier dump of these steps."""
+    try:
+        unwritable = check_writable(config.dump_path)
+        used = [] if config.overwrite or unwritable else existing_dump(config.dump_path, rank, config.step)
+    except OSError as error:
+        unwritable, used = explain(error, config.dump_path), ()
+    if unwritable is not None:
+        raise ConfigError([Problem("dump_path", unwritable)])
+    if is_child() and rank is None:
+        return  # it writes beside the process that started it
+    earlier = [path for path in used if not in_use(path)]
+    if earlier:
+        which = ", ".join(p.parent.name for p in earlier[:4]) + (" and more" if len(earlier) > 4 else "")
+        what = f"{config.dump_path} already holds a dump ({which}), which is left as it is."
+        remedy = "Give another dump_path, move the old one away, or set overwrite: true."
+        raise ConfigError([Problem("dump_path", what, remedy)])
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"Probe: {text}", RuntimeWarning, stacklevel=5)

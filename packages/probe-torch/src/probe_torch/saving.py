@@ -1,0 +1,122 @@
+"""The torch side of probe-save: tensors as JSON, and their gradients by `Tensor.register_hook`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from attrs import define, field
+from probe_format.coverage import Coverage
+from probe_format.tree import Path
+from probe_save.beside import LARGE, beside
+from probe_save.spot import LeafOptions, Spot
+
+from .ranks import current_rank
+from .tensors import Slot, TensorLeaf, TensorOptions
+
+__all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf"]
+
+FRAMEWORK = "pytorch"
+
+
+def open_leaf(options: LeafOptions, coverage: Coverage) -> TorchSaving:
+    """What describes torch's values in one step."""
+    return TorchSaving(options, coverage)
+
+
+@define(init=False, eq=False)
+class TorchSaving:
+    """Describes tensors and waits for their gradients. Safe to use from many threads."""
+
+    _leaf: TensorLeaf
+    _writer: TensorLeaf  # says nothing of a tensor but its file
+    _numbers: dict[int, dict[str, Any]] = field(factory=dict)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def __init__(self, options: LeafOptions, coverage: Coverage) -> None:
+        # No sharing: nobody watches here for writes past the version counter (.data, numpy views).
+        known = TensorOptions(
+            options.directory,
+            statistics=options.statistics,
+            checksum=options.checksum,
+            zero_count=options.zero_count,
+            share=False,
+        )
+        files = TensorOptions(options.directory, statistics=False, share=False)
+        leaf, writer = TensorLeaf(known, coverage, self._take), TensorLeaf(files, coverage, self._take)
+        self.__attrs_init__(leaf, writer)
+
+    def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
+        """JSON of a tensor or another value of torch, else UNKNOWN; a tensor's file is written."""
+        if not isinstance(value, torch.Tensor):
+            return self._leaf.leaf(Slot(spot.record, "", False), value, path)
+        spot.found.append((self, path, value))
+        if not spot.file:
+            return self._leaf.tensor(Slot(spot.record, "", False), value, path)
+        place, slot = spot.names.claim(spot.record, path, "pt"), Slot(spot.record, "", True)
+        if not _is_large(value):
+            return self._leaf.tensor(slot, value, place)
+        out, file = beside(
+            lambda: self._leaf.tensor(Slot(spot.record, "", False), value, path),
+            lambda: self._writer.tensor(slot, value, place),
+        )
+        checksum = {"md5": out.pop("md5")} if "md5" in out else {}
+        return {**out, "data_name": file["data_name"], **checksum}
+
+    def watch(self, tensor: torch.Tensor, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
+        """Call ``arrived`` with the whole gradient of ``tensor`` in each backward pass.
+
+        The hook only looks: it gives nothing back, so autograd goes on with what it had.
+        """
+        if not tensor.requires_grad:
+            return None
+
+        def hook(gradient: torch.Tensor) -> None:
+            arrived(gradient)
+
+        register: Any = tensor.register_hook
+        undo: Callable[[], None] = register(hook).remove
+        return undo
+
+    def settle(self, value: Any) -> None:
+        """Fetch the numbers that still wait on a device, and put in those of ``value``."""
+        with self._lock:
+            self._leaf.settle(force=True)
+            if self._numbers:
+                self._fill(value)
+
+    def close(self) -> None:
+        """Let go of every tensor."""
+        self._leaf.close()
+        self._writer.close()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        for ref, numbers in event.get("r", ()):
+            self._numbers[ref] = numbers
+
+    def _fill(self, value: Any) -> None:
+        todo = [value]
+        while todo:
+            item = todo.pop()
+            if isinstance(item, list):
+                todo.extend(item)
+            elif isinstance(item, dict):
+                numbers = self._numbers.pop(ref, None) if type(ref := item.get("$")) is int else None
+                if numbers is not None:
+                    del item["$"]
+                    item.update(numbers)
+                todo.extend(item.values())
+
+
+def _is_large(t: torch.Tensor) -> bool:
+    """Whether its file is worth a thread of its own: it is, for what is written as it lies in memory."""
+    return (
+        type(t) in (torch.Tensor, torch.nn.Parameter)
+        and t.layout is torch.strided
+        and t.device.type == "cpu"
+        and t.is_contiguous()
+        and not (t.is_quantized or t.is_conj() or t.is_neg())
+        and t.numel() * t.element_size() >= LARGE
+    )

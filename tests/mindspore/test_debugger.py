@@ -1,0 +1,340 @@
+"""What a user calls, option by option, on real steps."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from dumping import agrees, capture, construct, load, opened, rank_dir, records, report
+from mindspore import Tensor, nn, ops
+from mindspore.dataset import NumpySlicesDataset
+from mindspore.train import Model
+from probe_mindspore import (
+    MsprobeInitStep,
+    MsprobeStep,
+    PrecisionDebugger,
+    ProbeInitStep,
+    ProbeStep,
+    flavour,
+)
+
+
+def net() -> nn.SequentialCell:
+    ms.set_seed(0)
+    return nn.SequentialCell(nn.Dense(3, 3), nn.ReLU(), nn.Dense(3, 1))
+
+
+def ones(*shape: int) -> Tensor:
+    return Tensor(np.ones(shape, np.float32))
+
+
+def train(model: nn.Cell) -> None:
+    ms.value_and_grad(lambda x: model(x).sum(), 0, model.trainable_params())(ones(2, 3))
+
+
+def test_mix_puts_functions_below_their_cell(tmp_path: Path) -> None:
+    model = net()
+    capture(tmp_path, lambda: train(model), model, level="mix")
+    tree = construct(tmp_path / "dump")
+    assert tree["Primitive.matmul.MatMul.0.forward"] == "Cell.0.Dense.forward.0"
+    assert tree["Primitive.matmul.MatMul.0.backward"] == "Cell.0.Dense.backward.0"
+    assert tree["Cell.0.Dense.forward.0"] is None
+    stack = (rank_dir(tmp_path / "dump") / "stack.json").read_text()
+    assert "test_debugger.py" in stack and "in train" in stack and "/probe_mindspore/" not in stack
+
+
+def test_the_optimizer_has_a_node_of_its_own(tmp_path: Path) -> None:
+    model = net()
+    optimizer = nn.Adam(model.trainable_params())
+    f = ms.value_and_grad(lambda x: model(x).sum(), None, optimizer.parameters)
+
+    def step() -> None:
+        _, grads = f(ones(2, 3))
+        optimizer(grads)
+
+    capture(tmp_path, step, model, level="mix")
+    below = [name for name, parent in construct(tmp_path / "dump").items() if parent == "optimizer"]
+    assert below and not [name for name in below if name.startswith("Cell.")]
+
+
+def test_structure_has_places_and_no_values(tmp_path: Path) -> None:
+    model = net()
+    data = capture(tmp_path, lambda: train(model), model, level="mix", task="structure")
+    tree = construct(tmp_path / "dump")
+    assert not data
+    assert {"Cell.0.Dense.forward.0", "Cell.2.Dense.backward.0", "Primitive.matmul.MatMul.0.forward"} <= set(
+        tree
+    )
+
+
+def test_token_range_counts_the_models_calls_from_zero(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(model, token_range=[1, 2])
+        for _ in range(5):
+            ops.sin(ones(1))
+            model(ones(1, 3))
+        debugger.stop()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    assert [n for n in data if n.startswith("Cell.0.Dense.forward")] == [
+        "Cell.0.Dense.forward.0",
+        "Cell.0.Dense.forward.1",
+    ]
+    # Between the second call and the third.
+    assert len([n for n in data if n.startswith("Functional.sin")]) == 1
+
+
+def test_custom_functions_come_and_go(tmp_path: Path) -> None:
+    library = SimpleNamespace(__name__="library", twice=lambda x: x * 2)
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.register_custom_api(library, "twice", "Mine")
+        debugger.start()
+        library.twice(ones(2))
+        debugger.stop()
+        debugger.restore_custom_api(library, "twice")
+        debugger.start()
+        library.twice(ones(2))
+        debugger.stop()
+        debugger.step()
+    assert list(records(tmp_path / "dump")) == ["Mine.twice.0.forward", "Tensor.__mul__.0.forward"]
+
+
+def test_steps_are_counted_from_where_the_user_says_and_calls_work_on_the_class(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="L0", step=[7]) as debugger:
+        debugger.set_init_step(6)
+        for _ in range(3):
+            PrecisionDebugger.start(model)
+            train(model)
+            PrecisionDebugger.forward_backward_dump_end()
+            PrecisionDebugger.step()
+    assert [p.name for p in (tmp_path / "dump").iterdir()] == ["step7"]
+
+
+def test_a_model_given_once_stands_for_later_steps(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="L0") as debugger:
+        for i in range(2):
+            debugger.start(model if i == 0 else None)
+            train(model)
+            debugger.stop()
+            debugger.step()
+    assert list(records(tmp_path / "dump", 0)) == list(records(tmp_path / "dump", 1))
+
+
+def test_two_stretches_of_one_step(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(model)
+        model(ones(1, 3))
+        debugger.stop()
+        model(ones(1, 3))  # not recorded
+        debugger.start(model)
+        model(ones(1, 3))
+        debugger.stop()
+        debugger.step()
+    names = [n for n in records(tmp_path / "dump") if n.startswith("Cell.0.Dense.forward")]
+    assert names == ["Cell.0.Dense.forward.0", "Cell.0.Dense.forward.1"]
+
+
+def test_gradients_after_stop_belong_to_the_step(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="L0") as debugger:
+
+        def loss(x: Tensor) -> Tensor:
+            out = model(x).sum()
+            debugger.stop()
+            return out
+
+        debugger.start(model)
+        ms.value_and_grad(loss, 0, model.trainable_params())(ones(2, 3))
+        debugger.step()
+    data = records(tmp_path / "dump")
+    assert {"Cell.0.Dense.backward.0", "Cell.2.Dense.backward.0", "Cell.0.Dense.parameters_grad"} <= set(data)
+
+
+def test_scope_and_list(tmp_path: Path) -> None:
+    def work() -> None:
+        ops.log(ops.exp(ops.tanh(ops.cos(ops.sin(ones(3))))))
+
+    scope = ["Functional.cos.0.forward", "Functional.exp.0.forward"]
+    data = capture(tmp_path / "scope", work, level="L1", scope=scope)
+    assert list(data) == ["Functional.cos.0.forward", "Functional.tanh.0.forward", "Functional.exp.0.forward"]
+    assert data["Functional.exp.0.forward"]["output"][0]["Max"] > 0
+    model = net()
+    data = capture(
+        tmp_path / "list", lambda: train(model), model, level="mix", list=["Cell.0.Dense.forward.0"]
+    )
+    assert {"Cell.0.Dense.forward.0", "Primitive.matmul.MatMul.0.forward"} <= set(data)
+    assert not [n for n in data if "ReLU" in n or n.startswith("Cell.2")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "has", "lacks"),
+    [
+        (["forward"], {"forward"}, {"backward", "parameters_grad"}),
+        (["backward"], {"backward", "parameters_grad"}, {"forward"}),
+        (["input"], {"forward", "backward", "parameters_grad"}, set()),
+    ],
+    ids=str,
+)
+def test_data_mode(mode: list[str], has: set[str], lacks: set[str], tmp_path: Path) -> None:
+    model = net()
+    data = capture(tmp_path, lambda: train(model), model, level="L0", data_mode=mode)
+    kinds = {kind for kind in ("forward", "backward", "parameters_grad") for n in data if f".{kind}" in n}
+    assert kinds == has and not kinds & lacks
+    if mode == ["input"]:
+        assert "output" not in data["Cell.0.Dense.forward.0"]
+
+
+def test_tensor_list_saves_some(tmp_path: Path) -> None:
+    model = net()
+    data = capture(tmp_path, lambda: train(model), model, level="L0", tensor_list=["Cell.2.Dense"])
+    assert "data_name" in data["Cell.2.Dense.forward.0"]["output"][0]
+    assert "data_name" not in data["Cell.0.Dense.forward.0"]["output"][0]
+
+
+def test_extra_info_false_writes_the_records_alone(tmp_path: Path) -> None:
+    model = net()
+    capture(tmp_path, lambda: train(model), model, level="mix", extra_info=False)
+    assert {p.name for p in rank_dir(tmp_path / "dump").iterdir()} == {"dump.json", "report.json"}
+
+
+def test_async_dump_writes_the_same_files(tmp_path: Path) -> None:
+    written = {}
+    for late in (False, True):
+        model = net()
+        folder = tmp_path / str(late)
+        capture(folder, lambda m=model: train(m), model, level="mix", task="tensor", async_dump=late)
+        files = (rank_dir(folder / "dump") / "dump_tensor_data").iterdir()
+        written[late] = {p.name: np.load(p).tobytes() for p in files}
+    assert written[False] == written[True] and len(written[True]) > 20
+
+
+def test_threads_have_their_own_parents_and_no_number_is_lost(tmp_path: Path) -> None:
+    model, count = net(), 4
+
+    def work() -> None:
+        threads = [
+            threading.Thread(target=lambda: [model(ones(2, 3)) for _ in range(5)]) for _ in range(count)
+        ]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(60)
+
+    data = capture(tmp_path, work, model, level="mix")
+    assert {n for n in data if n.startswith("Cell.0.")} == {
+        f"Cell.0.Dense.forward.{i}" for i in range(5 * count)
+    }
+    tree = construct(tmp_path / "dump")
+    parents = [tree[n] for n in data if n.startswith("Primitive.matmul.MatMul")]
+    assert len(parents) == len(set(parents)) == 2 * 5 * count
+
+
+# ---------------- mindspore.train.Model
+def data_set() -> Any:
+    rng = np.random.RandomState(0)
+    x, y = rng.randn(12, 3).astype(np.float32), rng.randn(12, 1).astype(np.float32)
+    return NumpySlicesDataset({"x": x, "y": y}, shuffle=False).batch(4)
+
+
+def fitted(callbacks: list[Any], **keys: Any) -> list[bytes]:
+    model = net()
+    optimizer = nn.Momentum(model.trainable_params(), 0.1, 0.9)
+    Model(model, nn.MSELoss(), optimizer, **keys).train(1, data_set(), callbacks=callbacks)
+    return [p.asnumpy().tobytes() for p in model.get_parameters()]
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_model_train_dumps_every_step_and_trains_the_same(level: str, tmp_path: Path) -> None:
+    truth = fitted([])
+    with opened(tmp_path, level=level) as debugger:
+        assert fitted([ProbeStep(debugger)]) == truth
+    steps = [records(tmp_path / "dump", i) for i in range(3)]
+    assert not (tmp_path / "dump" / "step3").exists()
+    assert all(steps) and list(steps[0]) == list(steps[2])
+    if level != "L1":
+        name = "Cell.0.Dense"
+        assert {f"{name}.forward.0", f"{name}.backward.0", f"{name}.parameters_grad"} <= set(steps[0])
+        assert not [n for n in steps[0] if "Momentum" in n and n.startswith("Cell")]
+
+
+def test_the_model_given_to_start_before_training_is_the_one(tmp_path: Path) -> None:
+    model = nn.SequentialCell(net())
+    with opened(tmp_path, level="L0") as debugger:
+        debugger.start(model)
+        optimizer = nn.SGD(model.trainable_params(), 0.1)
+        Model(model, nn.MSELoss(), optimizer).train(1, data_set(), callbacks=[MsprobeStep(debugger)])
+    for i in range(3):
+        assert "Cell.0.0.Dense.forward.0" in records(tmp_path / "dump", i)
+
+
+def test_steps_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    with opened(tmp_path, level="L0") as debugger:
+        model = net()
+        optimizer = nn.SGD(model.trainable_params(), 0.1)
+        job = Model(model, nn.MSELoss(), optimizer)
+        callbacks = [MsprobeInitStep(), ProbeStep(debugger)]
+        job._train(1, data_set(), callbacks=callbacks, dataset_sink_mode=False, initial_step=5)
+    assert sorted(p.name for p in (tmp_path / "dump").iterdir()) == ["step5", "step6", "step7"]
+
+
+def test_the_names_of_msprobe_are_the_same_things() -> None:
+    assert MsprobeStep is ProbeStep and MsprobeInitStep is ProbeInitStep
+
+
+# ---------------- a torch that stands on MindSpore
+def test_a_torch_on_mindspore_is_noticed_and_named_as_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seam: a module named torch whose Tensor is MindSpore's, and whose nn.Module is called like torch's."""
+
+    class Module:
+        def __init__(self) -> None:
+            self._parameters: dict[str, Any] = {}
+
+        def named_modules(self) -> Any:
+            yield "", self
+            for name, value in vars(self).items():
+                if isinstance(value, Module):
+                    yield name, value
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
+
+    class Double(Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2
+
+    class Outer(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+    lists = SimpleNamespace(Module=Module, ModuleList=type("ModuleList", (Module,), {}))
+    monkeypatch.setitem(__import__("sys").modules, "torch", SimpleNamespace(Tensor=ms.Tensor, nn=lists))
+    found = flavour.detect()
+    assert (found.framework, found.prefix) == ("mindtorch", "Module")
+    model = Outer()
+    data = capture(tmp_path, lambda: model(ones(2)), model, level="L0", task="tensor")
+    assert list(data) == ["Module.inner.Double.forward.0"]
+    out = data["Module.inner.Double.forward.0"]["output"][0]
+    assert agrees(out, np.full(2, 2.0)) and out["type"] == "mindspore.Tensor" and "requires_grad" in out
+    assert np.array_equal(load(tmp_path / "dump", out), np.full(2, 2.0, np.float32))
+    assert report(tmp_path / "dump")["header"]["framework"] == "mindtorch"
+    assert "__call__" in vars(Module) and "probe" not in Module.__call__.__module__
+
+
+def test_a_real_torch_is_no_torch_on_mindspore(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch", SimpleNamespace(Tensor=int))
+    assert flavour.detect() is flavour.CELLS

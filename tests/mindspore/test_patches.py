@@ -1,0 +1,605 @@
+"""Patches: every call goes through the tap while applied, nothing changes, and nothing is left after."""
+
+from __future__ import annotations
+
+import _thread
+import inspect
+import pickle
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mindspore as ms
+import mindspore.ops.functional as old_style
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor, mint, nn, ops
+from mindspore.mint.nn import functional as early_module
+from mindspore.ops import relu as early_relu  # bound before any patch
+from probe_format.errors import UsageError
+from probe_format.patching.lookup import go_down, resolve_owner
+from probe_format.patching.places import Attribute
+from probe_format.patching.switch import muted
+from probe_mindspore.apis import Apis, load_apis
+from probe_mindspore.patches import Label, Patches
+from tapping import Recorder
+
+EVERYTHING = load_apis(views=True)
+ABSENT = object()
+# Out of reach of the search for names bound early.
+RELU, GELU, SILU = (vars(ops)["relu"],), (vars(ops)["gelu"],), (vars(early_module)["silu"],)
+OWNERS = [ops, ops.functional, ops.function, mint, mint.nn.functional, mint.distributed]
+
+
+def tensor(*shape: int, seed: int = 0) -> Tensor:
+    return Tensor(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+
+
+def patched_names() -> dict[tuple[str, str], Any]:
+    """What stands at every listed name; ABSENT where Tensor inherits it."""
+    found = {}
+    for api in EVERYTHING:
+        owner, last = go_down(resolve_owner(api.owners[0]), api.name)
+        if owner is not None:
+            found[api.owners[0], api.name] = vars(owner).get(last, ABSENT)
+    return found
+
+
+@pytest.fixture
+def tap() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def patches(tap: Recorder) -> Iterator[Patches]:
+    made = Patches(EVERYTHING, tap)
+    with made:  # MindSpore imports some of its own modules late
+        pass
+    kinds, namespaces, names = (
+        [dict(vars(kind)) for kind in (Tensor, Parameter, ops.Primitive, ops.MatMul, nn.Cell, nn.Optimizer)],
+        [dict(vars(owner)) for owner in OWNERS],
+        patched_names(),
+    )
+    yield made
+    while made.applied:
+        made.undo()
+    # Every test ends with this: nothing is left, in any way the test leaves the patches.
+    after = [
+        dict(vars(kind)) for kind in (Tensor, Parameter, ops.Primitive, ops.MatMul, nn.Cell, nn.Optimizer)
+    ]
+    for before, now in zip(kinds, after, strict=True):
+        assert before.keys() == now.keys()
+        changed = [name for name, value in before.items() if now[name] is not value]
+        assert set(changed) <= {"total_instance_count"}  # MindSpore counts its Cells
+    for owner, before in zip(OWNERS, namespaces, strict=True):
+        new = vars(owner).keys() - before.keys()
+        assert all(isinstance(vars(owner)[name], ModuleType) for name in new)  # imported meanwhile
+        assert [name for name, value in before.items() if vars(owner)[name] is not value] == []
+    left = patched_names()
+    assert [name for name, value in names.items() if left[name] is not value] == []
+
+
+def test_every_listed_name_is_patched_and_restored(patches: Patches) -> None:
+    before = patched_names()
+    with patches:
+        during = patched_names()
+        same = [f"{path}.{name}" for (path, name), value in during.items() if value is before[path, name]]
+    assert len(before) > 1300
+    assert sorted(same) == sorted(name for name in patches.missing if name in set(same))
+    assert patched_names() == before
+
+
+def test_calls_of_every_kind(patches: Patches, tap: Recorder) -> None:
+    x = tensor(2, 3)
+    weight = Parameter(tensor(3, 2), name="weight")
+    with patches:
+        -x, x + 1, 1 - x, x / 2, 2 / x, x @ weight, x == x, abs(x), weight * 2, weight.sum()
+        ops.relu(x), mint.tanh(x), mint.nn.functional.silu(x), x.astype(ms.float16), Tensor.add(x, x)
+        mint.linalg.norm, ops.cross_entropy(x, Tensor([0, 1], ms.int32)), bool(x.sum() > 0)
+        x[0] = 0
+        x += 1
+    wanted = """
+        Tensor.__neg__ Tensor.__add__ Tensor.__rsub__ Tensor.__truediv__ Tensor.__rtruediv__ Tensor.__matmul__
+        Tensor.__eq__ Tensor.__abs__ Tensor.__mul__ Tensor.sum Functional.relu Mint.tanh MintFunctional.silu
+        Tensor.astype Tensor.add Functional.cross_entropy Tensor.__gt__ Tensor.__bool__ Tensor.__setitem__
+        Tensor.__iadd__
+    """
+    assert set(wanted.split()) - set(tap.take()) == set()
+    ops.relu(x)
+    assert tap.calls == []
+
+
+def test_only_the_outermost_call(patches: Patches, tap: Recorder) -> None:
+    with patches:
+        ops.cross_entropy(tensor(2, 3), Tensor([0, 1], ms.int32))
+        nn.GELU()(tensor(2))
+    assert tap.calls == ["Functional.cross_entropy", "Functional.gelu"]
+
+
+def test_what_msprobe_forgets_hides_nothing(patches: Patches, tap: Recorder) -> None:
+    with patches:
+        tensor(2).astype(ms.float16)  # not in msprobe's list; what it calls is
+    assert tap.calls == ["Tensor.to", "Tensor.astype"]
+
+
+def test_results_and_errors_are_the_originals(patches: Patches) -> None:
+    marker = object()
+    patches._tap = lambda label, original, args, kwargs: marker
+    with patches:
+        assert ops.relu(tensor(1)) is marker
+        assert tensor(1) + 1 is marker
+    with pytest.raises(TypeError) as plain:
+        ops.relu("no tensor")
+    patches._tap = lambda label, original, args, kwargs: original(*args, **kwargs)
+    with patches, pytest.raises(TypeError) as wrapped:
+        ops.relu("no tensor")
+    assert str(wrapped.value).splitlines()[:3] == str(plain.value).splitlines()[:3]
+
+
+def step(seed: int) -> list[bytes]:
+    """One step of everything at once: the bits of the loss, the gradients and the new weights."""
+    ms.set_seed(seed)
+    net = nn.SequentialCell(
+        nn.Conv2d(1, 2, 3, weight_init="normal"),
+        nn.BatchNorm2d(2),
+        nn.Flatten(),
+        nn.Dense(32, 8, weight_init="normal"),
+        nn.Dropout(p=0.5),
+        nn.GELU(),
+    )
+    net.set_train()
+    weights = net.trainable_params()
+    optimizer = nn.Adam(weights, 0.1)
+
+    def forward(x: Tensor) -> Tensor:
+        y = net(x)
+        y = ops.softmax(y @ mint.ones((8, 4)), -1)
+        return (y * y).sum() + ops.dropout(y, p=0.5).mean()
+
+    loss, grads = ms.value_and_grad(forward, None, weights)(tensor(2, 1, 4, 4))
+    optimizer(grads)
+    return [value.asnumpy().tobytes() for value in (loss, *grads, *weights)]
+
+
+def test_the_bits_of_a_step_are_the_same(patches: Patches, tap: Recorder) -> None:
+    before = step(3)
+    with patches:
+        during = step(3)
+    assert during == before == step(3)
+    assert {"Functional.dropout", "Functional.gelu", "Functional.softmax", "Mint.ones"} <= set(tap.calls)
+
+
+def test_dropout_stays_dropout(patches: Patches) -> None:
+    x = Tensor(np.ones(1000, np.float32))
+    with patches:
+        dropped = ops.dropout(x, p=0.5).asnumpy()
+    assert 300 < (dropped == 0).sum() < 700
+
+
+def test_in_place_functions_stay_in_place(patches: Patches, tap: Recorder) -> None:
+    x, other = tensor(3), tensor(3, seed=1)
+    weight = Parameter(tensor(3), name="weight")
+    with patches:
+        x.copy_(other)
+        x[1] = 7
+        ops.assign(weight, other)
+        ops.assign_add(weight, other)
+        before = tensor(3)
+        before.add_(1)  # not in place on CPU, with Probe or without
+    want = other.asnumpy().copy()
+    assert np.array_equal(weight.asnumpy(), want + want)
+    want[1] = 7
+    assert np.array_equal(x.asnumpy(), want)
+    plain = tensor(3)
+    plain.add_(1)
+    assert np.array_equal(before.asnumpy(), plain.asnumpy())
+    wanted = [
+        "Tensor.copy_",
+        "Tensor.__setitem__",
+        "Functional.assign",
+        "Functional.assign_add",
+        "Tensor.add_",
+    ]
+    assert [name for name in tap.calls if name in wanted] == wanted
+
+
+def test_names_bound_early(patches: Patches, tap: Recorder) -> None:
+    user = ModuleType("a_users_module")
+    exec(
+        "from mindspore.ops import gelu, tanh as squash\nfrom mindspore.mint.nn.functional import silu",
+        vars(user),
+    )
+    sys.modules["a_users_module"] = user
+    before = dict(vars(user)), early_relu
+    try:
+        with patches:
+            early_relu(tensor(2)), user.gelu(tensor(2)), user.squash(tensor(2)), user.silu(tensor(2))
+            early_module.relu(tensor(2))
+    finally:
+        del sys.modules["a_users_module"]
+    assert tap.calls == [
+        *(
+            "Functional.relu",
+            "Functional.gelu",
+            "Functional.tanh",
+            "MintFunctional.silu",
+            "MintFunctional.relu",
+        )
+    ]
+    assert before == (dict(vars(user)), early_relu)
+
+
+def test_the_old_names_of_a_users_file(patches: Patches, tap: Recorder) -> None:
+    """`from mindspore.ops import functional as F`: the user's calls count, MindSpore's own do not."""
+    plain = old_style.relu
+    with patches:
+        old_style.relu(tensor(2))
+        assert ops.function.sigmoid(tensor(2)).shape == (2,)
+    assert tap.take() == ["Functional.relu", "Functional.sigmoid"]
+    assert old_style.relu is plain
+    of_mindspore: dict[str, Any] = {"F": old_style, "ops": ops}
+    path = Path(ms.__file__).with_name("nn") / "layer" / "basic.py"
+    exec(compile("def call(x): return F.relu(x), ops.relu(x)", str(path), "exec"), of_mindspore)
+    with patches:
+        of_mindspore["call"](tensor(2))
+    assert tap.calls == ["Functional.relu"]
+
+
+USERS_FILE = """
+from mindspore import ops, mint
+ACTIVATIONS = {"relu": ops.relu}
+STACK = [mint.nn.functional.silu]
+def block(x, act=ops.silu, *, last=ops.sigmoid):
+    return last(act(x))
+class Layer:
+    act = staticmethod(ops.gelu)
+    def __call__(self, x, act=ops.selu):
+        return act(self.act(x))
+"""
+
+
+def test_what_a_users_file_holds(patches: Patches, tap: Recorder, tmp_path: Path) -> None:
+    user = ModuleType("a_users_module")
+    user.__file__ = str(tmp_path / "a_users_module.py")
+    exec(USERS_FILE, vars(user))
+    sys.modules["a_users_module"] = user
+    layer, x = user.Layer, tensor(2)
+
+    def held() -> list[Any]:
+        defaults = [*user.block.__defaults__, user.block.__kwdefaults__["last"], *layer.__call__.__defaults__]
+        return [user.ACTIVATIONS["relu"], user.STACK[0], vars(layer)["act"], *defaults]
+
+    before = held()
+    try:
+        with patches:
+            user.ACTIVATIONS["relu"](x), user.STACK[0](x), user.block(x), layer()(x)
+            assert not any(a is b for a, b in zip(held(), before, strict=True))
+            user.ACTIVATIONS["late"] = ops.mish
+    finally:
+        del sys.modules["a_users_module"]
+    assert all(a is b for a, b in zip(held(), before, strict=True))
+    assert user.ACTIVATIONS["late"] is ops.mish  # bound while the wrapper stood there
+    wanted = "Functional.relu MintFunctional.silu Functional.silu Functional.sigmoid Functional.gelu Functional.selu"
+    assert tap.calls == wanted.split()
+
+
+class Net(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = ops.gelu
+        self.more = [ops.relu, {"not": "here"}]
+        self.table = {"silu": early_module.silu}
+        self.dense = nn.Dense(2, 2, activation=ops.Sigmoid())
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.table["silu"](self.more[0](self.act(self.dense(x))))
+
+
+def test_attributes_of_cells(patches: Patches, tap: Recorder) -> None:
+    model = Net()
+    patches.apply(model)
+    model(tensor(1, 2))
+    model.late = ops.silu
+    patches.undo()
+    assert {"Functional.gelu", "Functional.relu", "MintFunctional.silu"} <= set(tap.calls)
+    assert model.act is GELU[0] and model.more[0] is RELU[0] and model.table["silu"] is SILU[0]
+    assert model.late is ops.silu  # bound while the wrapper stood there
+
+
+def test_a_wrapper_kept_does_what_the_original_does(patches: Patches, tap: Recorder) -> None:
+    holder = []
+    with patches:
+        holder.append((ops.relu,))
+    kept = holder[0][0]
+    assert kept is not RELU[0]
+    assert kept(Tensor([-1.0, 1.0])).asnumpy().tolist() == [0, 1]
+    assert tap.calls == []
+
+
+def test_whose_call_it_is(patches: Patches, tap: Recorder) -> None:
+    root = Path(ms.__file__).parent
+    for file, seen in {
+        "common/parameter.py": False,
+        "dataset/transforms/transforms.py": False,
+        "train/serialization.py": False,
+        "graph/api.py": False,
+        "nn/layer/basic.py": True,
+        "nn/loss/loss.py": True,
+        "nn/wrap/cell_wrapper.py": True,
+        "mint/nn/layer/activation.py": True,
+    }.items():
+        space: dict[str, Any] = {}
+        exec(compile("def call(f, x): return f(x)", str(root / file), "exec"), space)
+        with patches:
+            for _ in range(2):
+                space["call"](ops.relu, tensor(2))
+        assert tap.take() == ["Functional.relu"] * 2 * seen, file
+
+
+def test_an_exception_inside_undoes(patches: Patches) -> None:
+    with pytest.raises(ZeroDivisionError), patches:
+        1 / 0  # noqa: B018
+    assert not patches.applied
+
+
+def test_apply_that_fails_is_undone(patches: Patches, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 0
+
+    def put(self: Attribute, put: Any = Attribute.put) -> None:
+        nonlocal count
+        count += 1
+        if count == 700:
+            raise KeyboardInterrupt
+        put(self)
+
+    monkeypatch.setattr(Attribute, "put", put)
+    with pytest.raises(KeyboardInterrupt):
+        patches.apply()
+    assert not patches.applied
+    monkeypatch.undo()
+    with Patches(EVERYTHING, Recorder()):  # and another can be applied
+        pass
+
+
+def test_nesting_and_one_at_a_time(patches: Patches, tap: Recorder) -> None:
+    other = Patches(EVERYTHING, Recorder())
+    with patches:
+        with patches:
+            pass
+        ops.relu(tensor(1))
+        with pytest.raises(UsageError, match="another debugger"):
+            other.apply()
+    assert tap.calls == ["Functional.relu"]
+    assert not patches.applied and not other.applied
+
+
+def test_suspended_is_for_all(patches: Patches, tap: Recorder) -> None:
+    model = Net()
+    patches.apply(model)
+    with patches.suspended(), patches.suspended():
+        assert ops.relu is early_relu is RELU[0]
+        assert model.act is GELU[0]
+        assert "__add__" not in vars(Tensor)
+    assert ops.relu is early_relu is not RELU[0]
+    early_relu(tensor(2))
+    assert tap.calls == ["Functional.relu"]
+    with patches.suspended():  # undone within a suspension, it does not come back
+        patches.undo()
+    assert ops.relu is RELU[0]
+
+
+def test_what_a_user_puts_in_place_meanwhile_stays(patches: Patches, tap: Recorder) -> None:
+    original = ops.relu
+    try:
+        with patches:
+            of_the_user = ops.relu = lambda x: "mine"
+        assert ops.relu is of_the_user
+        with patches:
+            assert ops.relu(None) == "mine"
+        assert tap.calls == ["Functional.relu"]
+        assert ops.relu is of_the_user
+    finally:
+        ops.relu = original
+
+
+def test_signatures_names_and_docs_are_the_same(patches: Patches) -> None:
+    def facts() -> dict[tuple[str, str], Any]:
+        found = {}
+        for path, name in patched_names():
+            owner, last = go_down(resolve_owner(path), name)
+            function = getattr(owner, last, None)
+            try:
+                signature: Any = inspect.signature(function)  # type: ignore[arg-type]
+            except (ValueError, TypeError) as error:
+                signature = type(error)
+            found[path, name] = signature, getattr(function, "__name__", None), inspect.getdoc(function)
+        return found
+
+    before = facts()
+    with patches:
+        during = facts()
+    assert [name for name in before if during[name] != before[name]] == []
+    assert sum(isinstance(fact[0], inspect.Signature) for fact in before.values()) > 700
+
+
+def test_pickled_by_name(patches: Patches) -> None:
+    functions = [ops.relu, mint.tanh, mint.nn.functional.silu, old_style.gelu, ops.cross_entropy]
+    with patches:
+        data = pickle.dumps([ops.relu, mint.tanh, mint.nn.functional.silu, old_style.gelu, ops.cross_entropy])
+    assert pickle.loads(data) == functions
+
+
+def test_equality_hash_and_operators(patches: Patches) -> None:
+    class Other:
+        def __radd__(self, other: Any) -> str:
+            return "radd"
+
+    def facts() -> list[Any]:
+        found: list[Any] = [hash(x) == id(x), {x: 1}[x], bool((x == y).all()), x != "text"]
+        for act in (lambda: x + object(), lambda: object() @ x, lambda: x + Other(), lambda: x == None):  # noqa: E711
+            try:
+                found.append(str(act()))
+            except Exception as error:
+                found.append(type(error))
+        return found
+
+    x, y = tensor(2), tensor(2)
+    before = facts()
+    with patches:
+        assert facts() == before
+
+
+def test_muted_is_for_one_thread(patches: Patches, tap: Recorder) -> None:
+    x, names = tensor(2), []
+
+    def other() -> None:
+        ops.tanh(x)
+        names.extend(tap.calls)
+
+    with patches, muted():
+        ops.relu(x)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert names == ["Functional.tanh"]
+    assert tap.calls == []
+
+
+def test_a_thread_with_nothing_below_the_call(patches: Patches) -> None:
+    done, names = threading.Event(), []
+
+    def tap(label: Label, original: Any, args: Any, kwargs: Any) -> Any:
+        names.append(label.name)
+        result = original(*args, **kwargs)
+        done.set()
+        return result
+
+    patches._tap = tap
+    with patches:
+        _thread.start_new_thread(ops.relu, (tensor(2),))
+        assert done.wait(30)
+    assert "Functional.relu" in names
+
+
+def test_threads(patches: Patches, tap: Recorder) -> None:
+    x = tensor(4)
+    counts = []
+
+    def work() -> None:
+        for _ in range(100):
+            ops.rank(x), x + 1
+        counts.append(tap.take())
+
+    with patches:
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counts == [["Functional.rank", "Tensor.__add__"] * 100] * 8
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_functions_of_the_users_own(patches: Patches, tap: Recorder, before: bool) -> None:
+    class Space:
+        @staticmethod
+        def still(x: Any) -> Any:
+            return x
+
+        @classmethod
+        def of(cls, x: Any) -> Any:
+            return cls, x
+
+    module: Any = ModuleType("a_users_ops")
+    kernel = module.kernel = lambda x: x
+    module.Space, raw = Space, dict(vars(Space))
+    if not before:
+        patches.apply()
+    patches.add(module, "kernel")
+    patches.add(module.Space, "still", "Mine")
+    patches.add(module, "Space.of", "Mine")
+    if before:
+        patches.apply()
+    assert module.kernel(1) == Space.still(1) == Space().still(1) == 1
+    assert Space.of(1) == (Space, 1)
+    assert tap.take() == ["a_users_ops.kernel", "Mine.still", "Mine.still", "Mine.of"]
+    patches.remove(module, "kernel")
+    with pytest.raises(
+        UsageError, match=r"a_users_ops\.nothing was not registered; registered are: Space\.still"
+    ):
+        patches.remove(module, "nothing")
+    assert module.kernel is kernel
+    patches.undo()
+    assert dict(vars(Space)) == raw
+
+
+def test_a_function_that_is_not_there(patches: Patches) -> None:
+    with pytest.raises(UsageError, match=r"mindspore\.ops\.rellu.*did you mean relu"):
+        patches.add(ops, "rellu")
+
+
+def test_a_dump_of_many_steps_does_not_grow(patches: Patches) -> None:
+    model = Net()
+    for _ in range(3):
+        patches.apply(model)
+        patches.undo()
+    tracemalloc.start()
+    for _ in range(20):
+        patches.apply(model)
+        patches.undo()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 200_000
+
+
+def test_no_names_is_fine(tap: Recorder) -> None:
+    patches = Patches(Apis(()), tap)
+    with patches:
+        assert ops.relu is RELU[0]
+    assert patches.missing == {}
+    assert Label("Mint", "relu").name == "Mint.relu"
+
+
+MINDTORCH_LIST = """
+functional: [silu]
+tensor: [__add__]
+torch: [exp, nothing_like_it]
+torch_npu: [npu_swiglu]
+views: {}
+risk_level: {focus_drops: [], core_keeps: []}
+"""
+
+
+def test_the_names_of_a_torch_on_mindspore(
+    tap: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seam, with a stand-in for mindtorch: its functions go by torch's names, MindSpore's are left alone."""
+
+    class Module:
+        def __init__(self) -> None:
+            self.act = functional.silu
+
+        def modules(self) -> Iterator[Any]:
+            yield self
+
+    torch: Any = ModuleType("torch")
+    nn_, functional = ModuleType("torch.nn"), ModuleType("torch.nn.functional")
+    torch.Tensor, torch.exp, torch.nn, nn_.functional = Tensor, mint.exp, nn_, functional  # type: ignore[attr-defined]
+    silu = functional.silu = lambda x: early_module.silu(x)  # type: ignore[attr-defined]
+    for name, module in {"torch": torch, "torch.nn": nn_, "torch.nn.functional": functional}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    listing = tmp_path / "apis.yaml"
+    listing.write_text(MINDTORCH_LIST)
+    patches, model, exp = Patches(load_apis(mindtorch=listing), tap), Module(), vars(mint)["exp"]
+    patches.apply(model)
+    torch.exp(tensor(2)), functional.silu(tensor(2)), model.act(tensor(2)), tensor(2) + 1  # type: ignore[attr-defined]
+    assert mint.exp is exp
+    patches.undo()
+    assert tap.calls == ["Torch.exp", "Functional.silu", "Functional.silu", "Tensor.__add__"]
+    assert torch.exp is exp and model.act is silu
+    assert patches.missing["torch.nothing_like_it"] == "this torch has no such function"
+    assert patches.missing["torch_npu"].startswith("not imported")

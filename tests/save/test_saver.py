@@ -1,0 +1,224 @@
+"""Configuration, steps, ranks, and the module's own save and step."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import probe_format
+import probe_save as ps
+import pytest
+from probe_format.errors import ConfigError, UsageError
+from saving import data, document
+
+
+def steps(dump: Path) -> list[str]:
+    return sorted(str(p.relative_to(dump)) for p in dump.glob("step*/*"))
+
+
+def test_counts_by_name_and_step(tmp_path: Path) -> None:
+    ps.configure(dump_path=tmp_path)
+    for _ in range(2):
+        for name in ("a", "b", "a"):
+            ps.save(1, name, save_backward=False)
+        ps.step()
+    assert steps(tmp_path) == ["step0/rank", "step1/rank"]
+    for step in (0, 1):
+        assert list(data(tmp_path, step)) == ["a.0.debug", "b.0.debug", "a.1.debug"]
+
+
+def test_a_name_that_ends_like_a_gradient_overwrites_none(tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path) as saver:
+        saver.save(1, "x")
+        saver.save(2, "x_grad")
+        saver.save(3, "x")
+    found = data(tmp_path)
+    assert len(found) == 6
+    assert sorted(v["value"] for v in found.values() if v) == [1, 2, 3]
+
+
+def test_steps_and_ranks_that_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    for rank, expected in (([0], []), (["0-1"], ["step1/rank1", "step3/rank1"])):
+        dump = tmp_path / str(rank[0])
+        with ps.Saver(dump_path=dump, step=[1, "3-4"], rank=rank) as saver:
+            for _ in range(4):
+                saver.save(1, "x")
+                saver.step()
+        assert steps(dump) == expected
+
+
+def test_nothing_is_made_before_the_first_value(tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path) as saver:
+        saver.step()
+        assert saver.directory is None
+        saver.save(1, "x")
+        assert saver.directory == tmp_path / "step1" / "rank"
+    assert steps(tmp_path) == ["step1/rank"]
+
+
+def test_init_step(tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path) as saver:
+        saver.set_init_step(7)
+        saver.save(1, "x")
+        with pytest.raises(UsageError, match="before the first save"):
+            saver.set_init_step(8)
+    assert steps(tmp_path) == ["step7/rank"]
+
+
+CONFIG = {
+    "task": "statistics", "dump_path": "./dump", "rank": [], "level": "debug",
+    "statistics": {"summary_mode": "md5"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+@pytest.mark.parametrize("way", ["argument", "variable"])
+def test_a_file_configures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, way: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / f"config.{kind}"
+    yaml = "task: statistics\ndump_path: ./dump\nlevel: debug\nstatistics:\n  summary_mode: md5\n"
+    path.write_text(json.dumps(CONFIG) if kind == "json" else yaml)
+    if way == "argument":
+        ps.configure(path)
+    else:
+        monkeypatch.setenv("PROBE_SAVE_CONFIG", str(path))
+    ps.save(np.ones(4, np.float32), "x")
+    ps.step()
+    assert len(data(tmp_path / "dump")["x.0.debug"]["md5"]) == 8
+
+
+def test_not_configured_says_how() -> None:
+    with pytest.raises(UsageError, match=r"configure\(dump_path.*PROBE_SAVE_CONFIG"):
+        ps.save(1, "x")
+    with pytest.raises(UsageError, match="PROBE_SAVE_CONFIG"):
+        ps.step()
+
+
+def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"level": "L1",\n "task": "tensors",\n "step": ["3-1"]}')
+    with pytest.raises(ConfigError) as raised:
+        ps.configure(path, dump_path=tmp_path / "dump")
+    said = str(raised.value)
+    assert "config.json:1 level: 'L1' is not single-point save" in said
+    assert "'tensors'" in said
+    assert "3-1" in said
+    assert not (tmp_path / "dump").exists()
+    with pytest.raises(ConfigError, match="structure"):
+        ps.configure(task="structure", dump_path=tmp_path / "dump")
+
+
+def test_an_earlier_dump_is_left_alone(tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path, task="tensor") as saver:
+        saver.save(np.zeros(3), "x")
+    before = (tmp_path / "step0" / "rank" / "debug.json").read_bytes()
+    with pytest.raises(ConfigError, match="already holds a dump"):
+        ps.Saver(dump_path=tmp_path)
+    assert (tmp_path / "step0" / "rank" / "debug.json").read_bytes() == before
+    with ps.Saver(dump_path=tmp_path, task="tensor", overwrite=True) as saver:
+        saver.save(np.ones(3), "y")
+    assert list(data(tmp_path)) == ["y.0.debug", "y_grad.0.debug"]
+    assert [p.name for p in tmp_path.rglob("*.npy")] == ["y.0.debug.npy"]
+
+
+def test_configure_again_ends_what_was_begun(tmp_path: Path) -> None:
+    first = ps.configure(dump_path=tmp_path / "a")
+    ps.save(1, "x")
+    ps.configure(dump_path=tmp_path / "b")
+    ps.save(2, "x")
+    assert first.closed
+    with pytest.raises(UsageError, match="closed"):
+        first.save(1, "x")
+    assert data(tmp_path / "a")["x.0.debug"]["value"] == 1
+    ps.step()
+    assert data(tmp_path / "b")["x.0.debug"]["value"] == 2
+
+
+def test_two_savers_never_share_a_folder(tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path) as one, ps.Saver(dump_path=tmp_path) as two:
+        one.save(1, "x")
+        two.save(2, "x")
+        assert one.directory != two.directory
+    found = probe_format.open(tmp_path).step(0).ranks
+    assert sorted(rank.records["x.0.debug"].json["value"] for rank in found) == [1, 2]
+
+
+def test_what_cannot_be_written_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path / "dump", task="tensor") as saver:
+        saver.save(np.zeros(3), "before")
+        (tmp_path / "dump/step0/rank/dump_tensor_data/before.0.debug.npy").unlink()
+        (tmp_path / "dump/step0/rank/dump_tensor_data").rmdir()
+        with pytest.warns(RuntimeWarning, match="nothing more in this step"):
+            assert saver.save(5, "y") == 5
+            array = np.ones(3)
+            assert saver.save(array, "z") is array
+        saver.save(np.ones(3), "later")  # said once
+        saver.step()
+        saver.save(np.ones(3), "next step")
+    (rank,) = probe_format.open(tmp_path / "dump").step(0).ranks
+    assert rank.source == "journal"
+    assert rank.records["y.0.debug"].json["value"] == 5
+    assert data(tmp_path / "dump", 1)["next step.0.debug"]["Max"] == 1
+
+
+def test_a_fault_of_ours_costs_one_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    with ps.Saver(dump_path=tmp_path) as saver:
+        saver.save(1, "x")
+        monkeypatch.setattr("probe_save.saved.SavedStep._describe", broken)
+        assert saver.save(2, "x") == 2
+        monkeypatch.undo()
+        saver.save(3, "x")
+        with pytest.warns(RuntimeWarning, match="1 values could not be saved"):
+            saver.step()
+    rank = tmp_path / "step0" / "rank"
+    assert "ZeroDivisionError" in (rank / "dump_error_info.log").read_text()
+    found = document(rank)["data"]
+    assert "ZeroDivisionError" in found["x.1.debug"]["unsupported"]
+    assert found["x.2.debug"]["value"] == 3
+
+
+def test_at_exit_everything_is_complete(tmp_path: Path) -> None:
+    code = "import probe_save as ps\nps.configure(dump_path='dump')\nps.save(1, 'x')\nraise SystemExit(3)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=dict(os.environ), check=False)
+    assert done.returncode == 3
+    assert data(tmp_path / "dump")["x.0.debug"]["value"] == 1
+
+
+WITHOUT = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("probe_torch", "torch", "mindspore", "probe_mindspore"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hide())
+import numpy as np, probe_save as ps
+from probe_format.errors import UsageError
+ps.configure(dump_path="dump", task="tensor")
+ps.save(np.ones(3), "x")
+class Tensor: pass
+Tensor.__module__ = "torch"
+try:
+    ps.save({"deep": [Tensor()]}, "t")
+except UsageError as error:
+    print(error)
+ps.step()
+assert not {"torch", "mindspore"} & set(sys.modules)
+"""
+
+
+def test_without_a_framework(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'probe-save[torch]'" in done.stdout
+    assert list(data(tmp_path / "dump")) == ["x.0.debug", "x_grad.0.debug"]

@@ -1,0 +1,398 @@
+"""Tensors of torch and their gradients: exact, and nothing in the run changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import probe_save as ps
+import pytest
+from saving import data, document, load
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+@pytest.fixture(params=["tensor", "statistics"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ps.Saver]:
+    with ps.Saver(dump_path=tmp_path, task=request.param, summary_mode="md5") as found:
+        yield found
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[ps.Saver]:
+    with ps.Saver(dump_path=tmp_path, task="tensor", summary_mode="md5") as found:
+        yield found
+
+
+def saved(dump: Path, record: str, at: str | None = None, step: int = 0) -> Any:
+    return torch.from_numpy(load(dump, record, at, step))
+
+
+# -- the run is the same ------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: Any, look: Callable[[Any, str], Any]) -> Any:
+        q, k, v = look(self.qkv(self.norm1(x)), "qkv").chunk(3, -1)
+        look({"q": q, "kv": [k, v]}, "heads")
+        h = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = look(x + self.drop(self.out(look(h, "attn"))), "mid")
+        return look(
+            x + self.down(nn.functional.gelu(look(self.up(self.norm2(x)), "up"), approximate="tanh")), "block"
+        )
+
+
+class Gpt(nn.Module):
+    def __init__(self, width: int = 32, vocabulary: int = 61, layers: int = 3) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList([Block(width) for _ in range(layers)])
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids: Any, look: Callable[[Any, str], Any]) -> Any:
+        x = look(self.embed(look(ids, "ids")), "embed")
+        for block in self.blocks:
+            x = block(x, look)
+        return look(self.head(x), "logits")
+
+
+def train(look: Callable[[Any, str], Any], end: Callable[[], None]) -> list[Any]:
+    """Three steps of training; every number of them."""
+    torch.manual_seed(3)
+    model = Gpt()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    numbers: list[Any] = []
+    for _ in range(3):
+        ids = torch.randint(0, 61, (4, 17))
+        logits = model(ids[:, :-1], look)
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        look(model.head.weight, "head.weight")
+        look(loss, "loss")
+        optimizer.zero_grad()
+        loss.backward()
+        numbers += [loss.detach().clone(), *(p.grad.clone() for p in model.parameters())]
+        optimizer.step()
+        end()
+    return [*numbers, *(p.detach().clone() for p in model.parameters()), torch.random.get_rng_state()]
+
+
+def test_a_gpt_trains_the_same_bit_for_bit(tmp_path: Path) -> None:
+    plain = train(lambda value, name: value, lambda: None)
+    with ps.Saver(dump_path=tmp_path, task="tensor") as saver:
+        watched = train(saver.save, saver.step)
+    assert len(plain) == len(watched)
+    for a, b in zip(plain, watched, strict=True):
+        assert a.dtype == b.dtype
+        assert torch.equal(a.view(-1).view(torch.uint8), b.view(-1).view(torch.uint8))
+    for step in range(3):
+        found = data(tmp_path, step)
+        assert sum(not name.partition(".")[0].endswith("_grad") for name in found) >= 20
+        arrived = [n for n, v in found.items() if "_grad." in n and v is not None]
+        assert len(arrived) == 3 * 6 + 4  # each save but the ids
+
+
+def test_gradients_are_those_of_retain_grad(tmp_path: Path) -> None:
+    kept: dict[str, list[Any]] = {}
+
+    def note(value: Any, name: str) -> Any:
+        tensors = [value["q"], *value["kv"]] if isinstance(value, dict) else [value]
+        for t in tensors:
+            if t.requires_grad:
+                t.retain_grad()
+                kept.setdefault(name, []).append(t)
+        return value
+
+    class Stop(Exception):
+        pass
+
+    def stop() -> None:
+        raise Stop
+
+    def run(look: Callable[[Any, str], Any]) -> None:
+        with pytest.raises(Stop):
+            train(look, stop)
+
+    run(note)
+    with ps.Saver(dump_path=tmp_path, task="tensor") as saver:
+        run(saver.save)
+    checked = 0
+    for name, tensors in kept.items():
+        if name == "heads":
+            places = [(i, at) for i in range(3) for at in ("q", "kv.0", "kv.1")]
+        else:
+            places = [(i, None) for i in range(len(tensors))]
+        for t, (i, at) in zip(tensors, places, strict=True):
+            assert torch.equal(saved(tmp_path, f"{name}_grad.{i}.debug", at), t.grad), (name, i, at)
+            checked += 1
+    assert checked == 3 * 8 + 4
+
+
+# -- gradients, one kind of tensor at a time ----------------------------------------------------------
+
+
+def test_a_leaf_has_the_gradient_of_the_pass_and_not_the_accumulated_one(
+    full: ps.Saver, tmp_path: Path
+) -> None:
+    w = torch.ones(3, requires_grad=True)
+    for step in range(3):
+        full.save(w, "w")
+        (w * 2).sum().backward()
+        full.step()
+        assert saved(tmp_path, "w_grad.0.debug", step=step).tolist() == [2.0] * 3
+    assert w.grad.tolist() == [6.0] * 3
+    assert not w._backward_hooks  # nothing stays on a parameter
+
+
+def test_a_tensor_used_several_times_has_the_total(full: ps.Saver, tmp_path: Path) -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 3
+    before = y * 5
+    full.save(y, "y")
+    (before.sum() + (y * 7).sum() + y.exp().sum() * 0).backward()
+    full.step()
+    assert saved(tmp_path, "y_grad.0.debug").tolist() == [12.0, 12.0]
+
+
+def test_saved_twice_each_has_its_gradient(full: ps.Saver, tmp_path: Path) -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = full.save(x * 3, "y")
+    full.save([y, {"again": y}], "both")
+    full.save(y, "y")
+    (y * 2).sum().backward()
+    full.step()
+    for record, at in (("y_grad.0.debug", None), ("y_grad.1.debug", None), ("both_grad.0.debug", "0"),
+                       ("both_grad.0.debug", "1.again")):  # fmt: skip
+        assert saved(tmp_path, record, at).tolist() == [2.0, 2.0]
+
+
+def test_a_change_in_place_comes_after(full: ps.Saver, tmp_path: Path) -> None:
+    """The record is of the value as it was saved, and so is its gradient."""
+    x = torch.tensor([-1.0, 2.0], requires_grad=True)
+    y = full.save(x * 1, "y")
+    y.mul_(10)
+    (y * 3).sum().backward()
+    full.step()
+    assert saved(tmp_path, "y.0.debug").tolist() == [-1.0, 2.0]
+    assert saved(tmp_path, "y_grad.0.debug").tolist() == [30.0, 30.0]
+    assert x.grad.tolist() == [30.0, 30.0]
+
+
+def test_changes_that_no_version_tells_are_seen(full: ps.Saver, tmp_path: Path) -> None:
+    t = torch.zeros(100)
+    view = t.numpy()
+    full.save(t, "t")
+    view[50] = 3
+    full.save(t, "t")
+    t.data[51] = 4
+    full.save(t, "t")
+    full.step()
+    found = data(tmp_path)
+    assert [found[f"t.{i}.debug"]["Max"] for i in range(3)] == [0, 3, 4]
+
+
+def test_two_passes_through_one_graph(full: ps.Saver, tmp_path: Path) -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = full.save({"y": x * 3}, "y")["y"]
+    z = y * 2
+    z.sum().backward(retain_graph=True)
+    (z * 5).sum().backward()
+    full.step()
+    found = data(tmp_path)["y_grad.0.debug"]["y"]
+    assert found["Max"] == 2
+    assert [again["Max"] for again in found["later_passes"]] == [10]
+    assert "dtype" not in found["later_passes"][0]
+    assert saved(tmp_path, "y_grad.0.debug", "y").tolist() == [2.0, 2.0]
+
+
+def test_where_no_gradient_comes_is_null(saver: ps.Saver, tmp_path: Path) -> None:
+    x = torch.ones(2, requires_grad=True)
+    with torch.no_grad():
+        saver.save(x * 2, "no_grad")
+    with torch.inference_mode():
+        saver.save(torch.ones(3), "inference")
+    saver.save(torch.ones(2, dtype=torch.long), "ids")
+    saver.save(x * 2, "unused")
+    saver.save((x * 2).detach(), "detached")
+    saver.save(x * 2, "not wanted", save_backward=False)
+    saver.save([x, torch.ones(1), 5], "some")
+    (x * 2).sum().backward()
+    saver.step()
+    found = data(tmp_path)
+    assert [found[f"{n}_grad.0.debug"] for n in ("no_grad", "inference", "ids", "unused", "detached")] == [
+        None
+    ] * 5
+    assert "not wanted_grad.0.debug" not in found
+    first, *rest = found["some_grad.0.debug"]
+    assert first["Max"] == 2
+    assert rest == [None, None]
+    report = json.loads((tmp_path / "step0" / "rank" / "report.json").read_text())
+    assert report["counts"]["left_out"] == {"gradients that had not arrived": 1}
+
+
+def test_a_gradient_after_the_step_is_not_recorded_and_hurts_nothing(saver: ps.Saver, tmp_path: Path) -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = saver.save(x * 2, "y")
+    saver.step()
+    y.sum().backward()
+    assert data(tmp_path)["y_grad.0.debug"] is None
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_second_order(full: ps.Saver, tmp_path: Path) -> None:
+    x = torch.tensor([2.0], requires_grad=True)
+    y = full.save(x**3, "y")
+    (g,) = torch.autograd.grad(y, x, create_graph=True)
+    full.save(g, "g")
+    g.backward()
+    full.step()
+    assert x.grad.item() == 12.0
+    found = data(tmp_path)
+    assert found["y_grad.0.debug"]["Max"] == 1
+    assert found["g.0.debug"]["Max"] == 12
+    assert found["g_grad.0.debug"]["Max"] == 1
+
+
+def test_backward_in_another_thread(full: ps.Saver, tmp_path: Path) -> None:
+    import threading
+
+    x = torch.ones(2, requires_grad=True)
+    y = full.save(x * 2, "y")
+    thread = threading.Thread(target=lambda: y.sum().backward())
+    thread.start()
+    thread.join()
+    full.step()
+    assert data(tmp_path)["y_grad.0.debug"]["Max"] == 1
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_inside_a_checkpoint(full: ps.Saver, tmp_path: Path, reentrant: bool) -> None:
+    """The value is saved in both runs; the gradient comes where torch keeps the graph."""
+    from torch.utils.checkpoint import checkpoint
+
+    x = torch.ones(2, requires_grad=True)
+    out = checkpoint(lambda x: full.save(x * 2, "y").exp(), x, use_reentrant=reentrant)
+    out.sum().backward()
+    full.step()
+    found = data(tmp_path)
+    assert found["y.0.debug"]["Max"] == found["y.1.debug"]["Max"] == 2
+    with_gradient = [n for n in (0, 1) if found[f"y_grad.{n}.debug"] is not None]
+    assert with_gradient == ([1] if reentrant else [0])
+
+
+# -- values -------------------------------------------------------------------------------------------
+
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool", "complex64", "float8_e4m3fn"]
+
+
+def bits(t: Any) -> list[int]:
+    return list(t.contiguous().view(-1).view(torch.uint8).tolist())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensors_come_back_as_they_were(full: ps.Saver, tmp_path: Path, dtype: str) -> None:
+    t = (torch.arange(12.0).view(3, 4) / 4).to(getattr(torch, dtype))
+    full.save({"t": t, "turned": t.t(), "scalar": t[0, 1]}, "x")
+    full.step()
+    found = data(tmp_path)["x.0.debug"]
+    assert found["t"]["dtype"] == f"torch.{dtype}"
+    for key, value in (("t", t), ("turned", t.t()), ("scalar", t[0, 1])):
+        path = tmp_path / "step0" / "rank" / "dump_tensor_data" / found[key]["data_name"]
+        back = torch.load(path, weights_only=True)
+        assert back.dtype == value.dtype
+        assert back.shape == value.shape
+        assert bits(back) == bits(value)
+
+
+def test_unusual_tensors(saver: ps.Saver, tmp_path: Path) -> None:
+    values = {
+        "empty": torch.zeros(0, 3),
+        "meta": torch.zeros(2, device="meta"),
+        "sparse": torch.eye(3).to_sparse(),
+        "parameter": nn.Parameter(torch.ones(2)),
+        "size": torch.Size([1, 2]),
+        "dtype": torch.bfloat16,
+        "module": nn.Linear(1, 1),
+        "numpy": torch.ones(2).numpy(),
+        "distribution": torch.distributions.Normal(0.0, 1.0),
+    }
+    saver.save(values, "odd")
+    saver.step()
+    found = data(tmp_path)["odd.0.debug"]
+    assert found["empty"]["shape"] == [0, 3]
+    assert "meta" in found["meta"]["unsupported"]
+    assert found["sparse"]["stored"] == 3
+    assert found["parameter"]["requires_grad"] is True
+    assert found["size"] == {"type": "torch.Size", "value": [1, 2]}
+    assert found["dtype"] == {"type": "torch.dtype", "value": "torch.bfloat16"}
+    assert "no encoding" in found["module"]["unsupported"]
+    assert found["numpy"]["type"] == "numpy.ndarray"
+
+
+def test_the_header_says_torch_even_when_numbers_came_first(full: ps.Saver, tmp_path: Path) -> None:
+    full.save(1, "x")
+    full.save(torch.ones(1), "t")
+    full.step()
+    full.save(1, "x")
+    full.step()
+    assert document(tmp_path / "step0" / "rank")["framework"] == "pytorch"
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_save_inside_compiled_code_breaks_nothing(full: ps.Saver, tmp_path: Path, backend: str) -> None:
+    def f(x: Any) -> Any:
+        y = full.save(x * 2, "y")
+        return y.sin().sum()
+
+    x = torch.ones(3, requires_grad=True)
+    out = torch.compile(f, backend=backend)(x)
+    out.backward()
+    full.step()
+    reference = torch.ones(3, requires_grad=True)
+    (reference * 2).sin().sum().backward()
+    assert torch.equal(x.grad, reference.grad)
+    assert data(tmp_path)["y.0.debug"]["Max"] == 2
+
+
+def test_numbers_that_come_late_are_filled_in(
+    full: ps.Saver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from an accelerator: the leaf fetches numbers for many tensors at a time."""
+    monkeypatch.setattr("probe_torch.tensors.TensorLeaf._numbers", _wait)
+    x = torch.arange(4.0, requires_grad=True)
+    y = full.save({"a": [x * 2]}, "y")["a"][0]
+    (y * y).sum().backward()
+    full.step()
+    found = data(tmp_path)
+    assert found["y.0.debug"]["a"][0]["Max"] == 6
+    assert found["y_grad.0.debug"]["a"][0]["Max"] == 12
+
+
+def _wait(self: Any, p: Any, values: Any, body: dict[str, Any]) -> None:
+    ref = next(self._refs)
+    assert self._waiting.add(ref, values)
+    body.update({"Max": None, "Min": None, "Mean": None, "Norm": None, "$": ref})
+
+
+@pytest.mark.parametrize("mode", ["statistics", "md5"])
+def test_a_large_tensor_is_written_while_it_is_counted(tmp_path: Path, mode: str) -> None:
+    small = torch.randn(7, requires_grad=True)
+    large = torch.randn(1 << 21, requires_grad=True)
+    with ps.Saver(dump_path=tmp_path, task="tensor", summary_mode=mode) as saver:
+        saver.save({"s": small, "l": large}, "x")
+        (large * 2).sum().backward()
+    found = data(tmp_path)
+    assert list(found["x.0.debug"]["l"]) == list(found["x.0.debug"]["s"])
+    assert found["x.0.debug"]["l"]["requires_grad"] is True
+    assert torch.equal(saved(tmp_path, "x.0.debug", "l"), large)
+    assert saved(tmp_path, "x_grad.0.debug", "l").unique().tolist() == [2.0]

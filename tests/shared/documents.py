@@ -1,0 +1,89 @@
+"""Read what Probe wrote with nothing but json: the tests' own, simple reader, the same for every framework."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import probe_format
+
+Json = Any
+_SECTION_KEYS = {"scope", "list", "tensor_list", "data_mode", "summary_mode", "views", "zero_count", "apis"}
+_SCHEMAS = Path(probe_format.__file__).parent / "schema"
+
+
+def write_config(
+    folder: Path, *, task: str = "statistics", level: str = "mix", dump: Path | None = None, **keys: Any
+) -> Path:
+    """A config.json in msprobe's layout: what belongs to the task goes into the section named as the task."""
+    folder.mkdir(parents=True, exist_ok=True)
+    section = {key: keys.pop(key) for key in list(keys) if key in _SECTION_KEYS}
+    config = {"task": task, "level": level, "dump_path": str(dump or folder / "dump"), **keys, task: section}
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def _no_constant(token: str) -> Any:
+    raise AssertionError(f"{token} is not JSON")
+
+
+def strict(path: Path) -> Json:
+    """The document; bare NaN and Infinity and repeated keys are errors."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        assert len(found) == len(pairs), f"repeated key in {path}"
+        return found
+
+    return json.loads(path.read_text("utf-8"), parse_constant=_no_constant, object_pairs_hook=unique)
+
+
+def rank_dir(dump: Path, step: int = 0, rank: int | None = None) -> Path:
+    return dump / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
+
+
+def records(dump: Path, step: int = 0, rank: int | None = None) -> dict[str, Json]:
+    return strict(rank_dir(dump, step, rank) / "dump.json")["data"]
+
+
+def report(dump: Path, step: int = 0, rank: int | None = None) -> dict[str, Json]:
+    return strict(rank_dir(dump, step, rank) / "report.json")
+
+
+def construct(dump: Path, step: int = 0, rank: int | None = None) -> dict[str, Json]:
+    return strict(rank_dir(dump, step, rank) / "construct.json")
+
+
+def leaves(value: Json) -> Iterator[dict[str, Json]]:
+    """Every tensor object below `value`, in order."""
+    if isinstance(value, dict):
+        if "dtype" in value and "shape" in value:
+            yield value
+            return
+        for item in value.values():
+            yield from leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item)
+
+
+def number(value: Json) -> float:
+    """A statistic as a float, whether a number or one of the three strings."""
+    return float({"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.get(value, value))
+
+
+@cache
+def _schema(name: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json.loads((_SCHEMAS / f"{name}.schema.json").read_text()))
+
+
+def validate(folder: Path) -> None:
+    """Every JSON file of a rank's directory: strict, and what its schema says."""
+    for name in ("dump", "stack", "construct", "report"):
+        problem = next(_schema(name).iter_errors(strict(folder / f"{name}.json")), None)
+        assert problem is None, f"{name}.json: {problem}"
