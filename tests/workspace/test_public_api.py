@@ -21,7 +21,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
     "probe_torch": {"PrecisionDebugger", "__version__", "seed_all"},
     "probe_save": {"Saver", "__version__", "configure", "save", "step"},
     "probe_kernel": {
-        "BACKENDS", "AclDump", "AclModel", "Dump", "KernelDump", "__version__", "acl_settings", "level2", "mindspore",
+        "BACKENDS", "AclDump", "AclModel", "Dump", "KernelDump", "__version__", "acl_settings", "mindspore",
         "open", "settings", "torch",
     },
     "probe_mindspore": {

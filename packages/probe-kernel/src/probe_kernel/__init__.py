@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __version__ = "0.1.0"
 
-from . import level2, mindspore, torch
+from . import mindspore, torch
 from .acl import AclDump, AclModel, acl_settings
 from .backends import BACKENDS
 from .description import KernelDump
@@ -19,7 +19,6 @@ __all__ = [
     "KernelDump",
     "__version__",
     "acl_settings",
-    "level2",
     "mindspore",
     "open",
     "settings",
