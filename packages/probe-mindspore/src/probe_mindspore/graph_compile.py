@@ -12,7 +12,7 @@ from typing import Any
 
 import mindspore
 from attrs import define, field
-from probe_format.patching.places import Attribute, Function, attribute
+from probe_format.patching.places import Function, attribute
 
 __all__ = ["Compilations", "api_module"]
 
