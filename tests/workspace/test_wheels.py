@@ -30,7 +30,7 @@ SHIPPED = {
     "probe_format": ["py.typed", "spec/*.md", "schema/*.json"],
     "probe_torch": ["py.typed", "apis.yaml"],
     "probe_save": ["py.typed"],
-    "probe_kernel": ["py.typed"],
+    "probe_kernel": ["py.typed", "spec/*.md"],
     "probe_mindspore": ["py.typed"],
 }
 
