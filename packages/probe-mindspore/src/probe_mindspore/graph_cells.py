@@ -108,10 +108,10 @@ def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
 
 
 def _construct(original: Any, key: int, names: tuple[str, ...]) -> Callable[..., Any]:
-    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+    def construct(self, *args, **kwargs):
         parameters: Any = ()
         for name in names:
-            parameters = (*parameters, getattr(self, name))  # type: ignore[assignment]
+            parameters = (*parameters, getattr(self, name))
         _note(key)
         token = _enter((args, kwargs, parameters), FIRST, key, 0)
         args, place = _watch(_of_input, args, token, key, 0)
@@ -121,10 +121,10 @@ def _construct(original: Any, key: int, names: tuple[str, ...]) -> Callable[...,
         out, place = _watch(_of_output, out, token, key, 0)
         return out
 
-    return construct  # type: ignore[return-value]
+    return construct
 
 
-class _Inner(nn.Cell):  # type: ignore[misc]
+class _Inner(nn.Cell):
     """A Cell that defines ``bprop``, as its tapped construct calls it: with both as the user wrote them.
 
     The compiler takes a bprop in place of the gradients of all that its Cell does, taps included; so meanwhile
@@ -144,10 +144,10 @@ class _Inner(nn.Cell):  # type: ignore[misc]
 def watched_parameter(key: int) -> Callable[[Any], Any]:
     """A hook for a parameter, for the compiler to read."""
 
-    def hook(gradient):  # type: ignore[no-untyped-def]
+    def hook(gradient):
         return F.depend(gradient, _parameter(gradient, FIRST, key, 0))
 
-    return hook  # type: ignore[return-value]
+    return hook
 
 
 def _method(cell: Any, name: str) -> Any:
