@@ -108,10 +108,10 @@ def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
 
 
 def _construct(original: Any, key: int, names: tuple[str, ...]) -> Callable[..., Any]:
-    def construct(self, *args, **kwargs):
-        parameters: Any = ()
+    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        parameters = ()  # no annotation: the compiler does not read it
         for name in names:
-            parameters = (*parameters, getattr(self, name))
+            parameters = (*parameters, getattr(self, name))  # type: ignore[assignment]
         _note(key)
         token = _enter((args, kwargs, parameters), FIRST, key, 0)
         args, place = _watch(_of_input, args, token, key, 0)
@@ -124,7 +124,7 @@ def _construct(original: Any, key: int, names: tuple[str, ...]) -> Callable[...,
     return construct
 
 
-class _Inner(nn.Cell):
+class _Inner(nn.Cell):  # type: ignore[misc]
     """A Cell that defines ``bprop``, as its tapped construct calls it: with both as the user wrote them.
 
     The compiler takes a bprop in place of the gradients of all that its Cell does, taps included; so meanwhile
@@ -144,7 +144,7 @@ class _Inner(nn.Cell):
 def watched_parameter(key: int) -> Callable[[Any], Any]:
     """A hook for a parameter, for the compiler to read."""
 
-    def hook(gradient):
+    def hook(gradient):  # type: ignore[no-untyped-def]
         return F.depend(gradient, _parameter(gradient, FIRST, key, 0))
 
     return hook
