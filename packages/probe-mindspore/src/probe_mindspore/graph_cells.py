@@ -109,7 +109,7 @@ def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
 
 def _construct(original: Any, key: int, names: tuple[str, ...]) -> Callable[..., Any]:
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        parameters: Any = ()
+        parameters = ()  # no annotation: the compiler does not read it
         for name in names:
             parameters = (*parameters, getattr(self, name))  # type: ignore[assignment]
         _note(key)
@@ -121,7 +121,7 @@ def _construct(original: Any, key: int, names: tuple[str, ...]) -> Callable[...,
         out, place = _watch(_of_output, out, token, key, 0)
         return out
 
-    return construct  # type: ignore[return-value]
+    return construct
 
 
 class _Inner(nn.Cell):  # type: ignore[misc]
@@ -147,7 +147,7 @@ def watched_parameter(key: int) -> Callable[[Any], Any]:
     def hook(gradient):  # type: ignore[no-untyped-def]
         return F.depend(gradient, _parameter(gradient, FIRST, key, 0))
 
-    return hook  # type: ignore[return-value]
+    return hook
 
 
 def _method(cell: Any, name: str) -> Any:
