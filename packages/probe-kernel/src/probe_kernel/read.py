@@ -21,7 +21,7 @@ from .kernel import Kernel, Slot
 from .listing import Listing, list_files
 from .loaders import parts
 from .order import find_graph_files, read_history, read_order
-from .overflow import Overflow, read_overflow
+from .overflow import Overflow, is_overflow, read_overflow
 from .places import Layout, Place
 from .statistic import STATISTIC, Table, read_table
 
@@ -200,8 +200,8 @@ class Iteration:
 
     @cached_property
     def overflows(self) -> tuple[Overflow, ...]:
-        """The overflow files (JSON) in it. Raises FormatError for one that is no JSON."""
-        return tuple(read_overflow(path, name) for path, name in self._names.files if name.kind == "overflow")
+        """The overflow files in it, JSON or in Ascend's own form. Raises FormatError for one that is neither."""
+        return tuple(read_overflow(path, name) for path, name in self._names.files if is_overflow(name))
 
     @cached_property
     def statistics(self) -> Table:
@@ -232,6 +232,7 @@ class Iteration:
         for path, name in self._names.files:
             if name.kind == "args":
                 arguments[name.op_type, name.op_name] = path
+            if name.kind == "args" or is_overflow(name):
                 continue
             try:
                 tensors.extend(Found(path, name, part) for part in parts(path, name))
