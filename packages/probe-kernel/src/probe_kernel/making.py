@@ -50,7 +50,9 @@ def _statistics(arguments: argparse.Namespace) -> int:
             except (FormatError, OSError) as error:
                 problems.append(str(error))
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([next(table_text((), categories)), *lines]) + "\n")
+        part = folder / f".tmp-{STATISTIC}"  # half a table would count as there, and stay
+        part.write_text("\n".join([next(table_text((), categories)), *lines]) + "\n")
+        part.replace(path)
         written += 1
         print(f"{path}: {len(lines)} tensors")
     return report(problems) or (0 if written else 1)
