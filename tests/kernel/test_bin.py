@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import struct
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -240,7 +238,6 @@ def test_ten_thousand_mutated_files(tmp_path: Path) -> None:
     originals = [p.read_bytes() for p in SAMPLES] + [made(2, 3, (2, 2, 3, 3, 16), bytes(1152), (2, 20, 3, 3))]
     path = tmp_path / "Op.Default_x_Op-op1.1.2.3"
     outcomes = {"read": 0, "refused": 0}
-    started = time.monotonic()
     tracemalloc.start()
     try:
         for _ in range(10_000):
@@ -278,5 +275,3 @@ def test_ten_thousand_mutated_files(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert peak < 32 << 20, f"{peak >> 20} MiB"
     assert min(outcomes.values()) > 100, outcomes
-    assert time.monotonic() - started < 300  # a hang, not a speed
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0

@@ -14,7 +14,7 @@ import probe_kernel
 import pytest
 from binfiles import made, written
 from probe_format.errors import DamagedError
-from probe_kernel import cli, converter
+from probe_kernel import cli, converter, converting
 from probe_kernel.binfile import open_bin
 from probe_kernel.dumpdata import parse_dump_data
 from probe_kernel.layouts import convert
@@ -146,6 +146,17 @@ def test_ctrl_c_elsewhere_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(converter, "bin_files", stop)
     assert run(tmp_path, tmp_path / "out") == 130
+
+
+def test_many_cores_are_not_many_tensors_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    pool = converting.ThreadPoolExecutor
+    monkeypatch.setattr(converting, "ThreadPoolExecutor", lambda n, name: asked.append(n) or pool(n, name))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(128)))
+    path = written(tmp_path, FLOATS)
+    assert run(path, tmp_path / "out") == 0
+    assert run(path, tmp_path / "out", "--workers", "20") == 0
+    assert asked == [8, 20]
 
 
 # -- arguments ---------------------------------------------------------------------------------------------

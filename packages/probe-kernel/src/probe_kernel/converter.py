@@ -42,7 +42,7 @@ def _convert_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", action="append", default=[], metavar="input.0", help="only this; again for more"
     )
-    parser.add_argument("--workers", type=_count, metavar="N", help="threads (one for each core)")
+    parser.add_argument("--workers", type=_count, metavar="N", help="threads (one for each core, at most 8)")
 
 
 def _convert(arguments: argparse.Namespace) -> int:

@@ -14,18 +14,22 @@ from .destination import Destination
 
 __all__ = ["convert_all"]
 
+_MOST_WORKERS = (
+    8  # each holds a tensor, and up to two copies: a hundred cores would want a hundred times that
+)
+
 
 def convert_all(
     files: Iterable[tuple[Path, str]], source: Path, out: Path, how: Conversion, workers: int | None = None
 ) -> Iterator[Outcome]:
     """Convert ``files`` (`conversion.bin_files` of ``source``) into ``out``, in the same folders as there.
 
-    The outcomes come as they are ready. workers: threads, as many as there are cores unless told: reading, writing
+    The outcomes come as they are ready. workers: threads, as many as there are cores and 8 at most unless told: reading, writing
     and numpy's copies let others run. Only a few files a worker are under way at a time, so that memory is bounded by
     the largest of them. Who stops early (Ctrl-C) has whole files and their lines in mapping.csv.
     Raises UsageError when ``out`` is the folder of ``source``, OSError when it cannot be made.
     """
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
     root = source if source.is_dir() else source.parent
     if out.resolve() == root.resolve():
         raise UsageError("The converted files want a folder of their own: give another -o.")
