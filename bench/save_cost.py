@@ -111,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text)
     RESULTS.mkdir(exist_ok=True)
     where = given.folder or Path(tempfile.gettempdir())
-    (RESULTS / "save_cost.md").write_text(f"# One save, one thread, files below {where}\n\n{text}\n")
+    load = f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.0f} (others were using the machine when above 1)"
+    (RESULTS / "save_cost.md").write_text(f"# One save, files below {where}\n\n{load}\n\n{text}\n")
     return 0
 
 

@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from documents import Json, construct, leaves, number, rank_dir, records, report, strict, validate, write_config
+from documents import (
+    Json,
+    construct,
+    leaves,
+    number,
+    rank_dir,
+    records,
+    report,
+    strict,
+    validate,
+    write_config,
+)
 from probe_mindspore import PrecisionDebugger
 
 __all__ = [

@@ -5,17 +5,19 @@ Copied from the project's reference (example_cells.py); the dumps were made from
 """
 
 import numpy as np
-import mindspore as ms
 from mindspore import Tensor, mint, nn, ops
+
 
 class Attn(nn.Cell):
     """attention-like: Dense, ops.matmul, Tensor methods, mint.nn.functional.softmax"""
+
     def __init__(self, d):
         super().__init__()
         self.qkv = nn.Dense(d, 3 * d)
         self.proj = nn.Dense(d, d)
-        self.softmax = ops.Softmax(axis=-1)     # Primitive attribute
-        self.scale = 1.0 / (d ** 0.5)
+        self.softmax = ops.Softmax(axis=-1)  # Primitive attribute
+        self.scale = 1.0 / (d**0.5)
+
     def construct(self, x, mask=None, *, scale=None):
         q, k, v = ops.split(self.qkv(x), x.shape[-1], axis=-1)
         s = mint.matmul(q, k.swapaxes(-1, -2)) * (scale or self.scale)
@@ -24,16 +26,19 @@ class Attn(nn.Cell):
         p = self.softmax(s)
         return self.proj(mint.matmul(p, v))
 
+
 class Inner(nn.Cell):
     def __init__(self, d):
         super().__init__()
         self.fc = nn.Dense(d, d)
         self.act = nn.ReLU()
+
     def construct(self, pack):
         # dict input, tuple output
         a = pack["a"]
         y = self.act(self.fc(a))
         return y, y.sum()
+
 
 class Net(nn.Cell):
     def __init__(self, d=8):
@@ -44,12 +49,13 @@ class Net(nn.Cell):
         self.norm = nn.LayerNorm((d,))
         self.attn = Attn(d)
         self.inner = Inner(d)
-        self.relu = nn.ReLU()                 # called twice
+        self.relu = nn.ReLU()  # called twice
         self.blocks = nn.CellList([nn.Dense(d, d), nn.Dense(d, d)])
         self.seq = nn.SequentialCell(nn.Dense(d, d), nn.GELU())
-        self.add = ops.Add()                  # Primitive attribute
+        self.add = ops.Add()  # Primitive attribute
         self.head = nn.Dense(d, 5)
         self.unused = nn.Dense(d, d)
+
     def construct(self, x, label):
         h = self.relu(self.conv(x))
         h = self.flatten(h)
@@ -66,6 +72,7 @@ class Net(nn.Cell):
         logits = self.head(y.mean(1))
         loss = ops.cross_entropy(logits, label)
         return loss
+
 
 def data(seed=0):
     rng = np.random.RandomState(seed)

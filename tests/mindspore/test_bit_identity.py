@@ -25,7 +25,9 @@ def unwatched(case: str, variant: str) -> list[zoo.Trace]:
 def _seen(traces: list[zoo.Trace], trace: zoo.Trace) -> list[str]:
     """The names of the values that none of the traces has."""
     return [
-        name for name in trace if all(name in zoo.differences({name: t[name]}, {name: trace[name]}) for t in traces)
+        name
+        for name in trace
+        if all(name in zoo.differences({name: t[name]}, {name: trace[name]}) for t in traces)
     ]
 
 

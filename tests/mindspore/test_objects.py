@@ -24,6 +24,11 @@ def test_what_python_has_is_left_to_the_tree():
     assert _json({"dtype": ms.float32, "n": 2})["dtype"] == {"type": "mindspore.dtype", "value": "Float32"}
 
 
+def test_a_cell_is_told_by_its_class():
+    told = {"type": "mindspore.nn.Cell", "value": "mindspore.nn.layer.basic.Dense"}
+    assert _json([ms.nn.Dense(1, 1)]) == [told]
+
+
 def test_point_to_point_operation(tmp_path):
     from probe_format.coverage import Coverage
     from probe_mindspore.tensors import Slot, TensorLeaf, TensorOptions

@@ -27,9 +27,7 @@ def ours_of(name: str) -> str:
 
 def msprobe(level: str) -> dict[str, Any]:
     (rank,) = (CORPUS / LEVELS[level] / "dump" / "step0").iterdir()
-    return {
-        file: json.loads((rank / f"{file}.json").read_text()) for file in ("dump", "stack", "construct")
-    }
+    return {file: json.loads((rank / f"{file}.json").read_text()) for file in ("dump", "stack", "construct")}
 
 
 @cache
@@ -100,7 +98,9 @@ def test_the_numbers_agree(level: str) -> None:
     ours, theirs = strict(probe(level) / "dump.json")["data"], msprobe(level)["dump"]["data"]
     wrong, compared = [], 0
     for name, record in theirs.items():
-        if not GRAPH and "backward" in name:  # 2.7 tells the whole gradient of a tensor, not the share of one call
+        if (
+            not GRAPH and "backward" in name
+        ):  # 2.7 tells the whole gradient of a tensor, not the share of one call
             continue
         mine = flat(ours[ours_of(name)])
         for place, leaf in flat(record).items():

@@ -67,6 +67,8 @@ def test_the_test_command_runs_every_part() -> None:
     assert "pytest" in str(scripts("test")["unit"])
     assert "hatch run lint:all" in " ".join(parts)
     assert "hatch env create interop" in " ".join(parts)
+    for column in ("mindspore", "mindspore27"):
+        assert f"hatch run {column}:unit" in " ".join(parts)
     assert scripts("lint")["all"] == ["style", "types"]
     for package in MEMBERS.values():
         assert f"packages/{package.name}/src" in str(scripts("lint")["types"])

@@ -22,7 +22,7 @@ CLOSURE = {
     "probe_torch": {"attrs", "numpy", "orjson", "probe-format", "probe-save", "probe-torch", "pyyaml"},
     "probe_save": {"attrs", "numpy", "orjson", "probe-format", "probe-save", "pyyaml"},
     "probe_kernel": {"attrs", "numpy", "orjson", "probe-format", "probe-kernel", "pyyaml"},
-    "probe_mindspore": {"attrs", "numpy", "orjson", "probe-format", "probe-mindspore", "pyyaml"},
+    "probe_mindspore": {"attrs", "numpy", "orjson", "probe-format", "probe-mindspore", "probe-save", "pyyaml"},
 }
 
 # Data that code or documentation looks for beside the modules.
@@ -30,7 +30,7 @@ SHIPPED = {
     "probe_format": ["py.typed", "spec/*.md", "schema/*.json"],
     "probe_torch": ["py.typed", "apis.yaml"],
     "probe_save": ["py.typed"],
-    "probe_kernel": ["py.typed"],
+    "probe_kernel": ["py.typed", "spec/*.md"],
     "probe_mindspore": ["py.typed"],
 }
 

@@ -95,7 +95,12 @@ def saved(folder):
     gradient = tensor(folder, [[1, 1], [1, 1]], "h_grad.0.debug.a.pt")
     value = {"a": h, "n": [{"type": "int", "value": 3}, None]}
     yield {"k": "save", "n": "h.0.debug", "v": value, "g": ["h_grad.0.debug", {"a": None, "n": [None, None]}]}
-    yield {"k": "save", "n": "loss.0.debug", "v": {"type": "float", "value": "NaN"}, "g": ["loss_grad.0.debug", None]}
+    yield {
+        "k": "save",
+        "n": "loss.0.debug",
+        "v": {"type": "float", "value": "NaN"},
+        "g": ["loss_grad.0.debug", None],
+    }
     yield {"k": "grad", "n": "h_grad.0.debug", "p": ["a"], "v": gradient}
     yield {"k": "save", "n": "x/y.0.debug", "v": {**plain, "type": "numpy.ndarray", "dtype": "float32"}}
     yield {"k": "grad", "n": "h_grad.0.debug", "p": ["a"], "v": gradient}

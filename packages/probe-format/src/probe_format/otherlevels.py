@@ -38,6 +38,9 @@ class Saver(Protocol):
 class KernelRun(Protocol):
     """What `probe_kernel.level2` gives."""
 
+    def prepare(self, step: int) -> None:
+        """A wanted rank begins, whether its step is wanted or not; called before each start."""
+
     def start(self, step: int) -> None:
         """Dump from here on."""
 
@@ -143,8 +146,11 @@ class KernelSession:
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
         parse_token_range(token_range)
-        wanted = StepFilter(self.config)(self.step_number) and RankFilter(self.config)(self.rank())
-        if wanted and not self._running:
+        if self._running or not RankFilter(self.config)(self.rank()):
+            return
+        # MindSpore reads its settings once: they must be there when step 0 compiles, also for step 5 alone.
+        self.kernels.prepare(self.step_number)
+        if StepFilter(self.config)(self.step_number):
             self.kernels.start(self.step_number)
             self._running = True
 

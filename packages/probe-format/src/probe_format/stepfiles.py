@@ -18,6 +18,7 @@ from .tree import Path
 __all__ = ["StepFiles"]
 
 Buffer = bytes | memoryview
+Parts = Sequence[Buffer] | Callable[[], Sequence[Buffer]]
 
 
 class StepFiles:
@@ -49,12 +50,13 @@ class StepFiles:
         self._lock = threading.Lock()
 
     def save(
-        self, slot: Slot, path: Path, suffix: str, parts: Sequence[Buffer], content: Hashable = None
+        self, slot: Slot, path: Path, suffix: str, parts: Parts, content: Hashable = None
     ) -> dict[str, Any]:
         """Write one file; the keys that its tensor object gets.
 
-        content: equal for equal bytes, and only then: such a file becomes a second name of the first. None:
-        always written. The parts need to live until this returns. Raises OSError (unless deferred).
+        parts: the pieces of the file, or a function that makes them when they are needed; they need to live until
+        this returns. content: equal for equal bytes, and only then: such a file becomes a second name of the
+        first. None: always written. Raises OSError (unless deferred).
         """
         name = tensor_file_name(slot.record, slot.category, path, suffix)
         target = self._directory / name
@@ -65,7 +67,7 @@ class StepFiles:
         elif known is not None:
             link_or_copy(known, target)
         else:
-            write_parts(target, parts)
+            write_parts(target, _made(parts))
         self._remember(name, target, content, new=known is None)
         keys["data_name"] = name
         return keys
@@ -79,7 +81,7 @@ class StepFiles:
             if new:
                 self._written[content] = target
 
-    def _later(self, target: FilePath, parts: Sequence[Buffer], known: FilePath | None) -> int:
+    def _later(self, target: FilePath, parts: Parts, known: FilePath | None) -> int:
         with self._lock:
             if self._queue is None:
                 self._queue = FileQueue(self._bound, self._done, self._failed)
@@ -88,7 +90,7 @@ class StepFiles:
         if known is not None:
             queue.link(ref, target, known)
             return ref
-        copies = [bytes(part) for part in parts]  # the run may go on changing the memory
+        copies = [bytes(part) for part in _made(parts)]  # the run may go on changing the memory
         queue.put(ref, target, lambda: copies, sum(len(c) for c in copies))
         return ref
 
@@ -112,3 +114,7 @@ class StepFiles:
             self._queue = None
         self._written.clear()
         self._content.clear()
+
+
+def _made(parts: Parts) -> Sequence[Buffer]:
+    return parts() if callable(parts) else parts

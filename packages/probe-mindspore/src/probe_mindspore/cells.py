@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from attrs import define, field
 from probe_format.errors import UsageError
@@ -18,7 +18,7 @@ from probe_format.tracked import ModuleEntry, ParameterEntry, parameter_entries
 
 from .flavour import CELLS, Flavour
 
-__all__ = ["CellTable", "is_jitted", "patched_call"]
+__all__ = ["CellTable", "has_read_graphs", "is_jitted", "is_read", "patched_call"]
 
 Model = Any  # a Cell, or a list or tuple of them
 #: called with (entry, cell, args, kwargs, the original __call__)
@@ -29,10 +29,13 @@ OnCall = Callable[[ModuleEntry, Any, tuple[Any, ...], dict[str, Any], Callable[.
 class CellTable:
     """Every Cell whose calls are recorded, by id.
 
-    left_out: Cells that are no part of the model, and why. compiled: the jitted Cells by path.
+    not_seen: what cannot be recorded, and why. compiled: the jitted Cells by path. part: None for every Cell;
+    "graph" for those inside compiled graphs alone, "pynative" for the others (and the outermost jitted ones,
+    whose call is seen from both sides).
     """
 
     flavour: Flavour = CELLS
+    part: Literal["graph", "pynative"] | None = None
     entries: dict[int, ModuleEntry] = field(factory=dict)
     roots: dict[int, Any] = field(factory=dict)
     not_seen: dict[str, str] = field(factory=dict)
@@ -60,11 +63,14 @@ class CellTable:
         flavour = self.flavour
         self.roots[id(model)] = model
         outside: list[str] = []
+        inside: list[str] = []
+        whole = False
         for path, cell in flavour.walk(model):
             if not path:
                 self._tell_own(model, prefix)
                 if is_jitted(cell):
                     self.compiled[prefix.rstrip(".")] = cell
+                    whole = is_read(cell)
                 continue
             if isinstance(cell, flavour.optimizers) and not _below(path, outside):
                 outside.append(path)
@@ -73,6 +79,12 @@ class CellTable:
                 continue
             if is_jitted(cell):
                 self.compiled.setdefault(f"{prefix}{path}", cell)
+            within = whole or _below(path, inside)
+            outermost = not within and is_jitted(cell) and is_read(cell)
+            if outermost:
+                inside.append(path)
+            if (self.part == "graph" and not (within or outermost)) or (self.part == "pynative" and within):
+                continue
             base = f"{flavour.prefix}.{prefix}{path}.{type(cell).__name__}"
             self.entries.setdefault(id(cell), ModuleEntry(base, cell))
 
@@ -116,6 +128,30 @@ def is_jitted(cell: Any) -> bool:
     """Whether calling this Cell runs a graph compiled by `mindspore.jit`."""
     construct = getattr(cell, "construct", None)
     return bool(getattr(construct, "__wrapped_by_jit__", False))
+
+
+def is_read(cell: Any) -> bool:
+    """Whether a jitted Cell is compiled from its source (capture_mode "ast"), where taps can be put."""
+    function = getattr(cell.construct, "__func__", cell.construct)
+    made_by = getattr(function, "__code__", None)
+    return "pijit" not in getattr(made_by, "co_filename", "") and "trace" not in getattr(
+        made_by, "co_filename", ""
+    )
+
+
+def has_read_graphs(model: Model, flavour: Flavour) -> bool:
+    """Whether a Cell of the model, or of one of a list of models, is compiled from its source when called.
+
+    Optimizers, which MindSpore compiles by themselves, are no part of a model.
+    """
+    for one in model if isinstance(model, (list, tuple)) else (model,):
+        outside: list[str] = []
+        for path, cell in flavour.walk(one) if isinstance(one, flavour.kind) else ():
+            if isinstance(cell, flavour.optimizers):
+                outside.append(path)
+            elif not _below(path, outside) and is_jitted(cell) and is_read(cell):
+                return True
+    return False
 
 
 def _below(path: str, outside: Sequence[str]) -> bool:

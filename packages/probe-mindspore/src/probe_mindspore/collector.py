@@ -27,8 +27,6 @@ def collector_for(
 ) -> Collector:
     """A collector of MindSpore's calls."""
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, flavour.parameters)
-    if plan.keep.backward_output and not gradients.OWN:
-        coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
     collectives = Collectives(PREFIXES, without_buffers, PendingWork(HANDLES), results)
     return Collector(recorder, leaf, names, collectives, f"{flavour.prefix}.")
 

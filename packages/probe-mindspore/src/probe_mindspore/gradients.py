@@ -55,15 +55,15 @@ class Entry:
 
     since: nodes with a higher number are younger than the call. edges: (key of a node, output number) -> index
     into paths. paths: for each different input tensor, every place in the arguments where it stands. nodes: the
-    nodes themselves, so that no other takes the place, and the key, of one that is dropped. tensors: the inputs
-    where there is no graph to see.
+    nodes themselves, so that no other takes the place, and the key, of one that is dropped. whole: what stands
+    for all this where there is no graph to see.
     """
 
     since: int
     edges: dict[tuple[Any, int], int] = field(factory=dict)
     paths: list[list[Path]] = field(factory=list)
     nodes: list[Any] = field(factory=list)
-    tensors: list[tuple[Path, Tensor]] = field(factory=list)
+    whole: whole.Entry | None = None
 
 
 def enter(tensors: Sequence[tuple[Path, Tensor]]) -> Entry | None:
@@ -71,7 +71,7 @@ def enter(tensors: Sequence[tuple[Path, Tensor]]) -> Entry | None:
     if not recording():
         return None
     if not OWN:
-        return Entry(0, tensors=list(tensors))
+        return Entry(0, whole=whole.enter(tensors))
     entry = Entry(autograd.sequence())
     for path, t in tensors:
         node = t._grad_node
@@ -96,8 +96,8 @@ def attach(
 
     keep: told of the tap when it may be left with sums that never became whole.
     """
-    if not OWN:
-        return whole.attach(entry.tensors, outputs, emit)
+    if entry.whole is not None:
+        return whole.attach(entry.whole, outputs, emit)
     sinks: dict[Any, _Node] = {}
     handles: list[Handle] = []
     passed_on: list[tuple[Path, Tensor, int | None]] = []
@@ -207,7 +207,14 @@ def _hook(
 
 
 def _leaf_hook(tap: Tap, path: Path, index: int | None) -> Callable[[Tensor | None], None]:
+    """A hook on a leaf. It belongs to no graph: what comes after the first pass is of later calls."""
+    first: list[int] = []
+
     def hook(gradient: Tensor | None) -> None:
+        number = autograd.backward_pass()
+        if gradient is None or (first and first[0] != number):
+            return
+        first[:] = [number]
         tap.fire([(0, path)], [] if index is None else [(0, index)], (), (), (gradient,))
 
     return hook

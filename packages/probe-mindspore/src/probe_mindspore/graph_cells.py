@@ -6,7 +6,7 @@ While something is compiled, each tracked Cell has such a construct of its own (
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import Any
 
 from attrs import frozen
@@ -107,11 +107,11 @@ def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
     return value, place
 
 
-def _construct(original: Any, key: int, names: tuple[str, ...]) -> FunctionType:
+def _construct(original: Any, key: int, names: tuple[str, ...]) -> Callable[..., Any]:
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        parameters = ()
+        parameters = ()  # no annotation: the compiler does not read it
         for name in names:
-            parameters = (*parameters, getattr(self, name))
+            parameters = (*parameters, getattr(self, name))  # type: ignore[assignment]
         _note(key)
         token = _enter((args, kwargs, parameters), FIRST, key, 0)
         args, place = _watch(_of_input, args, token, key, 0)
@@ -141,7 +141,7 @@ class _Inner(nn.Cell):  # type: ignore[misc]
         return getattr(object.__getattribute__(self, "_probed"), name)
 
 
-def watched_parameter(key: int) -> FunctionType:
+def watched_parameter(key: int) -> Callable[[Any], Any]:
     """A hook for a parameter, for the compiler to read."""
 
     def hook(gradient):  # type: ignore[no-untyped-def]

@@ -22,7 +22,17 @@ from probe_format.narrow import narrow_name
 
 from .plain import PlainTensor
 
-__all__ = ["DYNAMIC", "VARIABLE", "Variable", "flatten", "is_fixed", "is_watched", "leaf_path", "meta", "rebuild"]
+__all__ = [
+    "DYNAMIC",
+    "VARIABLE",
+    "Variable",
+    "flatten",
+    "is_fixed",
+    "is_watched",
+    "leaf_path",
+    "meta",
+    "rebuild",
+]
 
 #: Why a tensor has no numbers.
 DYNAMIC = (

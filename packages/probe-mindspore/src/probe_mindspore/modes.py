@@ -1,94 +1,32 @@
-"""A step whose Cells run in compiled graphs, alone (GRAPH_MODE) or beside PyNative (`mindspore.jit`)."""
+"""A PyNative step with pieces that are compiled (`mindspore.jit`): two dumps, one of each mode."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve
+from probe_format.clearing import clear
+from probe_format.layout import TENSORS
 from probe_format.step import Step
 from probe_format.tokens import TokenGate
 
-from .cells import CellTable
-
-__all__ = ["BothModes", "GraphAlone", "GraphPart"]
+__all__ = ["BothModes"]
 
 Report = dict[str, Any]
 
 
-class GraphPart(Protocol):
-    """What is recorded inside compiled graphs (`graph.GraphStep`)."""
-
-    def resume(self, table: CellTable) -> None:
-        """Record the Cells of ``table`` from here on."""
-
-    def pause(self) -> None:
-        """Record no more."""
-
-    def settle(self) -> Report | None:
-        """Write the files with what there is."""
-
-    def end(self) -> Report | None:
-        """The step is over: write the files."""
-
-    def abandon(self) -> None:
-        """Let go of everything without writing."""
-
-    def mute(self) -> None:
-        """Record nothing more, in this process."""
-
-
-@define
-class GraphAlone:
-    """A step in GRAPH_MODE: all that is recorded is inside graphs."""
-
-    directory: Path
-    graph: GraphPart
-    table: CellTable
-    gate: TokenGate | None = None
-    running: bool = False
-    _models: dict[int, Any] = field(factory=dict)
-
-    def resume(self, model: Any, gate: TokenGate | None) -> None:
-        """Collect from here on. Raises UsageError for a model that is none."""
-        if model is not None and id(model) not in self._models:
-            self.table.add_model(model)
-            self._models[id(model)] = model
-        self.gate = gate
-        self.graph.resume(self.table)
-        self.running = True
-
-    def pause(self) -> None:
-        """Collect no more calls."""
-        if self.running:
-            self.running = False
-            self.graph.pause()
-
-    def settle(self) -> Report | None:
-        """Write the files with what there is."""
-        return self.graph.settle()
-
-    def end(self) -> Report | None:
-        """The step is over."""
-        self.pause()
-        return self.graph.end()
-
-    def abandon(self) -> None:
-        """Let go of everything without writing."""
-        self.running = False
-        self.graph.abandon()
-
-    def mute(self) -> None:
-        """Record nothing more, in this process."""
-        self.graph.mute()
-
-
 @define
 class BothModes:
-    """A PyNative step with jitted pieces: two dumps, below ``pynative`` and ``graph``."""
+    """The PyNative step and the one below ``graph``, as one. What is said of it is said of the PyNative part.
+
+    perhaps: nobody knows whether a graph will run; a graph part that stayed empty leaves nothing behind.
+    """
 
     pynative: Step
-    graph: GraphPart
+    graph: Step
+    perhaps: bool = False
 
     @property
     def directory(self) -> Path:
@@ -97,7 +35,7 @@ class BothModes:
 
     @property
     def table(self) -> Any:
-        """The Cells that are tracked, in both parts."""
+        """The Cells that are tracked in the PyNative part."""
         return self.pynative.table
 
     @property
@@ -111,25 +49,26 @@ class BothModes:
         return self.pynative.running
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
-        """Collect from here on."""
+        """Collect from here on. Raises UsageError for a model that is none."""
         self.pynative.resume(model, gate)
-        self.graph.resume(self.table)
+        self.graph.resume(model, None if gate is None else evolve(gate))  # each counts for itself
 
     def pause(self) -> None:
         """Collect no more calls."""
-        if self.running:
-            self.graph.pause()
+        self.graph.pause()
         self.pynative.pause()
 
     def settle(self) -> Report | None:
-        """Write the files with what there is."""
+        """Write the files of both with what there is."""
         self.graph.settle()
         return self.pynative.settle()
 
     def end(self) -> Report | None:
-        """The step is over."""
+        """The step is over: write the files of both, take every hook away."""
         self.pause()
-        self.graph.end()
+        report = self.graph.end()
+        if self.perhaps and report is not None and not report["records"]:
+            _vanish(self.graph.directory)
         return self.pynative.end()
 
     def abandon(self) -> None:
@@ -141,3 +80,13 @@ class BothModes:
         """Record nothing more, in this process."""
         self.graph.mute()
         self.pynative.mute()
+
+
+def _vanish(directory: Path) -> None:
+    """Remove a dump without records, and the folders above it that are empty then."""
+    clear(directory)
+    with contextlib.suppress(OSError):  # something of somebody else's is in it
+        if (directory / TENSORS).is_dir():
+            (directory / TENSORS).rmdir()
+        for folder in (directory, directory.parent, directory.parent.parent):
+            folder.rmdir()

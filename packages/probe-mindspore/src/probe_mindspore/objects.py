@@ -9,6 +9,7 @@ from typing import Any
 
 from mindspore._c_expression import typing
 from mindspore.communication import get_process_group_ranks
+from mindspore.nn import Cell
 from probe_format.tree import UNKNOWN
 
 __all__ = ["object_json"]
@@ -21,6 +22,8 @@ def object_json(value: Any) -> Any:
     if isinstance(value, typing.Type):
         return {"type": "mindspore.dtype", "value": str(value)}
     cls = type(value)
+    if isinstance(value, Cell):  # as the first argument of its own compiled `construct`; msprobe writes null
+        return {"type": "mindspore.nn.Cell", "value": f"{cls.__module__}.{cls.__qualname__}"}
     encode = _ENCODERS.get((cls.__module__.partition(".")[0], cls.__name__))
     return UNKNOWN if encode is None else encode(value)
 

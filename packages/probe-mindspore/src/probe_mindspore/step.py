@@ -5,33 +5,45 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mindspore
 from attrs import frozen
-from probe_format.collector import Target
+from probe_format.clearing import clear
+from probe_format.collector import Collector, Target
 from probe_format.config import Config
 from probe_format.coverage import Coverage
 from probe_format.leafparts import TensorOptions
 from probe_format.patching.switch import is_muted
 from probe_format.plan import header_of, plan_of
 from probe_format.select import NameFilter
-from probe_format.step import DumpedStep
+from probe_format.step import DumpedStep, Step
 from probe_format.stream import Stream
 from probe_format.write import FORMAT_VERSION, RankWriter
 
+from . import gradients
 from .arrivals import Arrivals
-from .cells import CellTable, patched_call
+from .cells import CellTable, has_read_graphs, patched_call
 from .collectives import watched_waits
 from .collector import collector_for
 from .flavour import Flavour
+from .graph_taps import GraphTaps, graph_mode
 from .guests import Guests
 from .jit_guard import JitGuard
+from .modes import BothModes
 from .patches import Patches
 from .scopes import Scopes
 from .tensors import TensorLeaf
 
 __all__ = ["Steps"]
+
+
+@frozen
+class _Parts:
+    writer: RankWriter
+    leaf: TensorLeaf
+    names: NameFilter
+    collector: Collector
 
 
 @frozen
@@ -44,12 +56,101 @@ class Steps:
     patches: Patches
     target: Target
 
-    def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpedStep]]:
-        """Where the steps of a model go, and what opens one."""
-        return dump_path, self.open
+    def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., Step]]:
+        """Where the steps of a model go, and what opens one.
 
-    def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
+        What runs in compiled graphs has a dump of its own, below ``graph``, where there is one of PyNative too.
+        """
+        level = self.config.level
+        if level == "L1":
+            return dump_path, self.open
+        if graph_mode() and level == "L0":
+            return dump_path, self.open_graph
+        if graph_mode() or has_read_graphs(model, self.flavour):
+            return dump_path / "pynative", self.open_both
+        return dump_path, self.open_with_graphs
+
+    def open(
+        self, directory: Path, about: Mapping[str, Any], part: Literal["pynative"] | None = None
+    ) -> DumpedStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
+        made = self._parts(directory, about)
+        table = CellTable(self.flavour, part)
+        arrivals = Arrivals(made.collector, table)
+        if made.collector.plan.keep.backward_output and not gradients.OWN:
+            made.collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
+
+        @contextlib.contextmanager
+        def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
+            if self.config.level != "L1":
+                arrivals.hook()
+            with contextlib.ExitStack() as stack:
+                if table.entries:
+                    stack.enter_context(patched_call(table, step.on_call, is_muted))
+                stack.enter_context(self._functions(step, models))
+                yield
+
+        return DumpedStep(
+            self.config,
+            directory,
+            install,
+            made.writer,
+            made.collector,
+            made.leaf,
+            table,
+            let_go=arrivals.remove,
+        )
+
+    def open_graph(
+        self,
+        directory: Path,
+        about: Mapping[str, Any],
+        part: Literal["graph"] | None = None,
+    ) -> DumpedStep:
+        """The same for what runs in compiled graphs. part: "graph" for jitted Cells of a PyNative run."""
+        made = self._parts(directory, about)
+        table = CellTable(self.flavour, part)
+        taps = GraphTaps(made.collector, made.leaf, made.names, table)
+        arrivals = Arrivals(made.collector, table)
+
+        @contextlib.contextmanager
+        def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
+            if part is not None:  # the gradients of its parameters are summed outside, in PyNative
+                arrivals.hook()
+            with contextlib.ExitStack() as stack:
+                if step.gate is not None:  # the model's calls are counted; nothing else is called from Python
+                    counted = {key: entry for key, entry in table.entries.items() if not entry.base}
+                    gated = CellTable(self.flavour, entries=counted)
+                    stack.enter_context(patched_call(gated, step.on_call, is_muted))
+                stack.enter_context(taps.in_place())
+                yield
+
+        def let_go() -> None:
+            taps.close()
+            arrivals.remove()
+
+        return DumpedStep(
+            self.config, directory, install, made.writer, made.collector, made.leaf, table, let_go=let_go
+        )
+
+    def open_both(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
+        """A PyNative step, and one for the graphs that are known to run in it."""
+        if graph_mode():
+            return BothModes(self.open(directory, about), self._beside(directory, about, None))
+        return BothModes(self.open(directory, about, "pynative"), self._beside(directory, about, "graph"))
+
+    def open_with_graphs(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
+        """A PyNative step, and one for graphs that may come: functions under jit that call Cells of the model."""
+        return BothModes(self.open(directory, about), self._beside(directory, about, None), perhaps=True)
+
+    def _beside(self, directory: Path, about: Mapping[str, Any], part: Literal["graph"] | None) -> DumpedStep:
+        graphs = self.config.dump_path / "graph" / directory.parent.name / directory.name
+        if self.config.overwrite:
+            clear(graphs)
+        return self.open_graph(graphs, about, part)
+
+    def _parts(self, directory: Path, about: Mapping[str, Any]) -> _Parts:
+        """What every step has. Raises OSError."""
         config, flavour = self.config, self.flavour
         header = header_of(
             config,
@@ -72,21 +173,9 @@ class Steps:
         )
         stream = Stream(writer.append, config.max_faults)
         leaf = TensorLeaf(options, coverage, stream.append, requires_grad=flavour.requires_grad)
-        collector = collector_for(plan_of(config), stream, leaf, coverage, NameFilter(config), flavour)
-        table = CellTable(flavour)
-        arrivals = Arrivals(collector, table)
-
-        @contextlib.contextmanager
-        def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
-            if config.level != "L1":
-                arrivals.hook()
-            with contextlib.ExitStack() as stack:
-                if table.entries:
-                    stack.enter_context(patched_call(table, step.on_call, is_muted))
-                stack.enter_context(self._functions(step, models))
-                yield
-
-        return DumpedStep(config, directory, install, writer, collector, leaf, table, let_go=arrivals.remove)
+        names = NameFilter(config)
+        collector = collector_for(plan_of(config), stream, leaf, coverage, names, flavour)
+        return _Parts(writer, leaf, names, collector)
 
     @contextlib.contextmanager
     def _functions(self, step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:

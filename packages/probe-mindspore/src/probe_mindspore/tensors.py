@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 from probe_format.arrays import npy_bytes
+from probe_format.checksum import crc32
 from probe_format.coverage import Coverage
 from probe_format.leafparts import TensorOptions, array_json, checksum_of, summarise
 from probe_format.narrow import widen
@@ -111,7 +111,7 @@ class TensorLeaf:
         """Equal only for equal bytes, at the least cost: the checksum of the bytes beside their statistics."""
         if not self._o.statistics:
             return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
-        return (zlib.crc32(_raw(p)), *(str(body[key]) for key in _FOUR))
+        return (crc32(_raw(p)), *(str(body[key]) for key in _FOUR))
 
     def _array(self, slot: Slot, a: Any, path: Path) -> dict[str, Any]:
         body = array_json(a, slot, path, self._o, self._files, self._coverage)

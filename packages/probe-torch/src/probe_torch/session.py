@@ -6,7 +6,6 @@ import logging
 
 from probe_format.collector import Target
 from probe_format.config import Config
-from probe_format.errors import Problem
 from probe_format.otherlevels import SavingSession
 from probe_format.preflight import preflight
 from probe_format.session import Framework, Session, warn
@@ -14,6 +13,7 @@ from probe_format.single import AnySession
 from probe_save import Saver
 
 from .apis import Apis, load_apis
+from .kernels import open_kernels
 from .modules import Model
 from .patches import Patches
 from .ranks import current_rank, world_size
@@ -27,14 +27,12 @@ _WANTS_MODEL = (
     "or PrecisionDebugger(model=...). Level L1 works without."
 )
 
-_ELSEWHERE = {
-    "L2": "level 'L2' (kernels) is the job of the package probe-kernel.",
-}
-
 
 def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
-    for text in preflight(config, current_rank(), world_size(), _elsewhere(config)):
+    if config.level == "L2":
+        return open_kernels(config)
+    for text in preflight(config, current_rank(), world_size()):
         warn(text)
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
@@ -48,13 +46,6 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         Framework(log, current_rank, steps.place, _WANTS_MODEL),
         patches,
     )
-
-
-def _elsewhere(config: Config) -> list[Problem]:
-    """The levels that are another package's job."""
-    if config.level not in _ELSEWHERE:
-        return []
-    return [Problem("level", _ELSEWHERE[config.level], "Use L0, L1 or mix here.")]
 
 
 def _listed(config: Config) -> Apis:

@@ -79,19 +79,19 @@ def flat(t: torch.Tensor) -> torch.Tensor:
 
 
 def raw_bytes(t: torch.Tensor) -> memoryview:
-    """The bytes of a detached strided CPU tensor in C order; valid only as long as ``t`` is."""
+    """The bytes of a detached strided CPU tensor in C order: its own memory where it lies so, else a copy."""
     if t.numel() == 0:
         return memoryview(b"")
-    one = _T.contiguous(t)
-    view = memoryview(_bytes(one)).cast("B")
-    return view if one is t else memoryview(bytes(view))
+    return memoryview(_bytes(_T.contiguous(t))).cast("B")
 
 
 def _bytes(t: torch.Tensor) -> Any:
     """The memory of a contiguous CPU tensor. Tensor.numpy() would do, but makes the storage unresizable for
     good, which breaks FSDP and ``resize_``: looking must not leave a mark.
     """
-    return _buffer(_T.numel(t) * _T.element_size(t)).from_address(_T.data_ptr(t))
+    memory = _buffer(_T.numel(t) * _T.element_size(t)).from_address(_T.data_ptr(t))
+    memory.owner = t  # who looks at the memory keeps it alive
+    return memory
 
 
 @functools.lru_cache(maxsize=512)
@@ -112,7 +112,7 @@ def first_bytes(t: torch.Tensor) -> bytes:
 
 
 def _array(t: torch.Tensor) -> npt.NDArray[Any]:
-    """A contiguous 1-D CPU tensor as an array over the same memory; valid only as long as ``t`` is."""
+    """A contiguous 1-D CPU tensor as an array over the same memory."""
     return np.frombuffer(_bytes(t), _NUMPY[t.dtype])
 
 
@@ -139,18 +139,14 @@ def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
         # One thread, on purpose: torch's own threads, woken for each tensor, cost more than they bring (bench).
         return quick_stats(_array(one), zero_count=zero_count)
     if zero_count or n <= CHUNK:
-        wide = _T.to(one, torch.float32)  # by name, so that it lives as long as the array over it
-        return quick_stats(_array(wide), zero_count=zero_count)
+        return quick_stats(_array(_T.to(one, torch.float32)), zero_count=zero_count)
     parts = []
     with np.errstate(all="ignore"):
         for i in range(0, n, CHUNK):
             wide = _T.to(_V.narrow(one, 0, i, min(CHUNK, n - i)), torch.float32)
             parts.append(quick(_array(wide)))
     found = combine(parts, n)
-    if found is None:
-        wide = _T.to(one, torch.float32)
-        found = stats_of(_array(wide))
-    return found
+    return stats_of(_array(_T.to(one, torch.float32))) if found is None else found
 
 
 @define

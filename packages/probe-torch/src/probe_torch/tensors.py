@@ -7,18 +7,17 @@ import itertools
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, field
-from probe_format.arrays import PT_DTYPES, npy_bytes, pt_bytes, write_parts
-from probe_format.checksum import crc32_hex, xor_hex
+from attrs import define
+from probe_format.arrays import PT_DTYPES, pt_bytes
 from probe_format.coverage import Coverage
-from probe_format.filequeue import FileQueue, link_or_copy
-from probe_format.names import tensor_file_name
-from probe_format.stats import Stats, stats_json, stats_of
+from probe_format.leafparts import TensorOptions, array_json, checksum_of, summarise
+from probe_format.slot import Slot
+from probe_format.stats import Stats, stats_json
+from probe_format.stepfiles import StepFiles
 from probe_format.summary import Summary
 from probe_format.tree import Path
 from torch.utils import _python_dispatch as dispatch
@@ -34,37 +33,11 @@ _NO_STATS = stats_json(Stats())
 
 
 @define
-class TensorOptions:
-    """What to say about each tensor. directory: where files go. checksum: None, ``md5`` or ``xor``."""
-
-    directory: FilePath
-    statistics: bool = True
-    checksum: str | None = None
-    zero_count: bool = False
-    share: bool = True
-    deferred: bool = False
-    bound: int = 1 << 30
-
-
-@define
-class Slot:
-    """Where a described value stands: its record, its category (``input``), and whether a file is wanted.
-
-    show: False when only the tensors are looked for and nothing is said about them. found collects (path,
-    tensor) of every tensor met on the way. shown: the category as the record names it (``input_args``).
-    """
-
-    record: str
-    category: str
-    file: bool
-    show: bool = True
-    shown: str = ""
-    found: list[tuple[Path, torch.Tensor]] = field(factory=list)
-
-
-@define
 class _Seen:
-    """What is known about one tensor as long as it lives unchanged."""
+    """What is known about one tensor as long as it lives unchanged.
+
+    head, mesh, tail: the keys of its object, in their order. content: a number for its bytes; 0 where it has no file.
+    """
 
     ref: weakref.ref[torch.Tensor]
     version: int
@@ -73,7 +46,7 @@ class _Seen:
     head: dict[str, Any]
     mesh: dict[str, Any]
     tail: dict[str, Any]
-    file: FilePath | None = None
+    content: int = 0
 
 
 class TensorLeaf:
@@ -88,7 +61,15 @@ class TensorLeaf:
         self._seen: dict[int, _Seen] = {}
         self._refs = itertools.count(1)
         self._waiting = DeferredStats(options.zero_count, options.bound)
-        self._queue: FileQueue | None = None
+        self._files = StepFiles(
+            options.directory,
+            coverage,
+            append,
+            deferred=options.deferred,
+            bound=options.bound,
+            refs=self._refs,
+        )
+        self._contents = itertools.count(1)
         self._seen_tensors = 0
         self._aliased: set[int] = set()
         self.summary = Summary()
@@ -112,20 +93,12 @@ class TensorLeaf:
         out = {**known.head, "requires_grad": t.requires_grad}
         if known.mesh:
             out.update(known.mesh)
-        if slot.file and known.file is not _NO_FILE:
-            self._file(slot, t, path, known, out)
+        if slot.file and known.content:
+            out.update(self._files.save(slot, path, "pt", lambda: _fresh_parts(t), known.content))
         if known.tail:
             out.update(known.tail)
-        self._summarise(slot, path, out)
+        summarise(self.summary, slot, path, out)
         return out
-
-    def _summarise(self, slot: Slot, path: Path, out: dict[str, Any]) -> None:
-        summary = self.summary
-        norm = out.get("Norm")
-        # Token ids are large and say nothing about health.
-        if norm is None or type(norm) is str or (norm > summary.least and "float" in out["dtype"]):
-            place = (slot.shown, *path) if slot.shown else (*path, 0)  # parameters_grad holds a list by name
-            summary.add(slot.record, ".".join(map(str, place)), out)
 
     def _known(self, t: torch.Tensor) -> _Seen | None:
         if not self._o.share:
@@ -164,29 +137,27 @@ class TensorLeaf:
             )  # before looking: another thread may write meanwhile
             body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
             body.update(p.extra)
-            file: FilePath | None = None
+            content = 0
             data = p.data
             if data is None:
                 if self._o.statistics:
                     body.update(_NO_STATS)
                 body["unsupported"] = p.reason
                 self._coverage.add("unsupported", f"tensor: {p.reason}")
-                file = _NO_FILE
             else:
                 if self._o.statistics:
                     self._numbers(p, data, body)
                 if self._o.checksum is not None:
                     on_cpu = _T.cpu(p.bits if p.bits is not None else data)
-                    raw = raw_bytes(on_cpu)
-                    body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
-                if data.numel() == 0:
-                    file = _NO_FILE
+                    body["md5"] = checksum_of(raw_bytes(on_cpu), self._o.checksum)
+                if data.numel():
+                    content = next(self._contents)
         if len(body) == len(_HEAD) and "Norm" in body:  # nothing beyond the ordinary, and in its order
             head, mesh, body = body, _NOTHING, _NOTHING
         else:
             head = {k: body.pop(k) for k in _HEAD if k in body}
             mesh = {k: body.pop(k) for k in _MESH if k in body}
-        seen = _Seen(_DEAD, -1, 0, b"", head, mesh, body, file)
+        seen = _Seen(_DEAD, -1, 0, b"", head, mesh, body, content)
         shareable = version is not None and self._o.share and "$" not in body
         if version is not None and shareable and not (self._aliased and _memory(t) in self._aliased):
             seen.ref = weakref.ref(t)
@@ -226,75 +197,21 @@ class TensorLeaf:
     def flush(self) -> None:
         """Everything that was begun is on disk when this returns."""
         self.settle(force=True)
-        if self._queue is not None:
-            self._queue.flush()
+        self._files.flush()
 
     def close(self) -> None:
         """End the writing thread, if there is one, and let go of every tensor."""
         self.flush()
-        if self._queue is not None:
-            self._queue.close()
-            self._queue = None
+        self._files.close()
         self._seen.clear()
-
-    def _file(self, slot: Slot, t: torch.Tensor, path: Path, known: _Seen, body: dict[str, Any]) -> None:
-        name = tensor_file_name(slot.record, slot.category, path, "pt")
-        target = self._o.directory / name
-        if self._o.deferred:
-            self._queued_file(t, known, target, body)
-        elif known.file is not None:
-            link_or_copy(known.file, target)
-        else:
-            with _outside_modes():
-                p = plain(t)  # its data may be new, and what is written is the memory itself
-                write_parts(target, _parts(p))
-            known.file = target
-        body["data_name"] = name
-
-    def _queued_file(self, t: torch.Tensor, known: _Seen, target: FilePath, body: dict[str, Any]) -> None:
-        if self._queue is None:
-            self._queue = FileQueue(self._o.bound, self._files_done, self._file_failed)
-        ref = next(self._refs)
-        body["$f"] = ref
-        if known.file is not None:
-            self._queue.link(ref, target, known.file)
-            return
-        with _outside_modes():
-            p = plain(t)
-            assert p.data is not None
-            copy = _plain_copy(p)
-        self._queue.put(ref, target, lambda: _parts(copy), p.data.numel() * p.data.element_size())
-        known.file = target
-
-    def _files_done(self, refs: list[int]) -> None:
-        self._append({"k": "file", "r": refs})
-
-    def _file_failed(self, path: FilePath, error: Exception) -> None:
-        self._coverage.add("failed", "tensor files")
-        self._append({"k": "fault", "w": f"writing {path.name}", "m": f"{type(error).__name__}: {error}"})
 
     def _array(self, slot: Slot, a: Any, path: Path) -> dict[str, Any]:
         """A numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""
-        self._coverage.add("seen", "arrays")
-        body: dict[str, Any] = {"type": "numpy.ndarray", "dtype": str(a.dtype), "shape": list(a.shape)}
-        if self._o.statistics:
-            body.update(stats_json(stats_of(a, zero_count=self._o.zero_count)))
-        if a.dtype.hasobject or a.dtype.kind in "SUMm" or a.dtype.names:
-            body["unsupported"] = f"no statistics for numpy dtype {a.dtype}"
-            self._coverage.add("unsupported", f"array: no statistics for numpy dtype {a.dtype}")
-        elif self._o.checksum is not None:
-            raw = memoryview(a.tobytes())
-            body["md5"] = crc32_hex(raw) if self._o.checksum == "md5" else xor_hex(raw)
-        if slot.file and a.size and not a.dtype.hasobject:
-            name = tensor_file_name(slot.record, slot.category, path, "npy")
-            write_parts(self._o.directory / name, npy_bytes(a))
-            body["data_name"] = name
-        self._coverage.add("recorded", "arrays")
-        self._summarise(slot, path, body)
+        body = array_json(a, slot, path, self._o, self._files, self._coverage)
+        summarise(self.summary, slot, path, body)
         return body
 
 
-_NO_FILE = FilePath("/")
 _HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
 _NOTHING: dict[str, Any] = {}
 _MESH = ("device_mesh", "placements")
@@ -311,11 +228,10 @@ def _version(t: torch.Tensor) -> int | None:
     return None if t.is_inference() else t._version
 
 
-def _plain_copy(p: PlainTensor) -> PlainTensor:
-    """The same with data of its own, so that the run may go on changing the tensor."""
-    data = None if p.data is None else _T.clone(p.data)
-    bits = None if p.bits is None else _T.clone(p.bits)
-    return PlainTensor(p.type, p.dtype, p.shape, data, bits, p.extra, p.reason, p.shareable)
+def _fresh_parts(t: torch.Tensor) -> list[bytes | memoryview]:
+    """Of a tensor seen before: its data may be new, and what is written is the memory itself."""
+    with _outside_modes():
+        return _parts(plain(t))
 
 
 def _parts(p: PlainTensor) -> list[bytes | memoryview]:
@@ -328,9 +244,7 @@ def _parts(p: PlainTensor) -> list[bytes | memoryview]:
         on_cpu = _T.contiguous(on_cpu)
         on_cpu = _T.view(on_cpu if on_cpu.dim() else _T.view(on_cpu, 1), torch.uint8)
         name = "uint8"
-    # A copy where the tensor is new here: the parts outlive it.
-    raw = raw_bytes(on_cpu)
-    return pt_bytes(name, tuple(on_cpu.shape), raw if on_cpu is data else memoryview(bytes(raw)))
+    return pt_bytes(name, tuple(on_cpu.shape), raw_bytes(on_cpu))
 
 
 def _outside_modes() -> AbstractContextManager[Any]:

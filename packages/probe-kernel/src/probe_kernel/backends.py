@@ -1,0 +1,99 @@
+"""The backends: what each one's control file holds, and what each can do."""
+
+from __future__ import annotations
+
+from attrs import frozen
+from probe_format.errors import ConfigError, Problem
+from probe_format.suggest import did_you_mean
+
+__all__ = ["BACKENDS", "Backend", "backend_named"]
+
+_BASE = ("dump_mode", "path", "net_name", "iteration", "input_output", "kernels", "support_device")
+_DATA = ("op_debug_mode", *_BASE[:4], "saved_data", *_BASE[4:], "statistic_category")
+_E2E = ("enable", "trans_flag")
+
+
+@frozen(kw_only=True)
+class Backend:
+    """One way of dumping. common, e2e: the keys of the two sections, in the order of the documents.
+
+    file: name of the control file. debug_modes: the values of op_debug_mode. saved: of saved_data. kinds: what
+    ``kernels`` may hold. environment: variables that must be set besides MINDSPORE_DUMP_CONFIG.
+    """
+
+    name: str
+    title: str
+    file: str
+    common: tuple[str, ...]
+    e2e: tuple[str, ...]
+    debug_modes: tuple[int, ...]
+    saved: tuple[str, ...]
+    kinds: tuple[str, ...] = ("name", "type", "regex")
+    asynchronous: bool = False
+    acl: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def knows(self, key: str) -> bool:
+        """Whether the control file has this key."""
+        return key in self.common or key in self.e2e
+
+
+_ALL = ("tensor", "statistic", "full")
+
+BACKENDS: dict[str, Backend] = {
+    b.name: b
+    for b in (
+        Backend(
+            name="ascend-o0o1",
+            title="Ascend O0/O1",
+            file="kernel_kbyk_dump.json",
+            common=(*_DATA, "overflow_number"),
+            e2e=(*_E2E, "stat_calc_mode", "device_stat_precision_mode", "sample_mode", "sample_num",
+                 "save_kernel_args"),
+            debug_modes=(0, 3, 4),
+            saved=_ALL,
+            asynchronous=True,
+        ),
+        Backend(
+            name="ascend-o2",
+            title="Ascend O2",
+            file="kernel_graph_dump.json",
+            common=(*_DATA, "file_format", "overflow_number"),
+            e2e=(),
+            debug_modes=(0, 3, 4),
+            saved=_ALL,
+            kinds=("name", "regex"),
+            acl=True,
+        ),
+        Backend(name="cpu", title="CPU", file="kernel_kbyk_dump.json", common=_DATA, e2e=_E2E,
+                debug_modes=(0,), saved=("tensor",)),
+        Backend(name="gpu", title="GPU", file="kernel_kbyk_dump.json", common=_DATA, e2e=_E2E,
+                debug_modes=(0,), saved=_ALL),
+        Backend(
+            name="ge",
+            title="GE (Ascend O2 with ENABLE_MS_GE_DUMP=1)",
+            file="kernel_graph_dump.json",
+            common=(*_DATA, "file_format", "overflow_number"),
+            e2e=(),
+            debug_modes=(0, 3),
+            saved=_ALL,
+            kinds=("name", "regex"),
+            acl=True,
+            environment=(("ENABLE_MS_GE_DUMP", "1"),),
+        ),
+        Backend(name="r1.5-sync", title="MindSpore r1.5, synchronous", file="data_dump.json",
+                common=_BASE, e2e=_E2E, debug_modes=(0,), saved=("tensor",), kinds=("name",)),
+        Backend(name="r1.5-async", title="MindSpore r1.5, asynchronous", file="data_dump.json",
+                common=(*_BASE, "op_debug_mode"), e2e=(), debug_modes=(0, 1, 2, 3), saved=("tensor",),
+                kinds=("name",), asynchronous=True),
+    )
+}  # fmt: skip
+"""Every backend by its name."""
+
+
+def backend_named(name: str) -> Backend:
+    """The backend called ``name``. Raises ConfigError with the names there are."""
+    if name in BACKENDS:
+        return BACKENDS[name]
+    hint = did_you_mean(str(name), BACKENDS) or f"There are {', '.join(BACKENDS)}."
+    raise ConfigError([Problem("backend", f"{name!r} is no backend.", hint)])

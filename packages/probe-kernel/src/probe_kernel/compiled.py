@@ -1,0 +1,40 @@
+"""Whether this process has compiled a graph: from then on MindSpore ignores the settings of a dump."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+
+__all__ = ["compiled_graphs"]
+
+# 2.9 and later keep the state in the first; the second is then a copy, and may be an older one.
+_MODULES = ("mindspore.graph.api", "mindspore.common.api")
+
+
+def compiled_graphs() -> tuple[str, ...]:
+    """The graphs that were compiled in this process, by name where MindSpore kept it; empty when there are none.
+
+    MindSpore reads MINDSPORE_DUMP_CONFIG when the first graph is compiled, and never again (seen on 2.7.0 and
+    2.10.0). It forgets graphs whose Cell is gone, but not the names by which it warns of recompilation. A compile
+    that failed counts too: 2.7.0 has read the settings by then.
+    """
+    return tuple(dict.fromkeys(name for module in _MODULES for name in _in(sys.modules.get(module))))
+
+
+def _in(api: object) -> Iterator[str]:
+    with contextlib.suppress(AttributeError, TypeError):
+        for name in list(api.function_phases):  # type: ignore[attr-defined]
+            yield _readable(str(name))
+    with contextlib.suppress(AttributeError, TypeError):
+        for cache in list(api.cells_compile_cache.values()):  # type: ignore[attr-defined]
+            yield from (_readable(str(phase)) for phase in cache)
+    with contextlib.suppress(AttributeError, TypeError):
+        for phase in list(api.ms_compile_cache):  # type: ignore[attr-defined]
+            yield _readable(str(phase))
+
+
+def _readable(name: str) -> str:
+    """``__main__.train./home/me/t.py.81`` -> ``__main__.train``; addresses and times are cut off too."""
+    return re.sub(r"(\./.*|([./]\d+)+\.?)$", "", name) or name

@@ -1,0 +1,121 @@
+"""Which kernels: full names, operator types and ``name-regex(...)``, as MindSpore's dumper reads them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any, Literal
+
+from attrs import frozen
+from probe_format.errors import Problem
+
+__all__ = ["KernelPattern", "parse_kernel"]
+
+_PREFIX = "name-regex("
+# std::regex (ECMAScript) has lookahead and plain groups; the rest of Python's (?...) it refuses when compiling.
+_NOT_ECMASCRIPT = re.compile(r"\(\?(?![:=!])|[*+?}]\+")
+_POSIX = {
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "xdigit": "0-9A-Fa-f",
+    "space": r"\s", "punct": r"!-/:-@\[-`{-~", "blank": r" \t", "w": r"\w", "d": r"\d", "s": r"\s",
+}  # fmt: skip
+
+
+@frozen
+class KernelPattern:
+    """One entry of ``kernels``. text: as given; kind: how the dumper takes it."""
+
+    text: str
+    kind: Literal["name", "type", "regex"]
+
+    @property
+    def regex(self) -> str:
+        """What stands between the brackets of ``name-regex(...)``."""
+        return self.text.removeprefix(_PREFIX).removesuffix(")")
+
+    def matches(self, name: str) -> bool:
+        """Whether the operator ``name`` (``Default/conv1-Conv2d/Conv2D-op0``) is meant.
+
+        A name must be equal, a regular expression must match the whole name, and a type must be somewhere in the
+        last part of it, upper and lower case alike.
+        """
+        if self.kind == "name":
+            return name == self.text
+        if self.kind == "regex":
+            return re.fullmatch(_as_python(self.regex), name) is not None
+        last = name.rpartition("/")[2]
+        return self.text.lower() in (last.rpartition("-")[0] or last).lower()
+
+
+def parse_kernel(value: Any, where: str) -> tuple[KernelPattern | None, tuple[Problem, ...]]:
+    """One entry of ``kernels``, and what is wrong with it."""
+    if not isinstance(value, str):
+        what = f"{value!r} is a {type(value).__name__}, not a name."
+        return None, (Problem(where, what, 'Write e.g. "Conv2D" or "name-regex(Default/.+)".'),)
+    if not value.strip():
+        return None, (Problem(where, "is empty.", "Remove it; an empty list takes every kernel."),)
+    odd = _odd(value)
+    if odd:
+        return None, (Problem(where, f"{value!r} {odd[0]}", odd[1]),)
+    if value.startswith(_PREFIX):
+        pattern = KernelPattern(value, "regex")
+        wrong = _wrong_regex(pattern.regex)
+        return (None, (Problem(where, f"{value!r} {wrong[0]}", wrong[1]),)) if wrong else (pattern, ())
+    # The dumper's own test of what is a name: a scope or an operator number.
+    return KernelPattern(value, "name" if "/" in value or "-op" in value else "type"), ()
+
+
+def _odd(value: str) -> tuple[str, str] | None:
+    """Characters and forms that the dumper takes for something else, without a word."""
+    if any(c.isspace() for c in value):
+        return "has a blank, which MindSpore removes.", f'Write "{"".join(value.split())}".'
+    if '"' in value:
+        return (
+            "has a quotation mark, which MindSpore removes.",
+            "Remove it, or write a dot for it in a regex.",
+        )
+    if value.startswith(_PREFIX):
+        if not value.endswith(")"):
+            return "has no closing bracket, so MindSpore takes it for a plain name.", f'Write "{value})".'
+        return None
+    low = value.lower().replace("_", "-")
+    if low.startswith(("name-regex", "nameregex", "regex(")):
+        inside = value.partition("(")[2].rstrip(")") or "Default/.+"
+        return (
+            "is no regular expression to MindSpore: the form is name-regex(...).",
+            f'Write "{_PREFIX}{inside})".',
+        )
+    if re.search(r"[*^$\[\](){}|?+]", value):
+        guess = value if re.search(r"\.[*+]|[\[(|^$]", value) else value.replace("*", ".*")
+        return "looks like a pattern, and would be taken for a plain name.", f'Write "{_PREFIX}{guess})".'
+    if "\\" in value:
+        return "has a backslash; no operator's name has one.", f'Write "{value.replace(chr(92), "/")}".'
+    return None
+
+
+def _wrong_regex(regex: str) -> tuple[str, str] | None:
+    if not regex:
+        return "is an empty expression, which matches nothing.", 'Write e.g. "name-regex(.+)".'
+    if "\\" in regex:
+        # Measured: the JSON text is taken as it stands, so each backslash arrives doubled and matches itself.
+        plain = regex.replace("\\d", "[0-9]").replace("\\w", "[0-9A-Za-z_]").replace("\\S", "[^ ]")
+        plain = re.sub(r"\\([^0-9A-Za-z])", r"[\1]", plain)
+        remedy = (
+            f'Write "{_PREFIX}{plain})".' if "\\" not in plain else "Write [0-9] for a digit, [.] for a dot."
+        )
+        return "has a backslash, which MindSpore's dumper doubles, so it never matches.", remedy
+    if found := _NOT_ECMASCRIPT.search(regex):
+        what = f"has {found[0]!r}, which C++ (ECMAScript) expressions do not know."
+        return what, "Use plain groups, (?:...), (?=...) or (?!...)."
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            re.compile(_as_python(regex))
+    except (re.error, FutureWarning) as e:
+        return f"is no regular expression: {e}.", "Correct it."
+    except RecursionError:
+        return "is nested too deeply.", "Write a simpler one."
+    return None
+
+
+def _as_python(regex: str) -> str:
+    return re.sub(r"\[:(\w+):\]", lambda m: _POSIX.get(m[1], m[0]), regex)

@@ -1,0 +1,229 @@
+"""Level L2 of PrecisionDebugger: what the sessions of probe-torch and probe-mindspore call, found by importlib.
+
+The configuration is msprobe's: list, step, rank, task, summary_mode and data_mode mean kernels here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, field
+from probe_format.config import Config
+from probe_format.errors import ConfigError, Problem
+from probe_format.ranges import compact
+
+from . import mindspore as _mindspore
+from .apiwatch import ApiWatch, parse_api
+from .backends import backend_named
+from .description import KernelDump
+from .kernelrun import KernelRun
+from .npu import NpuDumper, find_npu, write_acl
+from .outcome import Outcome
+from .readiness import find_backend
+from .rules import broken_rules
+from .values import check_values
+
+__all__ = [
+    "MindSporeKernels",
+    "TorchKernels",
+    "description_of",
+    "find_npu",
+    "mindspore_problems",
+    "torch_problems",
+]
+
+_log = logging.getLogger("probe_kernel")
+
+
+# -- MindSpore ----------------------------------------------------------------------------------------
+
+
+def description_of(config: Config, backend: str) -> KernelDump:
+    """The kernel dump that a configuration means. rank is not in it: the session starts wanted ranks only."""
+    statistics = config.task == "statistics"
+    sums = {"md5": ("md5",)}.get(config.summary_mode, ("max", "min", "avg", "l2norm"))
+    graph = backend_named(backend).knows("file_format")
+    return KernelDump(
+        path=str(config.dump_path),
+        iterations=[n if isinstance(n, int) else str(n) for n in compact(config.step)] or "all",
+        kernels=config.list,
+        inputs="output" not in config.data_mode or "input" in config.data_mode,
+        outputs="input" not in config.data_mode or "output" in config.data_mode,
+        saved_data="statistic" if statistics else "tensor",
+        statistic_category=sums if statistics else None,
+        file_format="npy" if graph else None,
+        synchronous=False if config.async_dump else None,
+    )
+
+
+# Option of the description -> key of the configuration: what a problem is called there.
+_NAMES = {"path": "dump_path", "iterations": "step", "kernels": "list", "inputs": "data_mode", "outputs": "data_mode",
+          "saved_data": "task", "statistic_category": "summary_mode", "synchronous": "async_dump"}  # fmt: skip
+_REMEDIES = {"saved_data": 'Write task "tensor".', "synchronous": "Set async_dump to false."}
+
+
+def mindspore_problems(config: Config, backend: str | None = None) -> list[Problem]:
+    """Everything that stands against this configuration at level L2, named as in the configuration.
+
+    backend: a name of BACKENDS; found from MindSpore's context when None.
+    """
+    backend = backend or find_backend()
+    found = _common(config)
+    if config.data_mode & {"forward", "backward"}:
+        what = "kernels are of a graph, which has no forward and backward half."
+        found.append(Problem("data_mode", what, 'Write ["all"], ["input"] or ["output"].'))
+    if config.task == "structure":
+        found.append(Problem("task", "'structure' records no values.", 'Write "tensor" or "statistics".'))
+    if config.summary_mode == "xor" and config.task == "statistics":
+        found.append(Problem("summary_mode", "MindSpore has no 'xor'.", 'Write "statistics" or "md5".'))
+    description = description_of(config, backend)
+    values, wrong = check_values(description, os.environ)
+    for problem in (*wrong, *broken_rules(description, values, backend_named(backend))):
+        option, bracket, index = problem.where.partition("[")
+        where = _NAMES.get(option, option) + bracket + index
+        found.append(evolve(problem, where=where, remedy=_REMEDIES.get(option, problem.remedy)))
+    return found
+
+
+def _common(config: Config) -> list[Problem]:
+    found = []
+    if config.scope:
+        found.append(Problem("scope", "is not for level L2.", "Leave it empty, and choose with list."))
+    if config.tensor_list:
+        found.append(
+            Problem("tensor_list", "is not for level L2.", 'Leave it empty, and write task "tensor".')
+        )
+    return found
+
+
+@define(eq=False)
+class MindSporeKernels:
+    """Kernels of one run. prepare() opens the dump, close() ends it; MindSpore reads its settings only once."""
+
+    config: Config
+    backend: str | None = None
+    run: KernelRun | None = None
+    _stack: ExitStack = field(factory=ExitStack)
+
+    def prepare(self, step: int = 0) -> None:
+        """Open the dump, before the first graph is compiled. step: the iteration that comes first.
+
+        The dumper itself keeps to the steps of the configuration. Raises ConfigError and UsageError.
+        """
+        if self.run is not None:
+            return
+        backend = self.backend or find_backend()
+        problems = mindspore_problems(self.config, backend)
+        if problems:
+            raise ConfigError(problems)
+        described = description_of(self.config, backend)
+        self.run = self._stack.enter_context(_mindspore.dump(described, backend=backend, manual_steps=True))
+        if step:
+            self.run.first_iteration(step)
+        self.run.stop()
+
+    def start(self, step: int = 0) -> None:
+        """Dump from here on, after `prepare`."""
+        self.prepare(step)
+        if self.run is not None:
+            self.run.start()
+
+    def stop(self) -> None:
+        """Stop until start(), where MindSpore can."""
+        if self.run is not None:
+            self.run.stop()
+
+    def step(self) -> None:
+        """The step is over."""
+        if self.run is not None:
+            self.run.step()
+
+    def close(self) -> None:
+        """End the dump, and say what was written. More calls do nothing."""
+        self._stack.close()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What was written, after close(); None when start() was never called."""
+        return None if self.run is None else self.run.outcome
+
+
+# -- PyTorch ------------------------------------------------------------------------------------------
+
+
+def torch_problems(config: Config) -> list[Problem]:
+    """Everything that stands against this configuration at level L2. torch_npu is looked for last."""
+    found = _common(config)
+    if len(config.list) != 1:
+        what = f"has {len(config.list)} names; at level L2 one API call is dumped in each step."
+        found.append(Problem("list", what, 'Write e.g. ["Functional.linear.0.backward"].'))
+    else:
+        found += parse_api(config.list[0], "list[0]")[1]
+    if config.task != "tensor":
+        what = f"is {config.task!r}; Ascend's dumper saves tensors."
+        found.append(Problem("task", what, 'Write task "tensor".'))
+    if config.data_mode & {"forward", "backward"}:
+        what = "the name in list says forward or backward already."
+        found.append(Problem("data_mode", what, 'Write ["all"], ["input"] or ["output"].'))
+    return found
+
+
+@define(eq=False)
+class TorchKernels:
+    """Kernels of one API call in each step. ``api`` is the target of the session's tap."""
+
+    config: Config
+    watch: ApiWatch | None = None
+    said: list[str] = field(factory=list)
+    _dumper: NpuDumper | None = None
+
+    def start(self, step: int = 0) -> None:
+        """Watch for the call in this step; go on watching after stop(). Raises ConfigError and UsageError."""
+        if self.watch is not None:
+            self.watch.on = True
+            return
+        if self._dumper is None:
+            problems = torch_problems(self.config)
+            if problems:
+                raise ConfigError(problems)
+            self._dumper = NpuDumper(find_npu())
+        name, _ = parse_api(self.config.list[0], "list[0]")
+        assert name is not None  # torch_problems looked
+        file = write_acl(Path(self.config.dump_path) / f"step{step}", self._mode())
+        self.watch = ApiWatch(name, file, self._dumper)
+
+    def api(self, key: str, original: Any, args: Any, kwargs: Any, *, composite: bool = False) -> Any:
+        """The tap of every patched function."""
+        if self.watch is None:
+            return original(*args, **kwargs)
+        return self.watch.api(key, original, args, kwargs, composite=composite)
+
+    def stop(self) -> None:
+        """Stop watching for the call. A gradient that comes before step() is still dumped."""
+        if self.watch is not None:
+            self.watch.pause()
+
+    def step(self) -> None:
+        """The step is over: say what came of it."""
+        watch, self.watch = self.watch, None
+        if watch is None:
+            return
+        said = watch.close()
+        self.said.append(said)
+        if watch.state == "dumped":
+            _log.info("%s", said)
+        elif watch.state != "failed":  # that was told when it happened
+            warnings.warn(f"Probe: {said}", RuntimeWarning, stacklevel=3)
+
+    def close(self) -> None:
+        """The same as step(), for the last one."""
+        self.step()
+
+    def _mode(self) -> str:
+        both = "all" in self.config.data_mode or {"input", "output"} <= self.config.data_mode
+        return "all" if both else "input" if "input" in self.config.data_mode else "output"

@@ -1,0 +1,106 @@
+"""MindSpore's own kernel dump, switched on for a block: ``with probe_kernel.mindspore.dump(...)``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from probe_format.errors import ConfigError, Problem, UsageError
+
+from .backends import Backend
+from .description import KernelDump
+from .environment import changed
+from .kernelrun import KernelRun
+from .readiness import find_backend, ready
+from .settings import settings, settings_text
+
+__all__ = ["KernelRun", "dump", "find_backend"]
+
+_open: list[KernelRun] = []  # at most one: MindSpore has one configuration per process
+
+
+@contextlib.contextmanager
+def dump(
+    description: KernelDump | None = None,
+    *,
+    backend: str | None = None,
+    diagnostic_data_path: str | os.PathLike[str] | None = None,
+    manual_steps: bool = False,
+    **options: Any,
+) -> Iterator[KernelRun]:
+    """Dump the kernels of the graphs that are compiled in the block.
+
+    Open it before the first graph is compiled, and on Ascend before mindspore.communication.init(): MindSpore reads
+    its settings once. description: what to dump; or its fields as keywords. backend: a name of BACKENDS; found from
+    the context when None. diagnostic_data_path: MS_DIAGNOSTIC_DATA_PATH for the block, when there is no path.
+    manual_steps: iterations are counted by step() of what the block is given, not by runs of a graph.
+
+    Writes the control file into the dump's folder. Raises ConfigError with every problem before anything is
+    changed, and UsageError when a graph was compiled already. The environment is as before when the block ends.
+    """
+    if _open:
+        raise UsageError(f"A kernel dump is open in this process already ({_open[0].path}). End it first.")
+    found, chosen, values, path = ready(description, backend, diagnostic_data_path, options)
+    file = Path(path, chosen.file)
+    if os.environ.get("MS_ROLE") == "MS_SCHED":  # msrun's scheduler runs the script too, but no graph
+        run = KernelRun(found, chosen, file, path, values, None, manual_steps)
+        yield run
+        run.finish(quiet=True)
+        return
+    with changed(
+        {"MS_DIAGNOSTIC_DATA_PATH": os.fspath(diagnostic_data_path)} if diagnostic_data_path else {}
+    ):
+        document = settings(found, chosen)
+        try:
+            _write(file, settings_text(document))
+        except OSError as e:
+            raise ConfigError(
+                [Problem("path", f"{file} cannot be written: {e.strerror}.", "Give another path.")]
+            ) from e
+        run = KernelRun(found, chosen, file, path, values, _c_expression(), manual_steps)
+        with changed(_variables(chosen, file, document)):
+            _open.append(run)
+            try:
+                if (
+                    manual_steps
+                ):  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
+                    run.call("_dump_set_dynamic")
+                    run.call("_set_init_iter", 0)
+                    run.start()
+                yield run
+            except BaseException:
+                run.stop()
+                run.finish(quiet=True)
+                raise
+            else:
+                run.stop()
+            finally:
+                _open.remove(run)
+    run.finish()
+
+
+def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[str, str | None]:
+    """What the dumper reads. MS_ACL_DUMP_CFG_PATH makes operators outside of graphs dump too, on O2."""
+    common = document["common_dump_settings"]
+    whole = common["dump_mode"] == 0 and (common["iteration"] != "all" or not common["kernels"])
+    return {
+        "MINDSPORE_DUMP_CONFIG": str(file),
+        "MS_ACL_DUMP_CFG_PATH": str(file) if backend.acl and whole else None,
+        **dict(backend.environment),
+    }
+
+
+def _write(file: Path, text: str) -> None:
+    """Whole or not at all: the ranks of a node write the same file at the same time."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, file)
+
+
+def _c_expression() -> Any:
+    return importlib.import_module("mindspore._c_expression")

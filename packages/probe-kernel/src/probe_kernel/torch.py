@@ -1,0 +1,134 @@
+"""Kernels of one PyTorch API call on Ascend: ``with probe_kernel.torch.dump(api="Functional.linear.0.forward")``."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from probe_format.errors import ConfigError, Problem
+from probe_format.names import ApiName
+from probe_format.suggest import did_you_mean
+
+from .apiwatch import ApiWatch, parse_api
+from .folder import unwritable
+from .npu import NpuDumper, find_npu, write_acl
+
+__all__ = ["Patch", "dump", "replaced"]
+
+_log = logging.getLogger("probe_kernel")
+Patch = Callable[[ApiName, ApiWatch], AbstractContextManager[Any]]
+"""Puts a watch's ``api`` in front of the named function, and takes it away again."""
+
+# Prefix of a record's name -> the objects that may carry the function, in the order they are tried.
+_OWNERS = {
+    "Functional": ("torch.nn.functional",),
+    "Tensor": ("torch.Tensor",),
+    "Torch": ("torch", "torch.linalg", "torch.fft", "torch.special"),
+    "VF": ("torch._VF",),
+    "Distributed": ("torch.distributed",),
+    "NPU": ("torch_npu",),
+    "Aten": ("torch.ops.aten",),
+}
+
+
+@contextlib.contextmanager
+def dump(
+    api: str, *, path: str | os.PathLike[str], mode: str = "all", patch: Patch | None = None
+) -> Iterator[ApiWatch]:
+    """Dump the kernels of one call in the block, by Ascend's own dumper through torch_npu.
+
+    api: the call, as level L1 names it: ``Functional.linear.0.forward``, or ``.backward``, which runs the API once
+    more on detached copies of its inputs and dumps that pass alone, when the gradient arrives. Numbers count the
+    calls in the block. mode: all, input or output. patch: how the function is replaced; by default the one function
+    where it stands, so calls of it from inside other functions count too.
+
+    Raises ConfigError before anything is changed, UsageError without torch_npu.
+    """
+    name, problems = parse_api(api, "api")
+    found = list(problems)
+    folder = Path(os.path.abspath(path))
+    if mode not in ("all", "input", "output"):
+        hint = did_you_mean(str(mode), ("all", "input", "output"))
+        found.append(
+            Problem("mode", f"{mode!r} is not known.", f'{hint} Write "all", "input" or "output".'.strip())
+        )
+    if (why := unwritable(folder)) is not None:
+        found.append(Problem("path", why, "Give another path."))
+    if name is not None and patch is None:
+        found += _unfound(name)
+    if name is None or found:
+        raise ConfigError(found)
+    watch = ApiWatch(name, Path(), NpuDumper(find_npu()))
+    watch.config = write_acl(folder, mode)
+    try:
+        with (patch or replaced)(name, watch):
+            yield watch
+    finally:
+        said = watch.close()
+        _log.info("%s", said)
+    if watch.state not in ("dumped", "failed"):  # a failure was told when it happened
+        warnings.warn(f"Probe: {said}", RuntimeWarning, stacklevel=3)
+
+
+@contextlib.contextmanager
+def replaced(name: ApiName, watch: ApiWatch) -> Iterator[None]:
+    """The named function goes through ``watch`` in the block; on its way out everything is as it was."""
+    owner, last = _owner(name)
+    original = getattr(owner, last)
+    own = last in vars(owner)
+    key = f"{name.prefix}.{name.api}"
+
+    @functools.wraps(original)
+    def tapped(*args: Any, **kwargs: Any) -> Any:
+        return watch.api(key, original, args, kwargs)
+
+    setattr(owner, last, tapped)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, last, original)
+        else:
+            delattr(owner, last)
+
+
+def _owner(name: ApiName) -> tuple[Any, str]:
+    """(The object that carries the function, its name there); (None, "") where nothing does."""
+    importlib.import_module("torch")
+    for path in _OWNERS.get(name.prefix, ()):
+        with contextlib.suppress(ImportError, AttributeError):
+            owner = _at(path)
+            *way, last = name.api.split(".")
+            for part in way:
+                owner = getattr(owner, part)
+            if callable(getattr(owner, last)):
+                return owner, last
+    return None, ""
+
+
+def _at(path: str) -> Any:
+    first, *rest = path.split(".")
+    found = importlib.import_module(first)
+    for i, part in enumerate(rest):
+        found = getattr(found, part, None) or importlib.import_module(".".join((first, *rest[: i + 1])))
+    return found
+
+
+def _unfound(name: ApiName) -> Iterator[Problem]:
+    if name.prefix not in _OWNERS:
+        hint = did_you_mean(name.prefix, _OWNERS) or f"There are {', '.join(_OWNERS)}."
+        yield Problem("api", f"{name.prefix!r} is no prefix of a PyTorch API.", hint)
+    elif _owner(name)[0] is None:
+        names: list[str] = []
+        for path in _OWNERS[name.prefix]:
+            with contextlib.suppress(ImportError, AttributeError):
+                names += [n for n in dir(_at(path)) if not n.startswith("_")]
+        yield Problem("api", f"{_OWNERS[name.prefix][0]} has no {name.api!r}.", did_you_mean(name.api, names))

@@ -1,0 +1,82 @@
+"""`python -m probe_mindspore.demo`: train a small GPT twice, PyNative and as a graph, and dump steps of both."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import mindspore as ms
+from mindspore import nn
+from probe_format.overview import WARM_UP, bar, summary
+
+from . import PrecisionDebugger, seed_all
+from .demo_model import Gpt, batches
+
+__all__ = ["main", "train"]
+
+_MODES = {"pynative": (ms.PYNATIVE_MODE, "mix"), "graph": (ms.GRAPH_MODE, "L0")}
+
+
+def train(
+    dump_path: Path, mode: str, *, steps: int, dumped: Sequence[int], layers: int, width: int
+) -> dict[int, float]:
+    """Train in one mode (``pynative`` or ``graph``) and dump the steps asked for. Seconds of each step."""
+    number, level = _MODES[mode]
+    before = ms.get_context("mode")
+    # So small a network is faster so, and on a busy machine more threads wait for each other by spinning.
+    ms.set_context(runtime_num_threads=1)
+    ms.set_context(mode=number)
+    try:
+        with seed_all(1234):
+            model = Gpt(layers, width)
+            model.set_train()
+            one_step = nn.TrainOneStepCell(model, nn.AdamWeightDecay(model.trainable_params(), 3e-4))
+            one_step.set_train()
+            data = batches()
+            seconds: dict[int, float] = {}
+            with PrecisionDebugger(
+                task="statistics", level=level, dump_path=str(dump_path), step=list(dumped)
+            ) as debugger:
+                for step in range(steps):
+                    given, wanted = next(data)
+                    begin = time.perf_counter()
+                    debugger.start(model)
+                    loss = float(one_step(given, wanted).asnumpy())
+                    debugger.stop()
+                    debugger.step()
+                    seconds[step] = time.perf_counter() - begin
+                    note = "  dumped" if step in dumped else ""
+                    done = f"{bar(step + 1, steps)} step {step:2}   loss {loss:.4f}"
+                    print(f"{done}   {seconds[step]:6.3f} s{note}", flush=True)
+            return seconds
+    finally:
+        ms.set_context(mode=before)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo from the command line; gives the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m probe_mindspore.demo", description=__doc__)
+    parser.add_argument("--out", type=Path, help="an empty or new directory (default: a new one below /tmp)")
+    parser.add_argument("--mode", choices=("both", *_MODES), default="both")
+    parser.add_argument("--steps", type=int, default=10, help="training steps (default: 10)")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=128, help="a multiple of 4")
+    given = parser.parse_args(arguments)
+    if given.steps < WARM_UP + 3:
+        parser.error(f"--steps must be at least {WARM_UP + 3}: two are dumped, {WARM_UP} warm up.")
+    folder = given.out or Path(tempfile.mkdtemp(prefix="probe-demo-"))
+    dumped = (given.steps // 2, given.steps - 2)
+    for mode in _MODES if given.mode == "both" else (given.mode,):
+        out = folder / mode / "dump"
+        what = "PyNative, level mix" if mode == "pynative" else "GRAPH_MODE, level L0 inside the graph"
+        print(f"{what}: a GPT of {given.layers} layers, width {given.width}; steps {dumped} to {out}\n")
+        seconds = train(out, mode, steps=given.steps, dumped=dumped, layers=given.layers, width=given.width)
+        print(f"\n{summary(out, seconds)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

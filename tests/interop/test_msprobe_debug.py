@@ -1,0 +1,67 @@
+"""The real msprobe compares two dumps of single-point save, and probe-format reads msprobe's."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import clients
+import numpy as np
+import probe_save as ps
+import pytest
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.slow
+
+KINDS = {
+    "statistics": {"task": "statistics"},
+    "md5": {"task": "statistics", "summary_mode": "md5"},
+    "tensor": {"task": "tensor"},
+}
+
+
+def dump(folder: Path, kind: str, scale: float) -> Path:
+    """The debug.json of one step: nested values, numbers, texts, gradients that came and that did not."""
+    torch.manual_seed(0)
+    with ps.Saver(dump_path=folder, **KINDS[kind]) as saver:
+        x = torch.randn(3, 4, requires_grad=True)
+        y = saver.save({"y": x * (2 * scale), "l": [x + 1, 3, None, "text"]}, "nest")["y"]
+        saver.save(x, "x")
+        saver.save(np.arange(4, dtype=np.float32), "array")
+        saver.save(x * torch.nan, "bad")
+        saver.save(5, "number", save_backward=False)
+        saver.save(x * 3, "x")
+        (y.relu().sum() + y.sum()).backward()
+    return folder / "step0" / "rank" / "debug.json"
+
+
+def compare(cwd: Path, target: Path, golden: Path) -> dict[str, clients.Row]:
+    cwd.mkdir(parents=True)
+    clients.msprobe(cwd, "compare", "-tp", target, "-gp", golden, "-o", cwd / "out")
+    (found,) = (cwd / "out").glob("*.csv")
+    with found.open(newline="", encoding="utf-8") as file:
+        return {row["NPU Name"]: row for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_msprobe_compares_two_debug_dumps(tmp_path: Path, kind: str) -> None:
+    one, same, other = (dump(tmp_path / n, kind, s) for n, s in (("one", 1.0), ("same", 1.0), ("other", 1.5)))
+    rows = compare(tmp_path / "equal", one, same)
+    assert {row["Result"] for row in rows.values()} == {"pass"}
+    assert all(row["Bench Name"] == name for name, row in rows.items())
+    wanted = {"nest.0.debug.y", "nest.0.debug.l.0", "nest_grad.0.debug.y", "x.0.debug", "x_grad.0.debug", "x.1.debug",
+              "array.0.debug", "bad.0.debug", "number.0.debug"}  # fmt: skip
+    assert wanted <= set(rows)
+    rows = compare(tmp_path / "differ", other, one)
+    if kind == "md5":
+        assert {n: rows[n]["Result"] for n in ("nest.0.debug.y", "x.0.debug", "x_grad.0.debug")} == {
+            "nest.0.debug.y": "error", "x.0.debug": "pass", "x_grad.0.debug": "error",
+        }  # fmt: skip
+    elif kind == "statistics":
+        assert float(rows["x_grad.0.debug"]["Max diff"]) == pytest.approx(2.0)
+        assert float(rows["x.0.debug"]["Max diff"]) == 0
+    else:
+        assert float(rows["x_grad.0.debug"]["MaxAbsErr"]) == pytest.approx(2.0)
+        assert float(rows["x.0.debug"]["MaxAbsErr"]) == 0
+        assert rows["nest.0.debug.y"]["Data_name"]
