@@ -25,8 +25,8 @@ def convert_all(
     """Convert ``files`` (`conversion.bin_files` of ``source``) into ``out``, in the same folders as there.
 
     The outcomes come as they are ready. workers: threads, as many as there are cores and 8 at most unless told:
-    reading, writing and numpy's copies let others run. Only a few files a worker are under way at a time, so that memory is bounded by
-    the largest of them. Who stops early (Ctrl-C) has whole files and their lines in mapping.csv.
+    reading, writing and numpy's copies let others run. Only a few files a worker are under way at a time, so that
+    memory is bounded by the largest of them. Who stops early (Ctrl-C) has whole files and their lines in mapping.csv.
     Raises UsageError when ``out`` is the folder of ``source``, OSError when it cannot be made.
     """
     workers = workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
