@@ -17,7 +17,7 @@ from .tokens import TokenGate
 from .tracked import ModuleEntry, Table
 from .write import RankWriter
 
-__all__ = ["DumpedStep", "Step"]
+__all__ = ["DumpedStep", "Install", "Step"]
 
 #: (step, models) -> what puts every tap in place while it is open, and takes them away when it is left
 Install = Callable[["DumpedStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
@@ -69,8 +69,9 @@ class Step(Protocol):
 class DumpedStep:
     """The state of one step that is dumped, from its first start() until step().
 
-    late: called before the last files are written, for what came by no hook. let_go: takes away the hooks
-    that stay over stop().
+    late: called before the last files are written, for what came by no hook. wait: returns when what was called
+    so far has been recorded, where the framework computes behind Python. let_go: takes away the hooks that stay
+    over stop().
     """
 
     config: Config
@@ -81,6 +82,7 @@ class DumpedStep:
     leaf: Leaf
     table: Table
     late: Callable[[], None] = _nothing
+    wait: Callable[[], None] = _nothing
     let_go: Callable[[], None] = _nothing
     gate: TokenGate | None = None
     _installed: contextlib.ExitStack | None = None
@@ -116,15 +118,19 @@ class DumpedStep:
             return self.collector.module(entry, module, args, kwargs, original)
         gate, stream = self.gate, self.collector.stream
         assert gate is not None
+        self.wait()
         stream.on = gate.begins() and stream.alive
         try:
             return original(module, *args, **kwargs)
         finally:
             if gate.over:
+                self.wait()
                 stream.on = False
 
     def pause(self) -> None:
         """Collect no more calls; every patch is undone. Gradients of the calls made go on being recorded."""
+        if self.running and not self.writer.forked:
+            self.wait()
         self.collector.stream.on = False
         if self._installed is not None:
             installed, self._installed = self._installed, None
@@ -159,6 +165,7 @@ class DumpedStep:
         collector = self.collector
         if self.writer.forked:
             return None
+        self.wait()
         if final:
             self.late()
         collector.settle(self.table, final=final)

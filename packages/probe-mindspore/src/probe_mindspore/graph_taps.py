@@ -7,6 +7,7 @@ the calls of PyNative.
 
 import itertools
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,15 +16,14 @@ import mindspore
 from attrs import define, field
 from probe_format.calls import Call
 from probe_format.collector import Collector
+from probe_format.coverage import Coverage
 from probe_format.gradients import Emit, Gradients
-from probe_format.plan import Plan
 from probe_format.recorder import Leaf, Recorder
 from probe_format.select import NameFilter
 from probe_format.tracked import ParameterEntry
 from probe_format.tree import Path
 
 from . import autograd, graph_cells, hostcall
-from .arrivals import Arrivals
 from .cells import CellTable
 from .graph_cells import Listener, listen, tapped, watched_parameter
 from .graph_compile import Compilations, api_module
@@ -70,24 +70,6 @@ class _Open:
     seen: dict[tuple[str, int], int] = field(factory=dict)
 
 
-@define(eq=False)
-class _Arrived:
-    """Parameters' gradients that PyNative hands out: kept where the parameter's Cell ran in a graph."""
-
-    collector: Collector
-    entered: set[str]
-
-    @property
-    def plan(self) -> Plan:
-        """What the step collects."""
-        return self.collector.plan
-
-    def parameter_gradient(self, entry: ParameterEntry, gradient: Any) -> None:
-        """A gradient has arrived."""
-        if any(record.removesuffix(".parameters_grad") in self.entered for record, _ in entry.owners):
-            self.collector.parameter_gradient(entry, gradient)
-
-
 class GraphTaps:
     """Records the Cells of a table when graphs run that were compiled while this was in place.
 
@@ -95,8 +77,17 @@ class GraphTaps:
     collector's own.
     """
 
-    def __init__(self, collector: Collector, leaf: Leaf, names: NameFilter, table: CellTable) -> None:
+    def __init__(
+        self,
+        collector: Collector,
+        leaf: Leaf,
+        names: NameFilter,
+        table: CellTable,
+        beside: Coverage | None = None,
+    ) -> None:
+        """beside: of the PyNative part of the step, whose report stays where this one is empty."""
         self._collector = collector
+        self._coverages = [c for c in (collector.coverage, beside) if c is not None]
         self.table = table
         gradients = Gradients(_travelling, self._attach, _flows, lambda: -1)
         self._recorder = Recorder(
@@ -111,7 +102,7 @@ class GraphTaps:
         self._names: dict[int, tuple[str, ...]] = {}
         self._listening = ExitStack()
         self._heard = False
-        self._entered: set[str] = set()
+        self._warnings: dict[str, bool] = {}
 
     # -- in place -------------------------------------------------------------------------------------
 
@@ -126,18 +117,18 @@ class GraphTaps:
             hostcall.on_fault.append(self._fault)
             self._listening.callback(hostcall.on_fault.remove, self._fault)
         self._look()
-        if not graph_mode():  # the gradients of jitted pieces pass through PyNative on their way
-            arrived: Any = _Arrived(self._collector, self._entered)
-            arrivals = Arrivals(arrived, self.table)
-            arrivals.hook()
-            self._listening.callback(arrivals.remove)
         word = _words.setdefault(frozenset((*self._names, *self._parameters)), f"probe{len(_words)}")
-        compilations = Compilations(word, self._tapped, lambda: bool(graph_cells.compiled), self._refused)
+        compilations = Compilations(word, self._tapped, graph_cells.compiled, self._ran, self._refused)
         with compilations.in_place():
-            try:
-                yield
-            finally:
-                api_module()._pynative_executor.sync()
+            yield
+        self._warn()
+
+    def wait(self) -> None:
+        """Return when the graphs that have begun are done: MindSpore runs them behind Python."""
+        try:
+            api_module()._pynative_executor.sync()
+        except Exception as e:  # the run's own, and met again where it uses what was computed
+            self._fault(e)
 
     def close(self) -> None:
         """Hear no more: graphs that have taps run on without a word."""
@@ -152,30 +143,44 @@ class GraphTaps:
                 own = tuple(name for name, _ in flavour.parameters(entry.module))
                 self._names[id(entry.module)] = tuple(n for n in own if hasattr(entry.module, n))
         plan = self._collector.plan
-        if plan.keep.parameters_grad and not plan.structure and graph_mode():
+        if plan.keep.parameters_grad and not plan.structure:
             self._parameters = {id(e.parameter): e for e in self.table.parameters()}
         for path, cell in self.table.compiled.items():
             if is_bytecode(cell):
-                self._collector.coverage.unseen(f"inside {path or 'the whole model'}", BYTECODE)
+                self._unseen(f"inside {path or 'the whole model'}", BYTECODE)
 
     @contextmanager
     def _tapped(self) -> Iterator[None]:
-        graph_cells.compiled.clear()
         with ExitStack() as stack:
             for entry in self.table.entries.values():
                 names = self._names.get(id(entry.module))
                 if names is not None:
                     stack.enter_context(tapped(entry.module, names))
-            for key, owner in self._parameters.items():
+            # While PyNative records gradients, those of a jitted piece pass through it on their way (`Arrivals`);
+            # else they are taken inside the graph, if at all.
+            for key, owner in () if autograd.recording() else self._parameters.items():
                 handle = autograd.hook_tensor(owner.parameter, watched_parameter(key))
                 if handle is not None:
                     stack.callback(handle.remove)
             yield
 
-    def _refused(self, name: str, error: Exception) -> None:
-        first = str(error).strip().split("\n")[0][:300]
-        why = f"MindSpore could not compile it with taps ({type(error).__name__}: {first}); it ran without"
-        self._collector.coverage.unseen(f"inside the graph of {name}", why)
+    def _ran(self, cells: frozenset[int]) -> None:
+        found = (self.table.entries.get(key) for key in cells)
+        self.table.in_graphs.update(entry.base for entry in found if entry is not None)
+
+    def _refused(self, name: str, why: str) -> None:
+        self._unseen(f"inside the graph of {name}", why)
+        self._warnings.setdefault(f"Probe: {name} has no records of what is inside its graph: {why}.", False)
+
+    def _unseen(self, what: str, why: str) -> None:
+        for coverage in self._coverages:
+            coverage.unseen(what, why)
+
+    def _warn(self) -> None:
+        for text, said in self._warnings.items():
+            self._warnings[text] = True
+            if not said:
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     # -- messages -------------------------------------------------------------------------------------
 
@@ -185,7 +190,6 @@ class GraphTaps:
             return 0
         with self._lock:
             entry.called = True
-            self._entered.add(entry.base)
             args, kwargs, parameters = message.value
             own = dict(zip(self._names[message.extra], parameters, strict=True))
             recorder = self._recorder
