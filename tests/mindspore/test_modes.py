@@ -141,7 +141,9 @@ class Partly(Net):
 
 @pytest.mark.parametrize("kind", [Partly, lambda: Net(Jitted)], ids=["function", "Cell"])
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_parameters_gradient_is_in_one_part(level: str, kind: Callable[[], nn.Cell], tmp_path: Path) -> None:
+def test_a_parameters_gradient_is_in_one_part(
+    level: str, kind: Callable[[], nn.Cell], tmp_path: Path
+) -> None:
     net = kind()
     x = Tensor(np.random.RandomState(0).randn(3, 4).astype(np.float32))
     forward = ms.value_and_grad(net, None, net.trainable_params())

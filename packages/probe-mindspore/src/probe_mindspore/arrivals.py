@@ -9,12 +9,11 @@ from typing import Any
 
 from attrs import define, evolve, field
 from probe_format.collector import Collector
-from probe_format.patching.places import Attribute
 from probe_format.tracked import ParameterEntry
 
 from . import gradients
 from .cells import CellTable
-from .compiling import around_compilation
+from .compiling import Around, around_compilation
 
 __all__ = ["Arrivals"]
 
@@ -31,7 +30,7 @@ class Arrivals:
     table: CellTable
     graphs: Collector | None = None
     _handles: dict[int, tuple[ParameterEntry, Any]] = field(factory=dict)
-    _places: list[Attribute] = field(factory=list)
+    _places: list[Around] = field(factory=list)
 
     def hook(self) -> None:
         """Tap every parameter of the table that is not tapped yet."""

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import mindspore
 from attrs import define, field, frozen
-from probe_format.patching.places import Function, attribute
+from probe_format.patching.places import Attribute, Function, attribute
+
+from .compiling import Around
 
 __all__ = ["Compilations", "api_module"]
 
@@ -66,11 +67,11 @@ class Compilations:
     def in_place(self) -> Iterator[None]:
         """Everything is patched while this is open; undone also when the block raises."""
         api = api_module()
-        places = [
+        places: list[Attribute | Around] = [
             attribute(api._JitExecutor, "compile", self._jit),
             attribute(api._CellGraphExecutor, "compile", self._cell),
             attribute(api, "_real_phase", self._phase),
-            *(attribute(kind, "compile", self._compile) for kind in _executors()),
+            Around(self._compile),
         ]
         try:
             for place in places:
@@ -158,11 +159,6 @@ class Compilations:
             return done
 
         return compile
-
-
-def _executors() -> list[type]:
-    found = (getattr(mindspore._c_expression, name, None) for name in ("GraphExecutor_", "JitExecutor_"))
-    return [kind for kind in found if kind is not None and "compile" in vars(kind)]
 
 
 def _why(error: Exception) -> str:
