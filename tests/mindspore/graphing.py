@@ -48,7 +48,9 @@ class Dump:
 def dumped(path: Path, model: Any, **options: Any) -> Iterator[Dump]:
     """Record the graphs of ``model`` that run inside the block."""
     dump = Dump(path)
-    config = write_config(path / "config", **{"dump": path / "dump", "level": "L0", "task": "tensor", **options})
+    config = write_config(
+        path / "config", **{"dump": path / "dump", "level": "L0", "task": "tensor", **options}
+    )
     with PrecisionDebugger(str(config)) as debugger:
         debugger.start(model)
         yield dump
