@@ -224,3 +224,19 @@ def test_mix_in_graph_mode_has_both(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "dump").iterdir()) == ["graph", "pynative"]
     assert "Cell.inner.a.Dense.forward.0" in records(tmp_path / "dump" / "graph", 1)
     assert [n for n in records(tmp_path / "dump" / "pynative", 1) if n.startswith("Jit.")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [(Plain, ["no.such"]), (Jitted, ["inner.a", "first", "no.such"])]
+)
+def test_an_entry_that_matched_nothing_is_told_once(
+    kind: type[nn.Cell], wanted: list[str], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    with opened(tmp_path, level="L0", list=wanted) as debugger:
+        net = Net(kind)
+        debugger.start(net)
+        net(Tensor(np.ones((3, 4), np.float32)))
+        debugger.stop()
+        debugger.step()
+    told = [str(w.message) for w in recwarn if "matched nothing" in str(w.message)]
+    assert len(told) == 1 and "'no.such'" in told[0] and "/graph/" not in told[0]

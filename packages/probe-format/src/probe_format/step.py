@@ -27,6 +27,11 @@ def _nothing() -> None:
     """There is nothing to do."""
 
 
+def _nowhere(kind: str, value: str) -> bool:
+    """There is no other part of this step."""
+    return False
+
+
 class Step(Protocol):
     """What a session does with a step; `DumpedStep` says what each means."""
 
@@ -71,7 +76,8 @@ class DumpedStep:
 
     late: called before the last files are written, for what came by no hook. wait: returns when what was called
     so far has been recorded, where the framework computes behind Python. let_go: takes away the hooks that stay
-    over stop().
+    over stop(). elsewhere(kind, value): whether a filter's entry that matches nothing here is no matter, for another
+    part of the step has seen to it.
     """
 
     config: Config
@@ -84,6 +90,7 @@ class DumpedStep:
     late: Callable[[], None] = _nothing
     wait: Callable[[], None] = _nothing
     let_go: Callable[[], None] = _nothing
+    elsewhere: Callable[[str, str], bool] = _nowhere
     gate: TokenGate | None = None
     _installed: contextlib.ExitStack | None = None
     _models: dict[int, Any] = field(factory=dict)
@@ -183,6 +190,8 @@ class DumpedStep:
     def _tell(self, report: Mapping[str, Any]) -> None:
         """What the user must not miss, as warnings."""
         for item in report.get("unmatched", ()):
+            if self.elsewhere(item["filter"], item["value"]):
+                continue
             near = ", ".join(item["nearest"]) or "no similar name"
             warnings.warn(
                 f"Probe: {item['filter']} entry {item['value']!r} matched nothing in {self.directory}. "

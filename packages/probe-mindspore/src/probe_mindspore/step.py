@@ -138,11 +138,16 @@ class Steps:
         if self.config.overwrite:
             clear(below)
         outside, inside = self._parts(directory, about), self._parts(below, about)
-        return BothModes(
-            self._pynative(outside, pynative, inside.collector),
-            self._graph(inside, graph, outside.collector.coverage),
-            perhaps,
-        )
+
+        def matched_inside(kind: str, value: str) -> bool:
+            unmatched = inside.names.unmatched(inside.collector.seen_names())
+            return (kind, value) not in [found[:2] for found in unmatched]
+
+        first = self._pynative(outside, pynative, inside.collector)
+        second = self._graph(inside, graph, outside.collector.coverage)
+        first.elsewhere = matched_inside
+        second.elsewhere = lambda kind, value: True  # the other part tells it, of both
+        return BothModes(first, second, perhaps)
 
     def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpedStep:
         return DumpedStep(
