@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import mindspore
 import pytest
 import zoo
 from dumping import leaves, load, opened, records, validate
@@ -58,7 +59,13 @@ def test_levels_and_tasks(case: str, level: str, task: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("variant", [v for v in zoo.VARIANTS if v != "value_and_grad"])
 @pytest.mark.parametrize("case", zoo.CASES)
-def test_ways_to_take_gradients(case: str, variant: str, tmp_path: Path) -> None:
+def test_ways_to_take_gradients(
+    case: str, variant: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if (case, variant) == ("lstm", "half") and mindspore.__version__.startswith("2.7"):
+        # An open fault, in the README's limits: the day it is mended this test says so.
+        why = "on MindSpore 2.7 a half-precision LSTM computes other bits at mix"
+        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
     with opened(tmp_path, level="mix") as debugger:
         assert_same(case, variant, debugger)
     assert any("backward" in name for name in records(tmp_path / "dump", 1))
