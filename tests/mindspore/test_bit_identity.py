@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import mindspore
+import numpy as np
 import pytest
 import zoo
 from dumping import leaves, load, opened, records, validate
