@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from members import MEMBERS, ROOT
-from pages import blocks
+from pages import runnable
 from test_versions import version
 
 pytestmark = pytest.mark.slow
@@ -41,6 +41,9 @@ SHIPPED = {
     "probe_kernel": ["py.typed", "spec/*.md"],
     "probe_mindspore": ["py.typed"],
 }
+
+# What their import wants, and the extra that brings it.
+NEEDS = {"probe_torch": "probe-torch[torch]", "probe_mindspore": "probe-mindspore[mindspore]"}
 
 # Their examples save something.
 WRITERS = {"probe_save"}
@@ -122,7 +125,7 @@ def test_a_wheel_alone_brings_what_it_declares(installed: dict[str, Path], packa
     ok([python, "-m", "pip", "check"], python.parent)
 
 
-@pytest.mark.parametrize("package", sorted(set(MEMBERS) - {"probe_torch"}))
+@pytest.mark.parametrize("package", sorted(set(MEMBERS) - set(NEEDS)))
 def test_a_wheel_alone_imports_and_runs_its_example(
     installed: dict[str, Path], package: str, tmp_path: Path
 ) -> None:
@@ -137,12 +140,14 @@ def test_a_wheel_alone_imports_and_runs_its_example(
     data = {"Torch.log.0.forward": {"input_args": [TENSOR], "input_kwargs": {}, "output": [TENSOR]}}
     header = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
     (rank / "dump.json").write_text(json.dumps({**header, "data": data}))
-    examples = blocks(MEMBERS[package] / "README.md", "python")
+    examples = runnable(MEMBERS[package] / "README.md", "python")
     assert examples, "no example in the README"
+    said = ""
     for number, code in enumerate(examples):
         example = folder / f"example{number}.py"
         example.write_text(code)
-        assert ok([python, "-I", example, "dump"], folder).strip()
+        said += ok([python, "-I", example, "dump"], folder).strip()
+    assert said
 
 
 def test_the_probe_command_comes_with_probe_format(installed: dict[str, Path], tmp_path: Path) -> None:
@@ -154,10 +159,13 @@ def test_the_probe_command_comes_with_probe_format(installed: dict[str, Path], t
     assert "Traceback" not in nothing.stderr
 
 
-def test_probe_torch_without_torch_says_what_to_install(installed: dict[str, Path], tmp_path: Path) -> None:
-    done = run([installed["probe_torch"] / "python", "-I", "-c", "import probe_torch"], tmp_path)
+@pytest.mark.parametrize("package", sorted(NEEDS))
+def test_without_its_framework_a_package_says_what_to_install(
+    installed: dict[str, Path], package: str, tmp_path: Path
+) -> None:
+    done = run([installed[package] / "python", "-I", "-c", f"import {package}"], tmp_path)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(("ImportError: ", "ModuleNotFoundError: ")), done.stderr
     assert "pip install" in last
-    assert "probe-torch[torch]" in last
+    assert NEEDS[package] in last
