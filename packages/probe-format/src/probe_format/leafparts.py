@@ -10,6 +10,7 @@ from attrs import define
 
 from .arrays import npy_bytes
 from .checksum import crc32_hex, xor_hex
+from .config import Config
 from .coverage import Coverage
 from .slot import Slot
 from .stats import stats_json, stats_of
@@ -17,7 +18,7 @@ from .stepfiles import StepFiles
 from .summary import Summary
 from .tree import Path
 
-__all__ = ["TensorOptions", "array_json", "checksum_of", "summarise"]
+__all__ = ["TensorOptions", "array_json", "checksum_of", "options_of", "summarise"]
 
 
 @define
@@ -35,6 +36,19 @@ class TensorOptions:
     share: bool = True
     deferred: bool = False
     bound: int = 1 << 30
+
+
+def options_of(config: Config, directory: FilePath) -> TensorOptions:
+    """What a configuration says about tensors. directory: where their files go."""
+    return TensorOptions(
+        directory,
+        statistics=config.summary_mode != "xor",
+        checksum=None if config.summary_mode == "statistics" else config.summary_mode,
+        zero_count=config.zero_count,
+        share=config.share,
+        deferred=config.async_dump,
+        bound=config.async_bytes,
+    )
 
 
 def checksum_of(raw: bytes | memoryview, kind: str) -> str:

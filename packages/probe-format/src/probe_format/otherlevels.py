@@ -6,17 +6,18 @@ Neither records calls: no model is needed, no function is replaced, and there is
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 from attrs import define, field
 
 from .config import Config
-from .errors import UsageError
+from .errors import ConfigError, Problem, UsageError
 from .ranges import parse_token_range
 from .select import RankFilter, StepFilter
 
-__all__ = ["KernelRun", "KernelSession", "Saver", "SavingSession"]
+__all__ = ["KernelRun", "KernelSession", "Saver", "SavingSession", "kernel_package"]
 
 
 class Saver(Protocol):
@@ -52,6 +53,17 @@ class KernelRun(Protocol):
 
     def close(self) -> None:
         """Dumping is over: say what was written."""
+
+
+def kernel_package() -> Any:
+    """The module of probe-kernel that does level "L2". Raises ConfigError where it is not installed."""
+    try:
+        return importlib.import_module("probe_kernel.level2")
+    except ImportError as e:
+        what = f"level 'L2' dumps kernels, which is the job of probe-kernel, and that cannot be imported here ({e})."
+        raise ConfigError(
+            [Problem("level", what, "`pip install probe-kernel`, or use L0, L1 or mix.")]
+        ) from e
 
 
 @define

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
 from collections.abc import Sequence
@@ -10,8 +9,8 @@ from pathlib import Path
 
 from probe_format.collector import Target
 from probe_format.config import Config
-from probe_format.errors import ConfigError, Problem, UsageError
-from probe_format.otherlevels import KernelSession, SavingSession
+from probe_format.errors import Problem, UsageError
+from probe_format.otherlevels import KernelSession, SavingSession, kernel_package
 from probe_format.preflight import preflight
 from probe_format.session import Framework, Session, warn
 from probe_format.single import AnySession
@@ -51,13 +50,7 @@ def _tell(config: Config, found: Sequence[Problem]) -> None:
 
 def _kernels(config: Config) -> KernelSession:
     """Level "L2": probe-kernel does it, which is loaded for nothing else."""
-    try:
-        package = importlib.import_module("probe_kernel.level2")
-    except ImportError as e:
-        what = f"level 'L2' dumps kernels, which is the job of probe-kernel, and that cannot be imported here ({e})."
-        raise ConfigError(
-            [Problem("level", what, "`pip install probe-kernel`, or use L0, L1 or mix.")]
-        ) from e
+    package = kernel_package()
     _tell(config, package.mindspore_problems(config))
     return KernelSession(config, package.MindSporeKernels(config), current_rank)
 

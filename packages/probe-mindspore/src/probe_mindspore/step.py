@@ -13,7 +13,7 @@ from probe_format.clearing import clear
 from probe_format.collector import Collector, Target
 from probe_format.config import Config
 from probe_format.coverage import Coverage
-from probe_format.leafparts import TensorOptions
+from probe_format.leafparts import options_of
 from probe_format.patching.switch import is_muted
 from probe_format.plan import header_of, plan_of
 from probe_format.select import NameFilter
@@ -174,15 +174,7 @@ class Steps:
         )
         writer = RankWriter(directory, header)
         coverage = Coverage()
-        options = TensorOptions(
-            writer.tensor_directory,
-            statistics=config.summary_mode != "xor",
-            checksum=None if config.summary_mode == "statistics" else config.summary_mode,
-            zero_count=config.zero_count,
-            share=config.share,
-            deferred=config.async_dump,
-            bound=config.async_bytes,
-        )
+        options = options_of(config, writer.tensor_directory)
         stream = Stream(writer.append, config.max_faults)
         leaf = TensorLeaf(options, coverage, stream.append, requires_grad=flavour.requires_grad)
         names = NameFilter(config)

@@ -123,9 +123,6 @@ class TensorLeaf:
         """Tensors seen so far; each of them has its tensor object."""
         return {"tensors": self._seen_tensors}
 
-    def keep(self, t: Any) -> None:
-        """As in probe_torch; nothing is known again by its identity here, so nothing is kept alive."""
-
     def touched(self, t: Any) -> None:
         """As in probe_torch; every tensor is read anew here."""
 

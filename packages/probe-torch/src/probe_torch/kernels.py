@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field
 from probe_format.config import Config
-from probe_format.errors import ConfigError, Problem
-from probe_format.otherlevels import KernelSession
+from probe_format.otherlevels import KernelSession, kernel_package
 from probe_format.preflight import preflight
 from probe_format.session import warn
 
@@ -25,13 +23,7 @@ __all__ = ["KernelCalls", "open_kernels"]
 
 def open_kernels(config: Config) -> KernelSession:
     """A session at level L2. Raises ConfigError with every problem, before anything runs."""
-    try:
-        package = importlib.import_module("probe_kernel.level2")
-    except ImportError as e:
-        what = f"level 'L2' dumps kernels, which is the job of probe-kernel, and that cannot be imported here ({e})."
-        raise ConfigError(
-            [Problem("level", what, "`pip install probe-kernel`, or use L0, L1 or mix.")]
-        ) from e
+    package = kernel_package()
     for text in preflight(config, current_rank(), world_size(), package.torch_problems(config)):
         warn(text)
     package.find_npu()  # a run of hours must not end with this

@@ -12,6 +12,7 @@ from attrs import frozen
 from probe_format.collector import Target
 from probe_format.config import Config
 from probe_format.coverage import Coverage
+from probe_format.leafparts import options_of
 from probe_format.plan import header_of, plan_of
 from probe_format.select import NameFilter
 from probe_format.step import DumpedStep
@@ -28,7 +29,7 @@ from .patches import Patches
 from .recompute import watched_checkpoints
 from .scopes import Scopes
 from .taps import collector_for
-from .tensors import TensorLeaf, TensorOptions
+from .tensors import TensorLeaf
 
 __all__ = ["Steps"]
 
@@ -60,15 +61,7 @@ class Steps:
         )
         writer = RankWriter(directory, header)
         coverage = Coverage()
-        options = TensorOptions(
-            writer.tensor_directory,
-            statistics=config.summary_mode != "xor",
-            checksum=None if config.summary_mode == "statistics" else config.summary_mode,
-            zero_count=config.zero_count,
-            share=config.share,
-            deferred=config.async_dump,
-            bound=config.async_bytes,
-        )
+        options = options_of(config, writer.tensor_directory)
         stream = Stream(writer.append, config.max_faults)
         leaf: Any = TensorLeaf(options, coverage, stream.append)
         collector = collector_for(plan_of(config), stream, leaf, coverage, NameFilter(config))
