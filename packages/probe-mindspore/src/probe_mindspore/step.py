@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from .cells import CellTable, has_read_graphs, patched_call
 from .collectives import watched_waits
 from .collector import collector_for
 from .flavour import Flavour
+from .graph_routes import route_for
 from .graph_taps import GraphTaps, graph_mode
 from .guests import Guests
 from .jit_guard import JitGuard
@@ -110,7 +112,8 @@ class Steps:
         """The same for what runs in compiled graphs. part: "graph" for jitted Cells of a PyNative run."""
         made = self._parts(directory, about)
         table = CellTable(self.flavour, part)
-        taps = GraphTaps(made.collector, made.leaf, made.names, table)
+        route = route_for(self.config.dump_path / f".tensordump-{os.getpid()}")
+        taps = GraphTaps(made.collector, made.leaf, made.names, table, route)
         arrivals = Arrivals(made.collector, table)
 
         @contextlib.contextmanager
