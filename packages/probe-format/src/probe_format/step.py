@@ -125,10 +125,12 @@ class DumpedStep:
 
     def pause(self) -> None:
         """Collect no more calls; every patch is undone. Gradients of the calls made go on being recorded."""
-        self.collector.stream.on = False
-        if self._installed is not None:
-            installed, self._installed = self._installed, None
-            installed.close()
+        try:
+            if self._installed is not None:
+                installed, self._installed = self._installed, None
+                installed.close()  # calls that still run behind Python are waited for in here
+        finally:
+            self.collector.stream.on = False
 
     def settle(self) -> dict[str, Any] | None:
         """Write the files with what there is; the journal stays. None when the collection broke off."""

@@ -105,7 +105,7 @@ class GraphStep:
         """Record no more calls; the graphs that have begun are waited for."""
         installed, self._installed = self._installed, None
         if installed is not None:
-            installed.close()
+            installed.close()  # waits for the graphs
         self.step.collector.stream.on = False
 
     def settle(self) -> dict[str, Any] | None:

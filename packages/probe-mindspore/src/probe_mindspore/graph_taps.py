@@ -54,10 +54,13 @@ def is_bytecode(cell: Any) -> bool:
 
 @define(eq=False)
 class _Arrived:
-    """Parameters' gradients that PyNative hands out: kept where the parameter's Cell ran in a graph."""
+    """Parameters' gradients that PyNative hands out: kept where the parameter's Cell ran in a graph.
+
+    entered: the Cells that did; None where every Cell of the table is in one.
+    """
 
     collector: Collector
-    entered: set[str]
+    entered: set[str] | None
 
     @property
     def plan(self) -> Plan:
@@ -66,7 +69,9 @@ class _Arrived:
 
     def parameter_gradient(self, entry: ParameterEntry, gradient: Any) -> None:
         """A gradient has arrived."""
-        if any(record.removesuffix(".parameters_grad") in self.entered for record, _ in entry.owners):
+        if self.entered is None or any(
+            record.removesuffix(".parameters_grad") in self.entered for record, _ in entry.owners
+        ):
             self.collector.parameter_gradient(entry, gradient)
 
 
@@ -89,6 +94,7 @@ class GraphTaps:
         self._route = by_callbacks() if route is None else route
         self._listening = ExitStack()
         self._heard = False
+        self._collected = 0
 
     @property
     def table(self) -> CellTable:
@@ -112,7 +118,8 @@ class GraphTaps:
         if spool is not None:
             spool.clear()
         if not graph_mode():  # the gradients of jitted pieces pass through PyNative on their way
-            arrived: Any = _Arrived(self._collector, calls.entered)
+            known = spool is None or self.table.part != "graph"  # with files, only afterwards
+            arrived: Any = _Arrived(self._collector, calls.entered if known else None)
             arrivals = Arrivals(arrived, self.table)
             arrivals.hook()
             self._listening.callback(arrivals.remove)
@@ -123,25 +130,20 @@ class GraphTaps:
             try:
                 yield
             finally:
-                api_module()._pynative_executor.sync()
-                if spool is not None:
-                    self._collect()
+                self.wait()
+                if spool is not None and not self._collected:
+                    self._collector.coverage.unseen("inside the graphs of this step", NO_FILES)
+
+    def wait(self) -> None:
+        """Until the graphs that were started have run, and all that they told is recorded."""
+        api_module()._pynative_executor.sync()
+        if self._route.spool is not None:
+            self._collected += self._route.spool.collect()
 
     def close(self) -> None:
         """Hear no more: graphs that have taps run on without a word."""
         self._listening.close()
         self._heard = False
-
-    def _collect(self) -> None:
-        """Record what the graphs wrote. By now the step takes no more calls: these were made before."""
-        stream, spool = self._collector.stream, self._route.spool
-        assert spool is not None
-        before, stream.on = stream.on, stream.alive
-        try:
-            if not spool.collect():
-                self._collector.coverage.unseen("inside the graphs of this step", NO_FILES)
-        finally:
-            stream.on = before
 
     def _look(self) -> None:
         """What is tapped: the Cells of the table, and their trained parameters."""
@@ -172,6 +174,7 @@ class GraphTaps:
             yield
 
     def _refused(self, name: str, error: Exception) -> None:
-        first = str(error).strip().split("\n")[0][:300]
+        said = [line.strip("- ") for line in str(error).splitlines() if any(map(str.isalpha, line))]
+        first = " ".join(said[:2])[:300]  # MindSpore's first line may be a heading
         why = f"MindSpore could not compile it with taps ({type(error).__name__}: {first}); it ran without"
         self._collector.coverage.unseen(f"inside the graph of {name}", why)

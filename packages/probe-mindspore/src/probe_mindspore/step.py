@@ -114,26 +114,19 @@ class Steps:
         table = CellTable(self.flavour, part)
         route = route_for(self.config.dump_path / f".tensordump-{os.getpid()}")
         taps = GraphTaps(made.collector, made.leaf, made.names, table, route)
-        arrivals = Arrivals(made.collector, table)
 
         @contextlib.contextmanager
         def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
-            if part is not None:  # the gradients of its parameters are summed outside, in PyNative
-                arrivals.hook()
             with contextlib.ExitStack() as stack:
                 if step.gate is not None:  # the model's calls are counted; nothing else is called from Python
                     counted = {key: entry for key, entry in table.entries.items() if not entry.base}
                     gated = CellTable(self.flavour, entries=counted)
-                    stack.enter_context(patched_call(gated, step.on_call, is_muted))
+                    stack.enter_context(patched_call(gated, _waited_for(step, taps), is_muted))
                 stack.enter_context(taps.in_place())
                 yield
 
-        def let_go() -> None:
-            taps.close()
-            arrivals.remove()
-
         return DumpedStep(
-            self.config, directory, install, made.writer, made.collector, made.leaf, table, let_go=let_go
+            self.config, directory, install, made.writer, made.collector, made.leaf, table, let_go=taps.close
         )
 
     def open_both(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
@@ -200,6 +193,20 @@ class Steps:
                 for missing, why in patches.missing.items():
                     collector.coverage.missing.setdefault(missing, why)
             yield
+
+
+def _waited_for(step: DumpedStep, taps: GraphTaps) -> Callable[..., Any]:
+    """The tap of a model whose calls are counted: a call is over when its graph has run."""
+
+    def on_call(entry: Any, module: Any, args: Any, kwargs: Any, original: Callable[..., Any]) -> Any:
+        def waited(*args: Any, **kwargs: Any) -> Any:
+            out = original(*args, **kwargs)
+            taps.wait()
+            return out
+
+        return step.on_call(entry, module, args, kwargs, waited)
+
+    return on_call
 
 
 def _count_quiet(coverage: Coverage, regions: Scopes) -> None:
