@@ -116,12 +116,26 @@ class CellTable:
 
     def never_called(self) -> Iterable[tuple[str, str]]:
         """(Cell, why) for every tracked Cell that was not called while collecting."""
-        inside = tuple(f"{self.flavour.prefix}.{path}." if path else "" for path in self.compiled)
+        inside = {f"{self.flavour.prefix}.{path}." if path else "": c for path, c in self.compiled.items()}
         for entry in self.entries.values():
             if entry.called or not entry.base or isinstance(entry.module, self.flavour.containers):
                 continue
-            compiled = inside and entry.base.startswith(inside)
-            yield entry.base, "inside a compiled graph" if compiled else "not called in this step"
+            around = [cell for path, cell in inside.items() if entry.base.startswith(path)]
+            yield entry.base, _why_unseen(around)
+
+
+def _why_unseen(around: list[Any]) -> str:
+    """Why a Cell was not called. around: the jitted Cells that it is in."""
+    if any(is_jitted(cell) and not is_read(cell) for cell in around):
+        return UNREAD
+    return "inside a compiled graph" if around else "not called in this step"
+
+
+#: Why Cells under @jit(capture_mode="bytecode") or "trace" have no records of their own.
+UNREAD = (
+    "inside a graph that is not compiled from source (jit's capture_mode): MindSpore reads no tap there; use @jit "
+    '(capture_mode="ast") or GRAPH_MODE to see what is inside'
+)
 
 
 def is_jitted(cell: Any) -> bool:

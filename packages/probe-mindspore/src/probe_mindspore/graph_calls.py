@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from probe_format.calls import Call
 from probe_format.collector import Collector
 from probe_format.gradients import Emit, Gradients
@@ -31,7 +31,7 @@ class _Open:
     """One call of a Cell in a graph that runs, until its gradients have arrived.
 
     inputs, outputs: the places in the records of the tensors that travelled, in their order. seen: how often
-    the gradient of each has come.
+    the gradient of each has come. early: gradients that came before the call was over, which constants can do.
     """
 
     call: Call
@@ -39,6 +39,8 @@ class _Open:
     outputs: list[Path] = field(factory=list)
     emit: Emit | None = None
     seen: dict[tuple[str, int], int] = field(factory=dict)
+    over: bool = False
+    early: list[tuple[Message, str]] = field(factory=list)
 
 
 class GraphCalls:
@@ -108,6 +110,10 @@ class GraphCalls:
                 self._recorder.end(state.call, message.value)
             finally:
                 self._ending = None
+            state.over = True
+            early, state.early = state.early, []
+            for gradient in early:
+                self._gradient(*gradient)
 
     def _attach(self, entry: Any, outputs: Found, keep: Callable[[Any], None], emit: Emit) -> Sequence[Any]:
         state = self._ending
@@ -125,7 +131,11 @@ class GraphCalls:
     def _gradient(self, message: Message, side: str) -> None:
         with self._lock:
             state = self._calls.get(message.token)
-            if state is None or state.emit is None:
+            if state is None or (state.emit is None and state.over):
+                return
+            if state.emit is None:  # its memory is only valid now
+                value = evolve(message.value, data=message.value.data.copy())
+                state.early.append((evolve(message, value=value), side))
                 return
             paths = state.inputs if side == "input" else state.outputs
             number = state.seen.get((side, message.place), 0)

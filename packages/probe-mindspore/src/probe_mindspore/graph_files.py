@@ -26,7 +26,7 @@ __all__ = ["Counter", "FileCall", "Spool"]
 
 _at_compile_time: Any = constexpr(check=False)
 _ONE = Tensor(np.ones(1, np.int32))
-_KNOWN = "of"
+_KNOWN, _LATE = "of", "late"
 
 
 class Counter(nn.Cell):  # type: ignore[misc]
@@ -51,15 +51,19 @@ def _path(folder: Any, site: Any, layout: Any, extra: Any, place: Any, what: Any
 class FileCall(nn.Cell):  # type: ignore[misc]
     """Like `HostCall`, by files below ``folder``. What it gives back is the token it was given, or a new one.
 
-    dump: writes a tensor under a path; None: MindSpore's TensorDump. counter: gives this call a token of its own.
+    dump: writes a tensor under a path; None: MindSpore's TensorDump. counter: gives this call a token of its own. late:
+    delivered after all that is not: a gradient, which nothing keeps from being written before the call it is of.
     """
 
-    def __init__(self, folder: Path, dump: Any, callback: Callback, counter: Counter | None = None) -> None:
+    def __init__(
+        self, folder: Path, dump: Any, callback: Callback, counter: Counter | None = None, late: bool = False
+    ) -> None:
         super().__init__(auto_prefix=False)
         self.site = register(callback)
         self.folder = str(folder)
         self.dump = P.TensorDump() if dump is None else dump
         self.counts = counter is not None
+        self.end = _KNOWN if not late else _LATE
         self.counter = counter
 
     def construct(self, value: Any, token: Any = FIRST, extra: int = 0, place: int = 0) -> Any:
@@ -69,7 +73,7 @@ class FileCall(nn.Cell):  # type: ignore[misc]
         for one in found:
             self.dump(_path(self.folder, self.site, layout, extra, place, index), one)
             index = index + 1
-        end = "of"
+        end = self.end
         if self.counts:
             token = self.counter()
             end = "new"
@@ -77,7 +81,7 @@ class FileCall(nn.Cell):  # type: ignore[misc]
         return F.depend(token, done)
 
 
-_FILE = re.compile(r"((\d+)-(\d+)-(\d+)-(\d+))-(\d+|new|of)_([a-z0-9_]+?)_(\d+)\.npy")
+_FILE = re.compile(r"((\d+)-(\d+)-(\d+)-(\d+))-(\d+|new|of|late)_([a-z0-9_]+?)_(\d+)\.npy")
 
 
 class Spool:
@@ -103,23 +107,32 @@ class Spool:
         Never raises. What is not whole goes to `hostcall.on_fault`.
         """
         number = 0
+        late: list[tuple[Any, ...]] = []
         waiting: dict[str, list[npt.NDArray[Any]]] = {}
         try:
             self._until_still()
             for path, parts in self._files():
                 try:
-                    number += self._take(path, parts, waiting)
+                    number += self._take(path, parts, waiting, late)
                 except Exception as e:
                     waiting.pop(parts[1], None)
                     hostcall.on_fault[-1](e)
                 path.unlink(missing_ok=True)
         except OSError as e:
             hostcall.on_fault[-1](e)
+        for *message, token, found in late:
+            deliver(*message, self._calls.get(token, 0), found)
         for _ in range(len(waiting)):
             hostcall.on_fault[-1](ValueError("TensorDump left a message without its end"))
         return number
 
-    def _take(self, path: Path, parts: re.Match[str], waiting: dict[str, list[npt.NDArray[Any]]]) -> int:
+    def _take(
+        self,
+        path: Path,
+        parts: re.Match[str],
+        waiting: dict[str, list[npt.NDArray[Any]]],
+        late: list[tuple[Any, ...]],
+    ) -> int:
         message, what = parts[1], parts[6]
         array = np.load(path)
         if what.isdigit():
@@ -131,7 +144,9 @@ class Spool:
         token = int(array.reshape(-1)[0])
         site, layout, extra, place = (int(parts[i]) for i in range(2, 6))
         found = waiting.pop(message, [])
-        if what == _KNOWN:
+        if what == _LATE:
+            late.append((site, layout, extra, place, token, found))
+        elif what == _KNOWN:
             deliver(site, layout, extra, place, self._calls.get(token, 0), found)
         elif token in self._calls:
             raise ValueError(f"the graph gave the number {token} to two calls")

@@ -72,14 +72,17 @@ class Route:
     spool: Spool | None = None
 
 
-def _route(key: str, enter: Any, call: Callable[[Callback], Any], spool: Spool | None = None) -> Route:
+Call = Callable[[Callback], Any]
+
+
+def _route(key: str, enter: Call, call: Call, back: Call, spool: Spool | None = None) -> Route:
     return Route(
         key,
         enter(_to("enter")),
         call(_to("leave")),
-        GradientCall(_to("of_input"), call),
-        GradientCall(_to("of_output"), call),
-        call(_to("parameter")),
+        GradientCall(_to("of_input"), back),
+        GradientCall(_to("of_output"), back),
+        back(_to("parameter")),
         spool,
     )
 
@@ -87,14 +90,16 @@ def _route(key: str, enter: Any, call: Callable[[Callback], Any], spool: Spool |
 @cache
 def by_callbacks() -> Route:
     """The CPU: the graph calls Python."""
-    return _route("", HostCall, HostCall)
+    return _route("", HostCall, HostCall, HostCall)
 
 
 @cache
 def by_files(folder: Path, dump: Any = None) -> Route:
     """A device that only writes files. dump: the operator that writes one, else MindSpore's TensorDump."""
     call = partial(FileCall, folder, dump)
-    return _route(str(folder), partial(call, counter=Counter()), call, Spool(folder))
+    return _route(
+        str(folder), partial(call, counter=Counter()), call, partial(call, late=True), Spool(folder)
+    )
 
 
 def route_for(folder: Path) -> Route:
