@@ -185,7 +185,12 @@ def test_files_give_the_records_that_callbacks_give(
     seen, callbacks, also_seen, files = found
     assert seen == also_seen == without
     assert len([name for name in files[0] if "backward" in name]) == 16
-    assert files == callbacks
+    differs = [
+        (name, files[0].get(name), callbacks[0].get(name))
+        for name in files[0].keys() | callbacks[0].keys()
+        if files[0].get(name) != callbacks[0].get(name)
+    ]
+    assert differs == [] and files[1] == callbacks[1]
     assert not list((tmp_path / "spool").iterdir())
 
 
