@@ -27,7 +27,7 @@ from .tables import table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
-SOURCES = [str(ROOT / "packages" / name / "src") for name in ("probe-format", "probe-torch")]
+SOURCES = [str(ROOT / "packages" / name / "src") for name in ("probe-format", "probe-save", "probe-torch")]
 MS_PYTHON = os.environ.get("PROBE_MSPROBE_PYTHON", "")
 Answer = dict[str, Any]
 

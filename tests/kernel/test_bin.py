@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import struct
-import time
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
+from binfiles import block, made, number, shape, written
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.errors import DamagedError, FormatError
 from probe_kernel import cli
 from probe_kernel.binfile import open_bin
-from probe_kernel.conversion import Conversion, convert_file, short_name
+from probe_kernel.conversion import Conversion, convert_file
+from probe_kernel.destination import short_name
 from probe_kernel.dumpdata import parse_dump_data
 from probe_kernel.filename import parse_file_name
 from probe_kernel.layouts import convert
@@ -32,43 +32,6 @@ SAMPLES = sorted(p for p in DATA.iterdir() if p.is_file())
 CONV = "Conv2D.Default_conv1_Conv2D-op1.3.7.1623124369613540"
 MATMUL = "MatMul.Default_MatMul-op2.4.7.1623124369613999"
 DEBUG = "Opdebug.Node_OpDebug.1.2.1623124369614001"
-
-
-# -- making files, by the layout in spec/kernel-files.md --------------------------------------------------
-
-
-def varint(n: int) -> bytes:
-    out = bytearray()
-    while True:
-        out.append(n & 0x7F | (0x80 if n > 0x7F else 0))
-        n >>= 7
-        if not n:
-            return bytes(out)
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def block(field: int, value: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(value)) + value
-
-
-def shape(field: int, dims: tuple[int, ...]) -> bytes:
-    return block(field, block(1, b"".join(map(varint, dims)))) if dims else block(field, b"")
-
-
-def made(dtype: int, layout: int, dims: tuple[int, ...], raw: bytes, original: tuple[int, ...] = ()) -> bytes:
-    """A file with one output."""
-    tensor = number(1, dtype) + number(2, layout) + shape(3, dims) + number(6, len(raw)) + shape(7, original)
-    header = block(1, b"2.0") + number(2, 1623124369613540) + block(3, tensor) + block(6, b"Default/x/Op-op1")
-    return struct.pack("<Q", len(header)) + header + raw
-
-
-def written(folder: Path, content: bytes, name: str = "Op.Default_x_Op-op1.1.2.3") -> Path:
-    path = folder / name
-    path.write_bytes(content)
-    return path
 
 
 # -- the samples -------------------------------------------------------------------------------------------
@@ -148,7 +111,10 @@ def test_convert_with_a_layout_names_the_shape(tmp_path: Path) -> None:
 def test_convert_to_bin_and_msnpy(tmp_path: Path) -> None:
     assert cli.main(["convert", str(DATA / CONV), "-o", str(tmp_path / "b"), "--type", "bin"]) == 0
     names = {p.name for p in (tmp_path / "b").iterdir()}
-    assert f"{CONV}.input.0.2_2_3_3_16.float16.NC1HWC0.bin" in names
+    assert f"{CONV}.input.0.576.float16.NC1HWC0.bin" in names  # flat, as msaccucmp has it
+    args = ["convert", str(DATA / CONV), "-o", str(tmp_path / "l"), "--type", "bin", "--format", "NCHW"]
+    cli.main([*args, "--only", "input.0"])
+    assert [p.name for p in (tmp_path / "l").iterdir()] == [f"{CONV}.input.0.2_20_3_3.float16.NCHW.bin"]
     assert cli.main(["convert", str(DATA / CONV), "-o", str(tmp_path / "m"), "--type", "msnpy"]) == 0
     for path in (tmp_path / "m").glob("*.npy"):
         name = parse_file_name(path.name)
@@ -272,7 +238,6 @@ def test_ten_thousand_mutated_files(tmp_path: Path) -> None:
     originals = [p.read_bytes() for p in SAMPLES] + [made(2, 3, (2, 2, 3, 3, 16), bytes(1152), (2, 20, 3, 3))]
     path = tmp_path / "Op.Default_x_Op-op1.1.2.3"
     outcomes = {"read": 0, "refused": 0}
-    started = time.monotonic()
     tracemalloc.start()
     try:
         for _ in range(10_000):
@@ -310,5 +275,3 @@ def test_ten_thousand_mutated_files(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert peak < 32 << 20, f"{peak >> 20} MiB"
     assert min(outcomes.values()) > 100, outcomes
-    assert time.monotonic() - started < 300  # a hang, not a speed
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0

@@ -208,3 +208,16 @@ def test_nodes_that_the_execution_order_does_not_have_come_last(tmp_path: Path) 
     files = kernels(tmp_path, ("Default_Cast-op0", "Float32", zeros), ("Default_Cast-op1", "Float32", zeros))
     found = match(operators, files, ["Default/Add-op0", "Default/Add-op1", "Default/Cast-op8"])
     assert found["Default_Cast-op0"].operator.full_name == "Default/Cast-op8"
+
+
+def test_many_operators_of_one_name_are_compared_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    agrees = probe_kernel.match.agrees
+    monkeypatch.setattr(probe_kernel.match, "agrees", lambda op, k: asked.append(op) or agrees(op, k))
+    count = 60
+    operators = [operator(f"Default/Cast-op{n + 1000}", shape=(n + 1,)) for n in range(count)]
+    files = kernels(tmp_path, *((f"Default_Cast-op{n}", "Float32", np.zeros(n + 1)) for n in range(count)))
+    assert len(match(operators, files)) == count
+    assert len(asked) <= 2 * count * count

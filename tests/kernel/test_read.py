@@ -339,3 +339,18 @@ def test_an_iteration_of_which_nothing_was_dumped_is_there(tmp_path: Path) -> No
     conv(tmp_path / "rank_0/Net/0/0")
     (tmp_path / "rank_0/Net/0/1").mkdir()
     assert [len(i.kernels) for i in probe_kernel.open(tmp_path).iterations] == [1, 0]
+
+
+def test_slots_that_no_kernel_has(tmp_path: Path) -> None:
+    """A list with so many places would fill the memory (export)."""
+    folder = tmp_path / "rank_0/Net/0/0"
+    tensor(folder, "Cast.c.0.0.16.input.999999999999.DefaultFormat.Float32.npy")
+    (folder / "statistic.csv").write_text(
+        "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value\n"
+        'Cast,c,0,0,16,input,4000000000,4,float32,"(1)",1,\n'
+        'Cast,c,0,0,16,input,-1,4,float32,"(1)",1,\n'
+        'Cast,c,0,0,16,input,1,4,float32,"(1)",1,\n'
+    )
+    (iteration,) = probe_kernel.open(tmp_path).iterations
+    assert [slot.index for kernel in iteration.kernels for slot in kernel.slots] == [1]
+    assert len(iteration.problems) == 3

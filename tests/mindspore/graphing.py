@@ -7,14 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import probe_format
-from probe_format.config import resolve
-from probe_mindspore.cells import CellTable
-from probe_mindspore.graph import GraphStep
+from documents import write_config
+from probe_mindspore import PrecisionDebugger
 
 
 class Dump:
-    """One graph dump. data: dump.json's records, construct, report: those files; after the block."""
+    """One graph dump, or the step's own where no graph was dumped.
+
+    data: dump.json's records; construct, report, stack: those files; after the block.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -46,21 +47,15 @@ class Dump:
 @contextmanager
 def dumped(path: Path, model: Any, **options: Any) -> Iterator[Dump]:
     """Record the graphs of ``model`` that run inside the block."""
-    options = {"level": "L0", "task": "tensor", "dump_path": str(path), **options}
-    directory = path / "step0" / "rank"
-    step = GraphStep.begin(
-        resolve(None, **options), directory, "probe-mindspore test", {"rank": None, "step": 0}
+    dump = Dump(path)
+    config = write_config(
+        path / "config", **{"dump": path / "dump", "level": "L0", "task": "tensor", **options}
     )
-    table = CellTable()
-    table.add_model(model)
-    dump = Dump(directory)
-    step.resume(table)
-    try:
+    with PrecisionDebugger(str(config)) as debugger:
+        debugger.start(model)
         yield dump
-    except BaseException:
-        step.abandon()
-        raise
-    step.pause()
-    step.end()
+        debugger.stop()
+        debugger.step()
+    places = (path / "dump" / part / "step0" / "rank" for part in ("graph", ".", "pynative"))
+    dump.directory = next(place for place in places if place.is_dir())
     dump.read()
-    assert probe_format.open(path).steps

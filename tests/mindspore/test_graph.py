@@ -69,7 +69,7 @@ def test_every_call_has_its_records_and_parents(whole: Any) -> None:
 
 
 def test_the_files_are_whole(whole: Any) -> None:
-    (verdict,) = verify(whole[1])
+    (verdict,) = verify(whole[1] / "dump")
     assert (verdict.state, verdict.problems) == ("complete", ())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,13 @@ import mindspore as ms
 import numpy as np
 import probe_format
 import pytest
-from dumping import opened, records
+from dumping import opened, records, report
 from mindspore import Tensor, nn
+from probe_mindspore import graph_taps
 
 LEVELS = ["L0", "mix"]
+CELLS = ["first.Dense", "inner.a.Dense", "inner.act.ReLU", "inner.b.Dense", "inner.Plain", "last.Dense"]
+KINDS = ["forward.0", "backward.0", "parameters_grad"]
 
 
 class Plain(nn.Cell):
@@ -108,7 +111,95 @@ def test_jitted_cells_have_a_dump_below_graph(level: str, tmp_path: Path) -> Non
 def test_a_jitted_function_that_calls_the_models_cells(tmp_path: Path) -> None:
     assert run(Plain, tmp_path, in_function=True) == run(Plain, None, in_function=True)
     assert sorted(p.name for p in (tmp_path / "dump").iterdir()) == ["graph", "step0", "step1"]
-    assert "Cell.inner.a.Dense.parameters_grad" in records(tmp_path / "dump" / "graph", 1)
+    for step in (0, 1):  # the second finds its graph compiled
+        graph = records(tmp_path / "dump" / "graph", step)
+        assert set(graph) == {f"Cell.{cell}.{kind}" for cell in CELLS for kind in KINDS} - {
+            f"Cell.{cell}.parameters_grad" for cell in ("inner.act.ReLU", "inner.Plain")
+        }
+        assert graph["Cell.inner.a.Dense.parameters_grad"]["weight"][0]["shape"] == [4, 4]
+        assert not records(tmp_path / "dump", step)
+        why = {item["what"]: item["why"] for item in report(tmp_path / "dump", step)["not_seen"]}
+        assert {why[f"Cell.{cell}"] for cell in CELLS} == {"inside a compiled graph"}
+
+
+class Partly(Net):
+    """A function under jit for the inner Cell; gradients are taken outside of it."""
+
+    def __init__(self) -> None:
+        super().__init__(Plain)
+        inner = self.inner
+
+        @ms.jit
+        def piece(x: Tensor) -> Tensor:
+            return inner(x)
+
+        object.__setattr__(self, "piece", piece)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.last(self.piece(self.first(x))).sum()
+
+
+@pytest.mark.parametrize("kind", [Partly, lambda: Net(Jitted)], ids=["function", "Cell"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_parameters_gradient_is_in_one_part(
+    level: str, kind: Callable[[], nn.Cell], tmp_path: Path
+) -> None:
+    net = kind()
+    x = Tensor(np.random.RandomState(0).randn(3, 4).astype(np.float32))
+    forward = ms.value_and_grad(net, None, net.trainable_params())
+    with opened(tmp_path, level=level) as debugger:
+        for _ in range(2):
+            for _ in range(2):  # start() again in the same step
+                debugger.start(net)
+                forward(x)
+                debugger.stop()
+            debugger.step()
+    outside = tmp_path / "dump" / ("." if kind is Partly else "pynative")
+    graph, pynative = (
+        {name for name in records(part, 1) if ".parameters_grad" in name}
+        for part in (tmp_path / "dump" / "graph", outside)
+    )
+    both = ("", ".1")  # one for each run
+    assert graph == {f"Cell.inner.{cell}.Dense.parameters_grad{n}" for cell in "ab" for n in both}
+    assert pynative == {f"Cell.{cell}.Dense.parameters_grad{n}" for cell in ("first", "last") for n in both}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_nothing_stays_where_mindspore_compiles(level: str, tmp_path: Path) -> None:
+    kinds = [getattr(ms._c_expression, name, None) for name in ("GraphExecutor_", "JitExecutor_")]
+    before = [vars(kind).get("compile") for kind in kinds if kind is not None]
+    run(Jitted, tmp_path, level)
+    assert [vars(kind).get("compile") for kind in kinds if kind is not None] == before
+
+
+def test_a_graph_that_takes_no_taps_is_told_where_the_step_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any) -> Any:
+        raise ValueError("no tap can be here")
+
+    monkeypatch.setattr(graph_taps, "tapped", refuse)
+    with pytest.warns(RuntimeWarning, match="train has no records of what is inside its graph.*no tap"):
+        run(Plain, tmp_path, in_function=True)
+    assert sorted(p.name for p in (tmp_path / "dump").iterdir()) == ["step0", "step1"]
+    for step in (0, 1):
+        why = {item["what"]: item["why"] for item in report(tmp_path / "dump", step)["not_seen"]}
+        assert "no tap can be here" in why["inside the graph of run.<locals>.train"]
+
+
+@pytest.mark.usefixtures("graph_mode")
+def test_token_range_in_graph_mode(tmp_path: Path) -> None:
+    ms.set_seed(1)
+    net = Net(Plain)
+    with opened(tmp_path, level="L0") as debugger:
+        debugger.start(net, token_range=[1, 2])
+        for i in range(4):
+            net(Tensor(np.full((3, 4), i, np.float32)))
+        debugger.stop()
+        debugger.step()
+    found = records(tmp_path / "dump")
+    firsts = [r["input_args"][0]["Max"] for name, r in found.items() if name.startswith("Cell.first.")]
+    assert firsts == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -133,3 +224,19 @@ def test_mix_in_graph_mode_has_both(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "dump").iterdir()) == ["graph", "pynative"]
     assert "Cell.inner.a.Dense.forward.0" in records(tmp_path / "dump" / "graph", 1)
     assert [n for n in records(tmp_path / "dump" / "pynative", 1) if n.startswith("Jit.")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [(Plain, ["no.such"]), (Jitted, ["inner.a", "first", "no.such"])]
+)
+def test_an_entry_that_matched_nothing_is_told_once(
+    kind: type[nn.Cell], wanted: list[str], tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    with opened(tmp_path, level="L0", list=wanted) as debugger:
+        net = Net(kind)
+        debugger.start(net)
+        net(Tensor(np.ones((3, 4), np.float32)))
+        debugger.stop()
+        debugger.step()
+    told = [str(w.message) for w in recwarn if "matched nothing" in str(w.message)]
+    assert len(told) == 1 and "'no.such'" in told[0] and "/graph/" not in told[0]

@@ -32,7 +32,7 @@ def server() -> Iterator[Any]:
     """Starts a run that saves; gives its pid and the pipe on which it speaks."""
     reads, writes = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, HERE / "killed.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[writes],
+        [sys.executable, HERE / "saving_killed.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[writes],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"},
         text=True,
     )  # fmt: skip
@@ -75,7 +75,7 @@ def _alive(pid: int) -> bool:
 
 
 def expected(record: Any) -> Any:
-    from killed import array
+    from saving_killed import array
 
     name, number = record.name.split(".")[0], int(record.name.split(".")[1])
     if name == "array":

@@ -22,7 +22,15 @@ CLOSURE = {
     "probe_torch": {"attrs", "numpy", "orjson", "probe-format", "probe-save", "probe-torch", "pyyaml"},
     "probe_save": {"attrs", "numpy", "orjson", "probe-format", "probe-save", "pyyaml"},
     "probe_kernel": {"attrs", "numpy", "orjson", "probe-format", "probe-kernel", "pyyaml"},
-    "probe_mindspore": {"attrs", "numpy", "orjson", "probe-format", "probe-mindspore", "probe-save", "pyyaml"},
+    "probe_mindspore": {
+        "attrs",
+        "numpy",
+        "orjson",
+        "probe-format",
+        "probe-mindspore",
+        "probe-save",
+        "pyyaml",
+    },
 }
 
 # Data that code or documentation looks for beside the modules.

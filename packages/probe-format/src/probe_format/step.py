@@ -17,7 +17,7 @@ from .tokens import TokenGate
 from .tracked import ModuleEntry, Table
 from .write import RankWriter
 
-__all__ = ["DumpedStep", "Step"]
+__all__ = ["DumpedStep", "Install", "Step"]
 
 #: (step, models) -> what puts every tap in place while it is open, and takes them away when it is left
 Install = Callable[["DumpedStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
@@ -25,6 +25,11 @@ Install = Callable[["DumpedStep", tuple[Any, ...]], contextlib.AbstractContextMa
 
 def _nothing() -> None:
     """There is nothing to do."""
+
+
+def _nowhere(kind: str, value: str) -> bool:
+    """There is no other part of this step."""
+    return False
 
 
 class Step(Protocol):
@@ -69,8 +74,10 @@ class Step(Protocol):
 class DumpedStep:
     """The state of one step that is dumped, from its first start() until step().
 
-    late: called before the last files are written, for what came by no hook. let_go: takes away the hooks
-    that stay over stop().
+    late: called before the last files are written, for what came by no hook. wait: returns when what was called
+    so far has been recorded, where the framework computes behind Python. let_go: takes away the hooks that stay
+    over stop(). elsewhere(kind, value): whether a filter's entry that matches nothing here is no matter, for another
+    part of the step has seen to it.
     """
 
     config: Config
@@ -81,7 +88,9 @@ class DumpedStep:
     leaf: Leaf
     table: Table
     late: Callable[[], None] = _nothing
+    wait: Callable[[], None] = _nothing
     let_go: Callable[[], None] = _nothing
+    elsewhere: Callable[[str, str], bool] = _nowhere
     gate: TokenGate | None = None
     _installed: contextlib.ExitStack | None = None
     _models: dict[int, Any] = field(factory=dict)
@@ -116,21 +125,23 @@ class DumpedStep:
             return self.collector.module(entry, module, args, kwargs, original)
         gate, stream = self.gate, self.collector.stream
         assert gate is not None
+        self.wait()
         stream.on = gate.begins() and stream.alive
         try:
             return original(module, *args, **kwargs)
         finally:
             if gate.over:
+                self.wait()
                 stream.on = False
 
     def pause(self) -> None:
         """Collect no more calls; every patch is undone. Gradients of the calls made go on being recorded."""
-        try:
-            if self._installed is not None:
-                installed, self._installed = self._installed, None
-                installed.close()  # calls that still run behind Python are waited for in here
-        finally:
-            self.collector.stream.on = False
+        if self.running and not self.writer.forked:
+            self.wait()
+        self.collector.stream.on = False
+        if self._installed is not None:
+            installed, self._installed = self._installed, None
+            installed.close()
 
     def settle(self) -> dict[str, Any] | None:
         """Write the files with what there is; the journal stays. None when the collection broke off."""
@@ -161,6 +172,7 @@ class DumpedStep:
         collector = self.collector
         if self.writer.forked:
             return None
+        self.wait()
         if final:
             self.late()
         collector.settle(self.table, final=final)
@@ -178,6 +190,8 @@ class DumpedStep:
     def _tell(self, report: Mapping[str, Any]) -> None:
         """What the user must not miss, as warnings."""
         for item in report.get("unmatched", ()):
+            if self.elsewhere(item["filter"], item["value"]):
+                continue
             near = ", ".join(item["nearest"]) or "no similar name"
             warnings.warn(
                 f"Probe: {item['filter']} entry {item['value']!r} matched nothing in {self.directory}. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import struct
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
-from .dtypes import decode, dtype_of
+from .dtypes import decode, dtype_of, shaped
 from .dumpdata import DumpData, Piece, Tensor, parse_dump_data
 
 __all__ = ["BinFile", "Section", "open_bin"]
@@ -68,7 +69,9 @@ class Section:
                 f"{self.path}: {self} has {self.size} bytes, and {dtype.name} {shape} has {dtype.size(count)}."
             )
         values = decode(self.raw(), dtype)
-        return values[:count].reshape(self.tensor.shape) if dtype.numeric else values
+        if dtype.packed_codes:
+            return values
+        return shaped(values[:count], self.tensor.shape, f"{self.path}: {self}")
 
     def __str__(self) -> str:
         return f"{self.io}.{self.slot}"
@@ -112,7 +115,8 @@ def _first_version(path: Path, total: int, length: int) -> BinFile:
     if total > 1 << 31:  # protobuf's own limit
         raise DamagedError(f"{why}.")
     try:
-        header = parse_dump_data(memoryview(path.read_bytes()))
+        with path.open("rb") as file:  # mapped: the bytes of a damaged file need not all come into memory
+            header = parse_dump_data(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
     except DamagedError as e:
         raise DamagedError(f"{why}; nor is the whole file a message ({e}).") from e
     found = tuple(_sections(path, header, 0, 0))

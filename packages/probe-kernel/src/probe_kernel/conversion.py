@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -12,20 +10,24 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from attrs import frozen
-from probe_format.arrays import npy_bytes, pt_bytes, write_parts
+from probe_format.arrays import npy_bytes, pt_bytes
 from probe_format.errors import FormatError, ProbeError
 
 from .binfile import BinFile, Section, open_bin
+from .destination import Destination
+from .dtypes import dtype_of
+from .dumpdata import Tensor
 from .filename import FileName, parse_file_name
+from .folders import walk
 from .layouts import convert
-from .opdebug import SIZE, opdebug_json
+from .mapping import MAPPING, read_mapping
+from .opdebug import is_opdebug, opdebug_json
 
-__all__ = ["TYPES", "Conversion", "Outcome", "bin_files", "convert_file", "short_name"]
+__all__ = ["TYPES", "Conversion", "Outcome", "bin_files", "convert_file"]
 
 Array = npt.NDArray[Any]
 Type = Literal["npy", "bin", "pt", "msnpy"]
 TYPES: tuple[Type, ...] = ("npy", "bin", "pt", "msnpy")
-_LONGEST = 255
 
 
 @frozen
@@ -44,25 +46,27 @@ class Conversion:
 
 @frozen
 class Outcome:
-    """What became of one file. written: new files. faults: what could not be converted, and why.
-
-    renamed: (new name, name) of files whose names were too long.
-    """
+    """What became of one file. written: new files. faults: what could not be converted, and why."""
 
     path: Path
     written: tuple[Path, ...] = ()
     faults: tuple[str, ...] = ()
-    renamed: tuple[tuple[str, str], ...] = ()
 
 
-def convert_file(path: Path, out: Path, how: Conversion) -> Outcome:
-    """Convert every tensor of ``path`` into ``out``, a folder that exists. Never raises for a bad file."""
+def convert_file(
+    path: Path, out: Path, how: Conversion, name: str = "", destination: Destination | None = None
+) -> Outcome:
+    """Convert every tensor of ``path`` into ``out``, a folder that exists. Never raises for a bad file.
+
+    name: the file's true name, where mapping.csv has it. destination: shared by all files of one conversion.
+    """
+    name = name or path.name
+    destination = destination or Destination()
     written: list[Path] = []
     faults: list[str] = []
-    renamed: list[tuple[str, str]] = []
     try:
         file = open_bin(path)
-    except (ProbeError, OSError) as error:
+    except (ProbeError, OSError, MemoryError) as error:
         return Outcome(path, faults=(_said(path, error),))
     done = 0
     for section in file.sections:
@@ -70,60 +74,57 @@ def convert_file(path: Path, out: Path, how: Conversion) -> Outcome:
             continue
         done += 1
         try:
-            name, parts = _made(file, section, how)
-            short = short_name(name)
-            if short != name:
-                renamed.append((short, name))
-            write_parts(out / short, parts)
-            written.append(out / short)
+            written.append(destination.write(out, *_made(file, name, section, how)))
         except (ProbeError, OSError, ValueError, MemoryError) as error:
             faults.append(_said(path, error))
     if how.only and not done:
         there = ", ".join(map(str, file.sections)) or "nothing"
         faults.append(f"{path}: there is no {' or '.join(how.only)} in it, but {there}.")
-    return Outcome(path, tuple(written), tuple(faults), tuple(renamed))
+    return Outcome(path, tuple(written), tuple(faults))
 
 
-def short_name(name: str) -> str:
-    """``name``, or where a file system would not take it, a name made from it, with its ending."""
-    if len(os.fsencode(name)) <= _LONGEST:
-        return name
-    return uuid.uuid3(uuid.NAMESPACE_DNS, name).hex + Path(name).suffix
+Made = tuple[str, Path, list[bytes | memoryview]]
+"""Name, source, and what to write."""
 
 
-def _made(file: BinFile, section: Section, how: Conversion) -> tuple[str, list[bytes | memoryview]]:
-    head = f"{file.path.name}.{section}"
+def _made(file: BinFile, name: str, section: Section, how: Conversion) -> Made:
+    head = f"{name}.{section}"
     tensor = section.tensor
     if tensor is None:
-        return f"{head}.bin", [_memory(section.raw())]
-    if section.io == "output" and section.size == SIZE and file.path.name.startswith("Opdebug."):
-        text = json.dumps(opdebug_json(section.raw()), indent=4)
-        return f"{head}.json", [text.encode()]
+        return f"{head}.bin", file.path, [_memory(section.raw())]
+    if section.io == "output" and name.startswith("Opdebug.") and is_opdebug(raw := section.raw()):
+        return f"{head}.json", file.path, [json.dumps(opdebug_json(raw), indent=4).encode()]
     values = section.load()
     shown = tensor.format
     if how.target:
         values = convert(values, tensor.format, how.target, how.shape or tensor.original_shape)
         shown = how.target
+    if how.type == "pt":
+        head = f"{head}.{'x'.join(map(str, values.shape or (1,)))}" if how.target else head
+        return f"{head}.pt", file.path, pt_bytes(values.dtype.name, values.shape, _memory(values))
     if values.ndim == 0:
         values = values.reshape(1)
     if how.type == "bin":
-        dims = "_".join(map(str, values.shape))
-        return f"{head}.{dims}.{values.dtype.name}.{shown}.bin", [_memory(values)]
+        dims = "_".join(map(str, values.shape if how.target else (values.size,)))
+        return f"{head}.{dims}.{_dtype(tensor, values)}.{shown}.bin", file.path, [_memory(values)]
     if how.type == "msnpy":
-        return _for_mindspore(file, section, shown), npy_bytes(values)
+        return _for_mindspore(file, name, section, shown), file.path, npy_bytes(values)
     if how.target:
         head = f"{head}.{'x'.join(map(str, values.shape))}"
-    if how.type == "pt":
-        return f"{head}.pt", pt_bytes(values.dtype.name, values.shape, _memory(values))
-    return f"{head}.npy", npy_bytes(values)
+    return f"{head}.npy", file.path, npy_bytes(values)
 
 
-def _for_mindspore(file: BinFile, section: Section, layout: str) -> str:
+def _dtype(tensor: Tensor, values: Array) -> str:
+    """What the bytes are: the tensor's dtype is said only where they are its codes."""
+    return values.dtype.name if dtype_of(tensor.dtype).numeric else tensor.dtype
+
+
+def _for_mindspore(file: BinFile, name: str, section: Section, layout: str) -> str:
     """The name that MindSpore gives a tensor file: the operator's own, not that of its scopes."""
-    name = parse_file_name(file.path.name)
-    operator = file.header.op_name.rpartition("/")[2] or name.op_name
+    parsed = parse_file_name(name)
+    operator = file.header.op_name.rpartition("/")[2] or parsed.op_name
     plain = FileName(
-        name.op_type, operator.replace(".", "_"), name.task, name.stream, name.timestamp,
+        parsed.op_type, operator.replace(".", "_"), parsed.task, parsed.stream, parsed.timestamp,
         section.io, section.slot, layout, "", None, ".npy",
     )  # fmt: skip
     return str(plain)
@@ -141,18 +142,23 @@ def _said(path: Path, error: BaseException) -> str:
     return text if str(path) in text else f"{path}: {text}"
 
 
-def bin_files(source: Path) -> Iterator[Path]:
-    """Every file at or below ``source`` whose name is that of a ``bin`` file, in order. Raises FormatError."""
+def bin_files(source: Path) -> Iterator[tuple[Path, str]]:
+    """Every ``bin`` file at or below ``source`` with its true name (mapping.csv), in order.
+
+    A file that is named itself is taken as one, whatever its name. Raises FormatError where there is nothing of the
+    name ``source``, OSError for a folder that cannot be opened.
+    """
     if source.is_file():
-        yield source
+        yield source, read_mapping(source.parent).names.get(source.name, source.name)
         return
     if not source.is_dir():
         raise FormatError(f"There is no file or folder {source}.")
-    for folder, folders, names in os.walk(source):
-        folders.sort()
-        for name in sorted(names):
+    for folder, _, files in walk(source):
+        names = read_mapping(folder).names if MAPPING in files else {}
+        for file in files:
+            name = names.get(file, file)
             try:
                 if parse_file_name(name).kind == "bin":
-                    yield Path(folder, name)
+                    yield folder / file, name
             except FormatError:
                 continue

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from attrs import frozen
-from probe_format.errors import FormatError
+from probe_format.errors import DamagedError, FormatError
 from probe_format.suggest import did_you_mean
 
-__all__ = ["Dtype", "decode", "dtype_of"]
+__all__ = ["Dtype", "decode", "dtype_of", "shaped"]
 
 Array = npt.NDArray[Any]
 
@@ -27,6 +27,11 @@ class Dtype:
     bits: int
     base: str
     numeric: bool = True
+
+    @property
+    def packed_codes(self) -> bool:
+        """Whether `decode` gives bytes with several elements each, which no shape fits."""
+        return not self.numeric and self.bits < 8
 
     def size(self, count: int) -> int:
         """The bytes of ``count`` elements."""
@@ -84,6 +89,16 @@ def decode(raw: Array, dtype: Dtype) -> Array:
     special = _DECODERS.get(dtype.name)
     words = raw.view(dtype.base)
     return words if special is None else special(words)
+
+
+def shaped(values: Array, shape: tuple[int, ...], what: str, order: Literal["C", "F"] = "C") -> Array:
+    """``values``, as many as ``shape`` has, in that shape. Raises DamagedError for one that no array can have."""
+    try:
+        return values.reshape(shape, order=order)
+    except ValueError as error:  # too many dimensions, or empty with others beyond all memory
+        raise DamagedError(
+            f"{what} says it has {len(shape)} dimensions, {list(shape)[:8]}: {error}."
+        ) from None
 
 
 def _bfloat16(words: Array) -> Array:

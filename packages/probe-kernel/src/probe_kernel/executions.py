@@ -14,7 +14,7 @@ from .loaders import Part
 from .statistic import Row
 
 if TYPE_CHECKING:
-    from .read import Iteration
+    from .iteration import Iteration
 
 __all__ = ["Found", "Kernels", "group"]
 

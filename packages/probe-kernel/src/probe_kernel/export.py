@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ from probe_format.assemble import Documents
 from probe_format.coverage import Coverage
 from probe_format.errors import FormatError, UsageError
 from probe_format.layout import DUMP, TENSORS, rank_dir
-from probe_format.names import Direction, ModuleName, tensor_file_name
+from probe_format.names import Direction, tensor_file_name
 from probe_format.write import FORMAT_VERSION, write_documents
 
 from . import __version__
+from .cells import cells_of, stack_of
 from .ir import Operator
 from .kernel import Kernel, Slot
 from .match import match
@@ -25,7 +25,6 @@ from .tensorjson import head_json, tensor_json
 __all__ = ["Exported", "cells_of", "export"]
 
 _FRAMEWORKS = {"torch": "pytorch"}
-_DEF = re.compile(r"\s*(?:async\s+)?def\s+(\w+)")
 
 
 @frozen
@@ -118,7 +117,7 @@ class _Draft:
             self.data[name] = self._record(name, kernel, direction)
             self.construct[name] = self._parent(scope, direction)
             if operator is not None and operator.frames:
-                self.frames.setdefault(tuple(_stack(operator)), []).append(name)
+                self.frames.setdefault(tuple(stack_of(operator)), []).append(name)
             self.coverage.add("seen", "kernels")
             self.coverage.add("recorded", "kernels")
 
@@ -178,33 +177,3 @@ def _by_index(slots: tuple[Slot, ...], json: Callable[[Slot], Any]) -> list[Any]
     for slot in slots:
         out[slot.index] = json(slot)
     return out
-
-
-def cells_of(full_name: str, direction: Direction, root: str = "") -> Iterator[str]:
-    """The nodes of the Cells around an operator, outermost first, from its scope.
-
-    ``Default/network-WithLossCell/conv1-Conv2d/Conv2D-op0`` is in ``Cell.network.WithLossCell.forward.0`` and
-    ``Cell.network.conv1.Conv2d.forward.0``. The scope does not tell which call of the Cell it was: always 0.
-    """
-    path: list[str] = []
-    for scope in full_name.split("/")[:-1]:
-        name, dash, cls = scope.rpartition("-")
-        if not dash or not name or not cls.isidentifier():
-            continue
-        path.append(name)
-        whole = ".".join(path)
-        if root and not whole.startswith(f"{root}."):
-            continue
-        yield str(ModuleName("Cell", whole.removeprefix(f"{root}.") if root else whole, cls, direction, 0))
-
-
-def _stack(operator: Operator) -> Iterator[str]:
-    """The lines as in stack.json, innermost first."""
-    function = "<module>"
-    out = []
-    for frame in operator.frames:
-        if found := _DEF.match(frame.text):
-            function = found[1]
-        elif not frame.text.lstrip().startswith("@"):
-            out.append(f"File {frame.file}, line {frame.line}, in {function}, \n {frame.text.strip()}")
-    return reversed(out)

@@ -8,26 +8,29 @@ from typing import Literal
 from attrs import frozen
 from probe_format.errors import FormatError
 
-__all__ = ["FileName", "Kind", "flat", "is_file_name", "parse_file_name"]
+__all__ = ["MOST_SLOTS", "FileName", "Kind", "flat", "is_file_name", "parse_file_name"]
 
 Kind = Literal["npy", "raw", "bin", "pt", "part", "overflow", "args", "csv"]
 """npy: a tensor. raw: a tensor's bytes. bin: all tensors of a kernel in Ascend's own form. pt: a tensor for
 torch. part: a piece that msaccucmp cut out of a bin file. overflow: Opdebug JSON. args: the arguments a kernel
 was made with. csv: statistics that the device computed."""
 
+#: Slots are numbered below this: a larger number is no slot, and a list with so many would fill the memory.
+MOST_SLOTS = 100_000
+_SLOT = r"(?:0|[1-9][0-9]{0,4})"
 _N = r"(?:0|[1-9][0-9]{0,19})"
 _WORD = r"[A-Za-z][A-Za-z0-9_]*"
 _HEAD = re.compile(
     rf"(?P<op_type>[^./\0]+)\.(?P<op_name>[^/\0]+?)\.(?P<task>{_N})(?:\.(?P<stream>{_N}))?\.(?P<timestamp>{_N})"
     r"(?P<tail>"
-    rf"|\.(?P<io>input|output)\.(?P<slot>{_N})(?:"
+    rf"|\.(?P<io>input|output)\.(?P<slot>{_SLOT})(?:"
     rf"\.(?P<format>[A-Za-z][A-Za-z0-9_:]*)(?:\.(?P<dtype>{_WORD}))?\.npy"
     rf"|\.(?P<raw_format>[A-Za-z][A-Za-z0-9_:]*)\.(?P<raw_dtype>(?!(?:npy|bin|pt|json|csv)$){_WORD})"
     rf"|\.(?P<shape>{_N}(?:x{_N})*)\.(?:npy|pt)"
     rf"|\.(?P<flat>{_N}(?:_{_N})*)\.(?P<bin_dtype>{_WORD})\.(?P<bin_format>[A-Za-z][A-Za-z0-9_:]*)\.bin"
     r"|\.(?:npy|pt|json)"
     r")"
-    rf"|\.(?P<piece>l1buffer|space)\.(?P<piece_slot>{_N})\.bin"
+    rf"|\.(?P<piece>l1buffer|space)\.(?P<piece_slot>{_SLOT})\.bin"
     r"|\.csv"
     r")",
     re.DOTALL,

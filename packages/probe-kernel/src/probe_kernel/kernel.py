@@ -18,7 +18,7 @@ from .statistic import Row, Value
 from .synthesis import numbers
 
 if TYPE_CHECKING:
-    from .read import Iteration
+    from .iteration import Iteration
 
 __all__ = ["Kernel", "Slot"]
 

@@ -31,6 +31,7 @@ _DEVICE = {
     "FRACTAL_Z_3D": ("D", "C1", "H", "W", "N1", "N0", "C0"),
     **{name: tuple(name) for names in _ORDERS.values() for name in names},
 }
+_PLAIN = frozenset(name for names in _ORDERS.values() for name in names)
 Sizes = dict[str, int]
 
 
@@ -42,8 +43,12 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
     """
     if target not in TARGETS:
         raise FormatError(f"There is no conversion to {target!r}. {did_you_mean(target, TARGETS)}".rstrip())
-    if source == target or (source == "ND" and target == "ND"):
+    if source == target:
         return array
+    if source in _PLAIN and array.ndim != len(source):
+        source = "ND"  # the device calls every unpadded tensor NCHW, whatever its number of dimensions
+        if target == source:
+            return array
     what = f"{source} {list(array.shape)}"
     if source == "FRACTAL_NZ":
         found = _from_nz(array, original, what)

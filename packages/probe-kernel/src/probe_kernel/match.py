@@ -80,19 +80,19 @@ def _by_order(operators: list[Operator], kernels: list[Kernel], order: Sequence[
     groups: dict[str, list[Operator]] = {}
     for op in sorted(operators, key=lambda op: place.get(op.full_name, op.line + len(place))):
         groups.setdefault(stem(op.full_name), []).append(op)
+    stems: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        stems.setdefault(stem(kernel.name), []).append(kernel)
     for key, candidates in groups.items():
-        open_kernels = [kernel for kernel in kernels if stem(kernel.name) == key]
-        while open_kernels:
-            kernel = open_kernels[0]
-            fitting = [op for op in candidates if agrees(op, kernel)]
-            # Kernels that fit the same operators: if there are as many, the n-th is the n-th.
-            alike = [
-                other for other in open_kernels if [op for op in candidates if agrees(op, other)] == fitting
-            ]
-            if len(alike) == len(fitting):
-                for other, op in zip(sorted(alike, key=lambda k: k.timestamp), fitting, strict=True):
-                    found[other.name] = Match(op, other.name, "order")
-            open_kernels = [other for other in open_kernels if other not in alike]
+        # Kernels that fit the same operators: if there are as many, the n-th is the n-th.
+        alike: dict[tuple[int, ...], list[Kernel]] = {}
+        for kernel in stems.get(key, ()):
+            fitting = tuple(at for at, op in enumerate(candidates) if agrees(op, kernel))
+            alike.setdefault(fitting, []).append(kernel)
+        for places, same in alike.items():
+            if len(same) == len(places):
+                for kernel, at in zip(sorted(same, key=lambda k: k.timestamp), places, strict=True):
+                    found[kernel.name] = Match(candidates[at], kernel.name, "order")
     return found
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError
 
-from .dtypes import Dtype, decode, dtype_of
+from .dtypes import Dtype, decode, dtype_of, shaped
 
 __all__ = ["Header", "load_npy", "read_header"]
 
@@ -65,7 +65,7 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
             values = decode(np.fromfile(file, np.uint8), header.stored)
         else:
             values = np.fromfile(file, header.dtype)
-    return values.reshape(header.shape, order="F" if header.fortran else "C")
+    return shaped(values, header.shape, str(path), "F" if header.fortran else "C")
 
 
 def _header(file: BinaryIO, path: Path) -> Header:

@@ -1,6 +1,7 @@
 """The overflow record that a device leaves in a ``bin`` file of the kernel ``Node_OpDebug``, as JSON.
 
-2048 bytes of little-endian 64-bit numbers; the places are in spec/kernel-files.md.
+The old form is 2048 bytes of little-endian 64-bit numbers, the new one begins with 0x5a5a5a5a and tells of one unit;
+the places are in spec/kernel-files.md.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.errors import FormatError
+from probe_format.errors import DamagedError, FormatError
 
-__all__ = ["SIZE", "opdebug_json"]
+__all__ = ["is_opdebug", "opdebug_json"]
 
-SIZE = 2048
+Raw = npt.NDArray[np.uint8]
+_OLD_SIZE = 2048
 _NEW = 0x5A5A5A5A
 _TASK = ("model_id", "stream_id", "task_id", "task_type")
 # unit -> (first number, the further fields, number of the status)
@@ -23,23 +25,65 @@ _UNITS = {
     "AI Core": (32, ("pc_start", "para_base"), 130),
 }
 _MORE = {"AI Core": (("kernel_code", 128), ("block_idx", 129))}
-_HEX = {"pc_start", "para_base", "kernel_code"}
+_HEX = {"pc_start", "para_base", "kernel_code", "src_addr", "dst_addr"}
+_CORE = (*_TASK, "context_id", "thread_id", "pc_start", "para_base", "core_id", "block_id", "status")
+#: The units of the new form by their numbers, with the 64-bit numbers that each has.
+_NEW_UNITS = (
+    ("AIC", _CORE),
+    ("AIV", _CORE),
+    ("AICPU", (*_TASK, "context_id", "cpu_id", "thread_id", "status")),
+    ("SDMA", (*_TASK, "context_id", "thread_id", "src_addr", "dst_addr", "channel_id", "status")),
+)
+_NEW_HEAD = 24  # magic, version, valid, unit, reserved, length of what follows: 32 bits each
+_STATUSES = 4  # of AIC and AIV from version 1 on
 
 
-def opdebug_json(raw: npt.NDArray[np.uint8]) -> dict[str, Any]:
-    """What each unit says, with the keys of MindSpore's own overflow files.
+def is_opdebug(raw: Raw) -> bool:
+    """Whether these bytes are an overflow record, rather than a tensor."""
+    return raw.size == _OLD_SIZE or _is_new(raw)
 
-    Raises FormatError when it is not the record of the documented form.
+
+def opdebug_json(raw: Raw) -> dict[str, Any]:
+    """What each unit says, with the keys of msaccucmp's (and MindSpore's) own overflow files.
+
+    Raises FormatError when it is no record, DamagedError when it is cut short.
     """
-    if raw.size != SIZE:
-        raise FormatError(f"an overflow record has {SIZE} bytes, and this one {raw.size}")
-    if int.from_bytes(raw[:4].tobytes(), "little") == _NEW:
-        raise FormatError("an overflow record of the new form (it begins with 0x5a5a5a5a) is not read here")
+    if _is_new(raw):
+        return _new_json(raw)
+    if raw.size != _OLD_SIZE:
+        raise FormatError(f"an overflow record has {_OLD_SIZE} bytes, and this one {raw.size}")
     words = raw.view("<u8")
     out: dict[str, Any] = {}
     for unit, (first, fields, status) in _UNITS.items():
         names = [*((name, first + i) for i, name in enumerate((*_TASK, *fields))), *_MORE.get(unit, ())]
         found = {name: int(words[at]) for name, at in names}
-        said = {name: hex(value) if name in _HEX else value for name, value in found.items()}
-        out[unit] = {**said, "status": int(words[status])}
+        out[unit] = {**_said(found), "status": int(words[status])}
     return out
+
+
+def _is_new(raw: Raw) -> bool:
+    return raw.size >= 4 and int.from_bytes(raw[:4].tobytes(), "little") == _NEW
+
+
+def _new_json(raw: Raw) -> dict[str, Any]:
+    if raw.size < _NEW_HEAD:
+        raise DamagedError(f"an overflow record of {raw.size} bytes is cut short: its head has {_NEW_HEAD}")
+    magic, version, valid, unit, reserved, length = (int(n) for n in raw[:_NEW_HEAD].view("<u4"))
+    if unit >= len(_NEW_UNITS):
+        raise FormatError(f"an overflow record names the unit {unit}, which nobody knows")
+    name, fields = _NEW_UNITS[unit]
+    several = name in ("AIC", "AIV") and version == 1
+    count = len(fields) + (_STATUSES - 1 if several else 0)
+    body = raw[_NEW_HEAD : _NEW_HEAD + 8 * count]
+    if body.size < 8 * count:
+        raise DamagedError(f"an overflow record of {name} is cut short: {body.size} of {8 * count} bytes")
+    words = [int(n) for n in np.frombuffer(body.tobytes(), "<u8")]
+    data: dict[str, Any] = _said(dict(zip(fields, words, strict=False)))
+    if several:
+        data["status"] = words[-_STATUSES:]
+    unit_says = {"valid": valid, "acc_type": name, "rsv": reserved, "data_len": length, "data": data}
+    return {"magic": hex(magic), "version": version, "acc_list": unit_says}
+
+
+def _said(numbers: dict[str, int]) -> dict[str, Any]:
+    return {name: hex(value) if name in _HEX else value for name, value in numbers.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +12,7 @@ from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
 from .filename import is_file_name
+from .folders import walk
 from .mapping import MAPPING
 from .statistic import STATISTIC
 
@@ -92,7 +92,7 @@ def find(path: Path) -> list[Place]:
         raise FormatError(
             f"{path} does not exist." + (f" Did you mean {path.parent / near[0]}?" if near else "")
         )
-    found = [place for found in _walk(path) if (place := _place(*found)) is not None]
+    found = [place for found in walk(path, _SKIP) if (place := _place(*found)) is not None]
     if not found:
         raise FormatError(
             f"{path} has no kernel dump in it: no folder like rank_0/net/0/0, no statistic.csv, and no file like "
@@ -106,17 +106,6 @@ def _order(place: Place) -> tuple[int, str, int, int, str]:
     numbers = (-1 if n is None else n for n in (place.rank, place.graph, place.number))
     rank, graph, number = numbers
     return (rank, place.net or "", graph, number, str(place.path))
-
-
-def _walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    for folder, below, files in os.walk(top, onerror=_refuse):
-        below[:] = [name for name in below if name not in _SKIP]
-        yield Path(folder), below, files
-
-
-def _refuse(error: OSError) -> None:
-    """A folder that cannot be opened: what is in it must not be missing without a word."""
-    raise error
 
 
 def _place(folder: Path, below: list[str], files: list[str]) -> Place | None:

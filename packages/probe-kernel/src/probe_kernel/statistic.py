@@ -10,7 +10,7 @@ from pathlib import Path
 from attrs import field, frozen
 
 from .categories import CATEGORIES
-from .filename import FileName
+from .filename import MOST_SLOTS, FileName
 
 __all__ = ["STATISTIC", "Row", "Table", "Value", "read_table", "table_text"]
 
@@ -139,6 +139,9 @@ def _row(cells: list[str], columns: list[str], owner: FileName | None) -> Row:
     io = of["IO"].lower()
     if io not in ("input", "output"):
         raise ValueError(f"{of['IO']!r} is neither input nor output")
+    slot = int(of["Slot"])
+    if not 0 <= slot < MOST_SLOTS:
+        raise ValueError(f"no kernel has a slot {slot}")
     return Row(
         op_type=of["Op Type"],
         op_name=of["Op Name"],
@@ -146,7 +149,7 @@ def _row(cells: list[str], columns: list[str], owner: FileName | None) -> Row:
         stream=int(of["Stream ID"]),
         timestamp=int(of["Timestamp"]),
         io=io,
-        slot=int(of["Slot"]),
+        slot=slot,
         dtype=of["Data Type"],
         shape=_shape(of["Shape"]),
         size=int(of["Data Size"]) if of.get("Data Size") else None,

@@ -13,6 +13,7 @@ from probe_format.errors import DamagedError
 __all__ = ["Value", "fields", "integers", "signed", "text"]
 
 Value = int | memoryview
+_MOST_FIELDS = 1 << 20  # far beyond any header: millions of tiny ones would take minutes
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -21,8 +22,11 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
 
     Raises DamagedError when this is no message.
     """
-    at, end = 0, len(message)
+    at, end, count = 0, len(message), 0
     while at < end:
+        count += 1
+        if count > _MOST_FIELDS:
+            raise DamagedError(f"a protobuf message has over {_MOST_FIELDS} fields")
         tag, at = _varint(message, at)
         number, kind = tag >> 3, tag & 7
         if not 0 < number < 1 << 29:

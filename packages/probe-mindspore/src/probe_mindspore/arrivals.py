@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from probe_format.collector import Collector
-from probe_format.patching.places import Attribute
 from probe_format.tracked import ParameterEntry
 
 from . import gradients
 from .cells import CellTable
-from .compiling import around_compilation
+from .compiling import Around, around_compilation
 
 __all__ = ["Arrivals"]
 
@@ -24,12 +23,14 @@ class Arrivals:
     """The taps on the parameters of one step; they stay over stop() until step().
 
     A tap that is there while a graph is compiled would become part of the graph: for that moment all are off.
+    graphs: files the gradients of Cells that ran in compiled graphs, where the step has such a part.
     """
 
     collector: Collector
     table: CellTable
+    graphs: Collector | None = None
     _handles: dict[int, tuple[ParameterEntry, Any]] = field(factory=dict)
-    _places: list[Attribute] = field(factory=list)
+    _places: list[Around] = field(factory=list)
 
     def hook(self) -> None:
         """Tap every parameter of the table that is not tapped yet."""
@@ -45,7 +46,19 @@ class Arrivals:
                 place.put()
 
     def _watch(self, entry: ParameterEntry) -> Any:
-        return gradients.watch(entry.parameter, partial(self.collector.parameter_gradient, entry))
+        return gradients.watch(entry.parameter, partial(self._arrived, entry))
+
+    def _arrived(self, entry: ParameterEntry, gradient: Any) -> None:
+        """File a gradient once for each owner: where its Cell ran."""
+        if self.graphs is None:
+            self.collector.parameter_gradient(entry, gradient)
+            return
+        sides: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ([], [])
+        for record, name in entry.owners:
+            sides[self.table.is_in_graph(record.removesuffix(".parameters_grad"))].append((record, name))
+        for collector, owners in zip((self.collector, self.graphs), sides, strict=True):
+            if owners:
+                collector.parameter_gradient(evolve(entry, owners=tuple(owners)), gradient)
 
     @contextmanager
     def _held_back(self) -> Iterator[None]:

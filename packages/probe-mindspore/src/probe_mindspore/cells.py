@@ -31,7 +31,9 @@ class CellTable:
 
     not_seen: what cannot be recorded, and why. compiled: the jitted Cells by path. part: None for every Cell;
     "graph" for those inside compiled graphs alone, "pynative" for the others (and the outermost jitted ones,
-    whose call is seen from both sides).
+    whose call is seen from both sides). elsewhere: those that "pynative" leaves to the other. in_graphs: the
+    names of those that ran in a compiled graph in this step; the two parts of a step share it. uncalled: why
+    there is no call of a Cell.
     """
 
     flavour: Flavour = CELLS
@@ -40,6 +42,9 @@ class CellTable:
     roots: dict[int, Any] = field(factory=dict)
     not_seen: dict[str, str] = field(factory=dict)
     compiled: dict[str, Any] = field(factory=dict)
+    elsewhere: dict[int, ModuleEntry] = field(factory=dict)
+    in_graphs: set[str] = field(factory=set)
+    uncalled: str = "not called in this step"
 
     def add_model(self, model: Model) -> None:
         """Track every Cell inside a model, or inside each of a list of models (names then begin with its index).
@@ -83,10 +88,11 @@ class CellTable:
             outermost = not within and is_jitted(cell) and is_read(cell)
             if outermost:
                 inside.append(path)
-            if (self.part == "graph" and not (within or outermost)) or (self.part == "pynative" and within):
+            if self.part == "graph" and not (within or outermost):
                 continue
             base = f"{flavour.prefix}.{prefix}{path}.{type(cell).__name__}"
-            self.entries.setdefault(id(cell), ModuleEntry(base, cell))
+            entries = self.elsewhere if self.part == "pynative" and within else self.entries
+            entries.setdefault(id(cell), ModuleEntry(base, cell))
 
     def _tell_own(self, model: Any, prefix: str) -> None:
         own = [name for name, _ in self.flavour.parameters(model)]
@@ -108,34 +114,24 @@ class CellTable:
         return tuple(model) if isinstance(model, (list, tuple)) else (model,)
 
     def parameters(self) -> list[ParameterEntry]:
-        """Every trained parameter of the tracked Cells once, with all its owners."""
-        return parameter_entries(self.entries.values(), self._trained)
+        """Every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""
+        return parameter_entries((*self.entries.values(), *self.elsewhere.values()), self._trained)
+
+    def is_in_graph(self, base: str) -> bool:
+        """Whether the other part of the step, that of graphs, has the records of this Cell."""
+        return base in self.in_graphs or any(entry.base == base for entry in self.elsewhere.values())
 
     def _trained(self, cell: Any) -> Iterator[tuple[str, Any]]:
         return ((name, p) for name, p in self.flavour.parameters(cell) if p.requires_grad)
 
     def never_called(self) -> Iterable[tuple[str, str]]:
         """(Cell, why) for every tracked Cell that was not called while collecting."""
-        inside = {f"{self.flavour.prefix}.{path}." if path else "": c for path, c in self.compiled.items()}
+        inside = tuple(f"{self.flavour.prefix}.{path}." if path else "" for path in self.compiled)
         for entry in self.entries.values():
             if entry.called or not entry.base or isinstance(entry.module, self.flavour.containers):
                 continue
-            around = [cell for path, cell in inside.items() if entry.base.startswith(path)]
-            yield entry.base, _why_unseen(around)
-
-
-def _why_unseen(around: list[Any]) -> str:
-    """Why a Cell was not called. around: the jitted Cells that it is in."""
-    if any(is_jitted(cell) and not is_read(cell) for cell in around):
-        return UNREAD
-    return "inside a compiled graph" if around else "not called in this step"
-
-
-#: Why Cells under @jit(capture_mode="bytecode") or "trace" have no records of their own.
-UNREAD = (
-    "inside a graph that is not compiled from source (jit's capture_mode): MindSpore reads no tap there; use @jit "
-    '(capture_mode="ast") or GRAPH_MODE to see what is inside'
-)
+            compiled = entry.base in self.in_graphs or (inside and entry.base.startswith(inside))
+            yield entry.base, "inside a compiled graph" if compiled else self.uncalled
 
 
 def is_jitted(cell: Any) -> bool:

@@ -48,7 +48,7 @@ class GraphCalls:
 
     Safe to use from the threads in which MindSpore runs its kernels. Numbers of calls are shared with the
     collector's own. names: the parameters' attributes of each Cell, by its id. parameters: the parameters that
-    graphs tell the gradients of, by id. entered: the Cells that were called.
+    graphs tell the gradients of, by id.
     """
 
     def __init__(self, collector: Collector, leaf: Leaf, names: NameFilter, table: CellTable) -> None:
@@ -65,7 +65,6 @@ class GraphCalls:
         self._lock = threading.RLock()
         self.parameters: dict[int, ParameterEntry] = {}
         self.names: dict[int, tuple[str, ...]] = {}
-        self.entered: set[str] = set()
 
     def listener(self) -> Listener:
         """Where the messages go."""
@@ -81,7 +80,6 @@ class GraphCalls:
             return 0
         with self._lock:
             entry.called = True
-            self.entered.add(entry.base)
             args, kwargs, parameters = message.value
             own = dict(zip(self.names[message.extra], parameters, strict=True))
             recorder = self._recorder

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import mindspore
-from attrs import define, field
-from probe_format.patching.places import Function, attribute
+from attrs import define, field, frozen
+from probe_format.patching.places import Attribute, Function, attribute
+
+from .compiling import Around
 
 __all__ = ["Compilations", "api_module"]
 
@@ -32,30 +33,45 @@ def api_module() -> Any:
     raise ImportError("MindSpore has neither mindspore.graph.api nor mindspore.common.api")
 
 
+@frozen
+class _Graph:
+    """A compiled graph. cells: ids of the Cells with taps in it. refusal: (name, why) where it has none."""
+
+    cells: frozenset[int] = frozenset()
+    refusal: tuple[str, str] | None = None
+
+
+#: What was compiled, by the key under which MindSpore keeps it: later steps use it again.
+_graphs: dict[str, _Graph] = {}
+
+
 @define(eq=False)
 class Compilations:
     """Compile inside ``tapped()``, and again without when that fails.
 
-    word: ends the keys of graphs compiled so. touched(): whether the last compilation met a tap; what met none
-    keeps the user's keys from then on. refused(name, error): a graph that could not be compiled with taps.
+    word: ends the keys of graphs compiled so. cells: where the compiler leaves the ids of the Cells whose taps
+    it has read; what has none keeps the user's keys from then on. Told before each run: ran(ids), the Cells with
+    taps in the graph; refused(name, why), a graph that could not be compiled with taps.
     """
 
     word: str
     tapped: Region
-    touched: Callable[[], bool]
-    refused: Callable[[str, Exception], None]
+    cells: set[int]
+    ran: Callable[[frozenset[int]], None]
+    refused: Callable[[str, str], None]
     _plain: dict[Any, Any] = field(factory=dict)
     _now: list[Any] = field(factory=list)
+    _refusal: tuple[str, str] | None = None
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Everything is patched while this is open; undone also when the block raises."""
         api = api_module()
-        places = [
+        places: list[Attribute | Around] = [
             attribute(api._JitExecutor, "compile", self._jit),
             attribute(api._CellGraphExecutor, "compile", self._cell),
             attribute(api, "_real_phase", self._phase),
-            *(attribute(kind, "compile", self._compile) for kind in _executors()),
+            Around(self._compile),
         ]
         try:
             for place in places:
@@ -73,11 +89,10 @@ class Compilations:
                 return original(executor, *args, **kwargs)
             before = executor._cell_cache_key_extend
             executor._cell_cache_key_extend = f"{before}.{self.word}"
-            self._now.append(what)
             try:
-                return original(executor, *args, **kwargs)
+                with self._noted(what) as note:
+                    return note(original(executor, *args, **kwargs))
             finally:
-                self._now.pop()
                 executor._cell_cache_key_extend = before
 
         return compile
@@ -87,13 +102,33 @@ class Compilations:
         def compile(executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
             if id(obj) in self._plain:
                 return original(executor, obj, *args, **kwargs)
-            self._now.append(obj)
-            try:
-                return original(executor, obj, *args, **kwargs)
-            finally:
-                self._now.pop()
+            with self._noted(obj) as note:
+                return note(original(executor, obj, *args, **kwargs))
 
         return compile
+
+    @contextmanager
+    def _noted(self, what: Any) -> Iterator[Callable[[Any], Any]]:
+        """Something is compiled, or was; gives what to hand the compiler's answer through: a key comes first."""
+        self.cells.clear()
+        self._refusal = None
+        self._now.append(what)
+
+        def note(answer: Any) -> Any:
+            key = answer[0] if isinstance(answer, tuple) else answer
+            if self.cells or self._refusal is not None:
+                _graphs[key] = _Graph(frozenset(self.cells), self._refusal)
+            graph = _graphs.get(key)
+            if graph is not None and graph.refusal is not None:
+                self.refused(*graph.refusal)
+            elif graph is not None:
+                self.ran(graph.cells)
+            return answer
+
+        try:
+            yield note
+        finally:
+            self._now.pop()
 
     def _phase(self, original: Function) -> Function:
         @functools.wraps(original)
@@ -116,18 +151,20 @@ class Compilations:
                 with self.tapped():
                     done = original(executor, *args, **kwargs)
             except Exception as e:
-                self.refused(_name(what), e)
+                self.cells.clear()
+                self._refusal = (_name(what), _why(e))
                 return original(executor, *args, **kwargs)
-            if not self.touched():
+            if not self.cells:
                 self._plain[id(what)] = what  # alive, so that its id stays its own
             return done
 
         return compile
 
 
-def _executors() -> list[type]:
-    found = (getattr(mindspore._c_expression, name, None) for name in ("GraphExecutor_", "JitExecutor_"))
-    return [kind for kind in found if kind is not None and "compile" in vars(kind)]
+def _why(error: Exception) -> str:
+    lines = [line.strip("- ") for line in str(error).splitlines() if any(map(str.isalpha, line))]
+    first = " ".join(lines[:2])[:300]  # the first line may be a heading
+    return f"MindSpore could not compile it with taps ({type(error).__name__}: {first}); it ran without"
 
 
 def _name(what: Any) -> str:

@@ -8,6 +8,7 @@ when the graph has run, and delivers the messages as `hostcall` would have.
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from .hostcall import FIRST, Callback, deliver, register
 
 __all__ = ["Counter", "FileCall", "Spool"]
 
-_at_compile_time: Any = constexpr(check=False)
+_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 _ONE = Tensor(np.ones(1, np.int32))
 _KNOWN, _LATE = "of", "late"
 
@@ -64,7 +65,7 @@ class FileCall(nn.Cell):  # type: ignore[misc]
         self.dump = P.TensorDump() if dump is None else dump
         self.counts = counter is not None
         self.end = _KNOWN if not late else _LATE
-        self.counter = counter
+        self.counter: Any = counter
 
     def construct(self, value: Any, token: Any = FIRST, extra: int = 0, place: int = 0) -> Any:
         """Write ``value``, then the token."""
@@ -120,8 +121,8 @@ class Spool:
                 path.unlink(missing_ok=True)
         except OSError as e:
             hostcall.on_fault[-1](e)
-        for *message, token, found in late:
-            deliver(*message, self._calls.get(token, 0), found)
+        for site, layout, extra, place, token, found in late:
+            deliver(site, layout, extra, place, self._calls.get(token, 0), found)
         for _ in range(len(waiting)):
             hostcall.on_fault[-1](ValueError("TensorDump left a message without its end"))
         return number

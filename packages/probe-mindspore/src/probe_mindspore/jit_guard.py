@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any
 
 from mindspore import nn
-from mindspore._c_expression import GraphExecutor_
 from probe_format.patching.lookup import resolve_owner
 from probe_format.patching.originals import original_of
 from probe_format.patching.patches import Patches
@@ -17,6 +16,7 @@ from probe_format.patching.places import Attribute, Function, attribute
 from probe_format.patching.switch import thread as _thread
 
 from probe_mindspore.bytecode import BytecodeCalls
+from probe_mindspore.compiling import Around, around_compilation
 from probe_mindspore.wrappers import Label, handed
 
 __all__ = ["JitGuard"]
@@ -51,22 +51,22 @@ class JitGuard:
     def __init__(self, patches: Patches) -> None:
         self._patches = patches
         self._places: list[Attribute] = []
-        self._parser: list[Attribute] = []
+        self._always: list[Attribute | Around] = []
 
     def __enter__(self) -> JitGuard:
         if not self._places or any(place.current() is not place.raw for place in self._places):
             self._places = self._find()
         self._patches.include(self._places)
         # In place while the others are suspended, too: a wrapper may still stand in a closure of the user's.
-        self._parser = _parsers()
-        for place in self._parser:
+        self._always = [*_parsers(), *around_compilation(self._patches.suspended)]
+        for place in self._always:
             place.put()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for place in self._parser:
+        for place in self._always:
             place.restore()
         self._patches.exclude(self._places)
 
@@ -78,17 +78,7 @@ class JitGuard:
             places += BytecodeCalls(context, self._patches).places()
         if (trace := _first(_TRACE)) is not None:
             places += [attribute(trace, "_jit_trace_begin", _begin), attribute(trace, "_jit_trace_end", _end)]
-        # Only a call that has not been compiled yet comes here; one that has runs without any Python function.
-        places += [attribute(kind, "compile", self._compiling) for kind in _executors()]
         return places
-
-    def _compiling(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def compile(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            with self._patches.suspended():
-                return original(self_, *args, **kwargs)
-
-        return compile
 
 
 def _first(paths: tuple[str, ...]) -> Any | None:
@@ -102,12 +92,6 @@ def _first(paths: tuple[str, ...]) -> Any | None:
         if found is not None:
             return found
     return None
-
-
-def _executors() -> list[type]:
-    """The classes that compile; PyNative's jit has one of its own."""
-    found = resolve_owner("mindspore._c_expression.JitExecutor_")
-    return [kind for kind in (GraphExecutor_, found) if kind is not None and "compile" in vars(kind)]
 
 
 def _parsers() -> list[Attribute]:

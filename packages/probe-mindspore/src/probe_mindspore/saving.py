@@ -11,13 +11,12 @@ from attrs import define, field
 from mindspore import Parameter
 from probe_format.coverage import Coverage
 from probe_format.leafparts import TensorOptions
-from probe_format.patching.places import Attribute
 from probe_format.slot import Slot
 from probe_format.tree import Path
 from probe_save.spot import LeafOptions, Spot
 
 from . import autograd
-from .compiling import around_compilation
+from .compiling import Around, around_compilation
 from .flavour import detect
 from .plain import is_tensor
 from .ranks import current_rank
@@ -62,7 +61,7 @@ class MindSporeSaving:
 
     _leaf: TensorLeaf
     _parameters: list[_Watch] = field(factory=list)
-    _places: list[Attribute] = field(factory=list)
+    _places: list[Around] = field(factory=list)
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def __init__(self, options: LeafOptions, coverage: Coverage) -> None:

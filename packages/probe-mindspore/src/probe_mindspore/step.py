@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import mindspore
 from attrs import frozen
@@ -18,7 +18,7 @@ from probe_format.leafparts import TensorOptions
 from probe_format.patching.switch import is_muted
 from probe_format.plan import header_of, plan_of
 from probe_format.select import NameFilter
-from probe_format.step import DumpedStep, Step
+from probe_format.step import DumpedStep, Install, Step
 from probe_format.stream import Stream
 from probe_format.write import FORMAT_VERSION, RankWriter
 
@@ -72,13 +72,13 @@ class Steps:
             return dump_path / "pynative", self.open_both
         return dump_path, self.open_with_graphs
 
-    def open(
-        self, directory: Path, about: Mapping[str, Any], part: Literal["pynative"] | None = None
-    ) -> DumpedStep:
+    def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
-        made = self._parts(directory, about)
-        table = CellTable(self.flavour, part)
-        arrivals = Arrivals(made.collector, table)
+        return self._pynative(self._parts(directory, about), CellTable(self.flavour))
+
+    def _pynative(self, made: _Parts, table: CellTable, graphs: Collector | None = None) -> DumpedStep:
+        """graphs: of the part for what runs in compiled graphs."""
+        arrivals = Arrivals(made.collector, table, graphs)
         if made.collector.plan.keep.backward_output and not gradients.OWN:
             made.collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
 
@@ -92,28 +92,16 @@ class Steps:
                 stack.enter_context(self._functions(step, models))
                 yield
 
-        return DumpedStep(
-            self.config,
-            directory,
-            install,
-            made.writer,
-            made.collector,
-            made.leaf,
-            table,
-            let_go=arrivals.remove,
-        )
+        return self._dumped(made, install, table, let_go=arrivals.remove)
 
-    def open_graph(
-        self,
-        directory: Path,
-        about: Mapping[str, Any],
-        part: Literal["graph"] | None = None,
-    ) -> DumpedStep:
-        """The same for what runs in compiled graphs. part: "graph" for jitted Cells of a PyNative run."""
-        made = self._parts(directory, about)
-        table = CellTable(self.flavour, part)
+    def open_graph(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
+        """The same for what runs in compiled graphs, where all does."""
+        return self._graph(self._parts(directory, about), CellTable(self.flavour))
+
+    def _graph(self, made: _Parts, table: CellTable, beside: Coverage | None = None) -> DumpedStep:
+        """beside: what the PyNative part tells of its coverage."""
         route = route_for(self.config.dump_path / f".tensordump-{os.getpid()}")
-        taps = GraphTaps(made.collector, made.leaf, made.names, table, route)
+        taps = GraphTaps(made.collector, made.leaf, made.names, table, beside, route)
 
         @contextlib.contextmanager
         def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
@@ -121,29 +109,60 @@ class Steps:
                 if step.gate is not None:  # the model's calls are counted; nothing else is called from Python
                     counted = {key: entry for key, entry in table.entries.items() if not entry.base}
                     gated = CellTable(self.flavour, entries=counted)
-                    stack.enter_context(patched_call(gated, _waited_for(step, taps), is_muted))
+                    stack.enter_context(patched_call(gated, step.on_call, is_muted))
                 stack.enter_context(taps.in_place())
                 yield
 
-        return DumpedStep(
-            self.config, directory, install, made.writer, made.collector, made.leaf, table, let_go=taps.close
-        )
+        return self._dumped(made, install, table, wait=taps.wait, let_go=taps.close)
 
     def open_both(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
         """A PyNative step, and one for the graphs that are known to run in it."""
         if graph_mode():
-            return BothModes(self.open(directory, about), self._beside(directory, about, None))
-        return BothModes(self.open(directory, about, "pynative"), self._beside(directory, about, "graph"))
+            return self._both(directory, about, CellTable(self.flavour), CellTable(self.flavour))
+        pynative, graph = CellTable(self.flavour, "pynative"), CellTable(self.flavour, "graph")
+        return self._both(directory, about, pynative, graph)
 
     def open_with_graphs(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
         """A PyNative step, and one for graphs that may come: functions under jit that call Cells of the model."""
-        return BothModes(self.open(directory, about), self._beside(directory, about, None), perhaps=True)
+        graph = CellTable(self.flavour, uncalled="not called in a graph in this step")
+        return self._both(directory, about, CellTable(self.flavour), graph, perhaps=True)
 
-    def _beside(self, directory: Path, about: Mapping[str, Any], part: Literal["graph"] | None) -> DumpedStep:
-        graphs = self.config.dump_path / "graph" / directory.parent.name / directory.name
+    def _both(
+        self,
+        directory: Path,
+        about: Mapping[str, Any],
+        pynative: CellTable,
+        graph: CellTable,
+        *,
+        perhaps: bool = False,
+    ) -> BothModes:
+        graph.in_graphs = pynative.in_graphs
+        below = self.config.dump_path / "graph" / directory.parent.name / directory.name
         if self.config.overwrite:
-            clear(graphs)
-        return self.open_graph(graphs, about, part)
+            clear(below)
+        outside, inside = self._parts(directory, about), self._parts(below, about)
+
+        def matched_inside(kind: str, value: str) -> bool:
+            unmatched = inside.names.unmatched(inside.collector.seen_names())
+            return (kind, value) not in [found[:2] for found in unmatched]
+
+        first = self._pynative(outside, pynative, inside.collector)
+        second = self._graph(inside, graph, outside.collector.coverage)
+        first.elsewhere = matched_inside
+        second.elsewhere = lambda kind, value: True  # the other part tells it, of both
+        return BothModes(first, second, perhaps)
+
+    def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpedStep:
+        return DumpedStep(
+            self.config,
+            made.writer.directory,
+            install,
+            made.writer,
+            made.collector,
+            made.leaf,
+            table,
+            **hooks,
+        )
 
     def _parts(self, directory: Path, about: Mapping[str, Any]) -> _Parts:
         """What every step has. Raises OSError."""
@@ -193,20 +212,6 @@ class Steps:
                 for missing, why in patches.missing.items():
                     collector.coverage.missing.setdefault(missing, why)
             yield
-
-
-def _waited_for(step: DumpedStep, taps: GraphTaps) -> Callable[..., Any]:
-    """The tap of a model whose calls are counted: a call is over when its graph has run."""
-
-    def on_call(entry: Any, module: Any, args: Any, kwargs: Any, original: Callable[..., Any]) -> Any:
-        def waited(*args: Any, **kwargs: Any) -> Any:
-            out = original(*args, **kwargs)
-            taps.wait()
-            return out
-
-        return step.on_call(entry, module, args, kwargs, waited)
-
-    return on_call
 
 
 def _count_quiet(coverage: Coverage, regions: Scopes) -> None:
