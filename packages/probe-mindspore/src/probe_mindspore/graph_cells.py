@@ -9,61 +9,16 @@ from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
-from attrs import frozen
 from mindspore import Parameter, Tensor, nn
 from mindspore.ops import functional as F
 from mindspore.ops.primitive import constexpr
 
+from .graph_routes import Route
 from .graph_values import is_fixed, is_watched
-from .hostcall import FIRST, GradientCall, HostCall, Message
+from .hostcall import FIRST
 
-__all__ = ["Listener", "compiled", "listen", "tapped", "watched_parameter"]
+__all__ = ["compiled", "tapped", "watched_parameter"]
 
-
-@frozen
-class Listener:
-    """Where the messages of tapped Cells go. ``extra`` of a message is the id of the Cell (or parameter).
-
-    enter: (args, kwargs, parameters) of a call; gives its number, the token of all that follows. leave: what it
-    returned. of_input, of_output: a gradient; ``place`` counts the tensors of the nest.
-    parameter: a parameter's gradient.
-    """
-
-    enter: Callable[[Message], int | None]
-    leave: Callable[[Message], int | None]
-    of_input: Callable[[Message], int | None]
-    of_output: Callable[[Message], int | None]
-    parameter: Callable[[Message], int | None]
-
-
-_listener: list[Listener] = []
-
-
-def _to(name: str) -> Callable[[Message], int | None]:
-    def hand_over(message: Message) -> int | None:
-        for listener in _listener[-1:]:
-            answer: int | None = getattr(listener, name)(message)
-            return answer
-        return None  # nobody listens: the run of a graph that was compiled earlier
-
-    return hand_over
-
-
-@contextmanager
-def listen(listener: Listener) -> Iterator[None]:
-    """Messages go to ``listener`` while this is open."""
-    _listener.append(listener)
-    try:
-        yield
-    finally:
-        _listener.remove(listener)
-
-
-_enter = HostCall(_to("enter"))
-_leave = HostCall(_to("leave"))
-_of_input = GradientCall(_to("of_input"))
-_of_output = GradientCall(_to("of_output"))
-_parameter = HostCall(_to("parameter"))
 
 #: Ids of the Cells whose taps the compiler has read.
 compiled: set[int] = set()
@@ -107,18 +62,20 @@ def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
     return value, place
 
 
-def _construct(original: Any, key: int, names: tuple[str, ...]) -> Callable[..., Any]:
+def _construct(original: Any, key: int, names: tuple[str, ...], route: Route) -> Callable[..., Any]:
+    enter, leave, of_input, of_output = route.enter, route.leave, route.of_input, route.of_output
+
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
         parameters = ()  # no annotation: the compiler does not read it
         for name in names:
             parameters = (*parameters, getattr(self, name))  # type: ignore[assignment]
         _note(key)
-        token = _enter((args, kwargs, parameters), FIRST, key, 0)
-        args, place = _watch(_of_input, args, token, key, 0)
-        kwargs, place = _watch(_of_input, kwargs, token, key, place)
+        token = enter((args, kwargs, parameters), FIRST, key, 0)
+        args, place = _watch(of_input, args, token, key, 0)
+        kwargs, place = _watch(of_input, kwargs, token, key, place)
         out = original(*args, **kwargs)
-        _leave(out, token, key, 0)
-        out, place = _watch(_of_output, out, token, key, 0)
+        leave(out, token, key, 0)
+        out, place = _watch(of_output, out, token, key, 0)
         return out
 
     return construct
@@ -141,11 +98,12 @@ class _Inner(nn.Cell):  # type: ignore[misc]
         return getattr(object.__getattribute__(self, "_probed"), name)
 
 
-def watched_parameter(key: int) -> Callable[[Any], Any]:
+def watched_parameter(key: int, route: Route) -> Callable[[Any], Any]:
     """A hook for a parameter, for the compiler to read."""
+    give = route.parameter
 
     def hook(gradient):  # type: ignore[no-untyped-def]
-        return F.depend(gradient, _parameter(gradient, FIRST, key, 0))
+        return F.depend(gradient, give(gradient, FIRST, key, 0))
 
     return hook
 
@@ -169,10 +127,10 @@ def _without_bprop(kind: type) -> type:
 
 
 @contextmanager
-def tapped(cell: Any, names: tuple[str, ...]) -> Iterator[None]:
+def tapped(cell: Any, names: tuple[str, ...], route: Route) -> Iterator[None]:
     """While open, the Cell's construct is a tapped one; undone also when the block raises.
 
-    names: the attributes that hold the Cell's own parameters.
+    names: the attributes that hold the Cell's own parameters. route: how the taps reach the host.
     """
     own, kind = vars(cell), type(cell)
     before = {name: own[name] for name in ("construct", "bprop") if name in own}
@@ -181,7 +139,7 @@ def tapped(cell: Any, names: tuple[str, ...]) -> Iterator[None]:
         original = _Inner(cell)
         before.pop("bprop", None) if "bprop" not in own else object.__delattr__(cell, "bprop")
         cell.__class__ = _without_bprop(kind)
-    object.__setattr__(cell, "construct", MethodType(_construct(original, id(cell), names), cell))
+    object.__setattr__(cell, "construct", MethodType(_construct(original, id(cell), names, route), cell))
     try:
         yield
     finally:

@@ -162,7 +162,8 @@ class Compilations:
 
 
 def _why(error: Exception) -> str:
-    first = str(error).strip().split("\n")[0][:300]
+    lines = [line.strip("- ") for line in str(error).splitlines() if any(map(str.isalpha, line))]
+    first = " ".join(lines[:2])[:300]  # the first line may be a heading
     return f"MindSpore could not compile it with taps ({type(error).__name__}: {first}); it ran without"
 
 

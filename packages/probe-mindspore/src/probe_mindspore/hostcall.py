@@ -7,9 +7,11 @@ and drops calls, and with one (``side_effect_io``) they run in the order of the 
 """
 
 import inspect
+import linecache
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -23,7 +25,7 @@ from mindspore.ops._grad_experimental.grad_base import bprop_getters
 
 from .graph_values import flatten, meta, rebuild
 
-__all__ = ["FIRST", "GradientCall", "HostCall", "Message", "on_fault"]
+__all__ = ["FIRST", "Callback", "GradientCall", "HostCall", "Message", "deliver", "on_fault", "register"]
 
 _log = logging.getLogger("probe_mindspore")
 _MOST = 64
@@ -63,17 +65,44 @@ def _tell(error: Exception) -> None:
 on_fault: list[Callable[[Exception], None]] = [_tell]
 
 
-def _receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """The host function of every call. Never raises: an exception here would end the user's run."""
-    answer = 0
+def register(callback: Callback) -> int:
+    """The number under which `deliver` finds this callback, for good: a compiled graph holds it."""
+    with _lock:
+        _callbacks.append(callback)
+        return len(_callbacks) - 1
+
+
+def deliver(site: int, layout: int, extra: int, place: int, token: int, arrays: Sequence[Any]) -> int:
+    """Hand a message to a callback; what it answers. Never raises: an exception here would end the user's run."""
     try:
-        site, layout, extra, place = (int(i) for i in arrays[0])
         with _lock:
-            message = Message(int(arrays[1][0]), rebuild(layout, arrays[2:]), extra, place, layout)
-            answer = _callbacks[site](message) or 0
+            return _callbacks[site](Message(token, rebuild(layout, arrays), extra, place, layout)) or 0
     except Exception as e:
         on_fault[-1](e)
+        return 0
+
+
+def _receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """The host function of every call."""
+    site, layout, extra, place = (int(i) for i in arrays[0])
+    answer = deliver(site, layout, extra, place, int(arrays[1][0]), arrays[2:])
     return np.array([answer], np.int32)
+
+
+def _no_gradients(inputs: int) -> Any:
+    """The bprop of a call: gradients of gradients pass by the calls that saw the first ones.
+
+    Written out, for the compiler wants to read a function with as many parameters as the operator has inputs.
+    """
+    names = [f"a{i}" for i in range(inputs)]
+    zeros = "".join(f"F.zeros_like({name}), " for name in names)
+    here = Path(__file__)  # MindSpore logs an error where there is no such file
+    file = f"{here.parent}/{'./' * (inputs + 1)}{here.name}"
+    source = f"def bprop({', '.join(names)}, out, dout):\n    return ({zeros})\n"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    found: dict[str, Any] = {}
+    exec(compile(source, file, "exec"), globals(), found)
+    return found["bprop"]
 
 
 def _operator(inputs: int) -> Any:
@@ -85,7 +114,9 @@ def _operator(inputs: int) -> Any:
     kind = inspect.Parameter.POSITIONAL_ONLY
     names = [inspect.Parameter(f"a{i}", kind) for i in range(inputs + 2)]
     receive.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
-    op = P.Custom(receive, out_shape=(1,), out_dtype=ms.int32, func_type="pyfunc")
+    op = P.Custom(
+        receive, out_shape=(1,), out_dtype=ms.int32, func_type="pyfunc", bprop=_no_gradients(inputs + 2)
+    )
     op.add_prim_attr("side_effect_io", True)
     return op
 
@@ -116,9 +147,7 @@ class HostCall(nn.Cell):  # type: ignore[misc]
     def __init__(self, callback: Callback) -> None:
         super().__init__(auto_prefix=False)
         self.operators = _all_operators()
-        with _lock:
-            self.site = len(_callbacks)
-            _callbacks.append(callback)
+        self.site = register(callback)
         self.most = _MOST
 
     def construct(self, value: Any, token: Any = FIRST, extra: int = 0, place: int = 0) -> Any:
@@ -136,7 +165,7 @@ class _Watched(P.InsertGradientOf):  # type: ignore[misc]
     called twice around it (2.7.0 and 2.10.0, with or without a callback inside).
     """
 
-    def __init__(self, call: HostCall) -> None:
+    def __init__(self, call: Any) -> None:
         super().__init__(_as_it_is)
         self.call = call
         self.add_prim_attr("probe_site", call.site)  # equal operators share one gradient function
@@ -164,12 +193,13 @@ class GradientCall(nn.Cell):  # type: ignore[misc]
     """In a graph: ``x = call(x, token)`` gives x as it is, and its gradient to the callback when it arrives.
 
     x: one tensor with a shape known at compile time. token: int32[1] of an earlier `HostCall`; it comes back
-    in the message, in whatever order the backward pass runs. In PyNative it does nothing.
+    in the message, in whatever order the backward pass runs. In PyNative it does nothing. call: makes what takes
+    the gradient to the host.
     """
 
-    def __init__(self, callback: Callback) -> None:
+    def __init__(self, callback: Callback, call: Callable[[Callback], Any] = HostCall) -> None:
         super().__init__(auto_prefix=False)
-        self.watched = _Watched(HostCall(callback))
+        self.watched = _Watched(call(callback))
 
     def construct(self, x: Any, token: Any, extra: int = 0, place: int = 0) -> Any:
         """The tensor itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from .cells import CellTable, has_read_graphs, patched_call
 from .collectives import watched_waits
 from .collector import collector_for
 from .flavour import Flavour
+from .graph_routes import route_for
 from .graph_taps import GraphTaps, graph_mode
 from .guests import Guests
 from .jit_guard import JitGuard
@@ -98,7 +100,8 @@ class Steps:
 
     def _graph(self, made: _Parts, table: CellTable, beside: Coverage | None = None) -> DumpedStep:
         """beside: what the PyNative part tells of its coverage."""
-        taps = GraphTaps(made.collector, made.leaf, made.names, table, beside)
+        route = route_for(self.config.dump_path / f".tensordump-{os.getpid()}")
+        taps = GraphTaps(made.collector, made.leaf, made.names, table, beside, route)
 
         @contextlib.contextmanager
         def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
