@@ -1,4 +1,4 @@
-"""Make zoo.py importable (pytest's importlib mode adds no folder), and leave the folder where MindSpore is not.
+"""Make the helpers beside the tests importable (importlib mode adds no folder); leave all out where MindSpore is not.
 
 MindSpore wants its own numpy, so it has environments of its own: `mindspore` and `mindspore27` in hatch.toml,
 which test:all runs. They check that it is there, so nothing is left out by mistake.

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import mindspore
+import mindspore_zoo as zoo
 import numpy as np
 import pytest
-import zoo
-from dumping import leaves, load, opened, records, validate
+from mindspore_dumping import leaves, load, opened, records, validate
 
 LEVELS = ("L0", "L1", "mix")
 TASKS = ("statistics", "tensor")

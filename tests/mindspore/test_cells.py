@@ -8,8 +8,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from dumping import agrees, capture, construct, load, opened, records, report
 from mindspore import Parameter, Tensor, nn, ops
+from mindspore_dumping import agrees, capture, construct, load, opened, records, report
 from probe_mindspore import gradients
 from probe_mindspore.flavour import CELLS
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
+import mindspore_zoo as zoo
 import numpy as np
 import pytest
-import zoo
-from dumping import capture, construct, leaves, opened, records, report
 from mindspore import Tensor, nn, ops
+from mindspore_dumping import capture, construct, leaves, opened, records, report
 
 
 def step(case: str, folder: Path, **keys: Any) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from dumping import agrees, capture, construct, load, opened, rank_dir, records, report
 from mindspore import Tensor, nn, ops
 from mindspore.dataset import NumpySlicesDataset
 from mindspore.train import Model
+from mindspore_dumping import agrees, capture, construct, load, opened, rank_dir, records, report
 from probe_mindspore import (
     MsprobeInitStep,
     MsprobeStep,

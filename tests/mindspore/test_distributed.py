@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+import mindspore_zoo as zoo
 import numpy as np
 import pytest
-import zoo
-from dumping import leaves, load, rank_dir, records, validate, write_config
+from mindspore_dumping import leaves, load, rank_dir, records, validate, write_config
 
 HERE = Path(__file__).parent
 
@@ -31,7 +31,7 @@ def launch(config: str, out: Path, when: str) -> list[zoo.Trace]:
     command = [
         sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
         f"--master_port={_free_port()}", f"--log_dir={out / 'log'}", "--join=True",
-        str(HERE / "ranks.py"), config, str(out), when,
+        str(HERE / "mindspore_ranks.py"), config, str(out), when,
     ]  # fmt: skip
     # msrun of 2.7 starts whatever is called python.
     first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -14,12 +14,12 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from dumping import agrees, capture, report
 from gradient_nets import NETS, Block, Own, values
 from gradient_taps import Watched, every_cell, number
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common import hook_handle
 from mindspore.common._grad_function import _Function
+from mindspore_dumping import agrees, capture, report
 from probe_mindspore import autograd, gradients
 
 only_own = pytest.mark.skipif(not gradients.OWN, reason=gradients.WHY_NOT_OWN)

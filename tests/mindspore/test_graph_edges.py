@@ -14,9 +14,9 @@ import pytest
 
 ms = pytest.importorskip("mindspore")
 
-from dumping import opened, records, report  # noqa: E402
 from graph_nets import batch, build  # noqa: E402
 from mindspore import Parameter, Tensor, nn  # noqa: E402
+from mindspore_dumping import opened, records, report  # noqa: E402
 from probe_format.cli import main as probe  # noqa: E402
 from probe_mindspore.graph_taps import BYTECODE  # noqa: E402
 
@@ -155,7 +155,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_ran_before_a_kill_can_be_read(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "dump")], env={**os.environ})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "dump")], env=environment)
     assert done.returncode == -signal.SIGKILL
     assert probe(["recover", str(tmp_path / "dump")]) == 0
     found = set(records(tmp_path / "dump"))

@@ -17,10 +17,10 @@ import pytest
 
 ms = pytest.importorskip("mindspore")
 
-from dumping import construct, opened, records, report  # noqa: E402
 from graph_nets import Jitted, Net, batch, build  # noqa: E402
 from mindspore import Tensor, nn  # noqa: E402
 from mindspore.ops import operations as P  # noqa: E402
+from mindspore_dumping import construct, opened, records, report  # noqa: E402
 from probe_format.narrow import widen  # noqa: E402
 from probe_mindspore import hostcall  # noqa: E402
 from probe_mindspore.graph_files import Counter, FileCall, Spool  # noqa: E402

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from mindspore import Tensor, mint, nn, ops
 from mindspore._c_expression import GraphExecutor_
+from mindspore_tapping import Recorder
 from probe_format.patching.switch import is_muted, muted
 from probe_mindspore.apis import load_apis
 from probe_mindspore.jit_guard import JitGuard
 from probe_mindspore.patches import Patches
-from tapping import Recorder
 
 X = Tensor(np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32))
 MODES = ("ast", "bytecode")

@@ -15,7 +15,7 @@ from probe_format.cli import main as probe
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(Path(__file__).with_name("killed.py")) as found:
+    with serving(Path(__file__).with_name("mindspore_killed.py")) as found:
         yield found
 
 

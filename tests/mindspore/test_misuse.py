@@ -15,8 +15,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from dumping import capture, opened, records, report, write_config
 from mindspore import Tensor, nn, ops
+from mindspore_dumping import capture, opened, records, report, write_config
 from probe_format.errors import ConfigError, ProbeError, UsageError
 from probe_format.recorder import Recorder
 from probe_format.step import DumpedStep

@@ -10,8 +10,8 @@ import mindspore as ms
 import numpy as np
 import probe_format
 import pytest
-from dumping import opened, records, report
 from mindspore import Tensor, nn
+from mindspore_dumping import opened, records, report
 from probe_mindspore import graph_taps
 
 LEVELS = ["L0", "mix"]

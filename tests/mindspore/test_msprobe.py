@@ -12,8 +12,8 @@ import clients
 import mindspore as ms
 import pytest
 import reference_cells
-from dumping import opened, rank_dir
 from mindspore import Tensor
+from mindspore_dumping import opened, rank_dir
 
 pytestmark = pytest.mark.slow
 

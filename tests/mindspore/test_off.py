@@ -10,11 +10,11 @@ from types import ModuleType
 from typing import Any
 
 import mindspore
+import mindspore_zoo as zoo
 import pytest
-import zoo
-from dumping import opened, rank_dir, records
 from mindspore import Tensor, ops
 from mindspore.ops import relu as early_relu  # a name bound before any debugger exists
+from mindspore_dumping import opened, rank_dir, records
 
 OWNERS = ("mindspore", "numpy", "copy", "pickle", "builtins", __name__)
 

@@ -12,11 +12,11 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
+from mindspore_tapping import Recorder
 from probe_mindspore.apis import Apis
 from probe_mindspore.guests import Guests
 from probe_mindspore.patches import Patches
 from probe_mindspore.primitives import labels_of
-from tapping import Recorder
 
 
 class Net(nn.Cell):

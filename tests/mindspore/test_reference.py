@@ -12,7 +12,7 @@ from typing import Any
 import mindspore as ms
 import pytest
 import reference_cells
-from dumping import Json, number, opened, rank_dir, strict
+from mindspore_dumping import Json, number, opened, rank_dir, strict
 from probe_mindspore.autograd import GRAPH
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus" / "mindspore"

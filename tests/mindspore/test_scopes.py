@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.common.initializer import Normal, initializer
+from mindspore_tapping import Recorder
 from probe_format.patching.switch import is_muted
 from probe_mindspore.apis import load_apis
 from probe_mindspore.jit_guard import JitGuard
 from probe_mindspore.patches import Patches
 from probe_mindspore.scopes import OPTIMIZER, Scopes
-from tapping import Recorder
 
 X = Tensor(np.linspace(-1, 1, 8, dtype=np.float32).reshape(4, 2))
 

@@ -1,7 +1,7 @@
 """Run by msrun from test_distributed.py: two steps of a small model on two processes, watched or not.
 
-`ranks.py CONFIG OUT WHEN`: CONFIG is a path or "-"; OUT gets one file for each rank with the losses, gradients
-and weights. WHEN: "before" or "after", whether the debugger is made before communication is initialised.
+`mindspore_ranks.py CONFIG OUT WHEN`: CONFIG is a path or "-"; OUT gets one file for each rank with the losses,
+gradients and weights. WHEN: "before" or "after", whether the debugger is made before communication is initialised.
 """
 
 from __future__ import annotations
