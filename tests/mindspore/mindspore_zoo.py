@@ -129,6 +129,25 @@ class Lstm(nn.Cell):
         return ops.cross_entropy(logits.reshape(-1, VOCAB), labels.reshape(-1))
 
 
+# ---------------- recurrent: one LSTMCell called at every position, each call's state going into the next
+class Recurrent(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(VOCAB, WIDTH)
+        self.cell = nn.LSTMCell(WIDTH, WIDTH)
+        self.head = nn.Dense(WIDTH, VOCAB)
+
+    def construct(self, ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.embed(ids)
+        state = (ops.zeros_like(x[:, 0]), ops.zeros_like(x[:, 0]))
+        found = []
+        for at in range(4):
+            state = self.cell(x[:, at], state)
+            found.append(state[0])
+        logits = self.head(ops.stack(found, axis=1))
+        return ops.cross_entropy(logits.reshape(-1, VOCAB), labels[:, :4].reshape(-1))
+
+
 # ---------------- bprop: Cells that say themselves how gradients go
 class Clipped(nn.Cell):
     """The identity, whose gradient is cut off."""
@@ -238,6 +257,7 @@ CASES: dict[str, Case] = {
     "gpt": (Gpt, _tokens),
     "tied": (Tied, _vectors),
     "lstm": (Lstm, _tokens),
+    "recurrent": (Recurrent, _tokens),
     "bprop": (Bprop, _vectors),
     "residual": (Residual, _vectors),
     "inplace": (InPlace, _vectors),

@@ -59,16 +59,21 @@ def test_levels_and_tasks(case: str, level: str, task: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("variant", [v for v in zoo.VARIANTS if v != "value_and_grad"])
 @pytest.mark.parametrize("case", zoo.CASES)
-def test_ways_to_take_gradients(
-    case: str, variant: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    if (case, variant) == ("lstm", "half") and mindspore.__version__.startswith("2.7"):
-        # An open fault, in the README's limits: the day it is mended this test says so.
-        why = "on MindSpore 2.7 a half-precision LSTM computes other bits at mix"
-        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
+def test_ways_to_take_gradients(case: str, variant: str, tmp_path: Path) -> None:
+    if (case, variant) == ("lstm", "half") and mindspore.__version__.startswith("2.7") and not _repeats():
+        pytest.skip("MindSpore 2.7 computes other gradients of this network in every run, without Probe too")
     with opened(tmp_path, level="mix") as debugger:
         assert_same(case, variant, debugger)
     assert any("backward" in name for name in records(tmp_path / "dump", 1))
+
+
+def _repeats(runs: int = 20) -> bool:
+    """Whether a half-precision `nn.LSTM` gives the same gradients twice. Its backward pass in 2.7.0 reads memory
+    that is not its own (off by up to 0.9 in a gradient); LSTMCell ("recurrent") is right."""
+    net = mindspore.nn.LSTM(8, 8, num_layers=2, batch_first=True).to_float(mindspore.float16)
+    x = mindspore.Tensor(np.random.default_rng(0).normal(size=(2, 8, 8)).astype(np.float32))
+    of = mindspore.grad(lambda x: (net(x)[0].astype(mindspore.float32) ** 2).sum(), 0)
+    return len({of(x * 1).asnumpy().tobytes() for _ in range(runs)}) == 1
 
 
 @pytest.mark.parametrize(
