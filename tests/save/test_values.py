@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import probe_save as ps
 import pytest
+from probe_format.arrayjson import array_stats
 from probe_format.errors import UsageError
 from probe_format.stats import stats_json, stats_of
-from probe_save.arrays import array_stats
 from saving import data, document, load
 
 Pair = namedtuple("Pair", "left right")

@@ -8,17 +8,16 @@ from typing import Any
 import numpy.typing as npt
 from attrs import define
 
+from .arrayjson import array_object, stored
 from .arrays import npy_bytes
-from .checksum import crc32_hex, xor_hex
 from .config import Config
 from .coverage import Coverage
 from .slot import Slot
-from .stats import stats_json, stats_of
 from .stepfiles import StepFiles
 from .summary import Summary
 from .tree import Path
 
-__all__ = ["TensorOptions", "array_json", "checksum_of", "options_of", "summarise"]
+__all__ = ["TensorOptions", "array_json", "options_of", "summarise"]
 
 
 @define
@@ -51,11 +50,6 @@ def options_of(config: Config, directory: FilePath) -> TensorOptions:
     )
 
 
-def checksum_of(raw: bytes | memoryview, kind: str) -> str:
-    """What stands under the key ``md5``. kind: ``md5`` (a CRC-32, as msprobe writes) or ``xor``."""
-    return crc32_hex(raw) if kind == "md5" else xor_hex(raw)
-
-
 def summarise(summary: Summary, slot: Slot, path: Path, tensor: dict[str, Any]) -> None:
     """Show one tensor object to the summary, under the name that a person looks for."""
     norm = tensor.get("Norm")
@@ -70,15 +64,15 @@ def array_json(
 ) -> dict[str, Any]:
     """The object of a numpy array (spec/statistics.md); writes its file when the slot wants one."""
     coverage.add("seen", "arrays")
-    body: dict[str, Any] = {"type": "numpy.ndarray", "dtype": str(a.dtype), "shape": list(a.shape)}
-    if options.statistics:
-        body.update(stats_json(stats_of(a, zero_count=options.zero_count)))
-    if a.dtype.hasobject or a.dtype.kind in "SUMm" or a.dtype.names:
-        body["unsupported"] = f"no statistics for numpy dtype {a.dtype}"
-        coverage.add("unsupported", f"array: no statistics for numpy dtype {a.dtype}")
-    elif options.checksum is not None:
-        body["md5"] = checksum_of(memoryview(a.tobytes()), options.checksum)
-    if slot.file and a.size and not a.dtype.hasobject:
-        body.update(files.save(slot, path, "npy", npy_bytes(a)))
+    body = array_object(
+        a, statistics=options.statistics, checksum=options.checksum, zero_count=options.zero_count
+    )
+    if "unsupported" in body:
+        coverage.add("unsupported", f"array: {body['unsupported']}")
+    if slot.file and a.size:
+        if a.dtype.hasobject:
+            body["lost"] = "tensor file: an array of Python objects has no bytes of its own"
+        else:
+            body.update(files.save(slot, path, "npy", npy_bytes(stored(a))))
     coverage.add("recorded", "arrays")
     return body

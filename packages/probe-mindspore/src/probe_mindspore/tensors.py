@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
+from probe_format.arrayjson import checksum_of
 from probe_format.arrays import npy_bytes
 from probe_format.checksum import crc32
 from probe_format.coverage import Coverage
-from probe_format.leafparts import TensorOptions, array_json, checksum_of, summarise
+from probe_format.leafparts import TensorOptions, array_json, summarise
 from probe_format.narrow import widen
 from probe_format.slot import Slot
 from probe_format.stats import Stats, stats_json

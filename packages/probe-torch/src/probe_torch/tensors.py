@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from attrs import define
+from probe_format.arrayjson import checksum_of
 from probe_format.arrays import PT_DTYPES, pt_bytes
 from probe_format.coverage import Coverage
-from probe_format.leafparts import TensorOptions, array_json, checksum_of, summarise
+from probe_format.leafparts import TensorOptions, array_json, summarise
 from probe_format.slot import Slot
 from probe_format.stats import Stats, stats_json
 from probe_format.stepfiles import StepFiles
