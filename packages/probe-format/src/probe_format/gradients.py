@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import frozen
 
 from .tree import Path
 
-__all__ = ["Emit", "GradientTap", "Gradients"]
+__all__ = ["Emit", "Gradients"]
 
 Found = Sequence[tuple[Path, Any]]
 #: called with (pass number counted from 0, [(path, gradient of an output)], [(path, gradient of an input)],
 #: whether the sums are partial)
 Emit = Callable[[int, list[tuple[Path, Any]], list[tuple[Path, Any]], bool], None]
-
-
-class GradientTap(Protocol):
-    """The taps of one call, as long as sums may be left in them."""
-
-    def leftovers(self) -> None:
-        """Emit sums that never became whole, marked partial."""
 
 
 @frozen

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from .calls import Call, slots
 from .callsite import FrameTable
 from .coverage import Coverage
-from .gradients import Gradients, GradientTap
+from .gradients import Gradients
+from .gradtap import GradientTap
 from .plan import Plan
 from .segments import Counters
 from .select import NameFilter

@@ -12,11 +12,12 @@ given for an input is the whole gradient of that tensor (`OWN` is False).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field
+from probe_format.gradients import Emit
+from probe_format.gradtap import Autograd, GradientTap
 from probe_format.tree import Path
 
 from . import autograd, whole
@@ -26,7 +27,6 @@ __all__ = [
     "OWN",
     "WHY_NOT_OWN",
     "Entry",
-    "Tap",
     "attach",
     "enter",
     "in_backward",
@@ -45,8 +45,6 @@ _MAX_NODES = 200_000
 
 Tensor = Any
 Grads = tuple[Tensor | None, ...]
-#: called with (pass number counted from 0, [(path, gradient of an output)], [(path, gradient of an input)], partial)
-Emit = Callable[[int, list[tuple[Path, Tensor]], list[tuple[Path, Tensor]], bool], None]
 
 
 @define
@@ -89,7 +87,7 @@ def enter(tensors: Sequence[tuple[Path, Tensor]]) -> Entry | None:
 def attach(
     entry: Entry,
     outputs: Sequence[tuple[Path, Tensor]],
-    keep: Callable[[Tap], None],
+    keep: Callable[[GradientTap], None],
     emit: Emit,
 ) -> list[Handle]:
     """Hook the graph between the inputs and ``outputs``; gives the hook handles (empty: nothing to see).
@@ -119,7 +117,7 @@ def attach(
             index = entry.edges.get((number, nr))
             if index is not None and index not in used:
                 sink.through.append((nr, index))
-    tap = Tap(emit, entry.paths, [0] * len(entry.paths))
+    tap = GradientTap(_AUTOGRAD, emit, entry.paths, [0] * len(entry.paths))
     for node in nodes.values():
         for _, index in (*node.consumed, *node.through):
             tap.need[index] += 1
@@ -193,7 +191,7 @@ def _consumers(entry: Entry, nodes: dict[Any, _Node]) -> set[int]:
 
 
 def _hook(
-    tap: Tap,
+    tap: GradientTap,
     made: Sequence[tuple[int, Path]],
     through: Sequence[tuple[int, int]],
     consumed: Sequence[tuple[int, int]],
@@ -201,12 +199,12 @@ def _hook(
     """A node hook. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
 
     def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
-        tap.fire(made, through, consumed, grad_inputs, grad_outputs)
+        tap.fire(grad_inputs, grad_outputs, made, through, consumed)
 
     return hook
 
 
-def _leaf_hook(tap: Tap, path: Path, index: int | None) -> Callable[[Tensor | None], None]:
+def _leaf_hook(tap: GradientTap, path: Path, index: int | None) -> Callable[[Tensor | None], None]:
     """A hook on a leaf. It belongs to no graph: what comes after the first pass is of later calls."""
     first: list[int] = []
 
@@ -215,68 +213,9 @@ def _leaf_hook(tap: Tap, path: Path, index: int | None) -> Callable[[Tensor | No
         if gradient is None or (first and first[0] != number):
             return
         first[:] = [number]
-        tap.fire([(0, path)], [] if index is None else [(0, index)], (), (), (gradient,))
+        tap.fire((), (gradient,), [(0, path)], () if index is None else [(0, index)])
 
     return hook
 
 
-@define
-class Tap:
-    """Collects what the hooks of one call see and emits each gradient once it is whole."""
-
-    emit: Emit
-    paths: list[list[Path]]
-    need: list[int]
-    passes: list[int] = field(factory=list)
-    sums: dict[tuple[int, int], tuple[int, Tensor | None]] = field(factory=dict)
-    lock: threading.Lock = field(factory=threading.Lock)
-
-    def fire(
-        self,
-        made: Sequence[tuple[int, Path]],
-        through: Sequence[tuple[int, int]],
-        consumed: Sequence[tuple[int, int]],
-        grad_inputs: Grads,
-        grad_outputs: Grads,
-    ) -> None:
-        """One node ran in a backward pass."""
-        number = self._pass_number()
-        of_outputs = [(path, g) for nr, path in made if (g := grad_outputs[nr]) is not None]
-        of_inputs: list[tuple[Path, Tensor]] = []
-        for nr, index in through:
-            self._arrived(number, index, grad_outputs[nr], of_inputs)
-        for i, index in consumed:
-            self._arrived(number, index, grad_inputs[i], of_inputs)
-        if of_outputs or of_inputs:
-            self.emit(number, of_outputs, of_inputs, False)
-
-    def _pass_number(self) -> int:
-        current = autograd.backward_pass()
-        if self.passes and self.passes[-1] == current:
-            return len(self.passes) - 1
-        with self.lock:
-            if current not in self.passes:
-                self.passes.append(current)
-            return self.passes.index(current)
-
-    def _arrived(self, number: int, index: int, g: Tensor | None, out: list[tuple[Path, Tensor]]) -> None:
-        if self.need[index] == 1:
-            total = g
-        else:
-            with self.lock:
-                count, total = self.sums.pop((number, index), (0, None))
-                count += 1
-                total = g if total is None else total if g is None else autograd.add(total, g)
-                if count < self.need[index]:
-                    self.sums[number, index] = (count, total)
-                    return
-        if total is not None:
-            out.extend((path, total) for path in self.paths[index])
-
-    def leftovers(self) -> None:
-        """Emit sums that never became whole (a pass that did not reach every consumer), marked partial."""
-        with self.lock:
-            waiting, self.sums = self.sums, {}
-        for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
-            if total is not None:
-                self.emit(number, [], [(path, total) for path in self.paths[index]], True)
+_AUTOGRAD = Autograd(autograd.backward_pass, autograd.add)

@@ -8,10 +8,11 @@ attention) gets other bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, field
+from probe_format.gradients import Emit
 from probe_format.tree import Path
 
 from . import autograd
@@ -20,7 +21,6 @@ from .autograd import Handle
 __all__ = ["Entry", "attach", "enter"]
 
 Tensor = Any
-Emit = Callable[[int, list[tuple[Path, Tensor]], list[tuple[Path, Tensor]], bool], None]
 
 
 @define

@@ -9,26 +9,24 @@ output. What those edges carry, summed, is the call's own contribution to the gr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from attrs import define, field, frozen
+from probe_format.gradients import Emit
+from probe_format.gradtap import Autograd, GradientTap
 from probe_format.tree import Path
 from torch.nn.parameter import is_lazy
 
-__all__ = ["Entry", "Tap", "attach", "enter"]
+__all__ = ["Entry", "attach", "enter"]
 
 _C: Any = torch._C
 _AccumulateGrad = _C._functions.AccumulateGrad
 _sequence: Callable[[], int] = _C._autograd._get_sequence_nr
-_current_pass: Callable[[], int] = torch._C._current_graph_task_id
 _MAX_NODES = 200_000
 
 Grads = tuple[torch.Tensor | None, ...]
-#: called with (pass number counted from 0, [(path, gradient of an output)], [(path, gradient of an input)], partial)
-Emit = Callable[[int, list[tuple[Path, torch.Tensor]], list[tuple[Path, torch.Tensor]], bool], None]
 
 
 @define
@@ -74,7 +72,7 @@ def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
 def attach(
     entry: Entry,
     outputs: Sequence[tuple[Path, torch.Tensor]],
-    keep: Callable[[Tap], None],
+    keep: Callable[[GradientTap], None],
     emit: Emit,
 ) -> list[Any]:
     """Hook the graph between the inputs and ``outputs``; gives the hook handles (empty: nothing to see).
@@ -112,7 +110,7 @@ def attach(
         for view in views:
             if view.index is not None:
                 need[view.index] += 1
-    tap = Tap(emit, entry.paths, need)
+    tap = GradientTap(_AUTOGRAD, emit, entry.paths, need)
     if any(n > 1 for n in need):
         keep(tap)
     handles = []
@@ -191,7 +189,7 @@ def _consumers(entry: Entry, roots: dict[Any, Any]) -> dict[Any, list[tuple[int,
 
 
 def _hook(
-    tap: Tap,
+    tap: GradientTap,
     made: Sequence[tuple[int, Path]],
     through: Sequence[tuple[int, int]],
     consumed: Sequence[tuple[int, int]],
@@ -200,85 +198,14 @@ def _hook(
     """A node hook. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
 
     def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
-        tap.fire(made, through, consumed, written, grad_inputs, grad_outputs)
+        tap.fire(grad_inputs, grad_outputs, made, through, consumed, written)
 
     return hook
 
 
-@define
-class Tap:
-    """Collects what the hooks of one call see and emits each gradient once it is whole."""
-
-    emit: Emit
-    paths: list[list[Path]]
-    need: list[int]
-    passes: list[int] = field(factory=list)
-    sums: dict[tuple[int, int], tuple[int, torch.Tensor | None]] = field(factory=dict)
-    lock: threading.Lock = field(factory=threading.Lock)
-
-    def fire(
-        self,
-        made: Sequence[tuple[int, Path]],
-        through: Sequence[tuple[int, int]],
-        consumed: Sequence[tuple[int, int]],
-        written: Sequence[_Written],
-        grad_inputs: Grads,
-        grad_outputs: Grads,
-    ) -> None:
-        """One node ran in a backward pass."""
-        number = self._pass_number()
-        of_outputs = [(path, g) for nr, path in made if (g := grad_outputs[nr]) is not None]
-        of_inputs: list[tuple[Path, torch.Tensor]] = []
-        for nr, index in through:
-            self._arrived(number, index, grad_outputs[nr], of_inputs)
-        for i, index in consumed:
-            self._arrived(number, index, grad_inputs[i], of_inputs)
-        for view in written:
-            arrived = view.cut(grad_outputs[0])
-            if arrived is not None:
-                of_outputs.append((view.path, arrived))
-            if view.index is not None:
-                self._arrived(number, view.index, view.cut(grad_inputs[0]), of_inputs)
-        if of_outputs or of_inputs:
-            self.emit(number, of_outputs, of_inputs, False)
-
-    def _pass_number(self) -> int:
-        current = _current_pass()
-        if self.passes and self.passes[-1] == current:
-            return len(self.passes) - 1
-        with self.lock:
-            if current not in self.passes:
-                self.passes.append(current)
-            return self.passes.index(current)
-
-    def _arrived(
-        self, number: int, index: int, g: torch.Tensor | None, out: list[tuple[Path, torch.Tensor]]
-    ) -> None:
-        if self.need[index] == 1:
-            total = g
-        else:
-            with self.lock:
-                count, total = self.sums.pop((number, index), (0, None))
-                count += 1
-                total = _plus(total, g)
-                if count < self.need[index]:
-                    self.sums[number, index] = (count, total)
-                    return
-        if total is not None:
-            out.extend((path, total) for path in self.paths[index])
-
-    def leftovers(self) -> None:
-        """Emit sums that never became whole (a pass that did not reach every consumer), marked partial."""
-        with self.lock:
-            waiting, self.sums = self.sums, {}
-        for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
-            if total is not None:
-                self.emit(number, [], [(path, total) for path in self.paths[index]], True)
-
-
-def _plus(a: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor | None:
-    """a + b in a new tensor, outside the graph: gradients belong to the run and are never written to."""
-    if a is None or b is None:
-        return b if a is None else a
+def _plus(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     base: Any = torch._C.TensorBase
     return base.add(base.detach(a), base.detach(b))  # type: ignore[no-any-return]
+
+
+_AUTOGRAD = Autograd(_C._current_graph_task_id, _plus)
