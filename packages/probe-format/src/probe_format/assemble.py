@@ -11,6 +11,10 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from .nested import blank_slots, get, put
+from .parents import closed, forward_of
+from .waiting import Waiting
+
 __all__ = ["Assembly", "Documents", "assemble"]
 
 #: What the object of a gradient that came again says about it.
@@ -18,8 +22,6 @@ _NUMBERS = (
     *("Max", "Min", "Mean", "Norm", "md5", "unsupported", "zero_count"),
     *("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min"),
 )
-_NO_NUMBERS = "statistics: the process ended before this was written"
-_NO_FILE = "tensor file: the process ended before this was written"
 
 
 @frozen
@@ -61,10 +63,7 @@ class Assembly:
     passes: dict[str, dict[Any, dict[str, Any]]] = field(factory=dict)
     open_calls: set[str] = field(factory=set)
     redone: dict[str, dict[str, Any]] = field(factory=dict)
-    deferred: dict[int, list[dict[str, Any]]] = field(factory=dict)
-    files: dict[int, list[tuple[dict[str, Any], Any]]] = field(factory=dict)
-    early_numbers: dict[int, dict[str, Any]] = field(factory=dict)
-    early_files: set[int] = field(factory=set)
+    waiting: Waiting = field(factory=Waiting)
     coverage: dict[str, Any] = field(factory=dict)
     faults: dict[tuple[str, str], int] = field(factory=dict)
 
@@ -76,6 +75,7 @@ class Assembly:
 
     def on_head(self, e: Mapping[str, Any]) -> None:
         self.header = dict(e["header"])
+        self.waiting.expected = bool(self.header.get("deferred"))
 
     def on_frames(self, e: Mapping[str, Any]) -> None:
         self.frames[e["i"]] = e["f"]
@@ -93,7 +93,7 @@ class Assembly:
         record: dict[str, Any] = {}
         for key, short in (("input_args", "a"), ("input_kwargs", "w"), ("parameters", "p")):
             if short in e:
-                record[key] = self._note(e[short])
+                record[key] = self.waiting.note(e[short])
         record.update(e.get("x", {}))
         self.data[name] = record
         self.open_calls.add(name)
@@ -112,7 +112,7 @@ class Assembly:
         parameters = record.pop("parameters", None)
         done = {key: record.pop(key) for key in ("input_args", "input_kwargs") if key in record}
         if "o" in e:
-            done["output"] = self._note(e["o"])
+            done["output"] = self.waiting.note(e["o"])
         if parameters is not None:
             done["parameters"] = parameters
         done.update(record)
@@ -139,26 +139,29 @@ class Assembly:
         for key, short in (("input", "i"), ("output", "o")):
             for path, value in e.get(short, ()):
                 target.setdefault(key, [])
-                _put(target[key], path, self._note(value))
+                put(target[key], path, self.waiting.note(value))
         if e.get("partial"):
             target["partial"] = True
         self.data[name] = record
 
     def _blank(self, name: str) -> dict[str, Any]:
-        forward = _forward_of(name)
+        forward = forward_of(name)
         skeleton = self.skeletons.get(forward)
         if skeleton is None:
             return {"input": [], "output": []}
         # None means: this side is filtered out (data_mode) and the key is absent.
         keys = zip(("input", "output"), skeleton, strict=False)
-        return {key: _blank_slots(shape) for key, shape in keys if shape is not None}
+        return {key: blank_slots(shape) for key, shape in keys if shape is not None}
 
     def on_pgrad(self, e: Mapping[str, Any]) -> None:
         record = self.data.setdefault(e["n"], {})
-        record.setdefault(e["q"], []).append(self._note(e["v"]))
+        record.setdefault(e["q"], []).append(self.waiting.note(e["v"]))
 
     def on_redo(self, e: Mapping[str, Any]) -> None:
-        again = {"input_args": self._note(e.get("a", [])), "input_kwargs": self._note(e.get("w", {}))}
+        again = {
+            "input_args": self.waiting.note(e.get("a", [])),
+            "input_kwargs": self.waiting.note(e.get("w", {})),
+        }
         self.redone[e["n"]] = again
         if e["n"] in self.data:
             self.data[e["n"]]["recompute"] = again
@@ -167,43 +170,32 @@ class Assembly:
         if "g" in e:  # a reentrant checkpoint: the first run had no gradients
             self.skeletons[e["n"]] = e["g"]
         if "o" in e and e["n"] in self.redone:
-            self.redone[e["n"]]["output"] = self._note(e["o"])
+            self.redone[e["n"]]["output"] = self.waiting.note(e["o"])
 
     def on_stat(self, e: Mapping[str, Any]) -> None:
         for ref, numbers in e["r"]:
-            if ref not in self.deferred:  # another thread was faster than the call's own event
-                self.early_numbers[ref] = numbers
-            for tensor in self.deferred.pop(ref, ()):
-                tensor.pop("$", None)
-                if tensor.get("unsupported") == _NO_NUMBERS:
-                    del tensor["unsupported"]
-                tensor.update(numbers)
+            self.waiting.numbers(ref, numbers)
 
     def on_file(self, e: Mapping[str, Any]) -> None:
         for ref in e["r"]:
-            if ref not in self.files:
-                self.early_files.add(ref)
-            for tensor, name in self.files.pop(ref, ()):
-                tensor.pop("$f", None)
-                if tensor.pop("lost", None) is not None:
-                    tensor["data_name"] = name
+            self.waiting.file(ref)
 
     def on_save(self, e: Mapping[str, Any]) -> None:
-        self.data[e["n"]] = self._note(e["v"])
+        self.data[e["n"]] = self.waiting.note(e["v"])
         if "g" in e:
             name, shape = e["g"]
             self.data[name] = shape
 
     def on_grad(self, e: Mapping[str, Any]) -> None:
         name, path = e["n"], e["p"]
-        before = _get(self.data.get(name), path)
+        before = get(self.data.get(name), path)
         if isinstance(before, dict) and "dtype" in before:  # one more backward pass through the same graph
             again = {key: value for key, value in e["v"].items() if key in _NUMBERS}
             before.setdefault("later_passes", []).append(again)
         elif path:
-            _put(self.data.setdefault(name, []), path, self._note(e["v"]))
+            put(self.data.setdefault(name, []), path, self.waiting.note(e["v"]))
         else:
-            self.data[name] = self._note(e["v"])
+            self.data[name] = self.waiting.note(e["v"])
 
     def on_fault(self, e: Mapping[str, Any]) -> None:
         key = (e["w"], e["m"])
@@ -211,38 +203,6 @@ class Assembly:
 
     def on_tally(self, e: Mapping[str, Any]) -> None:
         self.coverage = dict(e["d"])
-
-    def _note(self, value: Any) -> Any:
-        """Remember the tensors in ``value`` that wait for numbers or for their file; gives ``value`` back."""
-        if self.header and not self.header.get("deferred"):
-            return value
-        todo = [value]
-        while todo:
-            item = todo.pop()
-            if isinstance(item, dict):
-                if item:
-                    self._note_tensor(item)
-                todo.extend(item.values())
-            elif isinstance(item, list):
-                todo.extend(item)
-        return value
-
-    def _note_tensor(self, item: dict[str, Any]) -> None:
-        # A key "$" of the user's own holds an encoded value, which is never a bare number.
-        ref = item.get("$")
-        if type(ref) is int:
-            if ref in self.early_numbers:
-                del item["$"]
-                item.update(self.early_numbers.pop(ref))
-            else:
-                self.deferred.setdefault(ref, []).append(item)
-        ref = item.get("$f")
-        if type(ref) is int:
-            if ref in self.early_files:
-                del item["$f"]
-                self.early_files.remove(ref)
-            else:
-                self.files.setdefault(ref, []).append((item, item.get("data_name")))
 
     def cut_short(self) -> None:
         """Mark the calls that have not returned, and the tensors whose rest has not come, as they stand now.
@@ -253,37 +213,14 @@ class Assembly:
             record = self.data[name]
             record["output"] = []
             record["incomplete"] = True
-        for tensors in self.deferred.values():
-            for tensor in tensors:
-                tensor.pop("$", None)
-                tensor["unsupported"] = _NO_NUMBERS
-        for files in self.files.values():
-            for tensor, _ in files:
-                tensor.pop("$f", None)
-                if tensor.pop("data_name", None) is not None:
-                    tensor["lost"] = _NO_FILE
+        self.waiting.cut_short()
 
     def documents(self) -> Documents:
         """The documents as they are now; more events may follow."""
         header = {key: value for key, value in self.header.items() if key != "deferred"}
         stack = {str(i): [names, self.frames.get(s, [])] for i, (s, names) in enumerate(self.grouped.items())}
         faults = [{"where": w, "message": m, "count": n} for (w, m), n in self.faults.items()]
-        return Documents(header, self.data, stack, self._closed_construct(), self.coverage, faults)
-
-    def _closed_construct(self) -> dict[str, str | None]:
-        """construct.json with every parent present: a module without gradients of its own is still one."""
-        out = dict(self.construct)
-        todo = [p for p in self.construct.values() if p is not None and p not in self.construct]
-        while todo:
-            name = todo.pop()
-            if name in out:
-                continue
-            above = self.construct.get(_forward_of(name)) if name != _forward_of(name) else None
-            parent = above and _backward_of(above)
-            out[name] = parent
-            if parent is not None:
-                todo.append(parent)
-        return out
+        return Documents(header, self.data, stack, closed(self.construct), self.coverage, faults)
 
 
 _HANDLERS = {
@@ -302,73 +239,3 @@ _HANDLERS = {
     "fault": Assembly.on_fault,
     "tally": Assembly.on_tally,
 }
-
-
-def _swap(name: str, old: str, new: str) -> str:
-    """Exchange the direction of a record name: the last part of an API's, the one before of a module's."""
-    parts = name.split(".")
-    for i in (len(parts) - 1, len(parts) - 2):
-        if i > 0 and parts[i] == old:
-            parts[i] = new
-            return ".".join(parts)
-    return name
-
-
-def _forward_of(name: str) -> str:
-    return _swap(name, "backward", "forward")
-
-
-def _backward_of(name: str) -> str:
-    return _swap(name, "forward", "backward")
-
-
-def _blank_slots(shape: Any) -> list[Any]:
-    """Empty slots: ``shape`` is a number of slots or a nested JSON of nulls."""
-    if isinstance(shape, int):
-        return [None] * shape
-    return [_copy(s) for s in shape] if isinstance(shape, list) else []
-
-
-def _copy(shape: Any) -> Any:
-    if isinstance(shape, list):
-        return [_copy(s) for s in shape]
-    if isinstance(shape, dict):
-        return {k: _copy(v) for k, v in shape.items()}
-    return None
-
-
-def _get(value: Any, path: list[Any]) -> Any:
-    """What stands at ``path``, None where nothing does."""
-    for key in path:
-        if isinstance(value, list) and isinstance(key, int) and key < len(value):
-            value = value[key]
-        elif isinstance(value, dict):
-            value = value.get(str(key))
-        else:
-            return None
-    return value
-
-
-def _is_tensor(value: Any) -> bool:
-    """Whether this is a tensor object, not a container (whose ``type`` would be a gradient)."""
-    return isinstance(value, dict) and isinstance(value.get("type"), str)
-
-
-def _put(slots: Any, path: list[Any], value: Any) -> None:
-    """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed."""
-    here: Any = slots
-    for i, key in enumerate(path):
-        last = i == len(path) - 1
-        if isinstance(here, list):
-            if not isinstance(key, int):
-                return
-            here.extend([None] * (key + 1 - len(here)))
-        elif isinstance(here, dict):
-            key = str(key)
-            here.setdefault(key, None)
-        if last:
-            here[key] = value
-            return
-        if not isinstance(here[key], (list, dict)) or _is_tensor(here[key]):
-            here[key] = [] if isinstance(path[i + 1], int) else {}
-        here = here[key]

@@ -11,7 +11,8 @@ from typing import Any
 
 from .calls import Call
 from .coverage import Coverage
-from .recorder import Args, Kwargs, Leaf, Recorder
+from .leaf import Leaf
+from .recorder import Args, Kwargs, Recorder
 from .select import NameFilter
 from .slot import Slot
 from .stream import Stream

@@ -7,57 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from .calls import Call, slots
 from .callsite import FrameTable
 from .coverage import Coverage
 from .gradients import Gradients
 from .gradtap import GradientTap
+from .leaf import Leaf
 from .plan import Plan
 from .segments import Counters
 from .select import NameFilter
 from .slot import Slot
 from .stream import Stream
-from .summary import Summary
 from .tree import Path, Tree
 from .whereabouts import Whereabouts
 
-__all__ = ["Leaf", "Recorder"]
+__all__ = ["Recorder"]
 
 Json = Any
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-
-
-class Leaf(Protocol):
-    """A framework's tensors as JSON, with their statistics and files."""
-
-    @property
-    def tally(self) -> dict[str, int]:
-        """Tensors seen so far."""
-
-    @property
-    def summary(self) -> Summary:
-        """What the report says about the numbers."""
-
-    def leaf(self, slot: Any, value: Any, path: Path) -> Any:
-        """JSON of a value of the framework, else `tree.UNKNOWN`; tensors are noted in ``slot.found``."""
-
-    def tensor(self, slot: Any, t: Any, path: Path) -> dict[str, Any]:
-        """The tensor object of ``t``; writes its file when the slot wants one."""
-
-    def forget(self) -> None:
-        """Tensors may have changed unseen: share nothing seen before."""
-
-    def settle(self) -> None:
-        """Write numbers that were waited for, if there are enough of them."""
-
-    def flush(self) -> None:
-        """Everything that was begun is on disk when this returns."""
-
-    def close(self) -> None:
-        """Let go of everything."""
 
 
 class Recorder:

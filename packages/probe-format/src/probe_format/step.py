@@ -12,7 +12,8 @@ from attrs import define, field
 
 from .collector import Collector
 from .config import Config
-from .recorder import Args, Kwargs, Leaf
+from .leaf import Leaf
+from .recorder import Args, Kwargs
 from .tokens import TokenGate
 from .tracked import ModuleEntry, Table
 from .write import RankWriter

@@ -9,7 +9,8 @@ from attrs import define, evolve, field
 from probe_format.calls import Call
 from probe_format.collector import Collector
 from probe_format.gradients import Emit, Gradients
-from probe_format.recorder import Leaf, Recorder
+from probe_format.leaf import Leaf
+from probe_format.recorder import Recorder
 from probe_format.select import NameFilter
 from probe_format.tracked import ParameterEntry
 from probe_format.tree import Path

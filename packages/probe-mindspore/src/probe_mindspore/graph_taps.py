@@ -13,7 +13,7 @@ from typing import Any
 import mindspore
 from probe_format.collector import Collector
 from probe_format.coverage import Coverage
-from probe_format.recorder import Leaf
+from probe_format.leaf import Leaf
 from probe_format.select import NameFilter
 
 from . import autograd, graph_cells, hostcall

@@ -9,8 +9,9 @@ import torch.distributed as dist
 from probe_format.collector import Collector
 from probe_format.coverage import Coverage
 from probe_format.gradients import Gradients
+from probe_format.leaf import Leaf
 from probe_format.plan import Plan
-from probe_format.recorder import Leaf, Recorder
+from probe_format.recorder import Recorder
 from probe_format.select import NameFilter
 from probe_format.stream import Stream
 from probe_format.tree import Path

@@ -1,0 +1,92 @@
+"""Tensor objects that were recorded before their numbers, or before their file was on disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define, field
+
+__all__ = ["Waiting"]
+
+Tensor = dict[str, Any]
+
+_NO_NUMBERS = "statistics: the process ended before this was written"
+_NO_FILE = "tensor file: the process ended before this was written"
+
+
+@define
+class Waiting:
+    """Who waits for what, by the number that the event of the rest will name ("$" numbers, "$f" files).
+
+    The rest may come first: another thread was faster than the call's own event. expected: whether anything
+    can be waited for at all (spec/journal.md, "deferred").
+    """
+
+    expected: bool = True
+    _numbers: dict[int, list[Tensor]] = field(factory=dict)
+    _files: dict[int, list[tuple[Tensor, Any]]] = field(factory=dict)
+    _early_numbers: dict[int, Tensor] = field(factory=dict)
+    _early_files: set[int] = field(factory=set)
+
+    def note(self, value: Any) -> Any:
+        """Remember the tensors in ``value`` that wait; gives ``value`` back."""
+        if not self.expected:
+            return value
+        todo = [value]
+        while todo:
+            item = todo.pop()
+            if isinstance(item, dict):
+                if item:
+                    self._note(item)
+                todo.extend(item.values())
+            elif isinstance(item, list):
+                todo.extend(item)
+        return value
+
+    def numbers(self, ref: int, numbers: Tensor) -> None:
+        """The numbers have come."""
+        if ref not in self._numbers:
+            self._early_numbers[ref] = numbers
+        for tensor in self._numbers.pop(ref, ()):
+            tensor.pop("$", None)
+            if tensor.get("unsupported") == _NO_NUMBERS:
+                del tensor["unsupported"]
+            tensor.update(numbers)
+
+    def file(self, ref: int) -> None:
+        """The file is on disk."""
+        if ref not in self._files:
+            self._early_files.add(ref)
+        for tensor, name in self._files.pop(ref, ()):
+            tensor.pop("$f", None)
+            if tensor.pop("lost", None) is not None:
+                tensor["data_name"] = name
+
+    def cut_short(self) -> None:
+        """Mark all that still waits; `numbers` and `file` take the marks off again."""
+        for tensors in self._numbers.values():
+            for tensor in tensors:
+                tensor.pop("$", None)
+                tensor["unsupported"] = _NO_NUMBERS
+        for files in self._files.values():
+            for tensor, _ in files:
+                tensor.pop("$f", None)
+                if tensor.pop("data_name", None) is not None:
+                    tensor["lost"] = _NO_FILE
+
+    def _note(self, item: Tensor) -> None:
+        # A key "$" of the user's own holds an encoded value, which is never a bare number.
+        ref = item.get("$")
+        if type(ref) is int:
+            if ref in self._early_numbers:
+                del item["$"]
+                item.update(self._early_numbers.pop(ref))
+            else:
+                self._numbers.setdefault(ref, []).append(item)
+        ref = item.get("$f")
+        if type(ref) is int:
+            if ref in self._early_files:
+                del item["$f"]
+                self._early_files.remove(ref)
+            else:
+                self._files.setdefault(ref, []).append((item, item.get("data_name")))
