@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dumping import opened, rank_dir, records, report
+from probe_format.errors import UsageError
 from probe_torch import PrecisionDebugger
 from torch import nn
 
@@ -241,3 +242,14 @@ def test_an_exception_costs_one_record(tmp_path: Path) -> None:
     assert "raised" in data["Torch.matmul.0.forward"] and data["Torch.matmul.0.forward"]["input_args"]
     assert {"Torch.sin.0.forward", "Module.b.Linear.forward.0", "Module.b.Linear.backward.0"} <= set(data)
     assert not report(tmp_path / "dump")["faults"]
+
+
+def test_a_subclass_is_the_current_debugger_too(tmp_path: Path) -> None:
+    class Mine(PrecisionDebugger):
+        pass
+
+    with Mine(dump_path=str(tmp_path), level="L1", task="statistics") as mine:
+        assert PrecisionDebugger.current()._session is mine._session
+        assert type(Mine.current()) is Mine
+        with pytest.raises(UsageError, match="has a PrecisionDebugger already"):
+            PrecisionDebugger(dump_path=str(tmp_path), level="mix", task="statistics")

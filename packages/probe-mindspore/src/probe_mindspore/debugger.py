@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
-from types import TracebackType
 from typing import Any
 
-from probe_format.config import load, resolve
-from probe_format.errors import UsageError
-from probe_format.single import AnySession, EitherWay, reusable
+from probe_format.debugger import Debugger
+from probe_format.single import EitherWay
 
 from . import __version__
 from .session import open_session
@@ -16,7 +13,7 @@ from .session import open_session
 __all__ = ["PrecisionDebugger"]
 
 
-class PrecisionDebugger:
+class PrecisionDebugger(Debugger):
     """Dumps what a MindSpore step computes.
 
     config_path: a config.json or YAML file (docs/config.md of probe-format). task, dump_path, level and step
@@ -26,8 +23,6 @@ class PrecisionDebugger:
     one; with other settings it is an error until the first is closed. Every method works on the class, too.
     """
 
-    _current: AnySession | None = None
-
     def __init__(
         self,
         config_path: str | None = None,
@@ -36,24 +31,15 @@ class PrecisionDebugger:
         level: str | None = None,
         step: Any = None,
     ) -> None:
-        file = None if config_path is None else load(config_path)
-        config = resolve(file, task=task, dump_path=dump_path, level=level, step=step)
-        session = reusable(PrecisionDebugger._current, config, None)
-        if session is None:
-            session = open_session(config, f"probe-mindspore {__version__}")
-        self._session = PrecisionDebugger._current = session
-
-    @classmethod
-    def current(cls) -> PrecisionDebugger:
-        """The debugger of this process. Raises UsageError when there is none."""
-        session = cls._current
-        if session is None or session.closed:
-            raise UsageError(
-                "There is no PrecisionDebugger yet. Make one first: PrecisionDebugger(config_path=...)."
-            )
-        found = cls.__new__(cls)
-        found._session = session
-        return found
+        self._open(
+            lambda config: open_session(config, f"probe-mindspore {__version__}"),
+            config_path,
+            None,
+            task=task,
+            dump_path=dump_path,
+            level=level,
+            step=step,
+        )
 
     @EitherWay
     def start(self, model: Any = None, token_range: Any = None) -> None:
@@ -66,61 +52,3 @@ class PrecisionDebugger:
         self._session.start(model, token_range)
         if model is not None:
             self._session.model = model
-
-    @EitherWay
-    def stop(self) -> None:
-        """Stop collecting and write the files; gradients until step() are still taken."""
-        self._session.stop()
-
-    @EitherWay
-    def step(self) -> None:
-        """The training step is over: its dump is complete, the next one begins."""
-        self._session.step()
-
-    @EitherWay
-    def forward_backward_dump_end(self) -> None:
-        """The same as stop(), under its old name."""
-        self._session.stop()
-
-    @EitherWay
-    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """At level "debug": save a value, and its gradient, as ``{name}.{n}.debug``; gives the value back.
-
-        variable: a tensor, array, number or text, or lists, tuples and dicts of these.
-        """
-        return self._session.save(variable, name, save_backward)
-
-    @EitherWay
-    def set_init_step(self, step: int) -> None:
-        """Number the steps from ``step``; before the loop."""
-        self._session.set_init_step(step)
-
-    @EitherWay
-    def register_custom_api(self, module: Any, api_name: str, api_prefix: str | None = None) -> None:
-        """Also record ``module.api_name`` at L1 and mix, as ``{api_prefix}.{api_name}.{n}.forward``."""
-        self._session.patches.add(module, api_name, api_prefix)
-
-    @EitherWay
-    def restore_custom_api(self, module: Any, api_name: str) -> None:
-        """Undo `register_custom_api`."""
-        self._session.patches.remove(module, api_name)
-
-    @EitherWay
-    def close(self) -> None:
-        """Complete the open step and let go of MindSpore; also done at exit."""
-        self._session.close()
-
-    def __enter__(self) -> PrecisionDebugger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session.close()
-
-
-@atexit.register
-def _at_exit() -> None:
-    session = PrecisionDebugger._current
-    if session is not None:
-        session.close()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-from types import TracebackType
 from typing import Any
 
-from probe_format.config import load, resolve
+from probe_format.debugger import Debugger
 from probe_format.errors import UsageError
 from probe_format.session import Session
-from probe_format.single import AnySession, EitherWay, reusable
+from probe_format.single import EitherWay
 from torch import nn
 
 from . import __version__
@@ -19,7 +17,7 @@ from .session import open_session
 __all__ = ["PrecisionDebugger"]
 
 
-class PrecisionDebugger:
+class PrecisionDebugger(Debugger):
     """Dumps what a PyTorch step computes.
 
     config_path: a config.json or YAML file (docs/config.md of probe-format). task, dump_path, level and step
@@ -27,10 +25,8 @@ class PrecisionDebugger:
     problem at once, before anything is dumped.
 
     Used as a context manager it is closed at the end. A second debugger with the same settings is the same
-    one; with other settings it is an error until the first is closed.
+    one; with other settings it is an error until the first is closed. Every method works on the class, too.
     """
-
-    _current: AnySession | None = None
 
     def __init__(
         self,
@@ -41,24 +37,15 @@ class PrecisionDebugger:
         model: Model | None = None,
         step: Any = None,
     ) -> None:
-        file = None if config_path is None else load(config_path)
-        config = resolve(file, task=task, dump_path=dump_path, level=level, step=step)
-        session = reusable(PrecisionDebugger._current, config, model)
-        if session is None:
-            session = open_session(config, model, f"probe-torch {__version__}")
-        self._session = PrecisionDebugger._current = session
-
-    @classmethod
-    def current(cls) -> PrecisionDebugger:
-        """The debugger of this process. Raises UsageError when there is none."""
-        session = cls._current
-        if session is None or session.closed:
-            raise UsageError(
-                "There is no PrecisionDebugger yet. Make one first: PrecisionDebugger(config_path=...)."
-            )
-        found = cls.__new__(cls)
-        found._session = session
-        return found
+        self._open(
+            lambda config: open_session(config, model, f"probe-torch {__version__}"),
+            config_path,
+            model,
+            task=task,
+            dump_path=dump_path,
+            level=level,
+            step=step,
+        )
 
     @EitherWay
     def start(self, model: Model | None = None, token_range: Any = None) -> None:
@@ -68,44 +55,6 @@ class PrecisionDebugger:
         model to collect when it generates, counted from 0.
         """
         self._session.start(model, token_range)
-
-    @EitherWay
-    def stop(self) -> None:
-        """Stop collecting and write the files; gradients until step() are still taken."""
-        self._session.stop()
-
-    @EitherWay
-    def step(self) -> None:
-        """The training step is over: its dump is complete, the next one begins."""
-        self._session.step()
-
-    @EitherWay
-    def forward_backward_dump_end(self) -> None:
-        """The same as stop(), under its old name."""
-        self._session.stop()
-
-    @EitherWay
-    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """At level "debug": save a value, and its gradient, as ``{name}.{n}.debug``; gives the value back.
-
-        variable: a tensor, array, number or text, or lists, tuples and dicts of these.
-        """
-        return self._session.save(variable, name, save_backward)
-
-    @EitherWay
-    def set_init_step(self, step: int) -> None:
-        """Number the steps from ``step``; before the loop."""
-        self._session.set_init_step(step)
-
-    @EitherWay
-    def register_custom_api(self, module: Any, api_name: str, api_prefix: str | None = None) -> None:
-        """Also record ``module.api_name`` at L1 and mix, as ``{api_prefix}.{api_name}.{n}.forward``."""
-        self._session.patches.add(module, api_name, api_prefix)
-
-    @EitherWay
-    def restore_custom_api(self, module: Any, api_name: str) -> None:
-        """Undo `register_custom_api`."""
-        self._session.patches.remove(module, api_name)
 
     @EitherWay
     def module_dump(self, module: Any, name: str) -> None:
@@ -126,23 +75,3 @@ class PrecisionDebugger:
                 f"{what} is for levels L0 and mix; this debugger's is {self._session.config.level}."
             )
         return self._session
-
-    @EitherWay
-    def close(self) -> None:
-        """Complete the open step and let go of torch; also done at exit."""
-        self._session.close()
-
-    def __enter__(self) -> PrecisionDebugger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session.close()
-
-
-@atexit.register
-def _at_exit() -> None:
-    session = PrecisionDebugger._current
-    if session is not None:
-        session.close()
