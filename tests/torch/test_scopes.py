@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from probe_torch.apis import load_apis
 from probe_torch.patches import Patches
 from probe_torch.scopes import Scopes
+from reasons import left_out
 from tapping import Recorder
 from torch import nn
 from torch.autograd.profiler import record_function
@@ -280,7 +281,7 @@ def test_printing(scopes: Scopes, nodes: Nodes, patches: Patches) -> None:
     with patches.suspended():
         assert got == [repr(x), str(x), f"{x}", repr(p), f"{x[0, 0]:.2f}"]
     assert calls == []
-    assert scopes.quiet["printing"] >= 4
+    assert left_out(scopes)["printing"] >= 4
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -294,7 +295,7 @@ def test_loading_data(workers: int, scopes: Scopes, nodes: Nodes) -> None:
         F.relu(batch)
         assert nodes.tap.take() == ["Functional.relu"]
     assert sorted(seen) == [0, 1, 2, 3, 4, 5]
-    assert scopes.quiet["loading data"] >= 4
+    assert left_out(scopes)["loading data"] >= 4
 
 
 @pytest.fixture
@@ -313,7 +314,7 @@ def test_collectives_on_objects(group: None, scopes: Scopes, nodes: Nodes) -> No
     dist.barrier()
     assert got == [{"a": 1}]
     assert nodes.tap.take() == []
-    assert scopes.quiet["collectives on objects"] == 3
+    assert left_out(scopes)["collectives on objects"] == 3
 
 
 def test_threads_have_their_own_nodes(patches: Patches) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from attrs import define, frozen
 
-__all__ = ["ModuleEntry", "ParameterEntry", "Table", "parameter_entries"]
+__all__ = ["ModuleEntry", "ParameterEntry", "Table", "kind_of", "parameter_entries"]
 
 
 @define
@@ -69,3 +69,11 @@ def parameter_entries(
         for name, p in own(entry.module):
             found.setdefault(id(p), (p, []))[1].append((f"{entry.base}.parameters_grad", name))
     return [ParameterEntry(p, tuple(owners)) for p, owners in found.values()]
+
+
+def kind_of(value: object) -> str:
+    """What somebody gave for a model, in words: "a list of Linear, str"."""
+    if isinstance(value, (list, tuple)):
+        inside = sorted({type(v).__name__ for v in value}) or ["nothing"]
+        return f"a {type(value).__name__} of {', '.join(inside)}"
+    return f"a {type(value).__name__}"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from attrs import define, field
 from probe_format.errors import UsageError
-from probe_format.tracked import ModuleEntry, ParameterEntry, parameter_entries
+from probe_format.tracked import ModuleEntry, ParameterEntry, kind_of, parameter_entries
 
 from .flavour import CELLS, Flavour
 
@@ -61,7 +61,7 @@ class CellTable:
                 self._add_one(one, f"{i}.")
             return
         raise UsageError(
-            f"start(model=...) wants a {self.flavour.noun}, or a list or tuple of them; got {_kind(model)}."
+            f"start(model=...) wants a {self.flavour.noun}, or a list or tuple of them; got {kind_of(model)}."
         )
 
     def _add_one(self, model: Any, prefix: str) -> None:
@@ -166,13 +166,6 @@ def has_read_graphs(model: Model, flavour: Flavour) -> bool:
 
 def _below(path: str, outside: Sequence[str]) -> bool:
     return any(path == top or path.startswith(f"{top}.") for top in outside)
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        inside = sorted({type(v).__name__ for v in value}) or ["nothing"]
-        return f"a {type(value).__name__} of {', '.join(inside)}"
-    return f"a {type(value).__name__}"
 
 
 @contextmanager

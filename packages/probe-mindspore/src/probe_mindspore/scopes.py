@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 
+from probe_format.coverage import Coverage
 from probe_format.patching.places import Attribute
 from probe_format.patching.regions import Regions, found
 
@@ -74,10 +74,9 @@ class Scopes:
         self._regions = Regions(push, pop, _never)
         self._places: list[Attribute] = []
 
-    @property
-    def quiet(self) -> Counter[str]:
-        """How often each quiet region was entered, by reason."""
-        return self._regions.quiet
+    def tell(self, coverage: Coverage) -> None:
+        """Count what was left out, by reason."""
+        self._regions.tell(coverage)
 
     def __enter__(self) -> Scopes:
         if not self._places or any(place.current() is not place.raw for place in self._places):

@@ -197,15 +197,10 @@ class Steps:
                 # First what comes and goes with the patches, so that early names are looked for once.
                 stack.enter_context(Guests(patches))
                 regions = stack.enter_context(Scopes(patches, collector.push, collector.pop))
-                stack.callback(_count_quiet, collector.coverage, regions)
+                stack.callback(regions.tell, collector.coverage)
                 stack.enter_context(JitGuard(patches))
                 patches.apply(*models)
                 stack.callback(patches.undo)
                 for missing, why in patches.missing.items():
                     collector.coverage.missing.setdefault(missing, why)
             yield
-
-
-def _count_quiet(coverage: Coverage, regions: Scopes) -> None:
-    for reason, times in regions.quiet.items():
-        coverage.add("left_out", reason, times)

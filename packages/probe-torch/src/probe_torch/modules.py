@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import define, field
 from probe_format.errors import UsageError
-from probe_format.tracked import ModuleEntry, ParameterEntry, parameter_entries
+from probe_format.tracked import ModuleEntry, ParameterEntry, kind_of, parameter_entries
 from torch import nn
 
 from .wrappers import is_muted
@@ -48,7 +48,7 @@ class ModuleTable:
                 self._add_one(one, f"{i}.")
             return
         raise UsageError(
-            f"start(model=...) wants a torch.nn.Module, or a list or tuple of them; got {_kind(model)}."
+            f"start(model=...) wants a torch.nn.Module, or a list or tuple of them; got {kind_of(model)}."
         )
 
     def _add_one(self, model: nn.Module, prefix: str) -> None:
@@ -121,13 +121,6 @@ def _compiled(module: nn.Module) -> bool:
 def _path(name: str) -> str:
     """The qualified name without the wrapper level that torch.compile puts in."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        inside = sorted({type(v).__name__ for v in value}) or ["nothing"]
-        return f"a {type(value).__name__} of {', '.join(inside)}"
-    return f"a {type(value).__name__}"
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import torch
+from probe_format.coverage import Coverage
 from probe_format.patching.places import Attribute, Function, attribute
 from probe_format.patching.regions import Regions, found
 from torch.autograd.profiler import record_function
@@ -68,10 +68,9 @@ class Scopes:
         self._profiled: list[Attribute] = []
         self._hook: Any = None
 
-    @property
-    def quiet(self) -> Counter[str]:
-        """How often each quiet region was entered, by reason."""
-        return self._regions.quiet
+    def tell(self, coverage: Coverage) -> None:
+        """Count what was left out, by reason."""
+        self._regions.tell(coverage)
 
     def __enter__(self) -> Scopes:
         if not self._places or any(place.current() is not place.raw for place in self._places):

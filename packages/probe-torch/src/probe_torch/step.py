@@ -107,18 +107,13 @@ class Steps:
                 # First what comes and goes with the patches, so that early names are looked for once.
                 stack.enter_context(Guests(patches))
                 regions = stack.enter_context(Scopes(patches, collector.push, collector.pop))
-                stack.callback(_count_quiet, collector.coverage, regions)
+                stack.callback(regions.tell, collector.coverage)
                 patches.apply(*models)
                 stack.callback(patches.undo)
             stack.enter_context(Aliasing(leaf.touched))
             for missing, why in patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)
             yield
-
-
-def _count_quiet(coverage: Coverage, regions: Scopes) -> None:
-    for reason, times in regions.quiet.items():
-        coverage.add("left_out", reason, times)
 
 
 def _accelerated() -> bool:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from probe_format.coverage import Coverage
 from probe_format.patching.lookup import resolve_owner
 from probe_format.patching.places import Attribute, Function, attribute
 from probe_format.patching.switch import muted
@@ -32,8 +33,7 @@ class Regions:
     def __init__(
         self, push: Callable[[str], None], pop: Callable[[str], None], compiling: Callable[[], bool]
     ) -> None:
-        self.quiet: Counter[str] = Counter()
-        """How often each quiet region was entered, by reason."""
+        self._quiet: Counter[str] = Counter()
         self._push = push
         self._pop = pop
         self._compiling = compiling
@@ -49,6 +49,11 @@ class Regions:
         for node in list(reversed(self._open.nodes)):
             self.closes(node)
         self._started = False
+
+    def tell(self, coverage: Coverage) -> None:
+        """Count how often each quiet region was entered, by reason."""
+        for reason, times in self._quiet.items():
+            coverage.add("left_out", reason, times)
 
     def opens(self, node: str) -> bool:
         """Push the node, unless it is open; whether it was pushed."""
@@ -85,7 +90,7 @@ class Regions:
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._compiling():
                 return original(*args, **kwargs)
-            self.quiet[reason] += 1
+            self._quiet[reason] += 1
             with muted():
                 return original(*args, **kwargs)
 
