@@ -23,6 +23,7 @@ from typing import Any
 
 import attrs
 
+from .chart import Bars, picture
 from .tables import table
 
 ROOT = Path(__file__).parents[1]
@@ -180,8 +181,11 @@ HEAD = [
 ]
 
 
+TOOLS = {"Probe": "probe", "msprobe": "msprobe"}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write results/step_ratio.md and .json."""
+    """Measure, print the table, write results/step_ratio.md, .json and .svg."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--levels", default="L0,L1,mix")
@@ -216,6 +220,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     note = "overhead part: (Probe - 1) / (msprobe - 1), to be at most 0.33; below 1 is less overhead.\n"
     settings = ", ".join(f"{key} {value}" for key, value in about.items())
     (RESULTS / f"{given.name}.md").write_text(f"# Step-time ratios\n\n{settings}\n\n{text}\n\n{note}")
+    bars = [
+        Bars(
+            f"{r['level']} {r['task']}" + (", tmpfs" if r["place"].startswith("/dev/shm") else ""),
+            {name: r["ratios"][tool] for name, tool in TOOLS.items() if tool in r["ratios"]},
+        )
+        for r in results
+    ]
+    title = "A dumped step over a plain one (shorter is cheaper)"
+    (RESULTS / f"{given.name}.svg").write_text(picture(title, bars))
     print(f"\n{text}\n{note}")
     return 0
 

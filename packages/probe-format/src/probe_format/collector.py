@@ -155,7 +155,7 @@ class Collector:
         if not self.stream.alive:
             return
         recorder = self.recorder
-        recorder.after_backward = True
+        recorder.backward.arrived = True
         where = self._where
         where.inside += 1
         try:
@@ -206,8 +206,7 @@ class Collector:
         self._where.inside += 1
         try:
             if final:
-                for tap in self.recorder.taps:
-                    tap.leftovers()
+                self.recorder.backward.leftovers()
             self._leaf.flush()
             content = self._coverage(table)
             if content != self._told:
@@ -236,7 +235,7 @@ class Collector:
     def release(self) -> None:
         """Take every hook off the graph; nothing is recorded after this."""
         self.stream.end()
-        self.recorder.release()
+        self.recorder.backward.release()
 
     def seen_names(self) -> list[str]:
         """One name of every kind of call that was seen, for suggestions."""

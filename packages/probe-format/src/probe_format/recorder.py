@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from .backward import BackwardRecords
 from .calls import Call, slots
 from .callsite import FrameTable
 from .coverage import Coverage
 from .gradients import Gradients
-from .gradtap import GradientTap
 from .leaf import Leaf
 from .plan import Plan
 from .segments import Counters
@@ -49,9 +49,7 @@ class Recorder:
         self.coverage = coverage
         self.where = Whereabouts()
         self.counters = Counters()
-        self.handles: list[Any] = []
-        self.taps: list[GradientTap] = []
-        self.after_backward = False
+        self.backward = BackwardRecords(plan, stream, leaf, self.where, gradients, self.files)
         self._append = stream.append
         self._leaf = leaf
         self._names = names
@@ -146,7 +144,7 @@ class Recorder:
 
     def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any) -> None:
         plan = self.plan
-        if self.after_backward:
+        if self.backward.arrived:
             self._fresh()
         event: dict[str, Any] = {"k": "enter", "n": call.name, "u": call.parent and call.parent[0]}
         if plan.stacks and call.forward and not call.redo:
@@ -189,7 +187,7 @@ class Recorder:
     def _fresh(self) -> None:
         """After a backward pass, share nothing seen before: gradients are reduced in place, behind Python."""
         if self._current_pass() == -1:
-            self.after_backward = False
+            self.backward.arrived = False
             self._leaf.forget()
 
     def _exit(self, call: Call, out: Any) -> None:
@@ -224,53 +222,8 @@ class Recorder:
         # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
         call.entry = call.arguments = call.keywords = None
         if hooked:
-            self.handles.extend(
-                self._gradients.attach(entry, outputs, self.taps.append, partial(self._back, call))
-            )
+            self.backward.attach(call, entry, outputs)
         self._leaf.settle()
-
-    def _back(
-        self,
-        call: Call,
-        number: int,
-        of_outputs: list[tuple[Path, Any]],
-        of_inputs: list[tuple[Path, Any]],
-        partial_sum: bool,
-    ) -> None:
-        """Gradients of one call, in a backward pass."""
-        if not self.stream.alive or call.key in self.stream.off:
-            return
-        self.after_backward = True
-        where = self.where
-        where.inside += 1
-        try:
-            plan = self.plan
-            event: dict[str, Any] = {"k": "back", "n": call.backward, "t": number}
-            event["u"] = call.parent and call.parent[1]
-            if plan.structure:
-                event["r"] = 2
-                self._append(event)
-                return
-            record = call.backward if number == 0 else f"{call.backward}.pass{number}"
-            if plan.keep.backward_input and of_outputs:
-                event["i"] = self._grads(
-                    Slot(record, "input", self.files(call.backward), shown="input"), of_outputs
-                )
-            if plan.keep.backward_output and of_inputs:
-                event["o"] = self._grads(
-                    Slot(record, "output", self.files(call.backward), shown="output"), of_inputs
-                )
-            if partial_sum:
-                event["partial"] = True
-            self._append(event)
-            self._leaf.settle()
-        except Exception as e:
-            self.stream.fault(call.key, "its gradients", e)
-        finally:
-            where.inside -= 1
-
-    def _grads(self, slot: Slot, found: list[tuple[Path, Any]]) -> list[Json]:
-        return [[list(path), self._leaf.tensor(slot, g, path)] for path, g in found]
 
     def _tree(self, slot: Slot) -> Tree:
         return Tree(partial(self._leaf.leaf, slot), self._note_unsupported if slot.show else _ignore)
@@ -283,13 +236,6 @@ class Recorder:
         if new:
             self._append({"k": "frames", "i": number, "f": list(frames)})
         return number
-
-    def release(self) -> None:
-        """Take every hook off the graph."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles.clear()
-        self.taps.clear()
 
 
 def _ignore(reason: str) -> None:
