@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import capture, opened, records, report, write_config
+from probe_format.backward import BackwardRecords
 from probe_format.errors import ConfigError, ProbeError, UsageError
 from probe_format.recorder import Recorder
 from probe_format.step import DumpedStep
@@ -261,11 +262,13 @@ def test_a_fault_in_start_stop_or_step(where: str, tmp_path: Path, monkeypatch: 
     assert records(tmp_path / "dump", step=1)
 
 
-@pytest.mark.parametrize("where", ["_enter", "_exit", "_grads"])
+@pytest.mark.parametrize(
+    ("part", "where"), [(Recorder, "_enter"), (Recorder, "_exit"), (BackwardRecords, "_told")]
+)
 def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: type, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Recorder, where, broken)
+    monkeypatch.setattr(part, where, broken)
     with opened(tmp_path, level="L1", max_faults=3) as debugger, pytest.warns(RuntimeWarning, match="faults"):
         debugger.start()
         for _ in range(5):
