@@ -10,7 +10,7 @@ import mindspore
 from attrs import frozen
 from mindspore import nn
 
-__all__ = ["CELLS", "Flavour", "detect", "torch_on_mindspore"]
+__all__ = ["CELLS", "Flavour", "detect", "source_of_torch", "torch_on_mindspore"]
 
 Pairs = Iterable[tuple[str, Any]]
 
@@ -75,6 +75,18 @@ def torch_on_mindspore() -> Any:
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     return torch if isinstance(tensor, type) and issubclass(tensor, mindspore.Tensor) else None
+
+
+def source_of_torch(path: str) -> str:
+    """Where what stands at a dotted path below ``torch`` comes from: "mindtorch.nn.functional".
+
+    mindtorch's `torch` holds nothing. It fetches each name from the package mindtorch, whose own layers know
+    nothing of it: what is replaced there is seen by the user and by the layers, what is replaced in `torch` by
+    the user alone.
+    """
+    first, dot, rest = path.partition(".")
+    loader = getattr(sys.modules.get(first), "__loader__", None)
+    return getattr(loader, "target_name", first) + dot + rest
 
 
 def _modules(model: Any) -> Iterator[tuple[str, Any]]:
