@@ -10,7 +10,7 @@ import mindspore
 from attrs import frozen
 from mindspore import nn
 
-__all__ = ["CELLS", "Flavour", "detect", "source_of_torch", "torch_on_mindspore"]
+__all__ = ["CELLS", "Flavour", "behind", "detect", "source_of_torch", "torch_on_mindspore"]
 
 Pairs = Iterable[tuple[str, Any]]
 
@@ -77,16 +77,20 @@ def torch_on_mindspore() -> Any:
     return torch if isinstance(tensor, type) and issubclass(tensor, mindspore.Tensor) else None
 
 
-def source_of_torch(path: str) -> str:
-    """Where what stands at a dotted path below ``torch`` comes from: "mindtorch.nn.functional".
+def behind(module: Any) -> Any:
+    """The module that another fetches its names from: `mindtorch` for mindtorch's `torch`. Most are themselves.
 
-    mindtorch's `torch` holds nothing. It fetches each name from the package mindtorch, whose own layers know
-    nothing of it: what is replaced there is seen by the user and by the layers, what is replaced in `torch` by
-    the user alone.
+    mindtorch's `torch` holds nothing, and mindtorch's own layers know nothing of it: what is replaced behind it
+    is seen by the user and by the layers, what is replaced in it by the user alone.
     """
+    name = getattr(getattr(module, "__loader__", None), "target_name", None)
+    return sys.modules.get(name, module) if isinstance(name, str) else module
+
+
+def source_of_torch(path: str) -> str:
+    """The same for a dotted path: "mindtorch.nn.functional" for "torch.nn.functional"."""
     first, dot, rest = path.partition(".")
-    loader = getattr(sys.modules.get(first), "__loader__", None)
-    return getattr(loader, "target_name", first) + dot + rest
+    return str(getattr(behind(sys.modules.get(first)), "__name__", first)) + dot + rest
 
 
 def _modules(model: Any) -> Iterator[tuple[str, Any]]:
