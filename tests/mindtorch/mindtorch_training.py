@@ -59,7 +59,7 @@ class Conv(nn.Module):
         x = self.mix[0](self.mix[0](x))
         x = F.scaled_dot_product_attention(x, x, x) * 2.0
         x.add_(1.0)
-        # Not F.mse_loss: on the CPU no gradient passes a subtraction of 0.5.1.
+        # Not F.mse_loss: on the CPU no gradient passes a difference of two tensors (0.5.1).
         return ((torch.matmul(x, x.transpose(-1, -2)) + wanted) ** 2).mean()
 
 

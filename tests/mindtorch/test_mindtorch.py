@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -239,6 +240,23 @@ def test_gradients_in_bfloat16_are_seen(tmp_path: Path) -> None:
     assert arrived["dtype"] == "BFloat16" and agrees(arrived, np.full(3, 3.0))
 
 
+@pytest.mark.filterwarnings("error:Probe")
+def test_a_graph_of_mindspores_beside_the_model_is_one_call(tmp_path: Path) -> None:
+    """MindSpore compiles no torch module: there is nothing of the model in a graph, and nothing to warn of."""
+
+    @mindspore.jit
+    def compiled(x: Any) -> Any:
+        return x * 2 + 1
+
+    model = nn.Sequential(nn.ReLU())
+    data = capture(tmp_path, lambda: (compiled(ones(2)), model(ones(2))), model, level="mix")
+    assert list(data) == ["Jit.compiled.0.forward", "Functional.relu.0.forward", "Module.0.ReLU.forward.0"]
+    assert agrees(data["Jit.compiled.0.forward"]["output"][0], np.full(2, 3.0))
+    assert [told["what"] for told in report(tmp_path / "dump")["not_seen"]] == [
+        "own share of the gradients of inputs"
+    ]
+
+
 # ---------------- what is not the model, and what is left behind
 def test_adding_up_gradients_is_no_call_of_the_model(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2))
@@ -374,3 +392,14 @@ def test_a_torch_that_comes_after_the_debugger_is_told(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "Import torch before the PrecisionDebugger is made" in done.stderr
+
+
+def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "packages" / "probe-mindspore" / "README.md").read_text()
+    (example,) = (
+        code for code in re.findall(r"^```python[^\n]*\n(.*?)^```$", text, re.M | re.S) if "mindtorch" in code
+    )
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {"__name__": "example"})
+    assert "Module.1.GELU.backward.0" in records(tmp_path / "dump")
+    assert [verdict.state for verdict in verify(tmp_path / "dump")] == ["complete"]
