@@ -15,7 +15,8 @@ for folder in (_HERE, _HERE.parent / "shared", _HERE.parent / "mindspore"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-collect_ignore_glob = ["*.py"] if importlib.util.find_spec("mindtorch") is None else []
+_found = importlib.util.find_spec("mindtorch")  # without an origin it is this very folder
+collect_ignore_glob = ["*.py"] if _found is None or _found.origin is None else []
 
 if not collect_ignore_glob:
     import mindspore

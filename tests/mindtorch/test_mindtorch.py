@@ -374,24 +374,32 @@ def test_without_the_list_of_names_the_error_says_what_to_install(
 LATE = """
 import sys
 from probe_mindspore import PrecisionDebugger
-debugger = PrecisionDebugger(dump_path=sys.argv[1], task="statistics", level="L0")
+debugger = PrecisionDebugger(dump_path=sys.argv[1], task="statistics", level=sys.argv[2])
 import mindtorch
 from torch import nn
-debugger.start(nn.Linear(2, 2))
+debugger.start(nn.Linear(2, 2) if sys.argv[2] == "L0" else None)
+debugger.stop()
+debugger.step()
 """
 
 
-def test_a_torch_that_comes_after_the_debugger_is_told(tmp_path: Path) -> None:
+def late(dump: Path, level: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", LATE, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=environment,
-    )
+    command = [sys.executable, "-c", LATE, str(dump), level]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+
+def test_a_torch_that_comes_after_the_debugger_is_told(tmp_path: Path) -> None:
+    done = late(tmp_path / "dump", "L0")
     assert done.returncode == 1
-    assert "Import torch before the PrecisionDebugger is made" in done.stderr
+    assert "torch was imported after the PrecisionDebugger was made; import it before." in done.stderr
+
+
+def test_without_a_model_the_report_tells_it(tmp_path: Path) -> None:
+    done = late(tmp_path / "dump", "L1")
+    assert done.returncode == 0, done.stderr
+    told = {t["what"]: t["why"] for t in report(tmp_path / "dump")["not_seen"]}
+    assert told["modules and functions of torch"].endswith("import it before")
 
 
 def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import mindspore
 from attrs import frozen
 from mindspore import nn
 
-__all__ = ["CELLS", "Flavour", "behind", "detect", "source_of_torch", "torch_on_mindspore"]
+__all__ = ["CELLS", "Flavour", "behind", "detect", "late_torch", "source_of_torch", "torch_on_mindspore"]
 
 Pairs = Iterable[tuple[str, Any]]
 
@@ -100,6 +100,12 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
 
 def _module_parameters(module: Any) -> Iterator[tuple[str, Any]]:
     return ((name, p) for name, p in module._parameters.items() if p is not None)
+
+
+def late_torch(flavour: Flavour) -> str:
+    """What to do where a torch on MindSpore was imported after this flavour was detected; "" where none was."""
+    late = flavour is CELLS and torch_on_mindspore() is not None
+    return "torch was imported after the PrecisionDebugger was made; import it before" if late else ""
 
 
 def detect() -> Flavour:

@@ -27,7 +27,7 @@ from .arrivals import Arrivals
 from .cells import CellTable, has_read_graphs, patched_call
 from .collectives import watched_waits
 from .collector import collector_for
-from .flavour import CELLS, Flavour
+from .flavour import CELLS, Flavour, late_torch
 from .graph_routes import route_for
 from .graph_taps import GraphTaps, graph_mode
 from .guests import Guests
@@ -177,6 +177,8 @@ class Steps:
         )
         writer = RankWriter(directory, header)
         coverage = Coverage()
+        if late := late_torch(flavour):
+            coverage.unseen("modules and functions of torch", late)
         options = options_of(config, writer.tensor_directory)
         stream = Stream(writer.append, config.max_faults)
         leaf = TensorLeaf(options, coverage, stream.append, requires_grad=flavour.requires_grad)
