@@ -65,3 +65,15 @@ def test_a_failed_start_leaves_nothing():
     with pytest.raises(RuntimeError, match="half way"):
         patches.hold()
     assert Child().sing() == "la" and not patches.active
+
+
+def test_the_last_to_let_go_is_told_when_all_is_back():
+    told = []
+    patches = HeldPatches(
+        lambda replace: replace(Child, "sing", _louder), lambda: told.append(Child().sing())
+    )
+    with patches.hold():
+        with patches.hold():
+            pass
+        assert told == []
+    assert told == ["la"]

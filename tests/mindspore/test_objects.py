@@ -4,6 +4,7 @@ import mindspore as ms
 import pytest
 from probe_format.tree import UNKNOWN, Tree
 from probe_mindspore.objects import object_json
+from probe_mindspore.plain import dtype_name
 
 
 def _json(value):
@@ -42,3 +43,23 @@ def test_point_to_point_operation(tmp_path):
     assert (body["op"], body["peer"], body["tag"]) == ("isend", 1, 0)
     assert body["tensor"]["Max"] == 2.0 and slot.found[0][0] == (0, "tensor")
     assert len(body["group_id"]) == 8
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16"),
+        *("float32", "float64", "bfloat16", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"),
+        *("hifloat8", "qint4x2", "string"),
+    ],
+)
+def test_dtypes_that_mindtorch_made_say_their_long_name(name):
+    """It lets str() of a dtype be its repr(): mindspore.float32."""
+    dtype = getattr(ms, name)
+
+    class Long:
+        def __str__(self):
+            return repr(dtype)
+
+    assert repr(dtype).startswith("mindspore.")
+    assert dtype_name(Long()) == dtype_name(dtype) == str(dtype)

@@ -10,7 +10,7 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -603,3 +603,44 @@ def test_the_names_of_a_torch_on_mindspore(
     assert torch.exp is exp and model.act is silu
     assert patches.missing["torch.nothing_like_it"] == "this torch has no such function"
     assert patches.missing["torch_npu"].startswith("not imported")
+
+
+def test_a_torch_that_holds_nothing_is_patched_behind_it(
+    tap: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mindtorch's `torch` fetches its names from the package mindtorch, whose layers know nothing of `torch`."""
+
+    class Fetching(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            return getattr(sys.modules[self.__loader__.target_name], name)  # type: ignore[union-attr]
+
+    source: Any = ModuleType("mindtorch")
+    source.nn, functional = ModuleType("mindtorch.nn"), ModuleType("mindtorch.nn.functional")
+    source.Tensor, source.exp, source.mine = Tensor, mint.exp, lambda x: x
+    source.nn.functional, functional.silu = functional, lambda x: early_module.silu(x)  # type: ignore[attr-defined]
+    names = {"": source, ".nn": source.nn, ".nn.functional": functional}
+    for name, module in names.items():
+        fetching = Fetching(f"torch{name}")
+        fetching.__loader__ = SimpleNamespace(target_name=f"mindtorch{name}")  # type: ignore[assignment]
+        monkeypatch.setitem(sys.modules, f"mindtorch{name}", module)
+        monkeypatch.setitem(sys.modules, f"torch{name}", fetching)
+    torch: Any = sys.modules["torch"]
+    listing = tmp_path / "apis.yaml"
+    listing.write_text(MINDTORCH_LIST)
+    before = [
+        dict(vars(module)) for module in (source, functional, torch, sys.modules["torch.nn.functional"])
+    ]
+
+    def layer(x: Tensor) -> Any:
+        return functional.silu(x)
+
+    patches = Patches(load_apis(mindtorch=listing), tap)
+    patches.add(torch, "mine")
+    with patches:
+        torch.exp(tensor(2)), torch.nn.functional.silu(tensor(2)), layer(tensor(2)), source.mine(tensor(2))
+    assert tap.calls == ["Torch.exp", "Functional.silu", "Functional.silu", "torch.mine"]
+    assert "torch.nothing_like_it" in patches.missing
+    assert [dict(vars(m)) for m in (source, functional, torch, sys.modules["torch.nn.functional"])] == before
+    patches.remove(torch, "mine")
+    with pytest.raises(UsageError, match="not registered"):
+        patches.remove(torch, "mine")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -244,3 +246,35 @@ def test_making_parameters(collecting: Any, log: Log) -> None:
     assert log.calls == []
     assert left_out(scopes)["making parameters"] > 0
     assert len(made) == 5
+
+
+def test_optimizers_of_a_torch_on_mindspore_tell_by_hooks(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seam: mindtorch keeps the hooks of all optimizers in two dicts, and calls them around each step."""
+    hooks: dict[str, dict[int, Any]] = {"pre": {}, "post": {}}
+
+    def register(when: str, hook: Any) -> Any:
+        hooks[when][id(hook)] = hook
+        return SimpleNamespace(remove=lambda: hooks[when].pop(id(hook)))
+
+    def step() -> None:
+        assert [hook(None, (), {}) for hook in hooks["pre"].values()] in ([], [None])
+        ops.relu(X)
+        for hook in hooks["post"].values():
+            hook(None, (), {})
+
+    optimizers = SimpleNamespace(
+        register_optimizer_step_pre_hook=lambda hook: register("pre", hook),
+        register_optimizer_step_post_hook=lambda hook: register("post", hook),
+    )
+    clips = SimpleNamespace(clip_grad_norm_=lambda: ops.relu(X))
+    torch = SimpleNamespace(
+        Tensor=Tensor, optim=SimpleNamespace(optimizer=optimizers), nn=SimpleNamespace(utils=clips)
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    patches = Patches(load_apis(), log)
+    with Scopes(patches, log.push, log.pop), patches:
+        step(), clips.clip_grad_norm_(), ops.relu(X)
+    step()
+    relu = "Functional.relu"
+    assert log.calls == ["+optimizer", relu, "-optimizer", "+clip_grad", relu, "-clip_grad", relu]
+    assert hooks == {"pre": {}, "post": {}}

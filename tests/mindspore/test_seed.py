@@ -2,6 +2,8 @@
 
 import os
 import random
+import sys
+from types import SimpleNamespace
 
 import mindspore as ms
 import numpy as np
@@ -105,6 +107,33 @@ def test_dropout_is_off_for_what_was_made_before(name):
         np.testing.assert_array_equal(grad.asnumpy(), np.ones(x.shape, np.float32))
     dropped = [(drop(x).asnumpy() == 0).any() for _ in range(8)]
     assert any(dropped), "dropout stayed off"
+
+
+@pytest.mark.parametrize("kind", [ops.Dropout, ops.Dropout2D, ops.Dropout3D])
+def test_a_primitive_made_meanwhile_drops_afterwards(kind):
+    """MindSpore keeps Primitives by their arguments: one that stayed off would be off for everybody."""
+    x = Tensor(np.ones((1, 64, 2, 2, 2) if kind is ops.Dropout3D else (1, 64, 2, 2), np.float32))
+    with seed_all(rm_dropout=True):
+        with seed_all(rm_dropout=True):
+            drop = kind(0.25)
+        np.testing.assert_array_equal(drop(x)[0].asnumpy(), x.asnumpy())
+    assert drop.keep_prob == 0.25
+    assert (drop(x)[0].asnumpy() == 0).any()
+
+
+def test_the_generator_of_a_torch_on_mindspore_is_seeded_and_put_back(monkeypatch):
+    """The seam, with a stand-in for mindtorch."""
+    state = ["before"]
+    torch = SimpleNamespace(
+        Tensor=Tensor,
+        get_rng_state=lambda: list(state),
+        set_rng_state=lambda saved: state.__setitem__(slice(None), saved),
+        manual_seed=lambda seed: state.__setitem__(slice(None), [seed]),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with seed_all(7):
+        assert state == [7]
+    assert state == ["before"]
 
 
 @pytest.mark.parametrize("name", MINT)

@@ -16,11 +16,14 @@ class HeldPatches:
     """Several holders may overlap: the first puts the replacements in place, the last takes them away.
 
     install: called with ``replace(owner, name, make)`` at the first hold. ``make(original)`` gives what stands
-    there instead; what the owner has not got is left alone.
+    there instead; what the owner has not got is left alone. restored: called when all is back.
     """
 
-    def __init__(self, install: Callable[[Replace], None]) -> None:
+    def __init__(
+        self, install: Callable[[Replace], None], restored: Callable[[], None] = lambda: None
+    ) -> None:
         self._install = install
+        self._restored = restored
         self._lock = threading.Lock()
         self._holders = 0
         self._put: list[tuple[Any, str, Any, bool, Any]] = []
@@ -67,6 +70,7 @@ class HeldPatches:
                     delattr(owner, name)
                 else:
                     setattr(owner, name, original)
+        self._restored()
 
 
 class Held:

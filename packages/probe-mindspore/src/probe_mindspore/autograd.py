@@ -12,6 +12,7 @@ from typing import Any
 
 import mindspore
 from attrs import define, field
+from mindspore._c_expression import typing
 from mindspore.common.api import _pynative_executor
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
 _Tensor: Any = mindspore._c_expression.TensorPy
 _Node: Any = getattr(mindspore._c_expression, "BackwardNodePy", None)
 _executor: Any = _pynative_executor
+_DIFFERENTIABLE = (typing.Float, typing.BFloat, typing.Complex)
 #: Whether the graph can be walked from Python.
 GRAPH = (
     all(hasattr(_Tensor, name) for name in ("_grad_node", "_output_index"))
@@ -59,7 +61,7 @@ def in_backward() -> bool:
 
 def takes_gradient(t: Any) -> bool:
     """Whether a gradient may arrive for this tensor in the graph that is being recorded."""
-    if not (t.is_floating_point() or t.is_complex()):
+    if not isinstance(t.dtype, _DIFFERENTIABLE):  # mindtorch's is_floating_point knows no bfloat16
         return False  # an index made from a float has a node all the same
     if GRAPH:
         return t._grad_node is not None

@@ -43,6 +43,9 @@ _MACHINERY = tuple(
     )
 )
 
+# Adds up the gradients of parameters, as C++ does in the real torch.
+_AUTOGRAD = os.path.join("mindtorch", "autograd", "")
+
 verdicts: tuple[dict[str, bool], dict[str, bool]] = ({}, {})
 """File name -> whether its calls are the model's; the second one is of names where only the user's files count."""
 
@@ -53,7 +56,7 @@ def belongs_to_model(frame: FrameType, users_only: bool) -> bool:
     name = frame.f_code.co_filename
     if name.startswith(_HERE):  # another patch of ours: who called it?
         return frame.f_back is None or belongs_to_model(frame.f_back, users_only)
-    seen = not name.startswith(_MINDSPORE if users_only else _MACHINERY)
+    seen = not name.startswith(_MINDSPORE if users_only else _MACHINERY) and _AUTOGRAD not in name
     verdicts[users_only][name] = seen
     return seen
 

@@ -16,7 +16,7 @@ from attrs import define, field
 from probe_format.errors import UsageError
 from probe_format.tracked import ModuleEntry, ParameterEntry, kind_of, parameter_entries
 
-from .flavour import CELLS, Flavour
+from .flavour import CELLS, Flavour, late_torch
 
 __all__ = ["CellTable", "has_read_graphs", "is_jitted", "is_read", "patched_call"]
 
@@ -60,8 +60,10 @@ class CellTable:
             for i, one in enumerate(model):
                 self._add_one(one, f"{i}.")
             return
+        late = late_torch(self.flavour)
         raise UsageError(
             f"start(model=...) wants a {self.flavour.noun}, or a list or tuple of them; got {kind_of(model)}."
+            + (f" Note: {late}." if late else "")
         )
 
     def _add_one(self, model: Any, prefix: str) -> None:

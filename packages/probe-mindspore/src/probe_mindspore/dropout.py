@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,16 @@ def _install(replace: Replace) -> None:
             replace(owner, name, lambda original: _same)
 
 
-_OFF = HeldPatches(_install)
+_meanwhile: list[Callable[[], None]] = []
+
+
+def _set_right() -> None:
+    """Give what was made meanwhile its own rate: MindSpore keeps Primitives, to use them again for equal calls."""
+    while _meanwhile:
+        _meanwhile.pop()()
+
+
+_OFF = HeldPatches(_install, _set_right)
 
 # What replaces a `construct`, or stands in a function that is compiled, is itself compiled: MindSpore reads its
 # source, which must therefore be plain and not be hidden behind functools.wraps.
@@ -69,7 +79,18 @@ def _same(input: Any, p: Any, training: Any, inplace: Any, seed: Any, offset: An
 def _init(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init(self: Any, keep_prob: float = 0.5, *args: Any, **kwargs: Any) -> None:
-        original(self, 1.0 if _OFF.active else keep_prob, *args, **kwargs)
+        if not _OFF.active:
+            original(self, keep_prob, *args, **kwargs)
+            return
+        original(self, 1.0, *args, **kwargs)
+        made = weakref.ref(self)
+
+        def set_right() -> None:
+            primitive = made()
+            if primitive is not None:
+                original(primitive, keep_prob, *args, **kwargs)
+
+        _meanwhile.append(set_right)
 
     return init
 

@@ -10,7 +10,7 @@ import mindspore
 from attrs import frozen
 from mindspore import nn
 
-__all__ = ["CELLS", "Flavour", "detect", "torch_on_mindspore"]
+__all__ = ["CELLS", "Flavour", "behind", "detect", "late_torch", "source_of_torch", "torch_on_mindspore"]
 
 Pairs = Iterable[tuple[str, Any]]
 
@@ -77,6 +77,22 @@ def torch_on_mindspore() -> Any:
     return torch if isinstance(tensor, type) and issubclass(tensor, mindspore.Tensor) else None
 
 
+def behind(module: Any) -> Any:
+    """The module that another fetches its names from: `mindtorch` for mindtorch's `torch`. Most are themselves.
+
+    mindtorch's `torch` holds nothing, and mindtorch's own layers know nothing of it: what is replaced behind it
+    is seen by the user and by the layers, what is replaced in it by the user alone.
+    """
+    name = getattr(getattr(module, "__loader__", None), "target_name", None)
+    return sys.modules.get(name, module) if isinstance(name, str) else module
+
+
+def source_of_torch(path: str) -> str:
+    """The same for a dotted path: "mindtorch.nn.functional" for "torch.nn.functional"."""
+    first, dot, rest = path.partition(".")
+    return str(getattr(behind(sys.modules.get(first)), "__name__", first)) + dot + rest
+
+
 def _modules(model: Any) -> Iterator[tuple[str, Any]]:
     found: Iterator[tuple[str, Any]] = model.named_modules()
     return found
@@ -84,6 +100,12 @@ def _modules(model: Any) -> Iterator[tuple[str, Any]]:
 
 def _module_parameters(module: Any) -> Iterator[tuple[str, Any]]:
     return ((name, p) for name, p in module._parameters.items() if p is not None)
+
+
+def late_torch(flavour: Flavour) -> str:
+    """What to do where a torch on MindSpore was imported after this flavour was detected; "" where none was."""
+    late = flavour is CELLS and torch_on_mindspore() is not None
+    return "torch was imported after the PrecisionDebugger was made; import it before" if late else ""
 
 
 def detect() -> Flavour:

@@ -10,6 +10,7 @@ from probe_format.patching.lookup import go_down, is_function, name_of, resolve_
 from probe_format.patching.places import Attribute, attribute
 
 from probe_mindspore.apis import Api, Apis
+from probe_mindspore.flavour import source_of_torch
 from probe_mindspore.wrappers import Label, wrap
 
 __all__ = ["custom_place", "look_up_all"]
@@ -30,7 +31,7 @@ def look_up_all(apis: Apis) -> tuple[list[Attribute], dict[str, str]]:
         if path in _OWN:
             importlib.import_module(path)
         listed = [api for api in apis if path in api.owners]
-        owner = resolve_owner(path)
+        owner = resolve_owner(source_of_torch(path))
         if owner is None:
             missing[path] = f"not imported, so its {len(listed)} functions are not recorded"
             continue

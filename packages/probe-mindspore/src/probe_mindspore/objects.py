@@ -12,6 +12,8 @@ from mindspore.communication import get_process_group_ranks
 from mindspore.nn import Cell
 from probe_format.tree import UNKNOWN
 
+from .plain import dtype_name
+
 __all__ = ["object_json"]
 
 _P2P = "mindspore.mint.distributed.P2POp"
@@ -20,7 +22,7 @@ _P2P = "mindspore.mint.distributed.P2POp"
 def object_json(value: Any) -> Any:
     """The JSON of a MindSpore object, or `UNKNOWN` when it is none."""
     if isinstance(value, typing.Type):
-        return {"type": "mindspore.dtype", "value": str(value)}
+        return {"type": "mindspore.dtype", "value": dtype_name(value)}
     cls = type(value)
     if isinstance(value, Cell):  # as the first argument of its own compiled `construct`; msprobe writes null
         return {"type": "mindspore.nn.Cell", "value": f"{cls.__module__}.{cls.__qualname__}"}

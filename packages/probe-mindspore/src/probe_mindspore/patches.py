@@ -8,9 +8,11 @@ from typing import Any
 
 from probe_format.patching import patches
 from probe_format.patching.early import NEVER_SCANNED, Scan
+from probe_format.patching.lookup import name_of
 from probe_format.patching.switch import Label, Tap
 
 from probe_mindspore.apis import Apis
+from probe_mindspore.flavour import behind
 from probe_mindspore.lookup import custom_place, look_up_all
 from probe_mindspore.primitives import modules_of, places_in
 from probe_mindspore.wrappers import switch
@@ -29,6 +31,12 @@ class Patches(patches.Patches):
     def __init__(self, apis: Apis, tap: Tap) -> None:
         look_up = partial(look_up_all, apis)
         super().__init__(tap, switch, look_up, custom_place, _SCAN, _namespaces, in_models=places_in)
+
+    def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
+        super().add(behind(module), api_name, prefix or name_of(module))
+
+    def remove(self, module: Any, api_name: str) -> None:
+        super().remove(behind(module), api_name)
 
 
 def _namespaces(model: Any) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ initialised, text, one whose computation failed) gets a reason instead.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import mindspore as ms
@@ -15,7 +16,7 @@ from attrs import field, frozen
 from mindspore._c_expression import TensorPy
 from probe_format.narrow import narrow_name
 
-__all__ = ["SPARSE", "PlainTensor", "is_tensor", "plain"]
+__all__ = ["SPARSE", "PlainTensor", "dtype_name", "is_tensor", "plain"]
 
 # The C methods themselves: the attributes of mindspore.Tensor may be patched while we run.
 _asnumpy: Any = TensorPy.asnumpy
@@ -51,6 +52,19 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, (TensorPy, PlainTensor))
 
 
+def dtype_name(dtype: Any) -> str:
+    """MindSpore's name of a dtype: ``Float32``. mindtorch lets str() say ``mindspore.float32`` instead."""
+    text = str(dtype)
+    if not text.startswith("mindspore."):
+        return text
+    kind, size, form = _SAID.fullmatch(text).groups()  # type: ignore[union-attr]
+    return _KINDS.get(kind, kind.capitalize()) + size + form.replace("_", "").upper()
+
+
+_SAID = re.compile(r"mindspore\.([a-z]*)(\d*)(.*)")
+_KINDS = {"bfloat": "BFloat", "hifloat": "HiFloat", "uint": "UInt"}
+
+
 def plain(t: Any) -> PlainTensor:
     """Look through a dense or sparse tensor. Never raises for one; what cannot be read has a reason."""
     if isinstance(t, PlainTensor):  # from a compiled graph, which hands out memory and no tensors
@@ -60,7 +74,7 @@ def plain(t: Any) -> PlainTensor:
     dtype = "unknown"  # where the computation of a tensor failed, even asking for its dtype raises
     extra = _layout(t)
     try:
-        dtype = str(t.dtype)
+        dtype = dtype_name(t.dtype)
         narrow = narrow_name(dtype)
         shape = [int(s) for s in t.shape]
         if getattr(t, "has_init", False):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from probe_format.coverage import Coverage
+from probe_format.patching.lookup import resolve_owner
 from probe_format.patching.places import Attribute
 from probe_format.patching.regions import Regions, found
 
+from probe_mindspore.flavour import source_of_torch, torch_on_mindspore
 from probe_mindspore.patches import Patches
 
-__all__ = ["OPTIMIZER", "Scopes"]
+__all__ = ["CLIP_GRAD", "OPTIMIZER", "Scopes"]
 
 OPTIMIZER = "optimizer"
+CLIP_GRAD = "clip_grad"
 
 # Calls that are filed under a node.
 _NODES = (
@@ -55,6 +59,18 @@ _QUIET = (
         )
     ),
 )
+# The same of a torch that stands on MindSpore. Its optimizers call hooks.
+_TORCH_NODES = (
+    ("torch.nn.utils", "clip_grad_norm_", CLIP_GRAD),
+    ("torch.nn.utils", "clip_grad_value_", CLIP_GRAD),
+    *(("torch.amp.GradScaler", name, OPTIMIZER) for name in ("unscale_", "step", "update")),
+)
+_TORCH_QUIET = (
+    ("torch.utils.data.dataloader.DataLoader", "__iter__", "reading data"),
+    ("torch.utils.data.dataloader._BaseDataLoaderIter", "__next__", "reading data"),
+)
+
+Rows = list[tuple[str, str, str]]
 
 
 class Scopes:
@@ -62,8 +78,9 @@ class Scopes:
     recorded.
 
     Node "optimizer": a call of any optimizer, a learning rate scheduler's step, and what a loss scaler does
-    after the gradients. Every push is followed by its pop in the same thread, exceptions or not; a node inside
-    itself is pushed once.
+    after the gradients. Node "clip_grad": torch.nn.utils.clip_grad_* of a torch that stands on MindSpore. Every
+    push is followed by its pop in the same thread, exceptions or not (a step of such a torch's optimizer that
+    raises: when collecting stops); a node inside itself is pushed once.
 
     Quiet: printing a tensor, iterating over a Dataset, making and filling parameters, and collectives on
     pickled objects.
@@ -73,6 +90,7 @@ class Scopes:
         self._patches = patches
         self._regions = Regions(push, pop, _never)
         self._places: list[Attribute] = []
+        self._hooks: list[Any] = []
 
     def tell(self, coverage: Coverage) -> None:
         """Count what was left out, by reason."""
@@ -80,16 +98,55 @@ class Scopes:
 
     def __enter__(self) -> Scopes:
         if not self._places or any(place.current() is not place.raw for place in self._places):
-            self._places = [*found(_NODES, self._regions.in_node), *found(_QUIET, self._regions.in_quiet)]
+            nodes, quiet = _rows()
+            self._places = [*found(nodes, self._regions.in_node), *found(quiet, self._regions.in_quiet)]
         self._patches.include(self._places)
         self._regions.start()
+        self._hooks = _step_hooks(self._regions)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for hook in self._hooks:
+            hook.remove()
         self._regions.stop()
         self._patches.exclude(self._places)
+
+
+def _rows() -> tuple[Rows, Rows]:
+    """The nodes, and what is left out, of MindSpore and of a torch that stands on it."""
+    if torch_on_mindspore() is None:
+        return [*_NODES], [*_QUIET]
+    nodes, quiet = (
+        [(source_of_torch(owner), name, about) for owner, name, about in rows]
+        for rows in (_TORCH_NODES, _TORCH_QUIET)
+    )
+    return [*_NODES, *nodes], [*_QUIET, *quiet]
+
+
+def _step_hooks(regions: Regions) -> list[Any]:
+    """On the steps of every optimizer of a torch that stands on MindSpore.
+
+    A learning rate scheduler keeps the step that it found in the optimizer itself, so a patched class would not
+    be asked.
+    """
+    optimizers: Any = None
+    if torch_on_mindspore() is not None:
+        optimizers = resolve_owner(source_of_torch("torch.optim.optimizer"))
+    if not hasattr(optimizers, "register_optimizer_step_post_hook"):
+        return []
+
+    def before(*of_the_step: Any) -> None:
+        regions.opens(OPTIMIZER)
+
+    def after(*of_the_step: Any) -> None:
+        regions.closes(OPTIMIZER)
+
+    return [
+        optimizers.register_optimizer_step_pre_hook(before),
+        optimizers.register_optimizer_step_post_hook(after),
+    ]
 
 
 def _never() -> bool:

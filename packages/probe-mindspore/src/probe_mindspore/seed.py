@@ -11,12 +11,15 @@ import mindspore.dataset as dataset
 from probe_format.seeding import Seeded, checked_seed, seed_python, set_variable
 
 from .dropout import no_dropout
+from .flavour import torch_on_mindspore
 
 __all__ = ["Seeded", "seed_all"]
 
 
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> Seeded:
     """Seed random, numpy, MindSpore (initializers, operators, datasets) and PYTHONHASHSEED for new processes.
+
+    A `torch` that stands on MindSpore is seeded too, if it is imported before.
 
     seed: 0 to 2**32 - 1. mode: deterministic operators and collectives too (slower); False leaves the setting as
     it is. rm_dropout: dropout passes its input through, in Cells that exist already too, unless they are
@@ -47,6 +50,10 @@ def _seed(seed: int, stack: contextlib.ExitStack) -> None:
     stack.callback(ms.set_rng_state, ms.get_rng_state())
     ms.set_seed(seed)  # numpy's and the datasets' too, in its own way
     ms.manual_seed(seed)
+    torch = torch_on_mindspore()
+    if torch is not None:  # it draws from a generator of its own
+        stack.callback(torch.set_rng_state, torch.get_rng_state())
+        torch.manual_seed(seed)
 
 
 def _put_back(table: dict[Any, int], before: dict[Any, int]) -> None:

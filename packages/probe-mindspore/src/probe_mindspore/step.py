@@ -27,7 +27,7 @@ from .arrivals import Arrivals
 from .cells import CellTable, has_read_graphs, patched_call
 from .collectives import watched_waits
 from .collector import collector_for
-from .flavour import Flavour
+from .flavour import CELLS, Flavour, late_torch
 from .graph_routes import route_for
 from .graph_taps import GraphTaps, graph_mode
 from .guests import Guests
@@ -64,7 +64,7 @@ class Steps:
         What runs in compiled graphs has a dump of its own, below ``graph``, where there is one of PyNative too.
         """
         level = self.config.level
-        if level == "L1":
+        if level == "L1" or self.flavour is not CELLS:  # MindSpore compiles no other modules
             return dump_path, self.open
         if graph_mode() and level == "L0":
             return dump_path, self.open_graph
@@ -177,6 +177,8 @@ class Steps:
         )
         writer = RankWriter(directory, header)
         coverage = Coverage()
+        if late := late_torch(flavour):
+            coverage.unseen("modules and functions of torch", late)
         options = options_of(config, writer.tensor_directory)
         stream = Stream(writer.append, config.max_faults)
         leaf = TensorLeaf(options, coverage, stream.append, requires_grad=flavour.requires_grad)

@@ -1,0 +1,26 @@
+"""Run where mindtorch is, which is the environment `mindtorch` in hatch.toml; elsewhere all is left out.
+
+mindtorch writes over mindspore.Tensor when it is imported, for the rest of the process: this folder is run alone.
+"""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("GLOG_v", "3")  # errors only: its warnings hide what a failed test says
+
+_HERE = Path(__file__).parent
+for folder in (_HERE, _HERE.parent / "shared", _HERE.parent / "mindspore"):
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+_found = importlib.util.find_spec("mindtorch")  # without an origin it is this very folder
+collect_ignore_glob = ["*.py"] if _found is None or _found.origin is None else []
+
+if not collect_ignore_glob:
+    import mindspore
+    import mindtorch  # noqa: F401  from here on `import torch` gives a torch whose tensors are MindSpore's
+
+    # One thread for operators: with more they now and then wait seconds for each other on a busy machine.
+    mindspore.set_context(runtime_num_threads=1)
