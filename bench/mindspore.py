@@ -1,152 +1,92 @@
-"""What dumping a MindSpore step costs, with Probe and with msprobe 26.2: `python -m bench.mindspore [OUT]`.
+"""What dumping a MindSpore step costs, with Probe and with msprobe 26.2: `python -m bench.mindspore`.
 
-Each measurement is a process of its own, the three tools by turns, so that a change of the machine's mood hits
-all of them. A time is that of one step, start to step() included, the median of the steps after two that warm
-up, once by the clock and once in CPU seconds of the process (all threads): MindSpore computes behind Python.
-Dumps go to a temporary folder (TMPDIR). msprobe dies on a CPU for want of the LinalgVectorNorm kernel: it
-gets `mint.norm` from `ops.norm`, before it is imported.
+Four processes take turns, a step each: two without any tool, one with Probe, one with msprobe. A time is that
+of one step, start to step() included, by the clock and in CPU seconds of the process (all threads): MindSpore
+computes behind Python. A ratio is the median over the rounds of a step over the plain step of the same round.
+Dumps go to a temporary folder (TMPDIR). msprobe gets a norm that the CPU has.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+
+from .tables import table
+from .turns import started
 
 CASES = {
-    "L0 statistics": ("L0", "statistics", {}),
-    "L1 statistics": ("L1", "statistics", {}),
-    "mix statistics": ("mix", "statistics", {}),
-    "mix md5": ("mix", "statistics", {"summary_mode": "md5"}),
-    "mix tensor": ("mix", "tensor", {}),
+    "L0 statistics": ("L0", "statistics", "statistics"),
+    "L1 statistics": ("L1", "statistics", "statistics"),
+    "mix statistics": ("mix", "statistics", "statistics"),
+    "mix md5": ("mix", "statistics", "md5"),
+    "mix tensor": ("mix", "tensor", "statistics"),
 }
 NETWORKS = ("gpt", "cnn")
-STEPS, WARM_UP = 7, 2
+TOOLS = ("none", "none again", "probe", "msprobe")
+HEAD = ["network", "dump", "time", "a step, ms", "noise", "Probe", "msprobe", "overhead part"]
+WARM_UP = 2
+
+Times = dict[str, list[dict[str, float]]]
 
 
-def network(name: str) -> tuple[Any, tuple[Any, ...]]:
-    import mindspore as ms
-    import numpy as np
-    from mindspore import Tensor, nn, ops
-
-    rng = np.random.default_rng(0)
-    if name == "gpt":
-        from probe_mindspore.demo_model import Gpt, batches
-
-        return Gpt(layers=2, width=128), next(batches(size=4))
-
-    class Cnn(nn.Cell):
-        def __init__(self) -> None:
-            super().__init__()
-            self.c1, self.c2, self.c3 = (
-                nn.Conv2d(3, 16, 3),
-                nn.Conv2d(16, 32, 3, stride=2),
-                nn.Conv2d(32, 64, 3, stride=2),
-            )
-            self.b1, self.b2, self.b3 = nn.BatchNorm2d(16), nn.BatchNorm2d(32), nn.BatchNorm2d(64)
-            self.relu, self.flat, self.head = nn.ReLU(), nn.Flatten(), nn.Dense(64 * 64, 10)
-
-        def construct(self, x: Any, y: Any) -> Any:
-            x = self.relu(self.b1(self.c1(x)))
-            x = self.relu(self.b2(self.c2(x)))
-            x = self.relu(self.b3(self.c3(x)))
-            return ops.cross_entropy(self.head(self.flat(x)), y)
-
-    images = Tensor(rng.normal(size=(16, 3, 32, 32)).astype(np.float32))
-    return Cnn(), (images, Tensor(rng.integers(0, 10, 16), ms.int32))
+def measure(name: str, case: str, rounds: int) -> Times:
+    """Tool -> what each of its steps took, one per round."""
+    times: Times = {tool: [] for tool in TOOLS}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOG_v": "3"}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-bench-")))
+        workers = {}
+        for tool in TOOLS:
+            (folder / tool).mkdir()
+            command = [sys.executable, "-m", "bench.mindspore_worker", tool.partition(" ")[0], name]
+            command += [*CASES[case], str(folder / tool)]
+            workers[tool] = stack.enter_context(started(command, folder / f"{tool}.log", environment))
+        for i in range(-WARM_UP, rounds):
+            for tool in (*TOOLS[i % 4 :], *TOOLS[: i % 4]):
+                took = workers[tool].step("step")
+                if i >= 0:
+                    times[tool].append(took)
+    return times
 
 
-def measure(tool: str, name: str, case: str) -> dict[str, float]:
-    """CPU and wall seconds of a step under one tool (``none``, ``probe``, ``msprobe``), in this process."""
-    import mindspore as ms
-    from mindspore import mint, nn, ops
-
-    ms.set_context(runtime_num_threads=1)
-    ms.set_seed(1)
-    level, task, section = CASES[case]
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "config.json"
-        document = {"task": task, "level": level, "dump_path": f"{folder}/dump", "rank": [], "step": []}
-        config.write_text(json.dumps({**document, task: {"scope": [], "list": [], **section}}))
-        debugger: Any = None
-        if tool == "msprobe":
-            mint.norm = lambda x, *args, **kwargs: ops.norm(x)
-            from msprobe.mindspore import PrecisionDebugger as Theirs
-
-            debugger = Theirs(config_path=str(config))
-        elif tool == "probe":
-            from probe_mindspore import PrecisionDebugger as Ours
-
-            debugger = Ours(str(config))
-        model, batch = network(name)
-        model.set_train()
-        optimizer = nn.SGD(model.trainable_params(), 0.01)
-        forward = ms.value_and_grad(lambda *b: model(*b), None, optimizer.parameters)
-        cpu, wall = [], []
-        for _ in range(STEPS):
-            begin = time.process_time(), time.perf_counter()
-            if debugger is not None:
-                debugger.start(model)
-            loss, grads = forward(*batch)
-            optimizer(grads)
-            loss.asnumpy(), optimizer.parameters[0].asnumpy()
-            if debugger is not None:
-                debugger.stop()
-                debugger.step()
-            cpu.append(time.process_time() - begin[0])
-            wall.append(time.perf_counter() - begin[1])
-    return {"cpu": statistics.median(cpu[WARM_UP:]), "wall": statistics.median(wall[WARM_UP:])}
+def rows_of(name: str, case: str, times: Times) -> list[list[str]]:
+    """The rows of the table: by the clock, and in CPU seconds."""
+    rows = []
+    for kind in ("wall", "cpu"):
+        none = [took[kind] for took in times["none"]]
+        again, probe, msprobe = (
+            statistics.median(took[kind] / plain for took, plain in zip(times[tool], none, strict=True))
+            for tool in TOOLS[1:]
+        )
+        part = f"{(probe - 1) / (msprobe - 1):.2f}" if msprobe > 1 else "-"
+        ratios = [f"{ratio:.2f}" for ratio in (again, probe, msprobe)]
+        rows.append([name, case, kind, f"{statistics.median(none) * 1e3:.0f}", *ratios, part])
+    return rows
 
 
-def _apart(tool: str, name: str, case: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench.mindspore", "--measure", tool, name, case]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOG_v": "3"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=600, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{tool}, {name}, {case}: exit {done.returncode}\n{done.stderr[-3000:]}")
-    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
-
-
-def table(rounds: int = 3) -> str:
-    """Measure everything ``rounds`` times; the medians, as a Markdown table."""
-    rows = [
-        "| network | dump | time | a step, ms | with Probe | with msprobe | ratio Probe | ratio msprobe | overhead |"
-    ]
-    rows.append("|---|---|---|---|---|---|---|---|---|")
-    for name in NETWORKS:
+def main() -> None:
+    """Measure everything, print the table, write it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.mindspore", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--out", type=Path, default=Path("bench/results/mindspore.md"))
+    given = parser.parse_args()
+    rows: list[list[str]] = []
+    for name in given.networks.split(","):
         for case in CASES:
-            times: dict[str, list[dict[str, float]]] = {"none": [], "probe": [], "msprobe": []}
-            for _ in range(rounds):
-                for tool, found in times.items():
-                    found.append(_apart(tool, name, case))
-            for kind in ("wall", "cpu"):
-                none, probe, msprobe = (
-                    statistics.median(found[kind] for found in times[tool]) * 1e3 for tool in times
-                )
-                share = (probe - none) / (msprobe - none)
-                rows.append(
-                    f"| {name} | {case} | {kind} | {none:.1f} | {probe:.1f} | {msprobe:.1f} | "
-                    f"{probe / none:.2f} | {msprobe / none:.2f} | {share:.2f} of msprobe's |"
-                )
-                print(rows[-1], flush=True)
-    return "\n".join(rows) + "\n"
-
-
-def main(arguments: list[str]) -> None:
-    if arguments[:1] == ["--measure"]:
-        print(json.dumps(measure(*arguments[1:])))
-        return
-    out = Path(arguments[0] if arguments else "bench/results/mindspore.md")
+            print(f"{name}, {case} ...", file=sys.stderr, flush=True)
+            rows += rows_of(name, case, measure(name, case, given.rounds))
+            print(table(HEAD, rows[-2:]), flush=True)
     head = "# Cost of a dumped MindSpore step (CPU, PyNative)\n\nMade by `hatch run bench-mindspore:run`; how it is "
-    out.write_text(f"{head}measured is told in bench/mindspore.py.\n\n{table()}")
+    tail = "overhead part: (Probe - 1) / (msprobe - 1), to be at most 0.33; noise: a second plain process."
+    text = f"{head}measured is told in bench/mindspore.py. Rounds: {given.rounds}.\n\n{table(HEAD, rows)}\n\n{tail}\n"
+    given.out.write_text(text)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

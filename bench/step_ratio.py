@@ -13,24 +13,22 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from .chart import Bars, picture
 from .tables import table
+from .turns import Answer, Worker, started
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 SOURCES = [str(ROOT / "packages" / name / "src") for name in ("probe-format", "probe-save", "probe-torch")]
 MS_PYTHON = os.environ.get("PROBE_MSPROBE_PYTHON", "")
-Answer = dict[str, Any]
 
 
 @attrs.frozen
@@ -49,26 +47,6 @@ class Setup:
         return [text for name, value in attrs.asdict(self).items() for text in (f"--{name}", str(value))]
 
 
-@attrs.frozen
-class Worker:
-    """A process that makes steps on demand."""
-
-    process: subprocess.Popen[str]
-
-    def step(self, kind: str) -> Answer:
-        """Make one "plain" or "dumped" step."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(kind + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(
-                f"{self.process.args!r} ended with status {self.process.wait()}; its output is above."
-            )
-        answer: Answer = json.loads(line)
-        return answer
-
-
 @contextmanager
 def worker(tool: str, python: str, setup: Setup, level: str, task: str, folder: Path) -> Iterator[Worker]:
     """Start one; it ends with the block."""
@@ -77,16 +55,8 @@ def worker(tool: str, python: str, setup: Setup, level: str, task: str, folder: 
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(SOURCES)}
     command = [python, str(Path(__file__).parent / "worker.py"), tool.partition(" ")[0], *setup.arguments]
     command += ["--level", level, "--task", task, "--dump", str(dump)]
-    with open(folder / f"{tool}.log", "w") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-        )
-        try:
-            yield Worker(process)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(60)
+    with started(command, folder / f"{tool}.log", environment) as process:
+        yield process
 
 
 def measure(setup: Setup, level: str, task: str, place: str, ms_python: str, rounds: int) -> Answer:

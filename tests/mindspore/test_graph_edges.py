@@ -161,3 +161,44 @@ def test_what_ran_before_a_kill_can_be_read(tmp_path: Path) -> None:
     assert probe(["recover", str(tmp_path / "dump")]) == 0
     found = set(records(tmp_path / "dump"))
     assert {f"Cell.{c}.forward.{i}" for c in ("0.Dense", "1.Tanh") for i in range(3)} <= found
+
+
+BROKEN = """
+import gc, sys
+from types import FunctionType
+import mindspore as ms, numpy as np
+from mindspore import Tensor, nn
+from mindspore._c_expression import get_code_extra
+import probe_mindspore
+from probe_mindspore import PrecisionDebugger
+
+class Inside(nn.Cell):
+    def construct(self, x):
+        print("a break", file=sys.stderr)
+        return x * 2
+
+net = nn.SequentialCell(Inside(), nn.Tanh())
+
+@ms.jit(capture_mode="bytecode")
+def run(x):
+    y = net(x + 1)
+    return y - 1
+
+debugger = PrecisionDebugger(dump_path=sys.argv[1], level=sys.argv[2])
+for _ in range(3):
+    debugger.start(net)
+    run(Tensor(np.ones((2, 2), np.float32))).asnumpy()
+    debugger.stop()
+    debugger.step()
+ours = [f for f in gc.get_objects() if type(f) is FunctionType and "/probe_" in f.__code__.co_filename]
+looked_at = [f for f in ours if get_code_extra(f) and get_code_extra(f)["stat"] != "NEVER_COMPILE"]
+print(len(looked_at), sorted({f.__qualname__ for f in looked_at})[:5])
+"""
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_nothing_of_ours_is_captured_where_bytecode_breaks_a_graph(level: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", BROKEN, str(tmp_path / "dump"), level]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"

@@ -27,8 +27,8 @@ __all__ = ["BYTECODE", "NO_FILES", "GraphTaps", "graph_mode", "is_bytecode"]
 
 #: Why Cells under @jit(capture_mode="bytecode") have no records of their own.
 BYTECODE = (
-    'compiled from bytecode: MindSpore reads no tap there; use @jit (capture_mode="ast") or GRAPH_MODE to see '
-    "what is inside"
+    "captured from bytecode: any tap there changes the order in which MindSpore adds gradients up, and so their bits "
+    '(docs/bytecode.md); use @jit (capture_mode="ast") or GRAPH_MODE to see what is inside'
 )
 #: Why a graph has no records though its taps were compiled.
 NO_FILES = (
