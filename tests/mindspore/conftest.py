@@ -7,7 +7,10 @@ which test:all runs. They check that it is there, so nothing is left out by mist
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("GLOG_v", "3")  # errors only: its warnings hide what a failed test says
 
@@ -20,6 +23,13 @@ collect_ignore_glob = ["*.py"] if importlib.util.find_spec("mindspore") is None 
 
 if not collect_ignore_glob:
     import mindspore
+
+    @pytest.fixture
+    def pynative() -> Iterator[None]:
+        """PyNative, whatever the test before has set, and whatever this one sets."""
+        mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
+        yield
+        mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
 
     # One thread for operators: with more they now and then wait seconds for each other on a busy machine.
     mindspore.set_context(runtime_num_threads=1)

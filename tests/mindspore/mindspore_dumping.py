@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import opening
 from documents import (
     Json,
     construct,
@@ -29,24 +28,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-@contextmanager
-def opened(folder: Path, **keys: Any) -> Iterator[PrecisionDebugger]:
-    """A debugger that dumps to `folder`/dump, closed at the end so that the next test can have its own."""
-    debugger = PrecisionDebugger(str(write_config(folder, **keys)))
-    with debugger:
-        yield debugger
-
-
-def capture(folder: Path, work: Callable[[], Any], model: Any = None, **keys: Any) -> dict[str, Json]:
-    """Run `work` once inside start ... stop, step; the records by name."""
-    with opened(folder, **keys) as debugger:
-        debugger.start(model) if model is not None else debugger.start()
-        try:
-            work()
-        finally:
-            debugger.stop()
-        debugger.step()
-    return records(folder / "dump")
+opened = partial(opening.opened, PrecisionDebugger)
+capture = partial(opening.capture, PrecisionDebugger)
 
 
 def agrees(leaf: Json, values: np.ndarray, tolerance: float = 1e-6) -> bool:

@@ -27,12 +27,7 @@ from probe_mindspore.graph_files import Counter, FileCall, Spool  # noqa: E402
 from probe_mindspore.graph_routes import Route, by_callbacks, by_files  # noqa: E402
 from probe_mindspore.hostcall import FIRST, HostCall, Message  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def pynative() -> Iterator[None]:
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("pynative")
 
 
 @pytest.fixture

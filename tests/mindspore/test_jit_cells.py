@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,10 @@ ms = pytest.importorskip("mindspore")
 from graph_nets import Jitted, Net, batch, build  # noqa: E402
 from graphing import dumped  # noqa: E402
 from mindspore import nn  # noqa: E402
-from probe_mindspore.graph_taps import BYTECODE, is_bytecode  # noqa: E402
+from probe_mindspore.cells import is_bytecode  # noqa: E402
+from probe_mindspore.graph_taps import BYTECODE  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def pynative() -> Iterator[None]:
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
+pytestmark = pytest.mark.usefixtures("pynative")
 
 
 def run(net: Any, *args: Any, of: Any = None) -> list[bytes]:

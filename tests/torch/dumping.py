@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import opening
 import torch
 from documents import Json, construct, leaves, number, rank_dir, records, report, strict, write_config
 from probe_torch import PrecisionDebugger
@@ -20,27 +19,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-@contextmanager
-def opened(folder: Path, **keys: Any) -> Iterator[PrecisionDebugger]:
-    """A debugger that dumps to `folder`/dump, closed at the end so that the next test can have its own."""
-    debugger = PrecisionDebugger(str(write_config(folder, **keys)))
-    with debugger:
-        yield debugger
-
-
-def capture(
-    folder: Path, work: Callable[[], Any], model: Any = None, *, keep_open: bool = False, **keys: Any
-) -> dict[str, Json]:
-    """Run `work` once inside start ... stop, step; the records by name."""
-    with opened(folder, **keys) as debugger:
-        debugger.start(model) if model is not None else debugger.start()
-        try:
-            work()
-        finally:
-            debugger.stop()
-        if not keep_open:
-            debugger.step()
-    return records(folder / "dump")
+opened = partial(opening.opened, PrecisionDebugger)
+capture = partial(opening.capture, PrecisionDebugger)
 
 
 def agrees(leaf: Json, tensor: Tensor, tolerance: float = 1e-6) -> bool:

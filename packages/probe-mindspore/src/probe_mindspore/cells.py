@@ -18,7 +18,7 @@ from probe_format.tracked import ModuleEntry, ParameterEntry, kind_of, parameter
 
 from .flavour import CELLS, Flavour, late_torch
 
-__all__ = ["CellTable", "has_read_graphs", "is_jitted", "is_read", "patched_call"]
+__all__ = ["CellTable", "has_read_graphs", "is_bytecode", "is_jitted", "is_read", "patched_call"]
 
 Model = Any  # a Cell, or a list or tuple of them
 #: called with (entry, cell, args, kwargs, the original __call__)
@@ -142,13 +142,22 @@ def is_jitted(cell: Any) -> bool:
     return bool(getattr(construct, "__wrapped_by_jit__", False))
 
 
+def is_bytecode(cell: Any) -> bool:
+    """Whether this Cell's construct is under @jit(capture_mode="bytecode")."""
+    return "pijit" in _decorated_in(cell)
+
+
 def is_read(cell: Any) -> bool:
     """Whether a jitted Cell is compiled from its source (capture_mode "ast"), where taps can be put."""
-    function = getattr(cell.construct, "__func__", cell.construct)
-    made_by = getattr(function, "__code__", None)
-    return "pijit" not in getattr(made_by, "co_filename", "") and "trace" not in getattr(
-        made_by, "co_filename", ""
-    )
+    file = _decorated_in(cell)
+    return "pijit" not in file and "trace" not in file
+
+
+def _decorated_in(cell: Any) -> str:
+    """The file of the function that a Cell's construct is: MindSpore's own where @jit made it."""
+    construct = getattr(cell, "construct", None)
+    function = getattr(construct, "__func__", construct)
+    return str(getattr(getattr(function, "__code__", None), "co_filename", ""))
 
 
 def has_read_graphs(model: Model, flavour: Flavour) -> bool:

@@ -17,13 +17,13 @@ from probe_format.leaf import Leaf
 from probe_format.select import NameFilter
 
 from . import autograd, graph_cells, hostcall
-from .cells import CellTable
+from .cells import CellTable, is_bytecode
 from .graph_calls import GraphCalls
 from .graph_cells import tapped, watched_parameter
 from .graph_compile import Compilations, api_module
 from .graph_routes import Route, by_callbacks, listen
 
-__all__ = ["BYTECODE", "NO_FILES", "GraphTaps", "graph_mode", "is_bytecode"]
+__all__ = ["BYTECODE", "NO_FILES", "GraphTaps", "graph_mode"]
 
 #: Why Cells under @jit(capture_mode="bytecode") have no records of their own.
 BYTECODE = (
@@ -41,13 +41,6 @@ _words: dict[Any, str] = {}
 def graph_mode() -> bool:
     """Whether calling a Cell compiles it."""
     return bool(mindspore.get_context("mode") == mindspore.GRAPH_MODE)
-
-
-def is_bytecode(cell: Any) -> bool:
-    """Whether this Cell's construct is under @jit(capture_mode="bytecode")."""
-    function = getattr(getattr(cell, "construct", None), "__func__", None)
-    made_by = getattr(function, "__code__", None)
-    return "pijit" in getattr(made_by, "co_filename", "")
 
 
 class GraphTaps:
