@@ -2,6 +2,7 @@
 
 import decimal
 import math
+from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
@@ -207,13 +208,72 @@ def test_no_warning_whatever_the_numbers_and_whatever_the_user_asked_of_numpy(dt
     assert not list(recwarn)
 
 
-@pytest.fixture(params=["numpy", "numkong"])
+def kernels():
+    """The families of numkong's kernels that this processor has, best first, without and with fewer and fewer.
+
+    Each set of them gives other code, so each is a processor that somebody has.
+    """
+    if fused.numkong is None:
+        return [[]]
+    able = [name for name, here in fused.numkong.get_capabilities().items() if here and name != "serial"]
+    return [able[:n] for n in range(len(able), -1, -1)]
+
+
+@contextmanager
+def processor_with(names):
+    """Only these families of kernels, as on a processor that has no other."""
+    able = kernels()[0]
+    for name in able:
+        (fused.numkong.enable_capability if name in names else fused.numkong.disable_capability)(name)
+    try:
+        yield
+    finally:
+        for name in able:
+            fused.numkong.enable_capability(name)
+
+
+@pytest.fixture(params=["numpy", *kernels()], ids=lambda p: p if p == "numpy" else "+".join(["numkong", *p]))
 def part(request, monkeypatch):
-    """Both ways to the moments of a piece, whether or not the extra is installed."""
-    if request.param == "numkong" and fused.numkong is None:
+    """Every way to the moments of a piece, on every processor that this one can be switched to."""
+    if request.param == "numpy":
+        monkeypatch.setattr(fused, "quick", fused._numpy_part)
+        yield "numpy"
+        return
+    if fused.numkong is None:
         pytest.skip("numkong is not installed")
-    monkeypatch.setattr(fused, "quick", getattr(fused, f"_{request.param}_part"))
-    return request.param
+    monkeypatch.setattr(fused, "quick", fused._numkong_part)
+    with processor_with(request.param):
+        yield "numkong"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_elements_that_are_all_the_last_of_their_kind(part, dtype):
+    """numkong.minmax has no answer for the largest finite float32 where there is no AVX-512."""
+    info = np.finfo(dtype)
+    for edge in (info.max, info.tiny, info.smallest_subnormal, 0.0, 1.0):
+        for size in (1, 3, 8, 17, 64, 1000):
+            for sign in (1, -1):
+                both_agree(np.full(size, sign * edge, dtype))
+
+
+def test_every_way_is_proven_where_it_is_used(part):
+    assert fused.proven(fused.quick)
+
+
+@pytest.mark.parametrize("fault", ["no extremes", "float32 sums", "blind to nan", "wrong top"])
+def test_a_way_that_is_wrong_is_not_proven(fault):
+    def part(a):
+        top, bottom, total, squares = fused._numpy_part(a)
+        if fault == "blind to nan":
+            good = a[np.isfinite(a)]
+            return fused._numpy_part(good) if good.size else (0.0, 0.0, 0.0, 0.0)
+        if fault == "wrong top":
+            return (0.0 if bottom == np.finfo(a.dtype).tiny else top), bottom, total, squares
+        if fault == "float32 sums":
+            return top, bottom, total * 1.01, squares
+        return bottom, top, total, squares
+
+    assert not fused.proven(part)
 
 
 def both_agree(a):

@@ -312,6 +312,27 @@ class Rnn(nn.Module):
         return F.cross_entropy(self.head(torch.stack(steps, 1)).view(-1, VOCAB).float(), labels.view(-1))
 
 
+# ---------------- recurrent cells, which need no kernel of their own in any precision
+class Cells(nn.Module):
+    def __init__(self, rerun: str = "none") -> None:
+        super().__init__()
+        self.emb = nn.Embedding(VOCAB, 8)
+        self.lstm = nn.LSTMCell(8, 8)
+        self.rnn = nn.RNNCell(8, 8)
+        self.head = nn.Linear(8, VOCAB)
+        self.rerun = rerun
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.emb(ids)
+        h = c = s = x.new_zeros(ids.shape[0], 8)
+        steps = []
+        for t in range(ids.shape[1]):
+            h, c = self.lstm(x[:, t], (h.to(x.dtype), c.to(x.dtype)))
+            s = _rerun(self.rerun, self.rnn, h, s.to(h.dtype))
+            steps.append(s)
+        return F.cross_entropy(self.head(torch.stack(steps, 1)).view(-1, VOCAB).float(), labels.view(-1))
+
+
 # ---------------- SSM: selective scan, in-place writes into a buffer
 class SsmLayer(nn.Module):
     def __init__(self, state: int = 4) -> None:
@@ -550,6 +571,7 @@ CASES: dict[str, Case] = {
         Case("moe", Moe, _tokens),
         Case("t5", T5, _tokens),
         Case("rnn", Rnn, _tokens),
+        Case("cells", Cells, _tokens),
         Case("ssm", Ssm, _tokens),
         Case("inplace", InPlaceResidual, _rows),
         Case("oddities", Oddities, _rows),
