@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from probe_format import DamagedError, FormatError
+from probe_format.show import tree
 
 CORPUS = Path(__file__).parent / "corpus"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())
@@ -161,6 +162,18 @@ def rank_with(tmp_path, tensor):
     (tmp_path / "dump.json").write_text(json.dumps(dump))
     (rank,) = probe_format.open(tmp_path).ranks
     return rank.records["Torch.a.0.forward"].tensors[0]
+
+
+def test_a_sum_of_several_slots_names_the_others(tmp_path):
+    tensor = rank_with(tmp_path, {"shared_with": ["output.1", "output.2"]})
+    assert tensor.shared_with == ("output.1", "output.2")
+    (line,) = [line for line in tree(tensor.record.rank) if "float32" in line]
+    assert line.endswith("one sum with output.1, output.2")
+
+
+@pytest.mark.parametrize("wrong", [None, "output.1", 3, {}])
+def test_a_file_that_shares_nonsense_shares_nothing(tmp_path, wrong):
+    assert rank_with(tmp_path, {"shared_with": wrong}).shared_with == ()
 
 
 @pytest.mark.parametrize(

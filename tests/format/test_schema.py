@@ -97,7 +97,7 @@ VALID = {
             "Torch.log.0.forward": {**FORWARD, "raised": "ValueError: no", "incomplete": True},
             "Torch.log.0.backward": {
                 "input": [None],
-                "output": [TENSOR],
+                "output": [{**TENSOR, "shared_with": ["output.1"]}, {**TENSOR, "shared_with": ["output.0"]}],
                 "later_passes": [{"input": [TENSOR]}],
             },
             "Module.fc.Linear.parameters_grad": {"w": [TENSOR]},
@@ -171,6 +171,9 @@ LINEAR = "Module.fc.Linear.forward.0"
         (("dump", "data", LINEAR, "input_args", 0, "nan_count"), -1),
         (("dump", "data", LINEAR, "input_args", 0, "data_name"), 7),
         (("dump", "data", LINEAR, "input_args", 0, "md5"), 2.5),
+        (("dump", "data", "Torch.log.0.backward", "output", 0, "shared_with"), []),
+        (("dump", "data", "Torch.log.0.backward", "output", 0, "shared_with"), "output.1"),
+        (("dump", "data", "Torch.log.0.backward", "output", 0, "shared_with"), [1]),
         (("dump", "data", LINEAR, "input_args", 1), 5),
         (("dump", "data", LINEAR, "input_args", 2, 0), "bare"),
         (("dump", "data", LINEAR, "input_kwargs", "type"), "bare"),

@@ -56,7 +56,7 @@ class Watched:
 
         def emit(n: int, made: Any, given: Any, partial: bool) -> None:
             of_outputs = {path: number(g) for path, g in made}
-            of_inputs = {path: number(g) for path, g in given}
+            of_inputs = {path: number(g) for places, g in given for path in places}
             self.seen.append(Seen(call, n, of_outputs, of_inputs, partial))
 
         if entry is not None:

@@ -618,6 +618,41 @@ def test_the_records_of_a_residual_stream(tmp_path: Any) -> None:
     assert ("own share of the gradients of inputs" in told) == (not gradients.OWN)
 
 
+class Shares(nn.Cell):  # type: ignore[misc]
+    """Its three arguments take the gradients 2, 3 and 5 times that of its output."""
+
+    def construct(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return q * 2 + k * 3 + v * 5
+
+
+class ThreeTimes(nn.Cell):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Shares()
+
+    def construct(self, x: Tensor) -> Tensor:
+        h = x * 1
+        return self.attention(h, h, h).sum()
+
+
+@pytest.mark.parametrize("mode", ["PyNative", "graph"])
+def test_one_tensor_in_three_slots(tmp_path: Any, mode: str) -> None:
+    """A graph tells the share of each slot; PyNative the sum, and each slot names the others that have it."""
+    ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
+    try:
+        model = ThreeTimes()
+        data = capture(tmp_path, lambda: ms.grad(model)(values(4)), model, level="L0")
+    finally:
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+    slots = data["Cell.attention.Shares.backward.0"]["output"]
+    for n, (tensor, share) in enumerate(zip(slots, (2, 3, 5), strict=True)):
+        if mode == "graph":
+            assert agrees(tensor, np.full(4, share)) and "shared_with" not in tensor
+        else:
+            assert agrees(tensor, np.full(4, 10))
+            assert tensor["shared_with"] == [f"output.{i}" for i in range(3) if i != n]
+
+
 def test_this_mindspore_is_known() -> None:
     version = tuple(map(int, ms.__version__.split(".")[:2]))
     assert (version >= (2, 8)) == autograd.GRAPH

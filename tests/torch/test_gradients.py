@@ -108,6 +108,33 @@ def test_one_tensor_given_twice(tmp_path: Path) -> None:
     assert shut(made[0], 2 * x.detach() * g) and (made[1] is None or shut(made[1], 2 * x.detach() * g))
 
 
+class _Shares(nn.Module):
+    """Its three arguments take the gradients 2, 3 and 5 times that of its output."""
+
+    def forward(self, q: Tensor, k: Any, *, v: Tensor) -> Tensor:
+        return q * 2 + k[0] * 3 + v * 5
+
+
+def test_one_sum_in_several_slots_says_so(tmp_path: Path) -> None:
+    """attention(h, h, h): no hook tells the shares, so each slot has the sum and names the others."""
+    model = nn.ModuleDict({"attention": _Shares()})
+    x, other = leaf(4), leaf(4)
+
+    def work() -> None:
+        h = x * 1
+        model["attention"](h, [h, 7], v=h).sum().backward(retain_graph=True)
+        model["attention"](h, [h], v=other).sum().backward()
+
+    data = capture(tmp_path, work, model, level="L0")
+    first, second = (back(data, f"Module.attention._Shares.backward.{n}")[1] for n in (0, 1))
+    places = {"output.0": first[0], "output.1.0": first[1][0], "output.2": first[2]}
+    for place, tensor in places.items():
+        assert shut(tensor, torch.full((4,), 10.0))
+        assert tensor["shared_with"] == [p for p in places if p != place]
+    assert shut(second[0], torch.full((4,), 5.0)) and shut(second[2], torch.full((4,), 5.0))
+    assert second[0]["shared_with"] == ["output.1.0"] and "shared_with" not in second[2]
+
+
 def test_each_call_has_its_own_share_of_a_shared_input(tmp_path: Path) -> None:
     x, ws, g = leaf(5, 3), [leaf(4, 3) for _ in range(3)], torch.randn(5, 4)
 

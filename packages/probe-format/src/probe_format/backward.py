@@ -12,6 +12,7 @@ from .gradtap import GradientTap
 from .leaf import Leaf
 from .plan import Plan
 from .slot import Slot
+from .slots import slot as slot_name
 from .stream import Stream
 from .tree import Path
 from .whereabouts import Whereabouts
@@ -70,7 +71,7 @@ class BackwardRecords:
         call: Call,
         number: int,
         of_outputs: list[tuple[Path, Any]],
-        of_inputs: list[tuple[Path, Any]],
+        of_inputs: list[tuple[Sequence[Path], Any]],
         partial_sum: bool,
     ) -> None:
         """Gradients of one call, in a backward pass."""
@@ -93,7 +94,7 @@ class BackwardRecords:
             if plan.keep.backward_input and of_outputs:
                 event["i"] = self._told(Slot(record, "input", files, shown="input"), of_outputs)
             if plan.keep.backward_output and of_inputs:
-                event["o"] = self._told(Slot(record, "output", files, shown="output"), of_inputs)
+                event["o"] = self._shared(Slot(record, "output", files, shown="output"), of_inputs)
             if partial_sum:
                 event["partial"] = True
             stream.append(event)
@@ -105,3 +106,14 @@ class BackwardRecords:
 
     def _told(self, slot: Slot, found: list[tuple[Path, Any]]) -> list[Any]:
         return [[list(path), self._leaf.tensor(slot, g, path)] for path, g in found]
+
+    def _shared(self, slot: Slot, found: list[tuple[Sequence[Path], Any]]) -> list[Any]:
+        """The gradients of inputs: what stands in several places is in each, and names the others."""
+        told: list[Any] = []
+        for places, g in found:
+            for path in places:
+                tensor = self._leaf.tensor(slot, g, path)
+                if len(places) > 1:
+                    tensor["shared_with"] = [slot_name(("output", *p)) for p in places if p != path]
+                told.append([list(path), tensor])
+        return told

@@ -12,9 +12,9 @@ from .tree import Path
 __all__ = ["Emit", "Gradients"]
 
 Found = Sequence[tuple[Path, Any]]
-#: called with (pass number counted from 0, [(path, gradient of an output)], [(path, gradient of an input)],
-#: whether the sums are partial)
-Emit = Callable[[int, list[tuple[Path, Any]], list[tuple[Path, Any]], bool], None]
+#: called with (pass number counted from 0, [(path, gradient of an output)], [(every place in the arguments where
+#: an input stands, its gradient)], whether the sums are partial)
+Emit = Callable[[int, list[tuple[Path, Any]], list[tuple[Sequence[Path], Any]], bool], None]
 
 
 @frozen

@@ -71,7 +71,7 @@ class GradientTap:
         """
         number = self._pass_number()
         of_outputs = [(path, g) for nr, path in made if (g := grad_outputs[nr]) is not None]
-        of_inputs: list[tuple[Path, Any]] = []
+        of_inputs: list[tuple[Sequence[Path], Any]] = []
         for nr, index in through:
             self._arrived(number, index, grad_outputs[nr], of_inputs)
         for i, index in consumed:
@@ -91,7 +91,7 @@ class GradientTap:
             waiting, self.sums = self.sums, {}
         for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
             if total is not None:
-                self.emit(number, [], [(path, total) for path in self.paths[index]], True)
+                self.emit(number, [], [(self.paths[index], total)], True)
 
     def _pass_number(self) -> int:
         current = self.autograd.current_pass()
@@ -102,7 +102,7 @@ class GradientTap:
                 self.passes.append(current)
             return self.passes.index(current)
 
-    def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Path, Any]]) -> None:
+    def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[Path], Any]]) -> None:
         if self.need[index] == 1:
             total = g
         else:
@@ -114,4 +114,4 @@ class GradientTap:
                     self.sums[number, index] = (count, total)
                     return
         if total is not None:
-            out.extend((path, total) for path in self.paths[index])
+            out.append((self.paths[index], total))

@@ -193,6 +193,8 @@ def _tensor(tensor: Tensor) -> str:
     parts = [f"{tensor.slot or 'value':<{_WIDTH}} {kind:<{_WIDTH}} norm {_number(tensor.norm)}"]
     if isinstance(tensor.json.get("unsupported"), str):
         parts.append(f"no numbers: {tensor.json['unsupported']}")
+    if tensor.shared_with:
+        parts.append(f"one sum with {', '.join(tensor.shared_with)}")
     if tensor.non_finite:
         parts.append(f"NOT FINITE: {tensor.non_finite}")
     return "  ".join(parts)

@@ -102,6 +102,9 @@ def _check_tensor(node: dict[str, Any], at: Path, *, strict: bool) -> Iterator[P
             yield Problem(f"{where}.{key}", f"{node[key]!r} is not a text.")
     if "requires_grad" in node and not isinstance(node["requires_grad"], bool):
         yield Problem(f"{where}.requires_grad", f"{node['requires_grad']!r} is neither true nor false.")
+    others = node.get("shared_with", [""])
+    if not isinstance(others, list) or not others or not all(isinstance(other, str) for other in others):
+        yield Problem(f"{where}.shared_with", f"{others!r} is no list of slots.")
     if "md5" in node and not (node["md5"] is None or isinstance(node["md5"], str)):
         yield Problem(f"{where}.md5", f"{node['md5']!r} is neither a text nor null.")
 

@@ -108,6 +108,12 @@ class Tensor:
         return value if isinstance(value, str) else None
 
     @property
+    def shared_with(self) -> tuple[str, ...]:
+        """The other slots of a backward record that hold the same sum (spec/dump.md): not to be added up."""
+        value = self.json.get("shared_with")
+        return tuple(slot for slot in value if isinstance(slot, str)) if isinstance(value, list) else ()
+
+    @property
     def file(self) -> Path | None:
         """Where its bytes are; None when they were not saved.
 

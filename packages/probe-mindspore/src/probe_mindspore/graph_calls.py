@@ -139,9 +139,11 @@ class GraphCalls:
             paths = state.inputs if side == "input" else state.outputs
             number = state.seen.get((side, message.place), 0)
             state.seen[side, message.place] = number + 1
-            found = [(paths[message.place], message.value)]
-            of_outputs, of_inputs = (found, []) if side == "output" else ([], found)
-            state.emit(number, of_outputs, of_inputs, False)
+            path = paths[message.place]
+            if side == "output":
+                state.emit(number, [(path, message.value)], [], False)
+            else:
+                state.emit(number, [], [((path,), message.value)], False)
 
     def _parameter(self, message: Message) -> None:
         entry = self.parameters.get(message.extra)

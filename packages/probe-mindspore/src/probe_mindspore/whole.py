@@ -41,8 +41,7 @@ class _Places:
             return
         number, self.passes = self.passes, self.passes + 1
         made = [(path, gradient) for path in self.made]
-        given = [(path, gradient) for path in self.given]
-        self.emit(number, made, given, False)
+        self.emit(number, made, [(self.given, gradient)] if self.given else [], False)
 
 
 @define
