@@ -24,7 +24,7 @@ from probe_kernel.destination import short_name
 from probe_kernel.dumpdata import parse_dump_data
 from probe_kernel.filename import parse_file_name
 from probe_kernel.layouts import convert
-from probe_kernel.loaders import parts
+from probe_kernel.loaders import contents
 
 DATA = Path(__file__).parent / "data" / "bin"
 EXPECTED = DATA / "expected"
@@ -72,7 +72,7 @@ def test_layouts_of_the_samples(tmp_path: Path) -> None:
 
 
 def test_the_reader_of_dumps_gives_the_same_tensors() -> None:
-    found = parts(DATA / CONV, parse_file_name(CONV))
+    found = contents(DATA / CONV, parse_file_name(CONV)).parts
     assert [(p.io, p.slot) for p in found][:3] == [("input", 0), ("input", 1), ("output", 0)]
     for part in found:
         np.testing.assert_array_equal(

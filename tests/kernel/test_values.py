@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from probe_format.errors import DamagedError, FormatError
 from probe_kernel.dtypes import decode, dtype_of
 from probe_kernel.filename import parse_file_name
-from probe_kernel.loaders import parts
+from probe_kernel.loaders import contents
 from probe_kernel.npyfile import load_npy, read_header
 
 DATA = Path(__file__).parent / "data"
@@ -132,7 +132,7 @@ def test_an_unknown_dtype_is_named_with_its_neighbours() -> None:
 def test_raw_files_are_read_by_the_dtype_in_their_name(tmp_path: Path) -> None:
     path = tmp_path / "Cast.Default_Cast-op1.3.7.16.output.0.ND.bfloat16"
     path.write_bytes(b"\x80\x3f\x00\xc0" * 3)
-    (part,) = parts(path, parse_file_name(path.name))
+    (part,) = contents(path, parse_file_name(path.name)).parts
     assert part.shape() is None
     np.testing.assert_array_equal(part.load(None), [1, -2] * 3)
     np.testing.assert_array_equal(part.load((3, 2)), [[1, -2]] * 3)
@@ -146,6 +146,6 @@ def test_raw_files_are_read_by_the_dtype_in_their_name(tmp_path: Path) -> None:
 def test_a_packed_dtype_loses_its_filling_with_the_shape(tmp_path: Path) -> None:
     path = tmp_path / "Cast.c.3.7.16.output.0.ND.int4"
     path.write_bytes(bytes([0x21, 0x03]))
-    (part,) = parts(path, parse_file_name(path.name))
+    (part,) = contents(path, parse_file_name(path.name)).parts
     np.testing.assert_array_equal(part.load((3,)), [1, 2, 3])
     np.testing.assert_array_equal(part.load(None), [1, 2, 3, 0])

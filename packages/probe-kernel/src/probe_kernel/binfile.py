@@ -79,11 +79,15 @@ class Section:
 
 @frozen
 class BinFile:
-    """What a file holds. No tensor is read before it is asked for."""
+    """What a file holds. No tensor is read before it is asked for.
+
+    problems: what its header does not account for, in sentences; the tensors can be read all the same.
+    """
 
     path: Path
     header: DumpData
     sections: tuple[Section, ...]
+    problems: tuple[str, ...] = ()
 
 
 def open_bin(path: Path) -> BinFile:
@@ -98,6 +102,12 @@ def open_bin(path: Path) -> BinFile:
         (length,) = struct.unpack_from("<Q", head)
         if len(head) == 12 and struct.unpack_from("<I", head, 8) == (_NANO,):
             raise FormatError(f"{path} is a dump of the Nano devices, which is not read here.")
+        if length == 0:
+            zeros = ", the first eight of them zero" if total > 8 else ", all zero"
+            raise DamagedError(
+                f"{path} has an empty header ({total} bytes{zeros}): nothing of what was dumped is in it. A full disk "
+                "leaves such files."
+            )
         if length > total - 8 or length > _MOST_HEADER:
             return _first_version(path, total, length)
         file.seek(8)
@@ -106,7 +116,18 @@ def open_bin(path: Path) -> BinFile:
         header = parse_dump_data(message)
     except DamagedError as e:
         raise DamagedError(f"{path} has no readable header: {e}.") from e
-    return BinFile(path, header, tuple(_sections(path, header, 8 + length, total)))
+    found = tuple(_sections(path, header, 8 + length, total))
+    return BinFile(path, header, found, tuple(_unaccounted(path, found, 8 + length, total)))
+
+
+def _unaccounted(path: Path, sections: tuple[Section, ...], start: int, total: int) -> Iterator[str]:
+    """What is in the file, or should be, and is none of the header's tensors."""
+    rest = total - start - sum(section.size for section in sections if section.inline is None)
+    if not sections:
+        more = f", and {rest} bytes that nothing describes" if rest else ""
+        yield f"{path} has a header that names no tensor{more}."
+    elif rest:
+        yield f"{path} has {rest} bytes behind its last tensor, {sections[-1]}, which its header does not mention."
 
 
 def _first_version(path: Path, total: int, length: int) -> BinFile:

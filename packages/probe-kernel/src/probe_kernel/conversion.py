@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +16,14 @@ from .binfile import BinFile, Section, open_bin
 from .destination import Destination
 from .dtypes import dtype_of
 from .dumpdata import Tensor
-from .filename import FileName, parse_file_name
+from .filename import FileName, is_file_name, parse_file_name
 from .folders import walk
 from .layouts import convert
-from .mapping import MAPPING, read_mapping
+from .listing import NO_TRUE_NAME, list_files
+from .mapping import read_mapping
 from .opdebug import is_opdebug, opdebug_json
 
-__all__ = ["TYPES", "Conversion", "Outcome", "bin_files", "convert_file"]
+__all__ = ["TYPES", "Conversion", "Outcome", "Sources", "bin_files", "convert_file"]
 
 Array = npt.NDArray[Any]
 Type = Literal["npy", "bin", "pt", "msnpy"]
@@ -69,6 +69,7 @@ def convert_file(
     except (ProbeError, OSError, MemoryError) as error:
         return Outcome(path, faults=(_said(path, error),))
     done = 0
+    faults += file.problems
     for section in file.sections:
         if how.only and str(section) not in how.only:
             continue
@@ -142,23 +143,31 @@ def _said(path: Path, error: BaseException) -> str:
     return text if str(path) in text else f"{path}: {text}"
 
 
-def bin_files(source: Path) -> Iterator[tuple[Path, str]]:
-    """Every ``bin`` file at or below ``source`` with its true name (mapping.csv), in order.
+@frozen
+class Sources:
+    """What there is to convert. files: each with its true name, in order. problems: files whose true name is lost."""
+
+    files: tuple[tuple[Path, str], ...]
+    problems: tuple[str, ...] = ()
+
+
+def bin_files(source: Path) -> Sources:
+    """Return every ``bin`` file at or below ``source`` with its true name (mapping.csv).
 
     A file that is named itself is taken as one, whatever its name. Raises FormatError where there is nothing of the
     name ``source``, OSError for a folder that cannot be opened.
     """
     if source.is_file():
-        yield source, read_mapping(source.parent).names.get(source.name, source.name)
-        return
+        name = read_mapping(source.parent).names.get(source.name, source.name)
+        if name == source.name or is_file_name(name):
+            return Sources(((source, name),))
+        return Sources(((source, source.name),), (f"{source}: {NO_TRUE_NAME}; it keeps its own.",))
     if not source.is_dir():
         raise FormatError(f"There is no file or folder {source}.")
-    for folder, _, files in walk(source):
-        names = read_mapping(folder).names if MAPPING in files else {}
-        for file in files:
-            name = names.get(file, file)
-            try:
-                if parse_file_name(name).kind == "bin":
-                    yield folder / file, name
-            except FormatError:
-                continue
+    files: list[tuple[Path, str]] = []
+    problems: list[str] = []
+    for folder, _, _ in walk(source):
+        here = list_files(folder)
+        files += [(path, str(name)) for path, name in here.files if name.kind == "bin"]
+        problems += [f"{folder}: {lost}" for lost in here.lost]
+    return Sources(tuple(files), tuple(problems))

@@ -51,11 +51,13 @@ def _convert(arguments: argparse.Namespace) -> int:
     shape = _shape(arguments.shape)
     if shape and not arguments.format:
         raise FormatError("--shape says what --format is to cut off: give a --format too.")
-    files = list(bin_files(arguments.source))
+    sources = bin_files(arguments.source)
+    files = sources.files
     if not files:
-        raise FormatError(f"{arguments.source} has no bin files (those whose names end with a timestamp).")
+        lost = "".join(f" {problem}" for problem in sources.problems[:3])
+        raise FormatError(f"{arguments.source} has no bin files (those whose names end with a timestamp).{lost}")
     how = Conversion(arguments.type, arguments.format, shape, tuple(arguments.only))
-    faults: list[str] = []
+    faults: list[str] = [*sources.problems]
     written = 0
     progress = Progress(len(files))
     try:

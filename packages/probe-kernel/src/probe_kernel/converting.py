@@ -11,6 +11,7 @@ from probe_format.errors import UsageError
 
 from .conversion import Conversion, Outcome, convert_file
 from .destination import Destination
+from .outfolder import folder_in
 
 __all__ = ["convert_all"]
 
@@ -27,7 +28,8 @@ def convert_all(
     The outcomes come as they are ready. workers: threads, as many as there are cores and 8 at most unless told:
     reading, writing and numpy's copies let others run. Only a few files a worker are under way at a time, so that
     memory is bounded by the largest of them. Who stops early (Ctrl-C) has whole files and their lines in mapping.csv.
-    Raises UsageError when ``out`` is the folder of ``source``, OSError when it cannot be made.
+    Raises UsageError when ``out`` is the folder of ``source``, or a folder in it is a link; OSError when it cannot be
+    made.
     """
     workers = workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
     root = source if source.is_dir() else source.parent
@@ -38,8 +40,7 @@ def convert_all(
         under_way: set[Future[Outcome]] = set()
         try:
             for path, name in files:
-                folder = out / path.parent.relative_to(root)
-                folder.mkdir(parents=True, exist_ok=True)
+                folder = folder_in(out, path.parent.relative_to(root))
                 under_way.add(pool.submit(convert_file, path, folder, how, name, destination))
                 if len(under_way) >= 2 * workers:
                     done, under_way = wait(under_way, return_when=FIRST_COMPLETED)

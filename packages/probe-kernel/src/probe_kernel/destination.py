@@ -12,6 +12,7 @@ from probe_format.arrays import write_parts
 from probe_format.errors import FormatError
 
 from .mapping import MAPPING
+from .outfolder import file_in, replace_file
 
 __all__ = ["Destination", "short_name"]
 
@@ -29,10 +30,13 @@ class Destination:
     def write(self, folder: Path, name: str, source: Path, parts: Sequence[bytes | memoryview]) -> Path:
         """Write ``parts`` as ``folder/name`` (or as its short name), in place of what an earlier conversion wrote.
 
-        Raises FormatError where another source has become that file, OSError.
+        Raises FormatError where another source has become that file, or where the name is not one of a file in
+        ``folder``; OSError.
         """
         short = short_name(name)
-        path = folder / short
+        path = file_in(folder, short)
+        if short != name and "\n" in name:
+            raise FormatError(f"{folder}: {name!r} has a line break, which a line of mapping.csv cannot hold.")
         if (owner := self._owners.setdefault(path, source)) != source:
             raise FormatError(
                 f"{path} has come from {owner} already: the names differ only in what this --type leaves out. "
@@ -49,12 +53,18 @@ class Destination:
         with self._lock:
             lines = self._lines.get(folder)
             if lines is None:
-                there = path.read_text("utf-8", "surrogateescape").splitlines() if path.is_file() else []
-                lines = self._lines[folder] = set(there)
+                # A file of our own from here on: what was there may be a link to something else.
+                there = path.is_file() and not path.is_symlink()
+                text = path.read_text("utf-8", "surrogateescape") if there else ""
+                lines = self._lines[folder] = set(text.split("\n"))
+                replace_file(path, [os.fsencode("".join(f"{old}\n" for old in text.split("\n") if old))])
             if line not in lines:
                 lines.add(line)
-                with path.open("a", encoding="utf-8", errors="surrogateescape") as file:
-                    file.write(f"{line}\n")
+                fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    os.write(fd, os.fsencode(f"{line}\n"))
+                finally:
+                    os.close(fd)
 
 
 def short_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from .cells import cells_of, stack_of
 from .ir import Operator
 from .kernel import Kernel, Slot
 from .match import match
+from .outfolder import folder_in
 from .read import Dump, Iteration, Rank
 from .tensorjson import head_json, tensor_json
 
@@ -58,9 +60,9 @@ def export(
             steps.setdefault(iteration.place.number or 0, []).append(iteration)
         for step, iterations in steps.items():
             folder = rank_dir(out, step, rank.number)
-            if (folder / DUMP).exists():
+            if os.path.lexists(folder / DUMP):
                 raise UsageError(f"{folder} holds a dump already. Give an empty folder with -o.")
-            (folder / TENSORS if values else folder).mkdir(parents=True, exist_ok=True)
+            folder_in(out, (folder / TENSORS if values else folder).relative_to(out))
             draft = _Draft(folder, root, values)
             several = len({(i.place.net, i.place.graph) for i in iterations}) > 1
             for iteration in iterations:

@@ -13,7 +13,7 @@ from .executions import Found, Kernels, group
 from .filename import flat
 from .kernel import Kernel
 from .listing import Listing, list_files
-from .loaders import parts
+from .loaders import contents
 from .overflow import Overflow, is_overflow, read_overflow
 from .places import Place
 from .statistic import STATISTIC, Table, read_table
@@ -107,8 +107,11 @@ class Iteration:
             if name.kind == "args" or is_overflow(name):
                 continue
             try:
-                tensors.extend(Found(path, name, part) for part in parts(path, name))
+                held = contents(path, name)
             except (FormatError, OSError) as error:
                 problems.append(str(error))
+                continue
+            tensors.extend(Found(path, name, part) for part in held.parts)
+            problems.extend(held.problems)
         grouped = group(self, tensors, self.statistics.rows, arguments)
         return Kernels(grouped.kernels, (*problems, *grouped.problems))

@@ -70,7 +70,10 @@ class Slot:
                 f"{self.kernel.name} {self} was not saved to a file, only its statistics. Dump with saved_data "
                 "'tensor' or 'full' to have the values."
             )
-        return self.part.load(self.row.shape if self.row else None)
+        try:
+            return self.part.load(self.row.shape if self.row else None)
+        except MemoryError:
+            raise FormatError(f"{self.file}: {self} is too large for this machine's memory.") from None
 
     @cached_property
     def statistics(self) -> Mapping[str, Value]:

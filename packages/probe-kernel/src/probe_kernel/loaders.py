@@ -22,7 +22,7 @@ from .dtypes import decode, dtype_of, shaped
 from .filename import FileName, Kind
 from .npyfile import load_npy, read_header
 
-__all__ = ["READERS", "Part", "Reader", "parts"]
+__all__ = ["READERS", "Contents", "Part", "Reader", "contents"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...] | None
@@ -45,32 +45,42 @@ class Part:
     load: Callable[[Shape], Array]
 
 
-Reader = Callable[[Path, FileName], tuple[Part, ...]]
+@frozen
+class Contents:
+    """What a file holds. problems: what of it belongs to no tensor, in sentences."""
+
+    parts: tuple[Part, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
-def parts(path: Path, name: FileName) -> tuple[Part, ...]:
-    """The tensors in a file. Raises FormatError when files of its kind cannot be read."""
+Reader = Callable[[Path, FileName], Contents]
+
+
+def contents(path: Path, name: FileName) -> Contents:
+    """Return what is in a file. Raises FormatError when files of its kind cannot be read."""
     return READERS[name.kind](path, name)
 
 
-def _npy(path: Path, name: FileName) -> tuple[Part, ...]:
+def _npy(path: Path, name: FileName) -> Contents:
     def values(_: Shape) -> Array:
         return load_npy(path)
 
-    return (_part(name, partial(_npy_shape, path), values),)
+    return _one(name, partial(_npy_shape, path), values)
 
 
 def _npy_shape(path: Path) -> Shape:
     return read_header(path).shape
 
 
-def _raw(path: Path, name: FileName) -> tuple[Part, ...]:
-    return (_part(name, lambda: None, partial(_load_raw, path, name.dtype)),)
+def _raw(path: Path, name: FileName) -> Contents:
+    return _one(name, lambda: None, partial(_load_raw, path, name.dtype))
 
 
 def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
     dtype = dtype_of(dtype_name)
     raw = np.fromfile(path, np.uint8)
+    if shape is None and not raw.size:
+        raise DamagedError(f"{path} is empty, and nothing says that its tensor is. A full disk leaves such files.")
     count = None if shape is None else math.prod(shape)
     need = dtype.size(count) if count is not None else raw.size
     if raw.size != need or raw.size * 8 % max(dtype.bits, 8):
@@ -82,16 +92,18 @@ def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
     return values if shape is None or dtype.packed_codes else shaped(values[:count], shape, str(path))
 
 
-def _pt(path: Path, name: FileName) -> tuple[Part, ...]:
+def _pt(path: Path, name: FileName) -> Contents:
     def values(_: Shape) -> Array:
         value = load_pt(path)
         return np.asarray(value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy())
 
-    return (_part(name, lambda: name.shape, values),)
+    return _one(name, lambda: name.shape, values)
 
 
-def _bin(path: Path, name: FileName) -> tuple[Part, ...]:
-    return tuple(_section(section) for section in open_bin(path).sections if section.tensor is not None)
+def _bin(path: Path, name: FileName) -> Contents:
+    file = open_bin(path)
+    found = tuple(_section(section) for section in file.sections if section.tensor is not None)
+    return Contents(found, file.problems)
 
 
 def _section(section: Section) -> Part:
@@ -104,9 +116,9 @@ def _section(section: Section) -> Part:
     return Part(section.io, section.slot, tensor.format, tensor.dtype, lambda: tensor.shape, values)
 
 
-def _part_of_bin(path: Path, name: FileName) -> tuple[Part, ...]:
+def _part_of_bin(path: Path, name: FileName) -> Contents:
     if name.io not in ("input", "output"):
-        return ()  # buffers and work space: no tensors of the kernel
+        return Contents()  # buffers and work space: no tensors of the kernel
 
     def values(_: Shape) -> Array:
         # msaccucmp writes bfloat16 as float32, and float8 as float64, under the name of what it was.
@@ -116,18 +128,18 @@ def _part_of_bin(path: Path, name: FileName) -> tuple[Part, ...]:
             return _load_raw(path, wider, name.shape).astype(np.float32)
         return _load_raw(path, name.dtype, name.shape)
 
-    return (_part(name, lambda: name.shape, values),)
+    return _one(name, lambda: name.shape, values)
 
 
 _WIDENED = {"bfloat16": "float32", "float8_e5m2": "float64", "float8_e4m3fn": "float64"}
 
 
-def _none(path: Path, name: FileName) -> tuple[Part, ...]:
-    return ()
+def _none(path: Path, name: FileName) -> Contents:
+    return Contents()
 
 
-def _part(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Array]) -> Part:
-    return Part(name.io, name.slot or 0, name.format, name.dtype, shape, load)
+def _one(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Array]) -> Contents:
+    return Contents((Part(name.io, name.slot or 0, name.format, name.dtype, shape, load),))
 
 
 READERS: dict[Kind, Reader] = {

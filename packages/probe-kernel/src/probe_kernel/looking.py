@@ -73,6 +73,10 @@ def _check(arguments: argparse.Namespace) -> int:
     for iteration in iterations:
         tensors = 0
         for kernel in iteration.kernels:
+            try:
+                kernel.arguments  # noqa: B018 - reads them
+            except (FormatError, OSError) as error:
+                problems.append(str(error))
             for slot in kernel.slots:
                 if slot.part is not None:
                     tensors += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from probe_format.errors import FormatError
@@ -10,6 +11,7 @@ from probe_format.errors import FormatError
 from .categories import check_categories
 from .command import Command, add_folder, chosen, report
 from .export import export
+from .outfolder import folder_in, replace_file
 from .read import open
 from .statistic import STATISTIC, table_text
 from .synthesis import NUMBERS, rows
@@ -35,12 +37,13 @@ def _statistics(arguments: argparse.Namespace) -> int:
     dump, iterations = chosen(arguments)
     problems = list(dump.problems)
     written = 0
+    top = dump.path.parent if dump.path.is_file() else dump.path
     for iteration in iterations:
         folder = iteration.path
         if arguments.out is not None:
-            folder = arguments.out / iteration.path.relative_to(arguments.dir.absolute())
+            folder = folder_in(arguments.out, iteration.path.relative_to(os.path.abspath(top)))
         path = folder / STATISTIC
-        if path.exists():
+        if os.path.lexists(path):
             print(f"{path} is there already and stays as it is.")
             continue
         lines: list[str] = []
@@ -49,10 +52,8 @@ def _statistics(arguments: argparse.Namespace) -> int:
                 lines += list(table_text(rows([kernel], categories), categories))[1:]
             except (FormatError, OSError) as error:
                 problems.append(str(error))
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f".tmp-{STATISTIC}"  # half a table would count as there, and stay
-        part.write_text("\n".join([next(table_text((), categories)), *lines]) + "\n")
-        part.replace(path)
+        text = "\n".join([next(table_text((), categories)), *lines]) + "\n"
+        replace_file(path, [os.fsencode(text)])  # whole: half a table would count as there, and stay
         written += 1
         print(f"{path}: {len(lines)} tensors")
     return report(problems) or (0 if written else 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from attrs import field, frozen
@@ -26,14 +27,15 @@ def read_mapping(folder: Path) -> Mapping:
         return Mapping()
     names: dict[str, str] = {}
     problems = []
-    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), start=1):
+    there = frozenset(os.listdir(folder))
+    for number, line in enumerate(path.read_text("utf-8", "surrogateescape").split("\n"), start=1):
         file, _, name = (part.strip() for part in line.partition(","))
         if not file and not name:
             continue
         if not file or not name:
             problems.append(f"mapping.csv, line {number}, is not 'file,true name': {line[:80]!r}.")
-        elif not (folder / file).is_file():
-            problems.append(f"mapping.csv, line {number}, names {file}, which is not in the folder.")
+        elif file not in there:
+            problems.append(f"mapping.csv, line {number}, names {file[:80]}, which is not in the folder.")
         else:
             names[file] = name
     return Mapping(names, tuple(problems))

@@ -15,6 +15,7 @@ from .backends import Backend
 from .description import KernelDump
 from .environment import changed
 from .kernelrun import KernelRun
+from .outfolder import replace_file
 from .readiness import find_backend, ready
 from .settings import settings, settings_text
 
@@ -97,9 +98,7 @@ def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[s
 def _write(file: Path, text: str) -> None:
     """Whole or not at all: the ranks of a node write the same file at the same time."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, file)
+    replace_file(file, [text.encode()])
 
 
 def _c_expression() -> Any:

@@ -14,6 +14,7 @@ from attrs import frozen
 from probe_format.errors import UsageError
 
 from .acl import AclDump, acl_settings
+from .outfolder import replace_file
 
 __all__ = ["NpuDumper", "find_npu", "write_acl"]
 
@@ -81,5 +82,5 @@ def write_acl(folder: Path, mode: str) -> Path:
     document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"kernel_config_{os.getpid()}.json"
-    path.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
+    replace_file(path, [f"{json.dumps(document, indent=4)}\n".encode()])
     return path

@@ -14,8 +14,14 @@ _NUMBER = re.compile(r"_graph_(\d+)\.")
 
 
 def read_order(path: Path) -> tuple[str, ...]:
-    """The full names of the nodes, in order, from a ms_execution_order_graph_N.csv. Raises OSError."""
-    lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines()]
+    """The full names of the nodes, in order, from a ms_execution_order_graph_N.csv.
+
+    Raises FormatError for a file without a line, or with zeros in it (a full disk leaves such files), OSError.
+    """
+    text = path.read_text("utf-8", "replace")
+    if not text.strip() or "\0" in text:
+        raise FormatError(f"{path} should have a header and one node's name a line: it is empty or damaged.")
+    lines = [line.strip() for line in text.splitlines()]
     return tuple(line for line in lines if line and line != _HEADER)
 
 
@@ -35,6 +41,6 @@ def find_graph_files(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
     """The files ``<stem>_graph_<number><suffix>`` of a folder by number; empty without the folder."""
     found = {}
     for path in sorted(folder.glob(f"{stem}_graph_*{suffix}")) if folder.is_dir() else ():
-        if number := _NUMBER.search(path.name):
+        if path.is_file() and (number := _NUMBER.search(path.name)):
             found[int(number[1])] = path
     return found

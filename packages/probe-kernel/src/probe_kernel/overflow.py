@@ -16,6 +16,9 @@ from .opdebug import is_opdebug, opdebug_json
 
 __all__ = ["Overflow", "is_overflow", "read_overflow"]
 
+#: A record has about two thousand bytes: what is far longer is a tensor, and need not be read.
+_MOST = 1 << 16
+
 
 @frozen
 class Overflow:
@@ -57,7 +60,7 @@ def read_overflow(path: Path, name: FileName) -> Overflow:
     """Read one file. Raises FormatError when it is no overflow file, OSError when it cannot be opened."""
     if name.kind == "bin":
         for section in open_bin(path).sections:
-            if section.io == "output" and is_opdebug(raw := section.raw()):
+            if section.io == "output" and section.size <= _MOST and is_opdebug(raw := section.raw()):
                 try:
                     return Overflow(path, name.timestamp or 0, opdebug_json(raw))
                 except DamagedError as error:

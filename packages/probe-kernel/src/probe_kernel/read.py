@@ -103,7 +103,7 @@ class Rank:
         ``data_dump`` (the dump's configuration). Raises FormatError for one that is no JSON.
         """
         folder = self.path / ".dump_metadata"
-        files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+        files = [path for path in sorted(folder.glob("*.json")) if path.is_file()]
         return {path.stem: parse_object(path.read_bytes(), str(path)) for path in files}
 
     @property

@@ -83,7 +83,7 @@ def read_table(path: Path, owner: FileName | None = None) -> Table:
     rows: list[Row] = []
     problems: list[str] = []
     columns: list[str] = []
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file)
         try:
             for cells in reader:

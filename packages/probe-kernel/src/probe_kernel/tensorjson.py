@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +53,12 @@ def head_json(dtype: str, shape: tuple[int, ...], framework: str) -> dict[str, A
 def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
     """The values as a .npy that numpy reads: the dumper's own file, linked, where it is one."""
     if source is not None and source.suffix == ".npy" and read_header(source).stored is None:
+        target.unlink(missing_ok=True)  # of an export that was stopped, or a link to somewhere else
         try:
-            os.link(source, target)
+            os.link(source.resolve(), target)  # a link to the link would lead nowhere from there
+            return
         except OSError:  # another file system
-            shutil.copyfile(source, target)
-        return
+            pass
     write_parts(target, npy_bytes(np.asarray(array, order="C")))
 
 
