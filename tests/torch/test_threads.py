@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
+import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from dumping import agrees, capture, construct, records, report
+from dumping import agrees, capture, construct, opened, records, report
 from torch import Tensor, nn
 
 THREADS, CALLS = 8, 40
@@ -181,3 +185,65 @@ def test_records_do_not_depend_on_the_order_of_steps(tmp_path: Path) -> None:
         data = capture(tmp_path / folder, lambda: F.gelu(torch.ones(2)), level="L1")
         assert list(data) == ["Functional.gelu.0.forward"]
     assert records(tmp_path / "a" / "dump") == records(tmp_path / "b" / "dump")
+
+
+@pytest.mark.parametrize(
+    "keys", [{"level": "L0"}, {"level": "mix"}, {"level": "L1", "list": ["tanh"]}], ids=str
+)
+def test_counts_are_those_of_the_dump_while_threads_run(keys: dict[str, Any], tmp_path: Path) -> None:
+    """start, stop and step while eight threads go on calling: no count is torn off its record."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
+    running = True
+
+    def body() -> None:
+        while running:
+            net(torch.ones(1, 2))
+
+    threads = [threading.Thread(target=body) for _ in range(THREADS)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    steps = 20
+    try:
+        for thread in threads:
+            thread.start()
+        with warnings.catch_warnings(), opened(tmp_path, **keys) as debugger:
+            warnings.simplefilter("error")
+            for _ in range(steps):
+                debugger.start(net)
+                time.sleep(0.01)
+                debugger.stop()
+                debugger.step()
+    finally:
+        running = False
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join(60)
+    calls = 0
+    for step in range(steps):
+        said = report(tmp_path / "dump", step)
+        counts = {kind: sum(n for what, n in said["counts"][kind].items() if what != "tensors")
+                  for kind in ("seen", "recorded", "filtered", "failed")}  # fmt: skip
+        assert counts["seen"] == counts["recorded"] + counts["filtered"] + counts["failed"], (step, counts)
+        assert counts["recorded"] == sum(".forward" in name for name in records(tmp_path / "dump", step)), (
+            step
+        )
+        assert not said["faults"] and not counts["failed"]
+        calls += counts["seen"]
+    assert calls > 100
+
+
+def test_gradients_of_one_parameter_from_many_threads_have_numbers_of_their_own(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(2, 2))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        data = capture(
+            tmp_path, lambda: in_threads(lambda i: [net(torch.ones(1, 2)).sum().backward() for _ in range(5)]),
+            net, level="L0",
+        )  # fmt: skip
+    finally:
+        sys.setswitchinterval(interval)
+    base = "Module.0.Linear.parameters_grad"
+    arrivals = {base, *(f"{base}.{n}" for n in range(1, THREADS * 5))}
+    assert {name for name in data if name.startswith(base)} == arrivals
+    assert all(set(data[name]) == {"weight", "bias"} for name in arrivals)

@@ -6,6 +6,7 @@ the call itself is made here, exactly once, and what it returns is given back un
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,7 @@ class Collector:
         self._module_prefix = module_prefix
         self._append = self.stream.append
         self._nodes: set[str] = set()
-        self._arrivals: dict[int, int] = {}
+        self._arrivals: dict[int, itertools.count[int]] = {}
         self._told: dict[str, Any] = {}
 
     # -- the taps -------------------------------------------------------------------------------------
@@ -159,8 +160,10 @@ class Collector:
         where = self._where
         where.inside += 1
         try:
-            arrival = self._arrivals.get(id(entry.parameter), 0)
-            self._arrivals[id(entry.parameter)] = arrival + 1
+            arrivals = self._arrivals.get(id(entry.parameter))
+            if arrivals is None:
+                arrivals = self._arrivals.setdefault(id(entry.parameter), itertools.count())
+            arrival = next(arrivals)
             for record, name in entry.owners:
                 if self._names.active and not self._names.backward(_forward_record(record)):
                     self.coverage.add("left_out", "parameter gradients of modules outside scope or list")
@@ -201,21 +204,28 @@ class Collector:
 
     # -- the end --------------------------------------------------------------------------------------
 
-    def settle(self, table: Table, *, final: bool) -> None:
-        """Bring the journal up to date: late statistics, coverage and, at the end, sums that stayed partial."""
+    def settle(self, *, final: bool) -> None:
+        """Bring the journal up to date: late statistics and, at the end, sums that stayed partial."""
         self._where.inside += 1
         try:
             if final:
                 self.recorder.backward.leftovers()
             self._leaf.flush()
-            content = self._coverage(table)
-            if content != self._told:
-                self._told = content
-                self._append({"k": "tally", "d": content})
         except Exception as e:
-            self.stream.fault("the end of the step", "coverage", e)
+            self.stream.fault("the end of the step", "late numbers", e)
         finally:
             self._where.inside -= 1
+
+    def tally(self, table: Table) -> dict[str, Any] | None:
+        """The event that says what was seen and recorded so far; None if the last one says that.
+
+        It must not be called while calls are counted: `RankWriter.finish` sees to that. Appends nothing.
+        """
+        content = self._coverage(table)
+        if content == self._told:
+            return None
+        self._told = content
+        return {"k": "tally", "d": content}
 
     def _coverage(self, table: Table) -> dict[str, Any]:
         for what, why in table.not_seen.items():

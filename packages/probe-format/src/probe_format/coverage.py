@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
 from attrs import define, field
 
-__all__ = ["Coverage"]
+__all__ = ["Coverage", "Tally"]
 
 _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
 
@@ -35,6 +36,15 @@ class Coverage:
             table = self.counts[kind]
             table[what] = table.get(what, 0) + n
 
+    def outcome(self, what: str, kind: str, why: str | None = None) -> None:
+        """Count one more of ``what`` as seen, and what became of it: nobody ever reads one without the other.
+
+        kind: recorded, filtered or failed, under which ``why`` is counted (``what`` itself if None).
+        """
+        with self._lock:
+            for table, key in ((self.counts["seen"], what), (self.counts[kind], why or what)):
+                table[key] = table.get(key, 0) + 1
+
     def unseen(self, what: str, why: str) -> None:
         """State once that ``what`` could not be seen at all."""
         with self._lock:
@@ -49,3 +59,25 @@ class Coverage:
                 "missing": dict(self.missing),
                 "unmatched": list(self.unmatched),
             }
+
+
+class Tally:
+    """A number that many threads raise: exact, and without a lock where it is raised."""
+
+    __slots__ = ("_count", "_lock", "_reads")
+
+    def __init__(self) -> None:
+        self._count = itertools.count()
+        self._reads = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        """One more."""
+        next(self._count)
+
+    @property
+    def value(self) -> int:
+        """How many there are. Reading takes a number too, which does not count."""
+        with self._lock:
+            self._reads += 1
+            return next(self._count) - self._reads + 1

@@ -63,7 +63,6 @@ def array_json(
     a: npt.NDArray[Any], slot: Slot, path: Path, options: TensorOptions, files: StepFiles, coverage: Coverage
 ) -> dict[str, Any]:
     """The object of a numpy array (spec/statistics.md); writes its file when the slot wants one."""
-    coverage.add("seen", "arrays")
     body = array_object(
         a, statistics=options.statistics, checksum=options.checksum, zero_count=options.zero_count
     )
@@ -74,5 +73,5 @@ def array_json(
             body["lost"] = "tensor file: an array of Python objects has no bytes of its own"
         else:
             body.update(files.save(slot, path, "npy", npy_bytes(stored(a))))
-    coverage.add("recorded", "arrays")
+    coverage.outcome("arrays", "recorded")
     return body

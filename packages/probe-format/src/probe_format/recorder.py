@@ -66,23 +66,26 @@ class Recorder:
         if key in self.stream.off:
             self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
             return None
-        kind = "calls" if module is None else "modules"
+        counted = kind = "calls" if module is None else "modules"
         try:
             number, redo = self.counters.number(key)
             counted = f"recomputed {kind}" if redo else kind
-            self.coverage.add("seen", counted)
             if module is None:
-                call = self._call(key, f"{key}.{number}.forward", f"{key}.{number}.backward", redo)
+                names = f"{key}.{number}.forward", f"{key}.{number}.backward"
             else:
-                call = self._call(key, f"{key}.forward.{number}", f"{key}.backward.{number}", redo)
+                names = f"{key}.forward.{number}", f"{key}.backward.{number}"
+            call = self._call(key, *names, redo, counted)
             if call.recorded:
-                self._enter(call, args, kwargs, module)
-                self.coverage.add("recorded", counted)
-            return call
+                self._enter(call, args, kwargs, module, partial(self.coverage.outcome, counted, "recorded"))
         except Exception as e:
             self.stream.fault(key, "its inputs", e)
-            self.coverage.add("failed", kind)
+            self.coverage.outcome(counted, "failed", kind)
             return None
+        try:
+            self._leaf.settle()
+        except Exception as e:
+            self.stream.fault(key, "numbers that were waited for", e)
+        return call
 
     def end(self, call: Call, out: Any) -> None:
         """Record what a call returned and tap its gradients. Never raises."""
@@ -111,12 +114,13 @@ class Recorder:
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _call(self, key: str, name: str, backward: str, redo: bool) -> Call:
+    def _call(self, key: str, name: str, backward: str, redo: bool, counted: str) -> Call:
+        """counted: as what it is counted when nothing of it is recorded."""
         stack = self.where.stack
         parent = stack[-1] if stack else None
         if redo:
             if name in self._redone:  # the graph is kept: every pass recomputes
-                self.coverage.add("filtered", "recomputed once more")
+                self.coverage.outcome(counted, "filtered", "recomputed once more")
                 return Call(key, name, backward, None, False, False, redo=True)
             self._redone.add(name)
         names, keep = self._names, self.plan.keep
@@ -124,7 +128,7 @@ class Recorder:
         # A selection may be of backward records alone.
         wanted = forward or (names.active and keep.backward and names.backward(name))
         if not wanted:
-            self.coverage.add("filtered", "scope or list")
+            self.coverage.outcome(counted, "filtered", "scope or list")
             if self.plan.construct and not redo:
                 self._append({"k": "enter", "n": name, "u": parent and parent[0], "r": 0})
         return Call(
@@ -142,7 +146,10 @@ class Recorder:
         """Whether the tensors of this record are written to files."""
         return self.plan.files or (self.plan.tensor_list and self._names.tensors(name))
 
-    def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any) -> None:
+    def _enter(
+        self, call: Call, args: Args, kwargs: Kwargs, module: Any, recorded: Callable[[], None]
+    ) -> None:
+        """recorded: to be called once, when the event is written."""
         plan = self.plan
         if self.backward.arrived:
             self._fresh()
@@ -179,10 +186,11 @@ class Recorder:
         elif self._current_pass() != -1:
             event["x"] = {"in_backward": True}
         if call.forward:
-            self._append(event)
+            self._append(event, recorded)
         elif not call.redo:
-            self._append({"k": "enter", "n": call.name, "u": event.get("u"), "r": 0})
-        self._leaf.settle()
+            self._append({"k": "enter", "n": call.name, "u": event.get("u"), "r": 0}, recorded)
+        else:
+            recorded()
 
     def _fresh(self) -> None:
         """After a backward pass, share nothing seen before: gradients are reduced in place, behind Python."""

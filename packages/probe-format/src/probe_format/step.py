@@ -176,17 +176,28 @@ class DumpedStep:
         self.wait()
         if final:
             self.late()
-        collector.settle(self.table, final=final)
+        collector.settle(final=final)
         if collector.stream.broken is not None:
             return None
         try:
-            report = self.writer.finish(final=final)
+            report = self._written(final=final)
         except OSError as e:
             collector.stream.break_off(f"the JSON files could not be written ({e})")
             return None
         if final:
             self._tell(report)
         return report
+
+    def _written(self, *, final: bool) -> dict[str, Any]:
+        """The files, with the counts of what is in them; without new counts if those fail. Raises OSError."""
+        collector = self.collector
+        try:
+            return self.writer.finish(final=final, last=lambda: collector.tally(self.table))
+        except OSError:
+            raise
+        except Exception as e:
+            collector.stream.fault("the end of the step", "coverage", e)
+        return self.writer.finish(final=final)
 
     def _tell(self, report: Mapping[str, Any]) -> None:
         """What the user must not miss, as warnings."""

@@ -5,14 +5,23 @@ A fault of ours is noted and the run goes on. A disk that takes no more ends the
 
 from __future__ import annotations
 
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "Write"]
 
 _FULL = (27, 28, 122)  # file too large, disk full, over quota
+
+
+class Write(Protocol):
+    """Appends one event to the journal, and calls ``then`` before anybody can read what is there. May raise
+    OSError.
+    """
+
+    def __call__(self, event: dict[str, Any], /, then: Callable[[], None] | None = None) -> None: ...
 
 
 class Stream:
@@ -22,8 +31,7 @@ class Stream:
     early, None if it did not. off: the places that had too many faults.
     """
 
-    def __init__(self, write: Callable[[dict[str, Any]], None], max_faults: int) -> None:
-        """write: appends one event to the journal; may raise OSError."""
+    def __init__(self, write: Write, max_faults: int) -> None:
         self.on = False
         self.alive = True
         self.broken: str | None = None
@@ -31,13 +39,14 @@ class Stream:
         self.max_faults = max_faults
         self._write = write
         self._counts: dict[str, int] = {}
+        self._lock = threading.Lock()
 
-    def append(self, event: dict[str, Any]) -> None:
-        """Write one event. A disk that takes no more ends the collection, not the run."""
+    def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
+        """Write one event, and count it by ``then``. A disk that takes no more ends the collection, not the run."""
         if not self.alive:
             return
         try:
-            self._write(event)
+            self._write(event, then)
         except OSError as e:
             self.break_off(f"{e}")
 
@@ -62,8 +71,8 @@ class Stream:
         if isinstance(error, OSError) and error.errno in _FULL:
             self.break_off(str(error))
             return
-        count = self._counts.get(where, 0) + 1
-        self._counts[where] = count
+        with self._lock:
+            count = self._counts[where] = self._counts.get(where, 0) + 1
         if count >= self.max_faults:
             self.off.add(where)
         what = f"recording {what}: "

@@ -6,7 +6,7 @@ import datetime
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,32 +42,49 @@ class RankWriter:
         # the garbage collector slower. Numbers that come later need the trees.
         self._pack = not header.get("deferred")
         self._covered = -1
+        self._over = False
         self._report: dict[str, Any] = {}
         self.append({"k": "head", "header": self.header})
 
-    def append(self, event: dict[str, Any]) -> None:
+    def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
         """Write one event; when this returns it survives the death of the process. Raises OSError.
 
-        The event belongs to the writer from now on.
+        The event belongs to the writer from now on. then: called when it is written, before any other event and
+        before `finish`, so that what it counts is in step with the files. After the last `finish` nothing is
+        written or called: another thread was too late for this step.
         """
         if self._pack:
             _pack(event)
-        with self._lock:  # one order for both, so that recovery gives what the files give
-            self._journal.append(event)
-            self._assembly.take(event)
+        with self._lock:
+            if self._over:
+                return
+            self._take(event)
+            if then is not None:
+                then()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        # Under one lock, so that both have one order, and recovery gives what the files give.
+        self._journal.append(event)
+        self._assembly.take(event)
 
     @property
     def forked(self) -> bool:
         """Whether this object is a fork()ed child's copy, which must write nothing."""
         return self._journal.forked
 
-    def finish(self, *, final: bool) -> dict[str, Any]:
+    def finish(
+        self, *, final: bool, last: Callable[[], dict[str, Any] | None] = lambda: None
+    ) -> dict[str, Any]:
         """Write dump.json, stack.json, construct.json and report.json; gives the report.
 
         final: the step is over, nothing will follow: the journal is closed and, its content being in the
-        files now, removed. Otherwise it stays, and the report says how much of it the files cover.
+        files now, removed. Otherwise it stays, and the report says how much of it the files cover. last: gives
+        one more event, behind which no other gets into these files: the counts of what is in them.
         """
         with self._lock:
+            event = last()
+            if event is not None:
+                self._take(event)
             size = self._journal.size
             if size != self._covered:
                 self._assembly.cut_short()
@@ -83,6 +100,7 @@ class RankWriter:
                 self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
                 _replace(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
             if final:
+                self._over = True
                 self._journal.close()
                 os.unlink(self._journal.path)
             return self._report

@@ -10,7 +10,7 @@ import numpy as np
 from probe_format.arrayjson import checksum_of
 from probe_format.arrays import npy_bytes
 from probe_format.checksum import crc32
-from probe_format.coverage import Coverage
+from probe_format.coverage import Coverage, Tally
 from probe_format.leafparts import TensorOptions, array_json, summarise
 from probe_format.narrow import widen
 from probe_format.slot import Slot
@@ -51,7 +51,7 @@ class TensorLeaf:
             options.directory, coverage, append, deferred=options.deferred, bound=options.bound
         )
         self._requires_grad = requires_grad
-        self._seen_tensors = 0
+        self._tensors = Tally()
         self.summary = Summary()
 
     def leaf(self, slot: Slot, value: Any, path: Path) -> Any:
@@ -70,7 +70,7 @@ class TensorLeaf:
 
     def tensor(self, slot: Slot, t: Any, path: Path) -> dict[str, Any]:
         """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
-        self._seen_tensors += 1
+        self._tensors.add()
         p = plain(t)
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
         if p.data is None:
@@ -122,7 +122,7 @@ class TensorLeaf:
     @property
     def tally(self) -> dict[str, int]:
         """Tensors seen so far; each of them has its tensor object."""
-        return {"tensors": self._seen_tensors}
+        return {"tensors": self._tensors.value}
 
     def touched(self, t: Any) -> None:
         """As in probe_torch; every tensor is read anew here."""

@@ -22,7 +22,6 @@ Array = npt.NDArray[Any]
 
 def array_json(a: Array, options: LeafOptions, coverage: Coverage, spot: Spot, path: Path) -> dict[str, Any]:
     """The tensor object of an array of any shape and dtype (spec/statistics.md); writes its file if wanted."""
-    coverage.add("seen", "arrays")
 
     def told() -> dict[str, Any]:
         return array_object(
@@ -35,7 +34,7 @@ def array_json(a: Array, options: LeafOptions, coverage: Coverage, spot: Spot, p
         out, file = told(), _file(a, options, spot, path) if spot.file else {}
     if "unsupported" in out:
         coverage.add("unsupported", f"array: {out['unsupported']}")
-    coverage.add("recorded", "arrays")
+    coverage.outcome("arrays", "recorded")
     return {**out, **file}
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
@@ -162,14 +163,13 @@ class SavedStep:
             return self._leaves[name]
 
     def _count_tensor(self) -> None:
-        self.coverage.add("seen", "tensors")
-        self.coverage.add("recorded", "tensors")
+        self.coverage.outcome("tensors", "recorded")
 
     # -- gradients ------------------------------------------------------------------------------------
 
     def _watch(self, leaf: SavedLeaf, record: str, path: Path, tensor: Any) -> None:
         try:
-            passes: list[int] = []
+            passes = itertools.count()
             undo = leaf.watch(tensor, partial(self._arrived, leaf, record, path, passes))
         except Exception as error:
             self._fault(f"waiting for {record}", error)
@@ -179,13 +179,12 @@ class SavedStep:
                 self._watches.append(undo)
                 self._awaited += 1
 
-    def _arrived(self, leaf: SavedLeaf, record: str, path: Path, passes: list[int], gradient: Any) -> None:
+    def _arrived(self, leaf: SavedLeaf, record: str, path: Path, passes: Iterator[int], gradient: Any) -> None:
         """A backward pass has reached the tensor; ``gradient`` is None where it brought nothing."""
         if not self.alive or gradient is None or not self.enter():
             return
         try:
-            first = not passes
-            passes.append(1)
+            first = next(passes) == 0
             spot = Spot(record, self.files and first, self._names)
             value = leaf.leaf(spot, gradient, path)
             leaf.settle(value)

@@ -14,7 +14,7 @@ import torch
 from attrs import define
 from probe_format.arrayjson import checksum_of
 from probe_format.arrays import PT_DTYPES, pt_bytes
-from probe_format.coverage import Coverage
+from probe_format.coverage import Coverage, Tally
 from probe_format.leafparts import TensorOptions, array_json, summarise
 from probe_format.slot import Slot
 from probe_format.stats import Stats, stats_json
@@ -71,7 +71,7 @@ class TensorLeaf:
             refs=self._refs,
         )
         self._contents = itertools.count(1)
-        self._seen_tensors = 0
+        self._tensors = Tally()
         self._aliased: set[int] = set()
         self.summary = Summary()
 
@@ -89,7 +89,7 @@ class TensorLeaf:
 
     def tensor(self, slot: Slot, t: torch.Tensor, path: Path) -> dict[str, Any]:
         """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
-        self._seen_tensors += 1
+        self._tensors.add()
         known = self._known(t) or self._describe(t)
         out = {**known.head, "requires_grad": t.requires_grad}
         if known.mesh:
@@ -118,7 +118,7 @@ class TensorLeaf:
     @property
     def tally(self) -> dict[str, int]:
         """Tensors seen so far; each of them has its tensor object."""
-        return {"tensors": self._seen_tensors}
+        return {"tensors": self._tensors.value}
 
     def forget(self) -> None:
         """Something may have changed tensors behind their version counter: share nothing seen before."""

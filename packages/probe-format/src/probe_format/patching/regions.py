@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from probe_format.coverage import Coverage
+from probe_format.coverage import Coverage, Tally
 from probe_format.patching.lookup import resolve_owner
 from probe_format.patching.places import Attribute, Function, attribute
 from probe_format.patching.switch import muted
@@ -33,7 +32,7 @@ class Regions:
     def __init__(
         self, push: Callable[[str], None], pop: Callable[[str], None], compiling: Callable[[], bool]
     ) -> None:
-        self._quiet: Counter[str] = Counter()
+        self._quiet: dict[str, Tally] = {}
         self._push = push
         self._pop = pop
         self._compiling = compiling
@@ -53,7 +52,8 @@ class Regions:
     def tell(self, coverage: Coverage) -> None:
         """Count how often each quiet region was entered, by reason."""
         for reason, times in self._quiet.items():
-            coverage.add("left_out", reason, times)
+            if times.value:
+                coverage.add("left_out", reason, times.value)
 
     def opens(self, node: str) -> bool:
         """Push the node, unless it is open; whether it was pushed."""
@@ -86,11 +86,13 @@ class Regions:
     def in_quiet(self, original: Function, reason: str) -> Function:
         """`original`, whose calls are left out and counted under the reason."""
 
+        times = self._quiet.setdefault(reason, Tally())
+
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._compiling():
                 return original(*args, **kwargs)
-            self._quiet[reason] += 1
+            times.add()
             with muted():
                 return original(*args, **kwargs)
 

@@ -1,0 +1,85 @@
+"""Counts under threads: exact, and never one half of a pair without the other."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from probe_format.coverage import Coverage, Tally
+from probe_format.write import RankWriter
+
+THREADS, TIMES = 8, 2000
+
+
+@pytest.fixture(autouse=True)
+def _switching_all_the_time() -> Iterator[None]:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def in_threads(work: Callable[[], Any], meanwhile: Callable[[], Any] = lambda: None) -> None:
+    threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        meanwhile()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_tally_is_exact_and_reading_it_does_not_count() -> None:
+    tally, read = Tally(), [0]
+    in_threads(lambda: [tally.add() for _ in range(TIMES)], lambda: read.append(tally.value))
+    assert tally.value == tally.value == THREADS * TIMES
+    assert read == sorted(read)
+
+
+def test_what_became_of_a_call_is_never_read_without_the_call() -> None:
+    coverage = Coverage()
+    torn: list[Any] = []
+
+    def look() -> None:
+        counts = coverage.json()["counts"]
+        if sum(counts["seen"].values()) != sum(counts["recorded"].values()) + sum(
+            counts["filtered"].values()
+        ):
+            torn.append(counts)
+
+    def work() -> None:
+        for _ in range(TIMES // 2):
+            coverage.outcome("calls", "recorded")
+            coverage.outcome("modules", "filtered", "scope or list")
+
+    in_threads(work, look)
+    assert not torn
+    assert coverage.counts["seen"] == {"calls": THREADS * TIMES // 2, "modules": THREADS * TIMES // 2}
+    assert coverage.counts["filtered"] == {"scope or list": THREADS * TIMES // 2}
+
+
+def test_the_last_counts_are_those_of_the_files(tmp_path: Path) -> None:
+    """Events that come while the files are written: in the files and counted, or neither."""
+    for round in range(10):
+        writer = RankWriter(tmp_path / str(round), {"task": "statistics", "dump_data_dir": None})
+        coverage, numbers = Coverage(), itertools.count()
+
+        def work() -> None:
+            for _ in range(50):
+                name = f"Torch.relu.{next(numbers)}.forward"  # noqa: B023
+                event = {"k": "enter", "n": name, "u": None, "a": [], "w": {}}
+                writer.append(event, lambda: coverage.outcome("calls", "recorded"))  # noqa: B023
+
+        threads = [threading.Thread(target=work) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        said = writer.finish(final=True, last=lambda: {"k": "tally", "d": coverage.json()})  # noqa: B023
+        for thread in threads:
+            thread.join()  # too late for this step: neither an error nor a record
+        assert said["counts"]["recorded"].get("calls", 0) == said["records"]
+        assert not (tmp_path / str(round) / "records.journal").exists()
