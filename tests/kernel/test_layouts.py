@@ -141,6 +141,25 @@ def test_fractal_nz(outer: list[int], rows: int, columns: int, n0: int, c0: int)
         )
 
 
+@pytest.mark.parametrize("shape", [(10, 20), (3, 10, 20), (1, 2, 3, 10, 20), (20,)])
+@pytest.mark.parametrize("target", ["NCHW", "NHWC", "HWCN", "NCDHW"])
+def test_a_matrix_stays_one_whatever_the_target(shape: tuple[int, ...], target: str) -> None:
+    """Measured with msaccucmp 26.2.0: ``-f NCHW`` and ``-f NHWC`` write the matrices of two and three dimensions."""
+    x = numbered(shape)
+    device = slow_fractal_nz(x if x.ndim > 1 else x[np.newaxis], 16, 16)
+    np.testing.assert_array_equal(convert(device, "FRACTAL_NZ", target, shape), x, strict=True)
+
+
+def test_four_dimensions_of_tiles_are_turned() -> None:
+    x = numbered((2, 3, 10, 20))
+    device = slow_fractal_nz(x, 16, 16)
+    np.testing.assert_array_equal(
+        convert(device, "FRACTAL_NZ", "NHWC", x.shape), turned(x, "NCHW", "NHWC"), strict=True
+    )
+    with pytest.raises(FormatError, match="no conversion to NCDHW"):
+        convert(device, "FRACTAL_NZ", "NCDHW", x.shape)
+
+
 @given(st.permutations("NCHW"), st.sampled_from(ORDERS4), st.tuples(SMALL, SMALL, SMALL, SMALL))
 def test_plain_layouts_turn_into_one_another(_: list[str], target: str, shape: tuple[int, ...]) -> None:
     x = numbered(shape)
