@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import probe_kernel
 import pytest
+from attrs import evolve
 from probe_format.errors import FormatError, UsageError
+from probe_kernel import cli
 from probe_kernel.filename import flat, parse_file_name
 from probe_kernel.find import Line, find, parse_line
 from probe_kernel.ir import Operator, Type
@@ -221,3 +223,66 @@ def test_many_operators_of_one_name_are_compared_once_each(
     files = kernels(tmp_path, *((f"Default_Cast-op{n}", "Float32", np.zeros(n + 1)) for n in range(count)))
     assert len(match(operators, files)) == count
     assert len(asked) <= 2 * count * count
+
+
+# -- files that contradict the graph -----------------------------------------------------------------------
+
+# The text of the document is kept as it is, so its lines are as long as they are there.
+DOCUMENT = """\
+  %20(equivoutput) = Conv2D(%17, %19) {instance name: conv2d} primitive_attrs: {IsFeatureMapInputList: (0)}
+       : (<Tensor[Float32], (32, 256, 13, 13)>, <Tensor[Float32], (384, 256, 3, 3)>) -> (<Tensor[Float32], (32, 384, 13, 13)>)
+       : (<Float16xNC1HWC0[const vector][32, 16, 13, 13, 16]>, <Float16xFracZ[const vector][144, 24, 16, 16]>) -> (<Float32xNC1HWC0[const vector][32, 24, 13, 13, 16]>)
+       : full_name_with_scope: (Default/network-WithLossCell/_backbone-AlexNet/conv3-Conv2d/Conv2D-op12)
+       ...
+       # In file ./tain_alexnet.py(175)/        x = self.conv3(x)/
+       ...
+"""  # noqa: E501
+SCOPED = flat("Default/network-WithLossCell/_backbone-AlexNet/conv3-Conv2d/Conv2D-op12")
+
+
+@pytest.mark.parametrize("op_type", ["Conv2D", "Conv2d"])  # the document has both
+@pytest.mark.parametrize(
+    "op_name",
+    ["Conv2D-op12", SCOPED],
+)
+def test_the_documents_example_is_found(
+    op_type: str, op_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Float32 in the graph, float16 in the file's name."""
+    path = tensor(
+        tmp_path / "rank_0/ResNet50/0/0",
+        f"{op_type}.{op_name}.0.0.1623124369613540.output.0.DefaultFormat.float16.npy",
+        np.zeros((32, 384, 13, 13), np.float16),
+    )
+    (tmp_path / "rank_0/graphs").mkdir()
+    (tmp_path / "rank_0/graphs/ms_output_trace_code_graph_0.ir").write_text(DOCUMENT)
+    (hit,) = find(probe_kernel.open(tmp_path), parse_line("tain_alexnet.py:175"))
+    assert [slot.file for kernel in hit.kernels for slot in kernel.slots] == [path]
+    assert "output.0 is float16 in its file, and Float32" in hit.cautions[-1]
+    assert ("type Conv2d" in hit.cautions[0]) == ((op_type, op_name) == ("Conv2d", "Conv2D-op12"))
+    assert cli.main(["find", "tain_alexnet.py:175", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert path.name in said and "take care" in said and "nothing of it" not in said
+
+
+def test_a_contradiction_of_type_is_a_caution(tmp_path: Path) -> None:
+    """A file that has the end of the name, and another operator's type."""
+    one = evolve(operator("Default/a/Cast-op1"), op="Cast", full_name="Default/a/Fused/Thing-op1")
+    tensor(tmp_path / "rank_0/Net/0/0", "cast.Thing-op1.0.0.1.output.0.ND.Float32.npy", np.zeros((2, 3)))
+    found = match([one], next(probe_kernel.open(tmp_path).iterations).kernels)
+    (only,) = found.values()
+    assert only.how == "last part" and "calls it Cast" in only.cautions[0]
+
+
+def test_files_of_another_size_are_near(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensor(
+        tmp_path / "rank_0/ResNet50/0/0",
+        "Conv2D.Conv2D-op12.0.0.1623124369613540.output.0.DefaultFormat.float32.npy",
+        np.zeros(7, np.float32),
+    )
+    (tmp_path / "rank_0/graphs").mkdir()
+    (tmp_path / "rank_0/graphs/ms_output_trace_code_graph_0.ir").write_text(DOCUMENT)
+    (hit,) = find(probe_kernel.open(tmp_path), parse_line("tain_alexnet.py:175"))
+    assert hit.kernels == () and hit.near == ("Conv2D-op12",)
+    assert cli.main(["find", "tain_alexnet.py:175", str(tmp_path)]) == 0
+    assert "nothing is surely its own" in capsys.readouterr().out

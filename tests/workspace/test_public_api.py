@@ -71,7 +71,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_kernel.torch": {"Patch", "dump", "replaced"},
     "probe_kernel.loaders": {"READERS", "Contents", "Part", "Reader", "contents"},
     "probe_kernel.mapping": {"MAPPING", "Mapping", "read_mapping"},
-    "probe_kernel.match": {"How", "Match", "agrees", "match", "stem"},
+    "probe_kernel.match": {"Contradiction", "How", "Match", "agrees", "contradictions", "match", "stem"},
     "probe_kernel.opdebug": {"is_opdebug", "opdebug_json"},
     "probe_kernel.overflow": {"Overflow", "is_overflow", "read_overflow"},
     "probe_kernel.read": {

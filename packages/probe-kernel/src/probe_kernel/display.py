@@ -53,7 +53,15 @@ def hit_lines(hit: Hit, step: int | None = None) -> Iterator[str]:
         )
     if hit.how == "order":
         yield "  (the number in its files' names is another: matched by name without number, types and order)"
-    if not hit.kernels:
+    if hit.cautions:
+        yield f"  (matched by its name alone, take care: {'; '.join(hit.cautions)})"
+    if hit.near:
+        more = f" and {len(hit.near) - 5} more" if len(hit.near) > 5 else ""
+        yield (
+            f"  nothing is surely its own; these files have its name but for the number, or another size: "
+            f"{', '.join(hit.near[:5])}{more}"
+        )
+    elif not hit.kernels:
         yield "  nothing of it was dumped"
     for kernel in hit.kernels:
         if step in (None, kernel.iteration.place.number):

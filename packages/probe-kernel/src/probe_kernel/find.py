@@ -13,7 +13,7 @@ from probe_format.suggest import nearest
 from .ir import Frame, Graph, Operator
 from .irtext import read_ir
 from .kernel import Kernel
-from .match import How, match
+from .match import How, match, stem
 from .read import Dump, Rank
 
 __all__ = ["Hit", "Line", "find", "parse_line"]
@@ -38,7 +38,8 @@ class Hit:
     and no statistics are there. how: what the files were matched by.
 
     frame: the line itself, as the graph has it. shared: how many others of its type have all the same lines, so
-    that the graph does not tell which line is whose.
+    that the graph does not tell which line is whose. cautions: what of the files contradicts the graph. near: names of
+    files that could be its own, and of which the graph does not tell whose they are.
     """
 
     rank: int | None
@@ -48,6 +49,8 @@ class Hit:
     kernels: tuple[Kernel, ...] = ()
     how: How | None = None
     shared: int = 0
+    cautions: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
 
     @property
     def runs_kernel(self) -> bool:
@@ -117,14 +120,30 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
     ]
     names = match(graph.operators, kernels, rank.order.get(number, ()))
     of = {id(found.operator): found for found in names.values()}
+    lost = dict.fromkeys(k.name for k in kernels if not k.is_parameter and k.name not in names)
     for operator in operators:
         frame = next(
             (f for f in reversed(operator.frames) if f.covers(line.line) and _ends(f.file, line.file)), None
         )
         found = of.get(id(operator))
         runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter) if found else ()
-        how = found.how if found else None
-        yield Hit(rank.number, number, operator, frame, runs, how, graph.shared(operator))
+        yield Hit(
+            rank.number,
+            number,
+            operator,
+            frame,
+            runs,
+            found.how if found else None,
+            graph.shared(operator),
+            found.cautions if found else (),
+            () if found else tuple(name for name in lost if _could_be(name, operator)),
+        )
+
+
+def _could_be(name: str, operator: Operator) -> bool:
+    """Whether a name in the files is the operator's but for the number, whole or at its end."""
+    full = operator.full_name
+    return bool(full) and stem(name) in (stem(full), stem(full.rpartition("/")[2]))
 
 
 def _ends(path: str, end: str) -> bool:

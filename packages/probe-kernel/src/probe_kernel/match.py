@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from attrs import frozen
@@ -19,7 +19,7 @@ from .filename import flat
 from .ir import Operator, Type
 from .kernel import Kernel
 
-__all__ = ["How", "Match", "agrees", "match", "stem"]
+__all__ = ["Contradiction", "How", "Match", "agrees", "contradictions", "match", "stem"]
 
 How = Literal["name", "last part", "order"]
 """name: the full name. last part: files that have only the end of it (MindSpore 1.5). order: the same name but for
@@ -30,11 +30,16 @@ _NUMBER = re.compile(r"-op\d+$")
 
 @frozen
 class Match:
-    """An operator with the name that its files have; how: what they were matched by."""
+    """An operator with the name that its files have; how: what they were matched by.
+
+    cautions: what of the files contradicts the graph (another dtype, another spelling of the type), in sentences:
+    the name alone speaks for the match then.
+    """
 
     operator: Operator
     name: str
     how: How
+    cautions: tuple[str, ...] = ()
 
 
 def stem(name: str) -> str:
@@ -54,20 +59,41 @@ def match(
         if not kernel.is_parameter:
             firsts.setdefault(kernel.name, kernel)
     found: dict[str, Match] = {}
-    open_operators = [op for op in operators if op.full_name]
-    for how, key in (("name", flat), ("last part", _last)):
-        by_key: dict[str, list[Operator]] = {}
-        for op in open_operators:
-            by_key.setdefault(key(op.full_name), []).append(op)
-        for name, kernel in firsts.items():
-            same = by_key.get(name, ())
-            if name not in found and len(same) == 1 and agrees(same[0], kernel):
-                found[name] = Match(same[0], name, "name" if how == "name" else "last part")
-        taken = {id(match.operator) for match in found.values()}
-        open_operators = [op for op in open_operators if id(op) not in taken]
+    named = [op for op in operators if op.full_name]
+    _by_name(found, named, firsts, cautious=False)
+    taken = {id(match.operator) for match in found.values()}
     rest = [kernel for name, kernel in firsts.items() if name not in found]
-    found.update(_by_order([op for op in open_operators if op.is_kernel], rest, order))
+    found.update(_by_order([op for op in named if op.is_kernel and id(op) not in taken], rest, order))
+    # Last, so that a node with another number but the right types comes before one with the name alone.
+    _by_name(found, named, firsts, cautious=True)
     return found
+
+
+def _by_name(
+    found: dict[str, Match], operators: Iterable[Operator], kernels: Mapping[str, Kernel], *, cautious: bool
+) -> None:
+    """Add to ``found`` the kernels whose name one operator has, whole or at its end.
+
+    cautious: also those that contradict it in all but their sizes.
+    """
+    taken = {id(match.operator) for match in found.values()}
+    ways: tuple[tuple[How, Callable[[str], str]], ...] = (("name", flat), ("last part", _last))
+    for how, key in ways:
+        by_key: dict[str, list[Operator]] = {}
+        for op in operators:
+            if id(op) not in taken:
+                by_key.setdefault(key(op.full_name), []).append(op)
+        for name, kernel in kernels.items():
+            same = by_key.get(name, ())
+            if name in found or len(same) != 1:
+                continue
+            if cautious:
+                against = contradictions(same[0], kernel)
+                if all(one.kind != "elements" for one in against):
+                    found[name] = Match(same[0], name, how, tuple(one.text for one in against))
+            elif agrees(same[0], kernel):
+                found[name] = Match(same[0], name, how)
+        taken = {id(match.operator) for match in found.values()}
 
 
 def _last(full_name: str) -> str:
@@ -98,8 +124,27 @@ def _by_order(operators: list[Operator], kernels: list[Kernel], order: Sequence[
 
 def agrees(operator: Operator, kernel: Kernel) -> bool:
     """Whether no dtype and no number of elements contradicts that the kernel's tensors are the operator's."""
+    return next(_contradictions(operator, kernel), None) is None
+
+
+@frozen
+class Contradiction:
+    """One thing that speaks against a match. kind: ``type``, ``dtype`` or ``elements``. text: a sentence."""
+
+    kind: Literal["type", "dtype", "elements"]
+    text: str
+
+
+def contradictions(operator: Operator, kernel: Kernel) -> tuple[Contradiction, ...]:
+    """Return everything that speaks against the kernel's tensors being the operator's."""
+    return tuple(_contradictions(operator, kernel))
+
+
+def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[Contradiction]:
     if operator.op != kernel.op_type and stem(operator.full_name) != stem(kernel.name):
-        return False
+        yield Contradiction(
+            "type", f"the files call its type {kernel.op_type}, and the graph calls it {operator.op}"
+        )
     for slot in kernel.slots:
         device, host = (
             (operator.device_inputs, operator.inputs)
@@ -111,14 +156,25 @@ def agrees(operator: Operator, kernel: Kernel) -> bool:
             dtype, shape = slot.dtype, slot.shape
         except (FormatError, OSError):
             continue
-        if sides and not any(_fits(side, dtype, shape) for side in sides):
-            return False
-    return True
+        if not sides or any(_fits(side, dtype, shape) for side in sides):
+            continue
+        there = " or ".join(dict.fromkeys(side.dtype or side.text for side in sides))
+        if any(_same_size(side, shape) for side in sides):
+            yield Contradiction("dtype", f"{slot} is {dtype} in its file, and {there} in the graph")
+        else:
+            shapes = " or ".join(dict.fromkeys(str(list(side.shape or ())) for side in sides))
+            yield Contradiction(
+                "elements", f"{slot} is {dtype}{list(shape or ())} in its file, and {there} {shapes} in the graph"
+            )
 
 
 def _fits(side: Type, dtype: str, shape: tuple[int, ...] | None) -> bool:
     if side.dtype and dtype and not _same(side.dtype, dtype):
         return False
+    return _same_size(side, shape)
+
+
+def _same_size(side: Type, shape: tuple[int, ...] | None) -> bool:
     if side.shape is None or shape is None or -1 in side.shape:
         return True
     # Not the shapes: behind a Reshape that only looks at the same memory, files have the shape before it.
