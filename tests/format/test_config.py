@@ -440,7 +440,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no readable directory"):
         load(tmp_path / "nowhere" / "config.json")
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="is a directory"):
         load(tmp_path / "folder.json")
 
 

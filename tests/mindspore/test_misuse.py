@@ -326,3 +326,127 @@ def test_a_killed_run_is_readable_and_not_overwritten(tmp_path: Path) -> None:
     assert "Cell.0.Dense.forward.0" in names and "Cell.1.ReLU.forward.0" in names
     with pytest.raises(ProbeError, match="already holds a dump"):
         PrecisionDebugger(str(config))
+
+
+# ---------------- settings as keywords
+def test_every_setting_of_ours_is_a_keyword(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "overwrite": True, "rank": [0], "list": ["relu"], "data_mode": ["forward"], "summary_mode": "md5",
+        "async_bytes": 1000, "max_faults": 3, "share": False, "views": True, "zero_count": True,
+        "precision": "high", "extra_info": False, "risk_level": "CORE", "scope": [], "tensor_list": ["x"],
+    }  # fmt: skip
+    with PrecisionDebugger(dump_path=str(tmp_path / "d"), level="L1", **settings) as debugger:
+        config = debugger._session.config
+    assert {key: getattr(config, key) for key in settings} == {
+        **settings,
+        "rank": (0,),
+        "list": ("relu",),
+        "scope": (),
+        "tensor_list": ("x",),
+        "data_mode": frozenset({"forward"}),
+    }
+
+
+def test_an_unknown_keyword_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)overwite.*Did you mean 'overwrite'"):
+        PrecisionDebugger(dump_path=str(tmp_path), overwite=True)
+
+
+def test_msprobes_positional_order_stays(tmp_path: Path) -> None:
+    path = str(write_config(tmp_path, level="L0"))
+    with PrecisionDebugger(path, "tensor", str(tmp_path / "there"), "L1", [3]) as debugger:
+        config = debugger._session.config
+    assert (config.task, config.dump_path, config.level, config.step) == (
+        "tensor", tmp_path / "there", "L1", (3,)
+    )  # fmt: skip
+
+
+def test_a_second_run_with_overwrite(tmp_path: Path) -> None:
+    for _ in range(2):
+        with PrecisionDebugger(dump_path=str(tmp_path / "d"), level="L1", overwrite=True) as debugger:
+            debugger.start()
+            ops.gelu(X)
+            debugger.stop()
+            debugger.step()
+    assert list(records(tmp_path / "d")) == ["Functional.gelu.0.forward"]
+
+
+# ---------------- the wrong thing in the wrong place
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"config_path": nn.Dense(2, 2)}, ["path of a file", "start(model)"]),
+        ({"config_path": {"task": "tensor"}}, ["path of a file", "dict"]),
+        ({"config_path": 3}, ["path of a file", "int"]),
+        ({"config_path": b"config.json"}, ["path of a file", "bytes"]),
+        ({"config_path": "."}, ["is a directory", "dump_path"]),
+        ({"config_path": ""}, ["no path"]),
+        ({"config_path": "a\0b.json"}, ["no path"]),
+        ({"dump_path": nn.Dense(2, 2)}, ["dump_path", "not a path"]),
+        ({"dump_path": ""}, ["dump_path", "empty"]),
+        ({"dump_path": __file__}, ["dump_path", "is a file"]),
+        ({"model": "net"}, ["model must be", "str"]),
+        ({"model": []}, ["model must be", "list of nothing"]),
+        ({"step": -1}, ["step", "negative"]),
+        ({"step": nn.Dense(2, 2)}, ["step", "not a whole number"]),
+        ({"task": 3}, ["task", "int"]),
+        ({"level": nn.Dense(2, 2)}, ["level"]),
+        ({"overwrite": "yes"}, ["overwrite", "bool"]),
+        ({"max_faults": -3}, ["max_faults", "not above 0"]),
+        ({"list": 5}, ["list", "list of strings"]),
+        ({"apis": "nowhere.yaml"}, ["apis", "no file"]),
+    ],
+    ids=str,
+)
+def test_the_wrong_thing_in_a_settings_place(given: dict[str, Any], words: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ProbeError) as caught:
+        PrecisionDebugger(**{"dump_path": str(tmp_path / "d"), **given})
+    said = str(caught.value)
+    assert not [word for word in words if word not in said], said
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_a_wrong_model_is_refused_at_every_level(level: str, tmp_path: Path) -> None:
+    with opened(tmp_path, level=level) as debugger:
+        for wrong in ("net", [], [nn.Dense(2, 2), 3], nn.Dense):
+            with pytest.raises(UsageError, match="model must be"):
+                debugger.start(wrong)
+        for wrong_step in ("3", -1, 1.5, True, None):
+            with pytest.raises(UsageError, match="set_init_step"):
+                debugger.set_init_step(wrong_step)
+        for wrong_range in (3, [1], ["a", "b"], [-1, 2], [2, 1]):
+            with pytest.raises(UsageError, match="token_range"):
+                debugger.start(nn.Dense(2, 2), wrong_range)
+    assert not list((tmp_path / "dump").glob("step*"))
+
+
+def test_warnings_point_at_the_users_line(tmp_path: Path) -> None:
+    with opened(tmp_path, level="L1", list=["nonesuch"]) as debugger:
+        debugger.start()
+        ops.gelu(X)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            debugger.start()
+            debugger.save(1, "x")
+            debugger.step()
+            debugger.stop()
+    with warnings.catch_warnings(record=True) as more:
+        warnings.simplefilter("always")
+        with PrecisionDebugger(level="L1", dump_path=str(tmp_path / "e"), rank=[0]) as debugger:
+            debugger.start()
+            debugger.stop()
+        PrecisionDebugger(level="L1", dump_path=str(tmp_path / "f"), list=["nonesuch"]).start()
+        ops.gelu(X)
+        PrecisionDebugger.current().close()
+    said = [str(w.message) for w in (*caught, *more)]
+    for word in (
+        "twice",
+        "save()",
+        "before stop()",
+        "without start()",
+        "matched nothing",
+        "no process group",
+    ):
+        assert [text for text in said if word in text], (word, said)
+    assert {w.filename for w in (*caught, *more)} == {__file__}, [(w.filename, w.lineno) for w in caught]

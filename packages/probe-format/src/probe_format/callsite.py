@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from operator import is_
 from types import CodeType, FrameType
 
-__all__ = ["OWN_MODULES", "FrameTable", "frames"]
+__all__ = ["FRAMEWORKS", "OWN_MODULES", "FrameTable", "frames", "is_own"]
 
 OWN_MODULES = ("probe_format", "probe_torch", "probe_mindspore", "probe_save", "probe_kernel")
 """Frames of these packages are dropped, and no others."""
+
+FRAMEWORKS = ("torch", "torch_npu", "mindspore", "mindtorch", "mindtorch_v2", "msadapter")
+"""Packages between the user's line and ours: their hooks and functions call us. Their frames are kept."""
 
 Key = tuple[tuple[int, ...], tuple[CodeType, ...]]
 """Identity of a stack: the instruction and the code of every frame, innermost first."""
@@ -49,13 +52,14 @@ def _walk(start: FrameType | None) -> tuple[list[int], list[CodeType]]:
 def _describe(start: FrameType | None, skip: tuple[str, ...]) -> tuple[str, ...]:
     found = []
     while start is not None:
-        if not _own(start.f_globals.get("__name__"), skip):
+        if not is_own(start.f_globals.get("__name__"), skip):
             found.append(_text(start))
         start = start.f_back
     return tuple(found)
 
 
-def _own(module: object, skip: tuple[str, ...]) -> bool:
+def is_own(module: object, skip: Sequence[str] = OWN_MODULES) -> bool:
+    """Whether the module of this name is in one of these packages."""
     if not isinstance(module, str):
         return False
     package, _, rest = module.partition(".")

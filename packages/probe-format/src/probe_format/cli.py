@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from . import __version__
 from .errors import FormatError, ProbeError
+from .layout import MODES
+from .nonfinite import story, troubles
 from .read import Rank, Step, open
 from .recover import Recovery, recover_rank
 from .show import View, heading, summary, tree
 from .verify import STATES, Verdict, verify_rank
 
 __all__ = ["main"]
+
+#: Lines of the tree of what is not finite, where not all are asked for.
+_MOST = 20
 
 _EXIT = """\
 exit codes:
@@ -83,11 +89,12 @@ def _parser() -> argparse.ArgumentParser:
         ("verify", _verify, "check schema, checksums and tensor files: complete, recovered, torn or damaged"),
         ("recover", _recover, "write the JSON files of a run that was killed, from its journal"),
     ):
-        command = commands.add_parser(name, help=what, description=what.capitalize() + ".")
+        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         command.set_defaults(run=run)
         command.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
-        command.add_argument("--step", type=int, metavar="N", help="only this step")
-        command.add_argument("--rank", type=int, metavar="N", help="only this rank")
+        command.add_argument("--step", type=_count, metavar="N", help="only this step")
+        command.add_argument("--rank", type=_count, metavar="N", help="only this rank")
+        command.add_argument("--mode", choices=MODES, help="only MindSpore's graphs, or only PyNative")
         if name == "show":
             _show_arguments(command)
     # Only for the list: `main` hands its words on before they get here.
@@ -100,10 +107,32 @@ def _parser() -> argparse.ArgumentParser:
 def _show_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
     command.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
-    command.add_argument("--depth", type=int, metavar="N", help="at most N levels of nesting")
-    command.add_argument("--bad", action="store_true", help="only records that hold something not finite")
+    command.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
+    command.add_argument(
+        "--bad",
+        action="store_true",
+        help="where it stops being finite: the first, how many, and a few of them",
+    )
+    command.add_argument("--all", action="store_true", help="with --bad: the tree of all of them")
+    command.add_argument(
+        "--full", action="store_true", help="max, min and every digit, and the arguments that are no tensors"
+    )
     command.add_argument("--brief", action="store_true", help="names without their tensors")
     command.add_argument("--stack", action="store_true", help="with the line that made the call")
+
+
+def _count(text: str) -> int:
+    """A number from 0 up."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    """A number from 1 up."""
+    if not _count(text):
+        raise argparse.ArgumentTypeError("0 levels show nothing; write 1 or more")
+    return int(text)
 
 
 def _chosen(arguments: argparse.Namespace) -> list[Rank]:
@@ -112,30 +141,48 @@ def _chosen(arguments: argparse.Namespace) -> list[Rank]:
         rank
         for step in steps
         for rank in step.ranks
-        if arguments.step in (None, step.number) and arguments.rank in (None, rank.number)
+        if arguments.step in (None, step.number)
+        and arguments.rank in (None, rank.number)
+        and arguments.mode in (None, step.mode)
     ]
     if not chosen:
-        there = ", ".join(sorted({f"{'/'.join(r.path.parts[-2:])}" for s in steps for r in s.ranks}))
-        raise FormatError(f"{arguments.dir} has no such step or rank; it has {there}.")
+        there = ", ".join(sorted({r.label for s in steps for r in s.ranks}))
+        raise FormatError(f"{arguments.dir} has no such step, rank or mode; it has {there}.")
     return chosen
 
 
 def _show(arguments: argparse.Namespace) -> int:
     view = View(
-        arguments.filter, arguments.level, arguments.depth, arguments.bad, arguments.brief, arguments.stack
+        arguments.filter,
+        arguments.level,
+        arguments.depth,
+        arguments.bad,
+        arguments.brief,
+        arguments.stack,
+        arguments.full,
     )
     worst = 0
     for rank in _chosen(arguments):
         try:
             _print([heading(rank), *(f"  {line}" for line in summary(rank)), ""])
-            shown = _print(tree(rank, view))
-            if not shown and len(rank.records):
+            if arguments.bad:
+                _print(story(rank, list(troubles(rank))))
+            shown = _print(_few(tree(rank, view), _MOST if arguments.bad and not arguments.all else None))
+            if not shown and not arguments.bad:
                 print("(no record matches; 'probe show DIR --brief' lists their names)")
             print()
         except FormatError as error:
             print(f"probe show: {error}", file=sys.stderr)
             worst = 1
     return worst
+
+
+def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
+    """The first lines, and how many more there are."""
+    yield from itertools.islice(lines, most)
+    more = sum(1 for _ in lines)
+    if more:
+        yield f"... and {more} more lines: --all shows them, --filter and --depth choose"
 
 
 def _print(lines: Iterable[str]) -> int:
@@ -186,7 +233,7 @@ def _progress(command: str) -> Callable[[Rank, int, int], None]:
         now = time.monotonic()
         if now - last >= wait or (terminal and done == total and total > 1000):
             last = now
-            line = f"probe {command}: {'/'.join(rank.path.parts[-2:])}: {done} of {total} tensor files"
+            line = f"probe {command}: {rank.label}: {done} of {total} tensor files"
             print(line, end=end if done < total else "\n", file=sys.stderr, flush=True)
 
     return show

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,13 @@ class ConfigFile(dict[str, Any]):
         return f"{self.path}:{line} {key}" if line else f"{self.path} {key}"
 
 
-def load(path: str | Path) -> ConfigFile:
+def load(path: str | os.PathLike[str]) -> ConfigFile:
     """Read a configuration from ``*.json``, ``*.yaml`` or ``*.yml``.
 
-    Raises ConfigError: no such file, not readable, not JSON or YAML (with the line), a key written twice,
-    or not a mapping at the top.
+    Raises ConfigError: not a path at all, no such file, not readable, not JSON or YAML (with the line), a key
+    written twice, or not a mapping at the top.
     """
-    path = Path(path)
+    path = _path(path)
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         raise _error(path, f"{path.suffix or 'no suffix'} is not a kind of configuration file.",
@@ -60,6 +61,23 @@ def load(path: str | Path) -> ConfigFile:
         what = f"holds a {type(content).__name__}, not keys and values."
         raise _error(path, what, 'Write e.g. {"task": "statistics"}.')
     return ConfigFile(content, path, _lines(text))
+
+
+def _path(given: object) -> Path:
+    """What was given as the file, where it can be one."""
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise _error("config_path", f"must be the path of a file, not a {type(given).__name__}.",
+                     'Settings are keywords, as level="L1"; a model goes to start(model).')  # fmt: skip
+    if not text.strip() or "\0" in text:
+        raise _error("config_path", f"{text!r} is no path.", 'Write e.g. "./config.json", or leave it out.')
+    path = Path(text)
+    if path.is_dir():
+        inside = [p.name for p in sorted(path.iterdir()) if p.suffix.lower() in _SUFFIXES][:3]
+        there = f"; there is {', '.join(inside)} in it" if inside else ""
+        raise _error(path, f"is a directory{there}.",
+                     "Give the path of a file. Where the dump goes is dump_path=...")  # fmt: skip
+    return path
 
 
 def _error(place: object, what: str, remedy: str = "") -> ConfigError:

@@ -30,6 +30,7 @@ __all__ = [
     "find_ranks",
     "find_steps",
     "is_dump_dir",
+    "mode_of",
     "rank_dir",
 ]
 
@@ -83,14 +84,15 @@ def find_steps(path: Path) -> tuple[StepDir, ...]:
     A step directory itself is found as one. Nothing is found where there is no such directory.
     """
     own = _STEP.fullmatch(path.name)
-    parents: list[tuple[Path, Mode | None]] = [(path, _mode(path)), *((path / m, m) for m in MODES)]
+    parents: list[tuple[Path, Mode | None]] = [(path, mode_of(path)), *((path / m, m) for m in MODES)]
     found = [step for parent, mode in parents for step in _steps_in(parent, mode)]
     if not found and own and path.is_dir():
-        return (StepDir(int(own[1]), path, _mode(path.parent)),)
+        return (StepDir(int(own[1]), path, mode_of(path.parent)),)
     return tuple(sorted(found, key=lambda s: (s.mode or "", s.step, s.path.name)))
 
 
-def _mode(path: Path) -> Mode | None:
+def mode_of(path: Path) -> Mode | None:
+    """The mode that a folder is named after, None for any other."""
     return next((m for m in MODES if path.name == m), None)
 
 

@@ -33,7 +33,7 @@ def summary(dump_path: Path, seconds: Mapping[int, float]) -> str:
         rows += [("", ""), (f"Step {n}", ""), *_about(report)]
     rows += [("", ""), ("Cost", ""), *_cost(seconds, list(reports)), ("", "")]
     rows += [
-        ("Look inside", f"probe show {next(iter(dump.ranks)).path}"),
+        ("Look inside", f"probe show {dump.ranks[0].path}"),
         ("Check", f"probe verify {dump_path}"),
     ]
     return "\n".join(f"{title:18}{text}".rstrip() for title, text in rows)

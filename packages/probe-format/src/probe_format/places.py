@@ -17,6 +17,7 @@ __all__ = ["Place", "find"]
 
 _STEP = re.compile(r"step([0-9]+)")
 _RANK = re.compile(r"rank([0-9]*)|proc[0-9]+")
+_BESIDE = (layout.STACK, layout.CONSTRUCT, layout.REPORT, layout.JOURNAL)
 
 
 @frozen
@@ -29,11 +30,17 @@ class Place:
     rank: int | None = None
     file: Path | None = None
 
+    @property
+    def mode(self) -> layout.Mode | None:
+        """MindSpore's ``graph`` or ``pynative``, where the step's folder is in a folder of that name."""
+        return None if self.step is None else layout.mode_of(self.step_path.parent)
+
 
 def find(path: Path) -> list[Place]:
     """The ranks at or below ``path``, by step, then rank. Raises FormatError when there are none."""
     path = Path(os.path.abspath(path))  # a later chdir must not move what is read later
     if path.is_file():
+        _check_file(path)
         return [_alone(path.parent, path)]
     if not path.is_dir():
         raise FormatError(f"{path} does not exist.{_near(path)}")
@@ -43,6 +50,16 @@ def find(path: Path) -> list[Place]:
             f"{path} is not a dump: it has no step folders, no rank folders and no dump.json.{_inside(path)}"
         )
     return found
+
+
+def _check_file(path: Path) -> None:
+    """Raise FormatError for a file that nobody would take for a dump: then it is not a damaged one."""
+    if path.name in (layout.DUMP, layout.DEBUG):
+        return
+    if path.name in _BESIDE:
+        raise FormatError(f"{path} is a part of a dump: give its folder, {path.parent}.")
+    if path.suffix != ".json" or b'"data"' not in path.read_bytes():
+        raise FormatError(f"{path} is not a dump: give a folder, a dump.json or a debug.json.")
 
 
 def _below(path: Path) -> Iterator[Place]:

@@ -46,6 +46,6 @@ def _used(config: Config, rank: int | None) -> list[Problem]:
         Problem(
             "dump_path",
             f"{config.dump_path} already holds a dump ({which}), which is left as it is.",
-            "Give another dump_path, move the old one away, or set overwrite: true.",
+            "Give another dump_path, move the old one away, or set overwrite (overwrite=True as an argument).",
         )
     ]

@@ -6,7 +6,7 @@ Probe left behind: then the records come from the journal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from . import layout, places
 from .assemble import Documents, assemble
 from .construct import Construct, construct_of, parse_construct
 from .dump import Document, parse_dump
-from .errors import DamagedError, FormatError
+from .errors import DamagedError, FormatError, UsageError
 from .journal import JournalContents, read_journal
 from .record import Record, Records
 from .report import Report, parse_report
@@ -36,38 +36,55 @@ def open(path: str | Path) -> Dump:
     found = places.find(Path(path))
     steps: dict[tuple[Path, int | None], list[Rank]] = {}
     for place in found:
-        rank = Rank(place.path, place.rank, place.step, place.file)
+        rank = Rank(place.path, place.rank, place.step, place.file, place.mode)
         steps.setdefault((place.step_path, place.step), []).append(rank)
-    return Dump(Path(path), tuple(Step(where, n, tuple(ranks)) for (where, n), ranks in steps.items()))
+    return Dump(Path(path), tuple(Step(where, n, tuple(r), r[0].mode) for (where, n), r in steps.items()))
 
 
 @frozen
 class Dump:
-    """What `open` gives: ``steps`` in the order of their numbers."""
+    """What `open` gives: ``steps`` in the order of their numbers, those of each mode together."""
 
     path: Path
     steps: tuple[Step, ...]
 
-    def step(self, step: int) -> Step:
-        """The step with this number. Raises KeyError naming those there are."""
-        for candidate in self.steps:
-            if candidate.number == step:
-                return candidate
-        raise KeyError(f"{self.path} has no step {step}; it has {[s.number for s in self.steps]}.")
+    def step(self, step: int, mode: layout.Mode | None = None) -> Step:
+        """The step with this number. mode: needed where MindSpore left it twice, ``graph`` and ``pynative``.
+
+        Raises KeyError naming the steps there are, UsageError where two have this number and no mode is given.
+        """
+        found = [s for s in self.steps if s.number == step and mode in (None, s.mode)]
+        if not found:
+            there = ", ".join(
+                str(s.number) if s.mode is None else f"{s.number} ({s.mode})" for s in self.steps
+            )
+            raise KeyError(
+                f"{self.path} has no step {step}{f' of mode {mode}' if mode else ''}; it has [{there}]."
+            )
+        if len(found) > 1:
+            raise UsageError(
+                f"{self.path} has step {step} {len(found)} times: {', '.join(str(s.path) for s in found)}. "
+                f"Say which: step({step}, {found[0].mode!r})."
+            )
+        return found[0]
 
     @property
-    def ranks(self) -> Iterator[Rank]:
+    def ranks(self) -> tuple[Rank, ...]:
         """Every rank of every step."""
-        return (rank for step in self.steps for rank in step.ranks)
+        return tuple(rank for step in self.steps for rank in step.ranks)
 
 
 @frozen
 class Step:
-    """One step. ``number`` is None when the folder's name does not tell it."""
+    """One step. ``number`` is None when the folder's name does not tell it.
+
+    mode: ``graph`` or ``pynative`` where MindSpore ran in both, each of which has steps of its own; else None.
+    """
 
     path: Path
     number: int | None
     ranks: tuple[Rank, ...]
+    mode: layout.Mode | None = None
 
     def rank(self, rank: int | None) -> Rank:
         """The rank with this number; None is the rank of a run that was not distributed."""
@@ -82,12 +99,19 @@ class Rank:
     """One rank of one step: its records, and what is known about them.
 
     number: None when the run was not distributed. file: the one file to read, where `open` was given a file.
+    mode: as in `Step`.
     """
 
     path: Path
     number: int | None = None
     step: int | None = None
     file: Path | None = field(default=None, repr=False)
+    mode: layout.Mode | None = None
+
+    @property
+    def label(self) -> str:
+        """``step0/rank1``, with the mode in front where there is one: what tells it from the others."""
+        return "/".join(self.path.parts[-3 if self.mode else -2 :])
 
     @cached_property
     def report(self) -> Report | None:

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 __all__ = ["Record", "Records"]
 
 
-@frozen
+@frozen(repr=False)
 class Records:
     """The records of one rank, in order: iterate, or look one up by its name."""
 
-    rank: Rank = field(repr=False)
-    _parts: tuple[Mapping[str, Any], ...] = field(repr=False)
+    rank: Rank
+    _parts: tuple[Mapping[str, Any], ...]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self.rank.path}>"
 
     def __iter__(self) -> Iterator[Record]:
         return (Record(name, self.rank, part) for part in self._parts for name in part)

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import traceback
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from .clearing import clear
 from .config import Config
 from .errors import ProbeError, UsageError
 from .layout import existing_dump, explain, rank_dir
+from .notice import notice
 from .ranges import parse_token_range
 from .select import RankFilter, StepFilter
 from .step import Step
@@ -38,13 +38,14 @@ class Framework:
     log: where it tells what it did. rank: of this process, None when not distributed. place: (dump_path, model)
     -> where the steps of this model go, and what opens one, given its directory and extra header keys; that
     raises OSError when it cannot be written. wants_model: what to say when level L0 or mix is given no model;
-    ``{level}`` stands in it.
+    ``{level}`` stands in it. models: the models in what was given as one; raises UsageError.
     """
 
     log: logging.Logger
     rank: Callable[[], int | None]
     place: Callable[[Path, Any], tuple[Path, OpenStep]]
     wants_model: str
+    models: Callable[[Any], object]
 
 
 @define(eq=False, slots=False)
@@ -84,6 +85,7 @@ class Session:
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
         model = model if model is not None else self.model
+        self.framework.models(model)
         tokens = parse_token_range(token_range)
         self._check_model(model, tokens)
         if not self._steps(self.step_number) or self._skip_step == self.step_number:
@@ -203,7 +205,8 @@ class Session:
         if not self.config.overwrite and existing_dump(base, rank, (self.step_number,)):
             self._skip_step = self.step_number
             warn(
-                f"{directory} holds earlier data, so step {self.step_number} is not dumped. Give another dump_path."
+                f"{directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
+                "dump_path, or set overwrite=True."
             )
             return None
         try:
@@ -249,8 +252,8 @@ def _brief_trace(error: Exception) -> str:
 
 
 def warn(text: str) -> None:
-    """Tell the user, as if from the line that called the debugger."""
-    warnings.warn(f"Probe: {text}", RuntimeWarning, stacklevel=4)
+    """Tell the user, as if from the line of theirs that led here."""
+    notice(f"Probe: {text}")
 
 
 def _in_forked_child() -> None:

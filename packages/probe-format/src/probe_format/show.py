@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from attrs import frozen
 
+from .callsite import FRAMEWORKS, OWN_MODULES
 from .errors import FormatError
+from .jsonio import dumps
 from .names import ModuleName, ParamsGradName, is_name, parse_name
 from .read import Rank, Record, Tensor
+from .slots import Path, others, slot
 
 __all__ = ["View", "heading", "summary", "tree"]
 
 _INDENT = "  "
 _WIDTH = 28
+_LONGEST = 200
 
 
 @frozen
@@ -24,7 +29,7 @@ class View:
 
     text: only records with this in their name. level: only modules (``L0``) or only API calls (``L1``).
     depth: levels of nesting, None for all. bad: only records that hold something not finite. brief: names
-    without their tensors. stack: with the caller's line.
+    without their tensors. stack: with the caller's line. full: with max and min, and what is no tensor.
     """
 
     text: str = ""
@@ -33,25 +38,30 @@ class View:
     bad: bool = False
     brief: bool = False
     stack: bool = False
+    full: bool = False
 
     def takes(self, record: Record) -> bool:
         """Whether a record is shown in its own right, rather than as the parent of one."""
-        if self.text not in record.name:
-            return False
-        if self.level is not None and self.level != _level(record.name):
-            return False
-        return not self.bad or any(tensor.non_finite for tensor in record.tensors)
+        return self.takes_name(record.name) and (
+            not self.bad or any(tensor.non_finite for tensor in record.tensors)
+        )
+
+    def takes_name(self, name: str) -> bool:
+        """The same by the name alone."""
+        return self.text in name and self.level in (None, _level(name))
 
 
 def heading(rank: Rank) -> str:
     """One line: which step and rank, what made the dump, how it ended."""
     header = rank.header
+    amount = f"{len(rank.records)} records"
+    if not len(rank.records) and rank.construct.parents:
+        amount = f"{len(rank.construct.parents)} nodes, no values"
     facts = [str(header[key]) for key in ("framework", "level", "task") if header.get(key) is not None]
     state = "interrupted: run 'probe recover'" if rank.source == "journal" else ""
     if not state and rank.report is not None:
         state = rank.report.state
-    where = "/".join(rank.path.parts[-2:])
-    return f"{where}: {', '.join([*facts, f'{len(rank.records)} records', *([state] if state else [])])}"
+    return f"{rank.label}: {', '.join([*facts, amount, *([state] if state else [])])}"
 
 
 def summary(rank: Rank) -> Iterator[str]:
@@ -71,7 +81,8 @@ def summary(rank: Rank) -> Iterator[str]:
         )
     for item in report.faults:
         yield f"fault: {item.get('where')}: {item.get('message')} ({item.get('count')} times)"
-    for name, norm in report.norms:
+    largest = {norm: name for name, norm in reversed(report.norms)}  # passed on, a tensor has many names
+    for norm, name in reversed(largest.items()):
         yield f"norm {norm:.6g}: {name}"
     if report.first_non_finite is not None:
         first = report.first_non_finite
@@ -84,7 +95,10 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
     view = view or View()
     records = rank.records
     children, parents = _family(rank)
-    wanted = {record.name for record in records if view.takes(record)}
+    if len(records):
+        wanted = {record.name for record in records if view.takes(record)}
+    else:  # task structure has the tree alone
+        wanted = {name for name in parents if view.takes_name(name) and not view.bad}
     shown = set(wanted)
     for name in wanted:
         above = parents.get(name)
@@ -100,8 +114,11 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
         below = [child for child in children.get(name, ()) if child in shown]
         if name not in wanted:
             yield indent + name
-        else:
+        elif len(records):
             yield from _lines(records[name], indent, view)
+        else:
+            yield indent + name
+            yield from _at(rank.stack.of(name), indent, view)
         if view.depth is not None and depth + 1 >= view.depth:
             if below:
                 yield f"{indent}{_INDENT}... {len(below)} inside"
@@ -158,17 +175,32 @@ def _lines(record: Record, indent: str, view: View) -> Iterator[str]:
     tensors = record.tensors
     bad = any(tensor.non_finite for tensor in tensors)
     yield f"{indent}{record.name}{_marks(record.json)}{'  NOT FINITE' if bad and view.brief else ''}"
-    if view.stack and record.stack:
-        yield f"{indent}{_INDENT}@ {_caller(record.stack)}"
-    if not view.brief:
-        for tensor in tensors:
-            yield f"{indent}{_INDENT}{_tensor(tensor)}"
+    yield from _at(record.stack, indent, view)
+    if view.brief:
+        return
+    for tensor in tensors:
+        yield f"{indent}{_INDENT}{_full(tensor) if view.full else _tensor(tensor)}"
+    if view.full:
+        for keys, leaf in others(record.json):
+            if len(keys) > 1 or not keys:  # not the marks of the record itself
+                yield f"{indent}{_INDENT}{_scalar(keys, leaf)}"
+
+
+def _at(stack: tuple[str, ...], indent: str, view: View) -> Iterator[str]:
+    if view.stack and stack:
+        yield f"{indent}{_INDENT}@ {_caller(stack)}"
+
+
+_MACHINERY = re.compile(
+    r"File [^,]*/(?:"
+    rf"(?:site|dist)-packages/(?:{'|'.join((*FRAMEWORKS, *OWN_MODULES))})/"
+    r"|lib/python3\.\d+/(?:contextlib|functools|threading)\.py)"
+)
 
 
 def _caller(stack: tuple[str, ...]) -> str:
-    """The innermost frame that is not inside an installed package."""
-    own = [frame for frame in stack if "site-packages" not in frame and "dist-packages" not in frame]
-    return " ".join((own or stack)[0].split())
+    """The innermost frame that is neither the framework's nor Probe's: a model's own, installed or not."""
+    return " ".join(next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0]).split())
 
 
 def _marks(record: Any) -> str:
@@ -184,13 +216,44 @@ def _marks(record: Any) -> str:
     return f"  [{', '.join(found)}]" if found else ""
 
 
+def _scalar(keys: Path, leaf: Any) -> str:
+    """A value that is no tensor, on one line: its slot, type and value, or why it has none."""
+    kind, value = "None", leaf
+    if isinstance(leaf, dict):
+        kind = str(leaf.get("type", ""))
+        value = leaf["value"] if "value" in leaf else {k: v for k, v in leaf.items() if k != "type"}
+        if "unsupported" in leaf:
+            value = f"not recorded: {leaf['unsupported']}"
+    text = " ".join((value if isinstance(value, str) else dumps(value).decode()).split())
+    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    shown = "" if leaf is None else cut
+    return f"{slot(keys) or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {shown}".rstrip()
+
+
 def _tensor(tensor: Tensor) -> str:
+    """One line that can be compared: shape, mean and norm to six digits, the checksum where there is one."""
+    numbers = f"mean {_number(tensor.mean):<13} norm {_number(tensor.norm)}"
+    return _line(tensor, numbers if tensor.checksum is None or tensor.norm is not None else "")
+
+
+def _full(tensor: Tensor) -> str:
+    """The same with max and min, and every digit."""
+    keys = (("max", tensor.max), ("min", tensor.min), ("mean", tensor.mean), ("norm", tensor.norm))
+    told = [f"{key} {'-' if value is None else value}" for key, value in keys]
+    grad = [] if tensor.requires_grad is None else [f"requires_grad {str(tensor.requires_grad).lower()}"]
+    file = tensor.json.get("data_name")
+    return _line(tensor, "  ".join([*told, *grad, *([f"file {file}"] if file else [])]))
+
+
+def _line(tensor: Tensor, numbers: str) -> str:
     try:
         shape = ",".join(map(str, tensor.shape))
     except FormatError:
         shape = "?"
     kind = f"{tensor.dtype.removeprefix('torch.')}[{shape}]"
-    parts = [f"{tensor.slot or 'value':<{_WIDTH}} {kind:<{_WIDTH}} norm {_number(tensor.norm)}"]
+    parts = [f"{tensor.slot or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {numbers}".rstrip()]
+    if tensor.checksum is not None:
+        parts.append(f"checksum {tensor.checksum}")
     if isinstance(tensor.json.get("unsupported"), str):
         parts.append(f"no numbers: {tensor.json['unsupported']}")
     if tensor.shared_with:

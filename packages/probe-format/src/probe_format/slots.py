@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import Problem
 
-__all__ = ["NON_FINITE", "Path", "check_foreign", "check_values", "is_tensor", "slot", "tensors"]
+__all__ = ["NON_FINITE", "Path", "check_foreign", "check_values", "is_tensor", "others", "slot", "tensors"]
 
 Path = tuple[str | int, ...]
 
@@ -52,6 +52,19 @@ def tensors(value: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
                 yield path, node
             else:
                 todo.extend(((*path, key), node[key]) for key in reversed(node))
+
+
+def others(value: Any) -> Iterator[tuple[Path, Any]]:
+    """Every leaf below ``value`` that is no tensor (numbers, texts, None, what has no encoding), with its path."""
+    todo: list[tuple[Path, Any]] = [((), value)]
+    while todo:
+        path, node = todo.pop()
+        if isinstance(node, list):
+            todo.extend(((*path, i), node[i]) for i in range(len(node) - 1, -1, -1))
+        elif isinstance(node, dict) and not isinstance(node.get("type"), str):
+            todo.extend(((*path, key), node[key]) for key in reversed(node))
+        elif not is_tensor(node):
+            yield path, node
 
 
 def check_values(value: Any, path: Path) -> Iterator[Problem]:

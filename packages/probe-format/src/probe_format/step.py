@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from attrs import define, field
 from .collector import Collector
 from .config import Config
 from .leaf import Leaf
+from .notice import notice
 from .recorder import Args, Kwargs
 from .tokens import TokenGate
 from .tracked import ModuleEntry, Table
@@ -205,17 +205,13 @@ class DumpedStep:
             if self.elsewhere(item["filter"], item["value"]):
                 continue
             near = ", ".join(item["nearest"]) or "no similar name"
-            warnings.warn(
+            notice(
                 f"Probe: {item['filter']} entry {item['value']!r} matched nothing in {self.directory}. "
-                f"Nearest: {near}.",
-                RuntimeWarning,
-                stacklevel=2,
+                f"Nearest: {near}."
             )
         faults = sum(f["count"] for f in report.get("faults", ()))
         if faults:
-            warnings.warn(
+            notice(
                 f"Probe met {faults} faults of its own while recording; the run was not disturbed. "
-                f"See {self.directory / 'dump_error_info.log'}.",
-                RuntimeWarning,
-                stacklevel=2,
+                f"See {self.directory / 'dump_error_info.log'}."
             )

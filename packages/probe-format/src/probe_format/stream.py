@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
+
+from .notice import notice
 
 __all__ = ["Stream", "Write"]
 
@@ -59,11 +60,9 @@ class Stream:
         self.end()
         if self.broken is None:
             self.broken = why
-            warnings.warn(
+            notice(
                 f"Probe stopped collecting this step: {why}. The run goes on; everything recorded before this "
-                "is readable (`probe recover`).",
-                RuntimeWarning,
-                stacklevel=2,
+                "is readable (`probe recover`)."
             )
 
     def fault(self, where: str, what: str, error: Exception) -> None:

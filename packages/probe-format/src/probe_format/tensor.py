@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from attrs import field, frozen
+from attrs import frozen
 
 from . import arrays, layout
 from .errors import DamagedError, FormatError
@@ -26,16 +26,22 @@ __all__ = ["Statistic", "Tensor"]
 Statistic = float | int | bool | None
 
 
-@frozen(slots=False, eq=False)
+@frozen(slots=False, eq=False, repr=False)
 class Tensor:
     """One tensor in a record: its statistics, and its bytes where they were saved.
 
     keys: its place in the record, as ``("input_args", 0)``. json: the tensor object itself.
     """
 
-    record: Record = field(repr=False)
+    record: Record
     keys: Keys
-    json: Mapping[str, Any] = field(repr=False)
+    json: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        get = self.json.get  # a damaged file must not make it raise
+        shape = ", ".join(map(str, shape)) if isinstance(shape := get("shape"), list) else "?"
+        numbers = ", ".join(f"{key} {get(key)}" for key in ("Max", "Min", "Mean", "Norm") if key in self.json)
+        return f"<{self.name}: {get('dtype')}[{shape}]{', ' if numbers else ''}{numbers}>"
 
     @property
     def slot(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from attrs import Factory, define, field
 from probe_format.errors import FormatError, Problem
 from probe_format.names import ApiName, parse_name
+from probe_format.notice import notice
 from probe_format.suggest import nearest
 
 from .npu import NpuDumper
@@ -198,4 +198,4 @@ class ApiWatch:
     def _fault(self, error: BaseException) -> None:
         """A fault of the dump costs the dump, never the run."""
         self.state, self.why = "failed", f"{type(error).__name__}: {error}"
-        warnings.warn(f"Probe: {self.said()}", RuntimeWarning, stacklevel=4)
+        notice(f"Probe: {self.said()}")

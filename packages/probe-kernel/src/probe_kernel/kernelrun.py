@@ -6,13 +6,13 @@ import contextlib
 import importlib
 import logging
 import os
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 from probe_format.errors import UsageError
+from probe_format.notice import notice
 
 from .backends import Backend
 from .compiled import compiled_graphs
@@ -106,9 +106,9 @@ class KernelRun:
         if quiet:
             return
         for missing in self._outcome.never_ran:
-            _warn(f"nothing was dumped for {missing}")
+            notice(f"Probe: nothing was dumped for {missing}")
         if not self._outcome.files and not self._outcome.never_ran:
-            _warn(str(self._outcome))
+            notice(f"Probe: {self._outcome}")
 
 
 def _remarks(run: KernelRun, compiled: bool) -> Iterator[str]:
@@ -132,7 +132,3 @@ def current_rank() -> int:
             return int(communication.get_rank())
     text = os.environ.get("RANK_ID", "")
     return int(text) if text.isdigit() else 0
-
-
-def _warn(text: str) -> None:
-    warnings.warn(f"Probe: {text}", RuntimeWarning, stacklevel=5)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from attrs import define, evolve, field
 from probe_format.config import Config
 from probe_format.errors import ConfigError, Problem
+from probe_format.notice import notice
 from probe_format.ranges import compact
 
 from . import mindspore as _mindspore
@@ -218,7 +218,7 @@ class TorchKernels:
         if watch.state == "dumped":
             _log.info("%s", said)
         elif watch.state != "failed":  # that was told when it happened
-            warnings.warn(f"Probe: {said}", RuntimeWarning, stacklevel=3)
+            notice(f"Probe: {said}")
 
     def close(self) -> None:
         """The same as step(), for the last one."""

@@ -7,7 +7,6 @@ import functools
 import importlib
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
+from probe_format.notice import notice
 from probe_format.suggest import did_you_mean
 
 from .apiwatch import ApiWatch, parse_api
@@ -75,7 +75,7 @@ def dump(
         said = watch.close()
         _log.info("%s", said)
     if watch.state not in ("dumped", "failed"):  # a failure was told when it happened
-        warnings.warn(f"Probe: {said}", RuntimeWarning, stacklevel=3)
+        notice(f"Probe: {said}")
 
 
 @contextlib.contextmanager

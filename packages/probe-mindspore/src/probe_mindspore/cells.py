@@ -18,11 +18,34 @@ from probe_format.tracked import ModuleEntry, ParameterEntry, kind_of, parameter
 
 from .flavour import CELLS, Flavour, late_torch
 
-__all__ = ["CellTable", "has_read_graphs", "is_bytecode", "is_jitted", "is_read", "patched_call"]
+__all__ = [
+    "CellTable",
+    "has_read_graphs",
+    "is_bytecode",
+    "is_jitted",
+    "is_read",
+    "models_in",
+    "patched_call",
+]
 
 Model = Any  # a Cell, or a list or tuple of them
 #: called with (entry, cell, args, kwargs, the original __call__)
 OnCall = Callable[[ModuleEntry, Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+
+
+def models_in(model: object, flavour: Flavour = CELLS) -> tuple[Any, ...]:
+    """The model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
+    if model is None:
+        return ()
+    if isinstance(model, flavour.kind):
+        return (model,)
+    if isinstance(model, (list, tuple)) and model and all(isinstance(m, flavour.kind) for m in model):
+        return tuple(model)
+    late = late_torch(flavour)
+    raise UsageError(
+        f"The model must be a {flavour.noun}, or a list or tuple of them; got {kind_of(model)}."
+        + (f" Note: {late}." if late else "")
+    )
 
 
 @define
@@ -52,19 +75,8 @@ class CellTable:
         The model itself has no record of its own, as in msprobe; parameters that it owns directly are told
         in `not_seen`, and so are optimizers inside it. Raises UsageError when ``model`` is neither.
         """
-        kind = self.flavour.kind
-        if isinstance(model, kind):
-            self._add_one(model, "")
-            return
-        if isinstance(model, (list, tuple)) and model and all(isinstance(m, kind) for m in model):
-            for i, one in enumerate(model):
-                self._add_one(one, f"{i}.")
-            return
-        late = late_torch(self.flavour)
-        raise UsageError(
-            f"start(model=...) wants a {self.flavour.noun}, or a list or tuple of them; got {kind_of(model)}."
-            + (f" Note: {late}." if late else "")
-        )
+        for i, one in enumerate(models_in(model, self.flavour)):
+            self._add_one(one, "" if one is model else f"{i}.")
 
     def _add_one(self, model: Any, prefix: str) -> None:
         flavour = self.flavour
@@ -111,9 +123,7 @@ class CellTable:
 
     def roots_of(self, model: Model) -> tuple[Any, ...]:
         """The models in ``model``: itself, or the items of a list; none for None."""
-        if model is None:
-            return ()
-        return tuple(model) if isinstance(model, (list, tuple)) else (model,)
+        return models_in(model, self.flavour)
 
     def parameters(self) -> list[ParameterEntry]:
         """Every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""

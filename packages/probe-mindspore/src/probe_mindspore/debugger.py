@@ -16,8 +16,10 @@ __all__ = ["PrecisionDebugger"]
 class PrecisionDebugger(Debugger):
     """Dumps what a MindSpore step computes.
 
-    config_path: a config.json or YAML file (docs/config.md of probe-format). task, dump_path, level and step
-    win over the file. Raises ConfigError with every problem at once, before anything is dumped.
+    config_path: a config.json or YAML file. task, dump_path, level, step and every other key of the
+    configuration (``overwrite=True``, ``list=["matmul"]``, ... : spec/config.md of probe-format) win over the file.
+    model: the model for every start() that gives none. Raises ConfigError with every problem at once, before
+    anything is dumped.
 
     Used as a context manager it is closed at the end. A second debugger with the same settings is the same
     one; with other settings it is an error until the first is closed. Every method works on the class, too.
@@ -30,15 +32,19 @@ class PrecisionDebugger(Debugger):
         dump_path: str | None = None,
         level: str | None = None,
         step: Any = None,
+        *,
+        model: Any = None,
+        **settings: Any,
     ) -> None:
         self._open(
-            lambda config: open_session(config, f"probe-mindspore {__version__}"),
+            lambda config: open_session(config, f"probe-mindspore {__version__}", model),
             config_path,
-            None,
+            model,
             task=task,
             dump_path=dump_path,
             level=level,
             step=step,
+            **settings,
         )
 
     @EitherWay

@@ -5,7 +5,6 @@ compiled with taps around its construct (`graph_cells`), and what they say is re
 the calls of PyNative (`graph_calls`).
 """
 
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,6 +13,7 @@ import mindspore
 from probe_format.collector import Collector
 from probe_format.coverage import Coverage
 from probe_format.leaf import Leaf
+from probe_format.notice import notice
 from probe_format.select import NameFilter
 
 from . import autograd, graph_cells, hostcall
@@ -150,4 +150,4 @@ class GraphTaps:
         for text, said in self._warnings.items():
             self._warnings[text] = True
             if not said:
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
+                notice(text)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from probe_format.collector import Target
 from probe_format.config import Config
@@ -17,6 +19,7 @@ from probe_format.single import AnySession
 from probe_save import Saver
 
 from .apis import Apis, load_apis
+from .cells import models_in
 from .flavour import CELLS, Flavour, detect
 from .patches import Patches
 from .ranks import current_rank, world_size
@@ -24,23 +27,30 @@ from .step import Steps
 
 __all__ = ["open_session"]
 
-_WANTS_MODEL = "level {level} records Cells, so it needs the model: start(model=...). Level L1 works without."
+_WANTS_MODEL = (
+    "level {level} records Cells, so it needs the model: start(model=...) "
+    "or PrecisionDebugger(model=...). Level L1 works without."
+)
 
 
-def open_session(config: Config, tool: str) -> AnySession:
+def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
     flavour = detect()
+    models = partial(models_in, flavour=flavour)
+    models(model)
     if config.level == "debug":  # probe-save does it
         _tell(config, ())
-        return SavingSession(config, Saver.of(config, tool, flavour.framework))
+        return SavingSession(config, Saver.of(config, tool, flavour.framework), model)
     if config.level == "L2":
-        return _kernels(config)
+        return _kernels(config, model)
     _tell(config, ())
     target = Target()
     patches = Patches(_listed(config, flavour), target)
     steps = Steps(config, tool, flavour, patches, target)
     log = logging.getLogger("probe_mindspore")
-    return Session(config, None, Framework(log, current_rank, steps.place, _WANTS_MODEL), patches)
+    return Session(
+        config, model, Framework(log, current_rank, steps.place, _WANTS_MODEL, models), patches
+    )
 
 
 def _tell(config: Config, found: Sequence[Problem]) -> None:
@@ -48,11 +58,11 @@ def _tell(config: Config, found: Sequence[Problem]) -> None:
         warn(text)
 
 
-def _kernels(config: Config) -> KernelSession:
+def _kernels(config: Config, model: Any) -> KernelSession:
     """Level "L2": probe-kernel does it, which is loaded for nothing else."""
     package = kernel_package()
     _tell(config, package.mindspore_problems(config))
-    return KernelSession(config, package.MindSporeKernels(config), current_rank)
+    return KernelSession(config, package.MindSporeKernels(config), current_rank, model)
 
 
 def _listed(config: Config, flavour: Flavour) -> Apis:

@@ -31,6 +31,7 @@ def configure(
     step: Any = None,
     summary_mode: str | None = None,
     overwrite: bool | None = None,
+    **settings: Any,
 ) -> Saver:
     """Say where and how `save` saves; the arguments are those of `Saver`, which it returns.
 
@@ -49,6 +50,7 @@ def configure(
             step=step,
             summary_mode=summary_mode,
             overwrite=overwrite,
+            **settings,
         )
         return _saver
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path as FilePath
@@ -17,6 +16,7 @@ from probe_format.config import Config
 from probe_format.coverage import Coverage
 from probe_format.debug import blank, debug_record, gradient_record
 from probe_format.layout import explain
+from probe_format.notice import notice
 from probe_format.summary import Summary
 from probe_format.tree import UNKNOWN, Path, Tree, unsupported
 from probe_format.write import FORMAT_VERSION, RankWriter
@@ -252,11 +252,9 @@ class SavedStep:
         with self._lock:
             first, self.alive = self.alive, False
         if first:
-            warnings.warn(
+            notice(
                 f"Probe saves nothing more in this step: {explain(error, self.directory)} The run goes on; what "
-                f"was saved before is readable (`probe recover {self.directory}`).",
-                RuntimeWarning,
-                stacklevel=3,
+                f"was saved before is readable (`probe recover {self.directory}`)."
             )
 
     # -- inside ---------------------------------------------------------------------------------------

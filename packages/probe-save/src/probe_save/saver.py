@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import threading
-import warnings
 import weakref
 from pathlib import Path
 from types import TracebackType
@@ -15,13 +14,15 @@ from typing import Any, TypeVar
 from probe_format.config import Config
 from probe_format.errors import UsageError
 from probe_format.layout import explain
+from probe_format.notice import notice
 from probe_format.select import RankFilter, StepFilter
 
 from .claim import claim, is_child
 from .compilers import uncompiled
 from .frameworks import current_rank
 from .saved import SavedStep
-from .settings import check_place, settings
+from .settings import check_place
+from .settings import settings as resolved
 
 __all__ = ["Saver"]
 
@@ -36,7 +37,7 @@ class Saver:
 
     config_path: a config.json or YAML file. The other arguments are its keys and win over it: task
     (``statistics`` or ``tensor``), dump_path, rank and step (numbers and ranges, ``[0, "4-6"]``), summary_mode
-    (``statistics``, ``md5`` or ``xor``), overwrite. Raises ConfigError with every problem at once.
+    (``statistics``, ``md5`` or ``xor``), overwrite, zero_count. Raises ConfigError with every problem at once.
 
     As a context manager it is closed at the end; otherwise at exit.
     """
@@ -51,10 +52,11 @@ class Saver:
         step: Any = None,
         summary_mode: str | None = None,
         overwrite: bool | None = None,
+        **settings: Any,
     ) -> None:
         from . import __version__
 
-        config = settings(
+        config = resolved(
             config_path,
             task=task,
             dump_path=dump_path,
@@ -62,6 +64,7 @@ class Saver:
             step=step,
             summary_mode=summary_mode,
             overwrite=overwrite,
+            **settings,
         )
         check_place(config, current_rank())
         self._begin(config, f"probe-save {__version__}", None)
@@ -227,7 +230,7 @@ class Saver:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(f"Probe: {text}", RuntimeWarning, stacklevel=4)
+    notice(f"Probe: {text}")
 
 
 def _after_fork() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from probe_format.config import Config, load, resolve
 from probe_format.configfile import ConfigFile
 from probe_format.errors import ConfigError, Problem
 from probe_format.layout import check_writable, existing_dump, explain
+from probe_format.notice import notice
 
 from .claim import in_use, is_child
 
@@ -58,9 +58,9 @@ def check_place(config: Config, rank: int | None) -> None:
     if earlier:
         which = ", ".join(p.parent.name for p in earlier[:4]) + (" and more" if len(earlier) > 4 else "")
         what = f"{config.dump_path} already holds a dump ({which}), which is left as it is."
-        remedy = "Give another dump_path, move the old one away, or set overwrite: true."
+        remedy = "Give another dump_path, move the old one away, or set overwrite (overwrite=True as an argument)."
         raise ConfigError([Problem("dump_path", what, remedy)])
 
 
 def _warn(text: str) -> None:
-    warnings.warn(f"Probe: {text}", RuntimeWarning, stacklevel=5)
+    notice(f"Probe: {text}")

@@ -20,9 +20,10 @@ __all__ = ["PrecisionDebugger"]
 class PrecisionDebugger(Debugger):
     """Dumps what a PyTorch step computes.
 
-    config_path: a config.json or YAML file (docs/config.md of probe-format). task, dump_path, level and step
-    win over the file. model: the model for every start() that gives none. Raises ConfigError with every
-    problem at once, before anything is dumped.
+    config_path: a config.json or YAML file. task, dump_path, level, step and every other key of the
+    configuration (``overwrite=True``, ``list=["linear"]``, ... : spec/config.md of probe-format) win over the file.
+    model: the model for every start() that gives none. Raises ConfigError with every problem at once, before
+    anything is dumped.
 
     Used as a context manager it is closed at the end. A second debugger with the same settings is the same
     one; with other settings it is an error until the first is closed. Every method works on the class, too.
@@ -36,6 +37,7 @@ class PrecisionDebugger(Debugger):
         level: str | None = None,
         model: Model | None = None,
         step: Any = None,
+        **settings: Any,
     ) -> None:
         self._open(
             lambda config: open_session(config, model, f"probe-torch {__version__}"),
@@ -45,6 +47,7 @@ class PrecisionDebugger(Debugger):
             dump_path=dump_path,
             level=level,
             step=step,
+            **settings,
         )
 
     @EitherWay

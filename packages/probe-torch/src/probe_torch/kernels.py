@@ -21,13 +21,13 @@ from .scopes import Scopes
 __all__ = ["KernelCalls", "open_kernels"]
 
 
-def open_kernels(config: Config) -> KernelSession:
+def open_kernels(config: Config, model: Any = None) -> KernelSession:
     """A session at level L2. Raises ConfigError with every problem, before anything runs."""
     package = kernel_package()
     for text in preflight(config, current_rank(), world_size(), package.torch_problems(config)):
         warn(text)
     package.find_npu()  # a run of hours must not end with this
-    return KernelSession(config, KernelCalls(config, package.TorchKernels(config)), current_rank)
+    return KernelSession(config, KernelCalls(config, package.TorchKernels(config)), current_rank, model)
 
 
 @define(eq=False)

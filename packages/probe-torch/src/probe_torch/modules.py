@@ -19,11 +19,22 @@ from torch import nn
 
 from .wrappers import is_muted
 
-__all__ = ["ModuleTable", "patched_call"]
+__all__ = ["ModuleTable", "models_in", "patched_call"]
 
 Model = nn.Module | Sequence[nn.Module]
 #: called with (entry, module, args, kwargs, the original nn.Module.__call__)
 OnCall = Callable[[ModuleEntry, nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+
+
+def models_in(model: object) -> tuple[nn.Module, ...]:
+    """The model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
+    if model is None:
+        return ()
+    if isinstance(model, nn.Module):
+        return (model,)
+    if isinstance(model, (list, tuple)) and model and all(isinstance(m, nn.Module) for m in model):
+        return tuple(model)
+    raise UsageError(f"The model must be a torch.nn.Module, or a list or tuple of them; got {kind_of(model)}.")
 
 
 @define
@@ -40,16 +51,8 @@ class ModuleTable:
         The model itself has no record of its own, as in msprobe; parameters that it owns directly are told
         in `not_seen`. Raises UsageError when ``model`` is neither.
         """
-        if isinstance(model, nn.Module):
-            self._add_one(model, "")
-            return
-        if isinstance(model, (list, tuple)) and model and all(isinstance(m, nn.Module) for m in model):
-            for i, one in enumerate(model):
-                self._add_one(one, f"{i}.")
-            return
-        raise UsageError(
-            f"start(model=...) wants a torch.nn.Module, or a list or tuple of them; got {kind_of(model)}."
-        )
+        for i, one in enumerate(models_in(model)):
+            self._add_one(one, "" if one is model else f"{i}.")
 
     def _add_one(self, model: nn.Module, prefix: str) -> None:
         self.roots[id(model)] = model
@@ -78,9 +81,7 @@ class ModuleTable:
 
     def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
         """The models in ``model``: itself, or the items of a list; none for None."""
-        if model is None:
-            return ()
-        return (model,) if isinstance(model, nn.Module) else tuple(model)
+        return models_in(model)
 
     def note_compiled(self, model: nn.Module) -> None:
         """State which parts of a model run inside torch.compile, where no call can be seen."""

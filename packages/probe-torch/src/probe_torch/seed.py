@@ -7,10 +7,10 @@ import importlib
 import importlib.util
 import os
 import sys
-import warnings
 from typing import Any
 
 import torch
+from probe_format.notice import notice
 from probe_format.seeding import Seeded, checked_seed, seed_python, set_variable
 
 from .dropout import NoDropout
@@ -56,7 +56,7 @@ def _accelerators() -> list[Any]:
         try:
             npu = importlib.import_module("torch_npu").npu
         except Exception as error:  # installed, but not for this machine
-            warnings.warn(f"seed_all: torch_npu is installed but cannot be imported ({error}).", stacklevel=4)
+            notice(f"seed_all: torch_npu is installed but cannot be imported ({error}).", UserWarning)
     return [torch.cuda] if npu is None else [torch.cuda, npu]
 
 
@@ -64,10 +64,10 @@ def _be_deterministic(stack: contextlib.ExitStack) -> None:
     if os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in _CUBLAS:
         cuda: Any = torch.cuda
         if cuda.is_initialized():
-            warnings.warn(
+            notice(
                 "seed_all(mode=True): CUDA is in use already, so CUBLAS_WORKSPACE_CONFIG may come too late. "
                 "Call seed_all before the first CUDA operation.",
-                stacklevel=3,
+                UserWarning,
             )
         set_variable("CUBLAS_WORKSPACE_CONFIG", _CUBLAS[0], stack)
     set_variable("HCCL_DETERMINISTIC", "true", stack)

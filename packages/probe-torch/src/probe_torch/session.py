@@ -14,7 +14,7 @@ from probe_save import Saver
 
 from .apis import Apis, load_apis
 from .kernels import open_kernels
-from .modules import Model
+from .modules import Model, models_in
 from .patches import Patches
 from .ranks import current_rank, world_size
 from .saving import FRAMEWORK
@@ -30,8 +30,9 @@ _WANTS_MODEL = (
 
 def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
+    models_in(model)
     if config.level == "L2":
-        return open_kernels(config)
+        return open_kernels(config, model)
     for text in preflight(config, current_rank(), world_size()):
         warn(text)
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
@@ -43,7 +44,7 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     return Session(
         config,
         model,
-        Framework(log, current_rank, steps.place, _WANTS_MODEL),
+        Framework(log, current_rank, steps.place, _WANTS_MODEL, models_in),
         patches,
     )
 
