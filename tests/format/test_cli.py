@@ -1,5 +1,6 @@
 """The command ``probe``."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import probe_format
 import pytest
 from probe_format.cli import main
+from probe_format.errors import UsageError
 
 CORPUS = Path(__file__).parent / "corpus"
 PROBE = CORPUS / "probe"
@@ -82,7 +84,7 @@ def test_show_prints_the_tree_with_norms(capsys):
     assert "  first non-finite value: Torch.log.0.forward.input_args.0 (1 NaN, 1 +Inf)" in lines
     assert "  matched nothing: list 'lineer'; nearest: linear" in lines
     at = lines.index("Module.fc.Linear.forward.0  [recompute]")
-    assert lines[at + 1].split() == ["input_args.0", "float32[2,2]", "norm", "5.47723"]
+    assert lines[at + 1].split()[:6] == ["input_args.0", "float32[2,2]", "mean", "2.5", "norm", "5.47723"]
     assert "  Functional.linear.0.forward" in lines[at:]
     assert "  Module.fc.Linear.parameters_grad" in lines[at:]
     assert "Torch.log.0.forward  [raised ValueError: no logarithm today]" in lines
@@ -120,14 +122,226 @@ def test_show_filters(capsys):
 
 
 def test_show_finds_what_is_not_finite(capsys):
-    code, out, _ = run(capsys, "show", CORPUS / "torch" / "misc2_nan_oc" / "dump", "--bad")
+    code, out, _ = run(capsys, "show", CORPUS / "torch" / "misc2_nan_oc" / "dump", "--bad", "--all")
     assert code == 0
     bad = [line for line in out.splitlines() if "NOT FINITE" in line]
     assert any("Infinity" not in line and "+Inf" in line for line in bad) and any(
         "NaN" in line for line in bad
     )
     code, out, _ = run(capsys, "show", CORPUS / "torch" / "conv_L1_statistics" / "dump", "--bad")
-    assert "(no record matches" in out
+    assert "everything recorded is finite" in out
+
+
+FINITE = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": -2.0, "Mean": -0.5,
+          "Norm": 2.23606797749979, "requires_grad": False}  # fmt: skip
+
+
+def holding(**counts):
+    words = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")
+    broken = {"Max": "NaN", "Min": "NaN", "Mean": "NaN", "Norm": "NaN", **dict.fromkeys(words, 0), **counts}
+    return {**FINITE, **broken}
+
+
+NAN, INF = holding(nan_count=2), holding(posinf_count=1, Max="Infinity", Min=1.0)
+
+
+def dumped(rank, data, *, task="statistics", construct=None, stack=None):
+    rank.mkdir(parents=True)
+    header = {"task": task, "level": "mix", "framework": "pytorch", "dump_data_dir": None}
+    (rank / "dump.json").write_text(json.dumps({**header, "data": data}))
+    for name, content in (("construct", construct), ("stack", stack)):
+        if content is not None:
+            (rank / f"{name}.json").write_text(json.dumps(content))
+    return rank.parents[1]
+
+
+def call(given, gave):
+    return {"input_args": given, "input_kwargs": {}, "output": gave}
+
+
+def test_bad_tells_where_it_began_before_it_counts(capsys, tmp_path):
+    linear, layer = "Functional.linear.0.forward", "Module.a.Linear.forward.0"
+    dump = dumped(
+        tmp_path / "d" / "step0" / "rank",
+        {
+            "Torch.add.0.forward": call([FINITE], [FINITE]),
+            "Torch.full.0.forward": call([], [INF]),
+            "Functional.softmax.0.forward": call([INF], [NAN]),
+            linear: call([NAN], [NAN]),
+            layer: call([NAN], [NAN]),
+            **{f"Torch.mul.{i}.forward": call([NAN], [NAN]) for i in range(30)},
+            "Torch.mul.0.backward": {"input": [FINITE], "output": [NAN]},
+            "Module.a.Linear.parameters_grad": {"weight": [NAN]},
+        },
+        construct={linear: layer, layer: None},
+    )
+    code, out, _ = run(capsys, "show", dump, "--bad")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[2] == (
+        "first not finite: Torch.full.0.forward, output.0 (1 +Inf): made there; its inputs are finite"
+    )
+    assert lines[3] == (
+        "first NaN: Functional.softmax.0.forward, output.0 (2 NaN): made there; its inputs have none, but "
+        "input_args.0 (1 +Inf)"
+    )
+    assert lines[4] == "not finite: 36 of 37 records (35 with NaN); 1 made it from finite inputs"
+    assert lines[5] == "  made by Torch.full.0.forward, output.0 (1 +Inf)"
+    assert len(lines) < 30 and any("more lines: --all" in line for line in lines)
+    _, out, _ = run(capsys, "show", dump, "--bad", "--all")
+    assert out.count("NOT FINITE") == 69 and "--all" not in out
+
+
+def test_bad_names_the_outermost_call_that_was_given_it(capsys, tmp_path):
+    inner, outer = "Functional.linear.0.forward", "Module.a.Linear.forward.0"
+    data = {
+        inner: call([FINITE, INF], [INF]),
+        outer: {**call([FINITE], [INF]), "parameters": {"weight": INF}},
+    }
+    dump = dumped(tmp_path / "d" / "step0" / "rank", data, construct={inner: outer, outer: None})
+    _, out, _ = run(capsys, "show", dump, "--bad")
+    assert out.splitlines()[2] == (
+        "first not finite: Module.a.Linear.forward.0, parameters.weight (1 +Inf): given to this call, made by "
+        "nothing recorded before"
+    )
+    assert "made it from finite inputs" not in out
+
+
+def test_a_structure_dump_is_shown_as_a_tree(capsys, tmp_path):
+    inner, outer = "Functional.linear.0.forward", "Module.a.Linear.forward.0"
+    frames = ["File /home/me/train.py, line 3, in step, \n model(x)"]
+    dump = dumped(
+        tmp_path / "d" / "step0" / "rank",
+        {},
+        task="structure",
+        construct={inner: outer, outer: None, "Torch.add.0.forward": None},
+        stack={"0": [[inner, outer], frames]},
+    )
+    _, out, _ = run(capsys, "show", dump)
+    assert out.splitlines() == [
+        "step0/rank: pytorch, mix, structure, 3 nodes, no values", "", outer, f"  {inner}", "Torch.add.0.forward", "",
+    ]  # fmt: skip
+    _, out, _ = run(capsys, "show", dump, "--stack", "--filter", "Linear", "--depth", 1)
+    assert out.splitlines()[2:4] == [outer, "  @ File /home/me/train.py, line 3, in step, model(x)"]
+    _, out, _ = run(capsys, "show", dump, "--level", "L1", "--filter", "add")
+    assert out.splitlines()[2:] == ["Torch.add.0.forward", ""]
+
+
+def test_the_stacks_line_is_the_innermost_that_is_no_frameworks(capsys, tmp_path):
+    site = "/usr/lib/python3.11/site-packages"
+    frames = {
+        "hf": [f"{site}/torch/nn/modules/module.py", f"{site}/transformers/models/bert/modeling_bert.py",
+               f"{site}/torch/nn/modules/module.py", "/home/me/train.py"],
+        "ctx": ["/usr/lib/python3.11/contextlib.py", f"{site}/torch/utils/_contextlib.py", "/home/me/torch/run.py"],
+        "ms": [f"{site}/mindspore/nn/cell.py", f"{site}/probe_mindspore/x.py", f"{site}/mindnlp/bert.py"],
+        "none": [f"{site}/torch/a.py", f"{site}/torch/b.py"],
+    }  # fmt: skip
+    expected = {
+        "hf": "modeling_bert.py", "ctx": "/home/me/torch/run.py", "ms": "mindnlp/bert.py", "none": "torch/a.py"
+    }  # fmt: skip
+    data, stack = {}, {}
+    for i, (what, files) in enumerate(frames.items()):
+        data[f"Torch.{what}.0.forward"] = call([FINITE], [FINITE])
+        lines = [f"File {file}, line {n}, in f, \n x" for n, file in enumerate(files)]
+        stack[str(i)] = [[f"Torch.{what}.0.forward"], lines]
+    dump = dumped(tmp_path / "d" / "step0" / "rank", data, stack=stack)
+    _, out, _ = run(capsys, "show", dump, "--stack", "--brief")
+    lines = out.splitlines()
+    for what, file in expected.items():
+        assert f"{file}, line " in lines[lines.index(f"Torch.{what}.0.forward") + 1]
+
+
+def test_full_has_every_number_and_every_argument(capsys, tmp_path):
+    given = [FINITE, {"type": "int", "value": 3}, None, [{"type": "str", "value": "a\nb"}]]
+    record = {
+        "input_args": given,
+        "input_kwargs": {
+            "dim": {"type": "int", "value": -1},
+            "f": {"type": "x.Y", "value": None, "unsupported": "no encoding for this type"},
+            "s": {"type": "slice", "value": [None, 2, None]},
+            "long": {"type": "str", "value": "x" * 5000},
+        },
+        "output": [{**FINITE, "md5": "0badcafe", "data_name": "y.pt"}],
+        "in_backward": True,
+    }
+    dump = dumped(tmp_path / "d" / "step0" / "rank", {"Torch.sum.0.forward": record})
+    _, out, _ = run(capsys, "show", dump, "--full")
+    rows = [line.split() for line in out.splitlines()[3:] if line]
+    numbers = [
+        "max",
+        "1.0",
+        "min",
+        "-2.0",
+        "mean",
+        "-0.5",
+        "norm",
+        "2.23606797749979",
+        "requires_grad",
+        "false",
+    ]
+    assert rows[0] == ["input_args.0", "float32[2]", *numbers]
+    assert rows[1] == ["output.0", "float32[2]", *numbers, "file", "y.pt", "checksum", "0badcafe"]
+    assert rows[2:7] == [
+        ["input_args.1", "int", "3"],
+        ["input_args.2", "None"],
+        ["input_args.3.0", "str", "a", "b"],
+        ["input_kwargs.dim", "int", "-1"],
+        ["input_kwargs.f", "x.Y", "not", "recorded:", "no", "encoding", "for", "this", "type"],
+    ]
+    assert rows[7] == ["input_kwargs.s", "slice", "[null,2,null]"]
+    assert len(rows) == 9 and len(rows[8][2]) == 203
+    _, out, _ = run(capsys, "show", dump)
+    assert out.splitlines()[-2].split()[-6:] == ["mean", "-0.5", "norm", "2.23607", "checksum", "0badcafe"]
+
+
+def test_graph_and_pynative_are_told_apart(capsys, tmp_path):
+    for mode in ("graph", "pynative"):
+        dumped(tmp_path / "d" / mode / "step0" / "rank", {f"Torch.{mode}.0.forward": call([], [FINITE])})
+    _, out, _ = run(capsys, "show", tmp_path / "d", "--brief")
+    heads = [line.partition(":")[0] for line in out.splitlines() if "step0" in line]
+    assert heads == ["graph/step0/rank", "pynative/step0/rank"]
+    _, out, _ = run(capsys, "show", tmp_path / "d", "--brief", "--mode", "graph")
+    assert "Torch.graph" in out and "Torch.pynative" not in out
+    code, _, err = run(capsys, "show", tmp_path / "d" / "graph", "--mode", "pynative")
+    assert code == 1 and "it has graph/step0/rank" in err
+    dump = probe_format.open(tmp_path / "d")
+    assert [(step.number, step.mode) for step in dump.steps] == [(0, "graph"), (0, "pynative")]
+    assert dump.step(0, "pynative").ranks[0].mode == "pynative"
+    with pytest.raises(UsageError, match=r"step 0 2 times.*step\(0, 'graph'\)"):
+        dump.step(0)
+    with pytest.raises(KeyError, match=r"it has \[0 \(graph\), 0 \(pynative\)\]"):
+        dump.step(1)
+
+
+@pytest.mark.parametrize("option", ["--depth", "--step", "--rank"])
+@pytest.mark.parametrize("value", ["-1", "x", "1.5", "\u0663", "9" * 30])
+def test_numbers_that_are_none_are_refused(capsys, option, value):
+    with pytest.raises(SystemExit) as caught:
+        main(["show", "d", f"{option}={value}"])
+    assert caught.value.code == 2 and "no whole number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("llama.py", "import torch\n", "is not a dump"),
+        ("dump.txt", '{"data": {}}', "is not a dump"),
+        ("config.json", '{"task": "statistics"}', "is not a dump"),
+        ("stack.json", "{}", "give its folder"),
+        ("records.journal", "x", "give its folder"),
+    ],
+)
+@pytest.mark.parametrize("command", ["show", "verify", "recover"])
+def test_a_file_that_is_no_dump_is_not_a_damaged_one(capsys, tmp_path, name, text, says, command):
+    (tmp_path / name).write_text(text)
+    code, _, err = run(capsys, command, tmp_path / name)
+    assert code == 1 and says in err
+
+
+def test_help_keeps_its_capitals(capsys):
+    with pytest.raises(SystemExit):
+        main(["recover", "--help"])
+    assert "Write the JSON files" in capsys.readouterr().out
 
 
 def test_show_prints_what_it_can_of_a_broken_dump(capsys, tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import numpy as np
 import probe_format
 import pytest
@@ -83,6 +84,22 @@ def test_steps_and_ranks_come_by_number_and_both_halves_of_mindspore(tmp_path):
     found = [(rank.path.parts[-3], rank.step, rank.number) for rank in probe_format.open(tmp_path).ranks]
     assert found[:3] == [("graph", 2, None), ("graph", 10, 2), ("graph", 10, 10)]
     assert [place[0] for place in found[3:]] == ["pynative"] * 3
+
+
+def test_a_tensor_and_its_records_say_what_they_are():
+    (rank,) = probe_format.open(COMPLETE).ranks
+    (record,) = (r for r in rank.records if r.name == "Functional.linear.0.forward")
+    said = repr(record.tensors[0])
+    assert said.startswith("<Functional.linear.0.forward.input_args.0: torch.float32[2, 2], Max ")
+    assert "Norm 5.477" in said and "json" not in said
+    assert repr(rank.records) == f"<{len(rank.records)} records of {rank.path}>"
+    broken = attrs.evolve(record.tensors[0], json={"shape": 3})
+    assert "None[?]" in repr(broken)
+
+
+def test_the_ranks_of_a_dump_are_a_tuple_like_those_of_a_step():
+    dump = probe_format.open(COMPLETE)
+    assert dump.ranks == dump.steps[0].ranks and len(dump.ranks) == len(dump.ranks[:]) == 1
 
 
 def test_a_relative_path_knows_its_step(monkeypatch):

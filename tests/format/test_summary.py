@@ -21,16 +21,16 @@ NORM = st.floats(0, 100) | st.none() | st.sampled_from([math.nan, math.inf])
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), NORM), max_size=30))
 def test_it_is_what_looking_at_all_of_them_gives(items):
     summary = Summary()
-    best, first = {}, None
+    best, first = {}, None  # the norms, each with the first that had it
     for i, (name, norm) in enumerate(items):
         summary.add(name, "output.0", tensor(None if norm is None else finite(norm)))
         if norm is not None and math.isfinite(norm):
-            best[f"{name}.output.0"] = max(best.get(f"{name}.output.0", 0.0), norm)
+            best.setdefault(norm, f"{name}.output.0")
         elif norm is not None and first is None:
             first = i
     found = summary.json()
-    assert [norm for _, norm in found["norms"]] == sorted(best.values(), reverse=True)[:LARGEST]
-    assert all(best[name] == norm for name, norm in found["norms"])
+    assert [norm for _, norm in found["norms"]] == sorted(best, reverse=True)[:LARGEST]
+    assert all(best[norm] == name for name, norm in found["norms"])
     assert (found["first_non_finite"] and found["first_non_finite"]["record"]) == (
         None if first is None else items[first][0]
     )
@@ -69,6 +69,16 @@ def test_the_least_norm_kept_tells_what_need_not_be_added():
     assert summary.least == 2.0
 
 
+def test_a_tensor_that_is_passed_on_counts_once_and_whole_numbers_do_not():
+    summary = Summary()
+    for record in ("a", "b", "c"):
+        summary.add(record, "input_args.0", tensor(3.0, dtype="torch.float32"))
+    for dtype in ("torch.int64", "Int32", "uint8", "torch.bool", "torch.uint16", "Bool"):
+        summary.add("whole", "input_args.0", tensor(9.0, dtype=dtype))
+    summary.add("d", "output.0", tensor(2.0, dtype="torch.qint8"))
+    assert summary.json()["norms"] == [["a.input_args.0", 3.0], ["d.output.0", 2.0]]
+
+
 def test_many_threads_may_add():
     summary = Summary()
 
@@ -81,7 +91,7 @@ def test_many_threads_may_add():
         thread.start()
     for thread in threads:
         thread.join()
-    assert [norm for _, norm in summary.json()["norms"]] == [299.0] * LARGEST
+    assert [norm for _, norm in summary.json()["norms"]] == [299.0, 298.0, 297.0, 296.0, 295.0]
 
 
 def test_coverage_counts_from_many_threads_and_its_json_is_a_copy():

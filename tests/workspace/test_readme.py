@@ -128,17 +128,18 @@ def test_the_examples_run_as_written(page: Path, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text("\n".join(blocks(page, "python")))
     path = ":".join(p for p in sys.path if p)
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):  # whoever has run it once runs it again
+        done = subprocess.run(
+            [sys.executable, script],
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
     assert list((tmp_path / "dump").glob("step*/rank/dump.json"))
     assert done.stdout.strip()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from .names import ApiName, ModuleName, ParamsGradName, is_name, parse_name
 from .read import Rank, Record, Tensor
 
 __all__ = ["Trouble", "story", "troubles"]
@@ -21,10 +22,6 @@ class Trouble:
     record: Record
     given: tuple[Tensor, ...]
     made: tuple[Tensor, ...]
-
-    def began(self, word: str) -> bool:
-        """Whether ``word`` (``NaN``, ``Inf``, or empty: either) is in what it gave, and not in what it was given."""
-        return any(_has(t, word) for t in self.made) and not any(_has(t, word) for t in self.given)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -52,15 +49,22 @@ def story(rank: Rank, found: list[Trouble]) -> Iterator[str]:
     if not _has(next(iter(found[0].tensors)), "NaN"):
         yield from _beginning(rank, found, "NaN", "NaN")
     with_nan = sum(any(_has(t, "NaN") for t in trouble.tensors) for trouble in found)
-    makers = [trouble for trouble in found if trouble.began("")]
-    yield (
-        f"not finite: {len(found)} of {len(rank.records)} records ({with_nan} with NaN); "
-        f"{len(makers)} of them made it from finite inputs"
-    )
+    names = {trouble.record.name for trouble in found}
+    makers = [trouble for trouble in found if not trouble.given and not _follows(trouble.record.name, names)]
+    made = f"; {len(makers)} made it from finite inputs" if makers else ""
+    yield f"not finite: {len(found)} of {len(rank.records)} records ({with_nan} with NaN){made}"
     for trouble in makers[:_LISTED]:
         yield f"  made by {_said(trouble.record, trouble.made)}"
     if len(makers) > _LISTED:
         yield f"  ... and {len(makers) - _LISTED} more"
+
+
+def _follows(name: str, bad: set[str]) -> bool:
+    """Whether a record has what is not finite from a forward call, or is of gradients that others made."""
+    parsed = parse_name(name) if is_name(name) else None
+    if isinstance(parsed, ApiName | ModuleName):
+        return parsed.direction == "backward" and str(evolve(parsed, direction="forward")) in bad
+    return isinstance(parsed, ParamsGradName) and len(bad) > 1
 
 
 def _beginning(rank: Rank, found: list[Trouble], word: str, what: str) -> Iterator[str]:

@@ -192,7 +192,7 @@ def _at(stack: tuple[str, ...], indent: str, view: View) -> Iterator[str]:
 
 
 _MACHINERY = re.compile(
-    r"File [^,]*/(?:"
+    r"File (?:[^,]*/)?(?:"
     rf"(?:site|dist)-packages/(?:{'|'.join((*FRAMEWORKS, *OWN_MODULES))})/"
     r"|lib/python3\.\d+/(?:contextlib|functools|threading)\.py)"
 )

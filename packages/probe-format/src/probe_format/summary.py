@@ -10,7 +10,7 @@ from attrs import define, field
 
 from .jsonio import number
 
-__all__ = ["LARGEST", "Summary"]
+__all__ = ["LARGEST", "Summary", "is_whole"]
 
 #: How many norms are kept.
 LARGEST = 5
@@ -20,11 +20,12 @@ LARGEST = 5
 class Summary:
     """Keeps the extremes while tensors go by. Safe to use from many threads.
 
-    complete: False when some tensors had no numbers yet (``$``).
+    norms: each with the first slot that had it, as a tensor that is passed on has many. complete: False when
+    some tensors had no numbers yet (``$``).
     """
 
     complete: bool = True
-    norms: dict[str, float] = field(factory=dict)
+    norms: dict[float, str] = field(factory=dict)
     least: float = -1.0
     first: dict[str, str] | None = None
     _lock: threading.Lock = field(factory=threading.Lock, repr=False, eq=False)
@@ -38,26 +39,30 @@ class Summary:
         if norm is None:
             return
         if norm - norm == 0:
-            if norm > self.least:
+            if norm > self.least and not is_whole(tensor.get("dtype")):
                 self._keep(f"{record}.{slot}" if slot else record, float(norm))
         elif self.first is None:
             self.first = {"record": record, "slot": slot, "why": _why(tensor)}
 
     def _keep(self, name: str, norm: float) -> None:
         with self._lock:
-            self.norms[name] = max(norm, self.norms.get(name, 0.0))
+            self.norms.setdefault(norm, name)
             if len(self.norms) > LARGEST:
-                del self.norms[min(self.norms, key=self.norms.__getitem__)]
+                del self.norms[min(self.norms)]
             if len(self.norms) == LARGEST:
-                self.least = min(self.norms.values())
+                self.least = min(self.norms)
 
     def json(self) -> dict[str, Any]:
         """The keys of report.json."""
-        ranked = sorted(self.norms.items(), key=lambda item: -item[1])
         return {
-            "norms": [[name, norm] for name, norm in ranked],
+            "norms": [[name, norm] for norm, name in sorted(self.norms.items(), reverse=True)],
             "first_non_finite": self.first,
         }
+
+
+def is_whole(dtype: object) -> bool:
+    """Whether a dtype counts or says yes and no: the norm of token numbers and of masks tells nothing."""
+    return str(dtype).rpartition(".")[2].lower().startswith(("int", "uint", "bool"))
 
 
 def _why(tensor: Mapping[str, Any]) -> str:
