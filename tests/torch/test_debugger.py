@@ -12,7 +12,12 @@ import torch.nn.functional as F
 from dumping import opened, rank_dir, records, report
 from probe_format.errors import UsageError
 from probe_torch import PrecisionDebugger
+from torch import add as early_add
+from torch import conv1d as early_conv1d
+from torch import distributed as dist
 from torch import nn
+
+KEPT = (torch.add, "kept")  # out of reach of the search for names bound early
 
 
 def net() -> nn.Sequential:
@@ -70,6 +75,65 @@ def test_custom_functions_come_and_go(tmp_path: Path) -> None:
         debugger.step()
     names = list(records(tmp_path / "dump"))
     assert names == ["Mine.twice.0.forward", "Tensor.__mul__.0.forward"]
+
+
+def test_a_listed_function_goes_by_the_name_it_was_registered_under(tmp_path: Path) -> None:
+    """The names are those that msprobe 26.2 writes; the last registration counts, and restoring brings the list's."""
+    x = torch.ones(2, 2)
+
+    def calls() -> None:
+        torch.matmul(x, x), torch.add(x, x), early_add(x, x), x.matmul(x), F.linear(x, x), x + x
+        torch.conv1d(x[None], x[None]), F.conv1d(x[None], x[None]), early_conv1d(x[None], x[None])
+
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.register_custom_api(torch, "matmul")
+        debugger.register_custom_api(torch, "add", "First")
+        debugger.register_custom_api(torch, "conv1d", "Other")
+        debugger.start()
+        debugger.register_custom_api(torch, "add", "My")  # also while collecting
+        debugger.register_custom_api(F, "linear", "Mine")
+        calls()
+        for owner, name in ((torch, "matmul"), (torch, "add"), (F, "linear"), (torch, "conv1d")):
+            debugger.restore_custom_api(owner, name)
+        calls()
+        debugger.stop()
+        debugger.step()
+    before = "torch.matmul.0 My.add.0 My.add.1 Tensor.matmul.0 Mine.linear.0 Tensor.__add__.0"
+    before += " Other.conv1d.0 Functional.conv1d.0 Functional.conv1d.1"  # bound early: by the first name in the list
+    after = "Torch.matmul.0 Torch.add.0 Torch.add.1 Tensor.matmul.1 Functional.linear.0 Tensor.__add__.1"
+    after += " Torch.conv1d.0 Functional.conv1d.2 Functional.conv1d.3"
+    assert [n.removesuffix(".forward") for n in records(tmp_path / "dump")] == f"{before} {after}".split()
+    assert torch.add is KEPT[0] and early_add is KEPT[0]
+
+
+def test_a_registered_function_is_what_the_list_says_it_is(tmp_path: Path) -> None:
+    """A composite one shows what it calls, under whatever name."""
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.register_custom_api(torch, "unravel_index", "My")
+        debugger.start()
+        torch.unravel_index(torch.tensor([5]), (2, 3))
+        debugger.stop()
+        debugger.step()
+    names = list(records(tmp_path / "dump"))
+    assert "My.unravel_index.0.forward" in names and len(names) > 1
+
+
+def test_a_collective_is_one_under_whatever_name(tmp_path: Path) -> None:
+    """What only receives is null on input, and all arguments are its output, when it is complete."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with opened(tmp_path, level="L1") as debugger:
+            debugger.register_custom_api(dist, "all_gather_into_tensor", "My")
+            debugger.start()
+            out, given = torch.zeros(2), torch.full((2,), 3.0)
+            dist.all_gather_into_tensor(out, given, async_op=True).wait()
+            debugger.stop()
+            debugger.step()
+    finally:
+        dist.destroy_process_group()
+    record = records(tmp_path / "dump", rank=0)["My.all_gather_into_tensor.0.forward"]
+    assert record["input_args"][0] is None
+    assert [t["Max"] for t in record["output"][:2]] == [3.0, 3.0]
 
 
 def test_steps_are_counted_from_where_the_user_says(tmp_path: Path) -> None:

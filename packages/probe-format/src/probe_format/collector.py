@@ -62,12 +62,14 @@ class Collector:
         kwargs: Kwargs,
         *,
         composite: bool = False,
+        kind: str | None = None,
     ) -> Any:
         """The tap of every patched function: records the outermost call, runs it, gives its result.
 
         key: the first two parts of the record's name, ``Functional.relu``. composite: what it calls is recorded
-        as well.
+        as well. kind: the key that the list has for it, where the user gave it another.
         """
+        kind = kind or key
         where = self._where
         if where.inside or not self.stream.on:
             return original(*args, **kwargs)
@@ -77,8 +79,8 @@ class Collector:
         recorder = self.recorder
         where.inside += 1
         try:
-            collective = key.startswith(self._prefixes)
-            given = self._collectives.without_buffers(key, args, kwargs) if collective else (args, kwargs)
+            collective = kind.startswith(self._prefixes)
+            given = self._collectives.without_buffers(kind, args, kwargs) if collective else (args, kwargs)
             call = recorder.begin(key, *given)
             if call is None:
                 return original(*args, **kwargs)
@@ -92,7 +94,7 @@ class Collector:
                 where.inside += composite
             if collective:
                 self._leaf.forget()  # collectives write without raising the version
-                self._end_collective(call, args, kwargs, out)
+                self._end_collective(call, kind, args, kwargs, out)
             else:
                 recorder.end(call, out)
             return out
@@ -183,10 +185,10 @@ class Collector:
         """Whether this parameter's gradient was recorded in this step."""
         return id(entry.parameter) in self._arrivals
 
-    def _end_collective(self, call: Call, args: Args, kwargs: Kwargs, out: Any) -> None:
+    def _end_collective(self, call: Call, kind: str, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A collective returns in its arguments, at once or when its handle has been waited for."""
         call.entry = None
-        values = self._collectives.results(call.key, args, kwargs, out)
+        values = self._collectives.results(kind, args, kwargs, out)
 
         def finish(complete: bool) -> None:
             self._where.inside += 1
@@ -264,11 +266,11 @@ class Target:
         self.collector: Collector | None = None
 
     def __call__(self, label: Any, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """label: has ``name``, the key of the call, and ``composite``."""
+        """label: has ``name``, the key of the call, ``kind``, that of the list, and ``composite``."""
         collector = self.collector
         if collector is None:
             return original(*args, **kwargs)
-        return collector.api(label.name, original, args, kwargs, composite=label.composite)
+        return collector.api(label.name, original, args, kwargs, composite=label.composite, kind=label.kind)
 
     def clear(self) -> None:
         """No collector from here on."""

@@ -56,7 +56,7 @@ def _look_up(api: Api, path: str, base: Any) -> Attribute | None:
     module, _, qualname = f"{path}.{api.name}".rpartition(".")
     if inspect.isclass(base):
         module, qualname = path.rpartition(".")[0], f"{name_of(base)}.{name}"
-    return attribute(owner, name, lambda f: wrap(label, f, module, qualname))
+    return attribute(owner, name, lambda f: wrap(label, f, module, qualname), label)
 
 
 def _aliases(api: Api, place: Attribute) -> list[Attribute]:

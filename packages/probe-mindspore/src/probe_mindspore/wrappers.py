@@ -20,7 +20,7 @@ Wrapper = Callable[..., Any]
 switch = Switch()
 """Of MindSpore's wrappers."""
 
-_wrappers: dict[tuple[Label, bool, bool, Callable[..., Any]], Wrapper] = {}
+_wrappers: dict[tuple[Label, str, bool, bool, Callable[..., Any]], Wrapper] = {}
 
 
 def wrap(
@@ -31,7 +31,7 @@ def wrap(
     `module` and `qualname` are where it will stand, so that pickle finds it there by name while it does.
     With `users_only` the calls of MindSpore's own files are not recorded.
     """
-    key = (label, label.composite, users_only, original)
+    key = (label, label.kind, label.composite, users_only, original)
     found = _wrappers.get(key)
     if found is None:
         found = _wrappers[key] = _build(label, original, users_only)

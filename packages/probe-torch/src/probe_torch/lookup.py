@@ -42,7 +42,7 @@ def _look_up(api: Api, path: str, base: Any) -> Attribute | None:
     module, _, qualname = f"{path}.{api.name}".rpartition(".")
     if path == "torch.Tensor":
         module, qualname = "torch", f"Tensor.{name}"
-    return attribute(owner, name, lambda f: wrap(label, f, module, qualname))
+    return attribute(owner, name, lambda f: wrap(label, f, module, qualname), label)
 
 
 def custom_place(owner: Any, name: str, label: Label) -> Attribute:

@@ -22,7 +22,7 @@ Wrapper = Callable[..., Any]
 switch = Switch()
 """Of torch's wrappers."""
 
-_wrappers: dict[tuple[str, Callable[..., Any]], Wrapper] = {}
+_wrappers: dict[tuple[str, str, Callable[..., Any]], Wrapper] = {}
 
 
 def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str) -> Wrapper:
@@ -30,7 +30,7 @@ def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str)
 
     `module` and `qualname` are where it will stand, so that pickle finds it there by name while it does.
     """
-    key = (label.name, original)
+    key = (label.name, label.kind, original)
     found = _wrappers.get(key)
     if found is None:
         found = _wrappers[key] = _build(label, original)

@@ -151,21 +151,27 @@ class Patches:
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
         """Also record module.api_name as `prefix`.api_name; the prefix is the module's own name if not given.
 
-        A dotted name goes down and is labelled by its last part. A name that is patched already stays as it
-        is. Raises UsageError, with the nearest names, if there is no such function.
+        A dotted name goes down and is labelled by its last part. A listed name is recorded under its new name
+        only, until `remove`; of several registrations of one name the last counts. Raises UsageError, with the
+        nearest names, if there is no such function.
         """
         owner, name = go_down(module, api_name)
         if not is_function(owner, name):
             close = nearest(name, [n for n in dir(owner) if is_function(owner, n)])
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
-        label = Label(prefix or name_of(module), name)
         with _lock:
+            if not self._depth:
+                self._plan()
             self._registered.append((owner, name))
-            if not any(p.owner is owner and p.name == name for p in (*self._listed, *self._custom)):
-                place = self._custom_place(owner, name, label)
-                self._custom.append(place)
-                self._extend([place])
+            covered = [p for p in (*self._custom, *self._listed) if p.owner is owner and p.name == name]
+            self._shrink(covered)
+            label = self._label(prefix or name_of(module), name, getattr(owner, name))
+            place = self._custom_place(owner, name, label)
+            self._custom = [p for p in self._custom if p not in covered]
+            self._custom.append(place)
+            self._label_listed()
+            self._extend([place])
 
     def remove(self, module: Any, api_name: str) -> None:
         """Undo `add`; a listed function stays recorded. Raises UsageError for a name that was not added."""
@@ -179,6 +185,8 @@ class Patches:
             gone = [p for p in self._custom if p.owner is owner and p.name == name]
             self._custom = [p for p in self._custom if p not in gone]
             self._shrink(gone)
+            self._label_listed()
+            self._extend([p for p in self._listed if p.owner is owner and p.name == name])
 
     def include(self, places: Sequence[Attribute]) -> None:
         """Let other replacements (guests, scopes) come and go with the wrappers, names bound early
@@ -198,8 +206,19 @@ class Patches:
             if not self._depth:
                 self._forget()
 
+    def _label(self, prefix: str, name: str, function: Any) -> Label:
+        """The label of a registered function; one that the list knows stays what it is under its new name."""
+        known = next((p.label for p in self._listed if p.original is function and p.label is not None), None)
+        return Label(prefix, name) if known is None else Label(prefix, name, known.composite, known.kind)
+
+    def _label_listed(self) -> None:
+        """Note which replacement each listed function has; a registered name takes the place of the listed one."""
+        custom = {(id(p.owner), p.name): p for p in self._custom}
+        self._forth = _forth([custom.get((id(p.owner), p.name), p) for p in self._listed])
+
     def _places(self) -> Iterator[Attribute]:
-        yield from self._listed
+        custom = {(id(p.owner), p.name) for p in self._custom}
+        yield from (p for p in self._listed if (id(p.owner), p.name) not in custom)
         yield from self._custom
         yield from self._of_models
         yield from self._guests
@@ -224,7 +243,10 @@ class Patches:
 
     def _extend(self, places: Sequence[Attribute]) -> None:
         if self._depth and not self._suspensions:
-            early = self._find_early(_forth(places), sys.modules, self._models)
+            forth = _forth(places) | {
+                k: self._forth[k] for k in (id(p.original) for p in places) if k in self._forth
+            }
+            early = self._find_early(forth, sys.modules, self._models)
             self._early += early
             for place in chain(places, early):
                 place.put()
@@ -269,7 +291,8 @@ class Patches:
         if imported == self._planned_for and all(p.current() is p.raw for p in self._listed):
             return
         self._listed, self.missing = self._look_up()
-        self._planned_for, self._forth, self._back = imported, _forth(self._listed), _back(self._listed)
+        self._planned_for, self._back = imported, _back(self._listed)
+        self._label_listed()
 
 
 def _forth(places: Sequence[Place]) -> Replacements:

@@ -50,6 +50,8 @@ class Attribute:
     stand_in: Any
     original: Function
     replacement: Function
+    label: Any = None
+    """Under which the calls are recorded, where they are."""
 
     def current(self) -> Any:
         """What stands in the owner's own namespace now."""
@@ -69,17 +71,17 @@ class Attribute:
                 setattr(self.owner, self.name, self.raw)
 
 
-def attribute(owner: Any, name: str, make: Callable[[Function], Function]) -> Attribute:
+def attribute(owner: Any, name: str, make: Callable[[Function], Function], label: Any = None) -> Attribute:
     """The place owner.name with make(original) as its replacement; AttributeError if the owner has no such
     name."""
     raw = vars(owner).get(name, ABSENT)
     if isinstance(raw, (staticmethod, classmethod)) and not isinstance(owner, ModuleType):
         original: Function = raw.__func__
         replacement = make(original)
-        return Attribute(owner, name, raw, type(raw)(replacement), original, replacement)
+        return Attribute(owner, name, raw, type(raw)(replacement), original, replacement, label)
     original = getattr(owner, name)
     replacement = make(original)
-    return Attribute(owner, name, raw, replacement, original, replacement)
+    return Attribute(owner, name, raw, replacement, original, replacement, label)
 
 
 @attrs.frozen(eq=False)

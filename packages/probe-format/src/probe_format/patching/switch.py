@@ -15,15 +15,24 @@ __all__ = ["Label", "Switch", "Tap", "is_muted", "muted", "thread"]
 @attrs.frozen
 class Label:
     """The first two parts of a record's name: Label("Torch", "relu"); `name` is "Torch.relu", good as a
-    dict key."""
+    dict key.
+
+    listed: the name under which the list has the function, where the user registered it under another one.
+    """
 
     prefix: str
     api: str
     composite: bool = attrs.field(default=False, eq=False)
+    listed: str = attrs.field(default="", eq=False)
     name: str = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "name", f"{self.prefix}.{self.api}")
+
+    @property
+    def kind(self) -> str:
+        """What the function is, whatever it is called: "Distributed.all_reduce"."""
+        return self.listed or self.name
 
     def __str__(self) -> str:
         return self.name
