@@ -139,4 +139,13 @@ def test_a_tensor_beyond_the_memory_is_named(command: str, tmp_path: Path) -> No
     )
     said = done.stdout + done.stderr
     assert "memory" in said and "Traceback" not in said
-    assert done.returncode == (0 if command == "show" else 3), said
+    assert done.returncode == 3, said
+
+
+def test_what_cannot_be_read_is_among_the_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "rank_0/Net/0/0"
+    conv(folder)
+    next(folder.glob("*input.1*")).write_bytes(b"")
+    assert cli.main(["show", str(tmp_path), "--bad"]) == 3
+    said = capsys.readouterr()
+    assert "1 of 1 kernels" in said.out and "input.1" in said.err

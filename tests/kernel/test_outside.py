@@ -116,7 +116,9 @@ def test_a_mapping_looks_at_nothing_but_its_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     folder = tmp_path / "in"
     folder.mkdir()
-    (folder / "mapping.csv").write_text(f"../secret,Op.x.1.2.3\n{'z' * 5000},Op.x.1.2.4\n/etc/passwd,Op.x.1.2.5\n")
+    (folder / "mapping.csv").write_text(
+        f"../secret,Op.x.1.2.3\n{'z' * 5000},Op.x.1.2.4\n/etc/passwd,Op.x.1.2.5\n"
+    )
     mapping = read_mapping(folder)
     assert mapping.names == {} and len(mapping.problems) == 3
     assert all("not in the folder" in problem for problem in mapping.problems)

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
+import probe_format
+import probe_kernel
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from probe_format.cli import main
 from probe_format.errors import ConfigError
+from probe_kernel import cli
 from probe_kernel.categories import CATEGORIES, check_categories
 from probe_kernel.filename import parse_file_name
+from probe_kernel.mapping import read_mapping
+from probe_kernel.order import read_order
 from probe_kernel.statistic import Row, read_table, table_text
 from probe_kernel.synthesis import NUMBERS, numbers
+from trees import CONV, TIME, conv, tensor
 
 FIXED = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape"
 
@@ -101,7 +110,7 @@ def test_the_csv_that_a_device_writes_for_one_kernel(tmp_path: Path) -> None:
     ("line", "why"),
     [
         ("Add,a,1,2,3,output,0,4", "8 cells and its header 11"),
-        ('Add,a,one,2,3,output,0,4,Float32,"()",7', "invalid literal"),
+        ('Add,a,one,2,3,output,0,4,Float32,"()",7', "is no whole number"),
         ('Add,a,1,2,3,middle,0,4,Float32,"()",7', "neither input nor output"),
         ('Add,a,1,2,3,output,0,4,Float32,"(a)",7', "no shape"),
         ('Add,a,1,2,3,output,0,4,Float32,"(2,3",7', "cells"),
@@ -197,3 +206,149 @@ def test_the_lines_are_mindspores(tmp_path: Path) -> None:
     assert line == 'Sub,Default_Sub-op0,0,0,17,input,0,24,float32,"(2,3)",3,null,'
     assert next(csv.reader(io.StringIO(line)))[9] == "(2,3)"
     assert set(NUMBERS) == set(CATEGORIES) - {"md5", "sha1"}
+
+
+# -- lines by hand, and by tools ---------------------------------------------------------------------------
+
+LINE = 'Add,a,1,2,3,output,0,4,Float32,"()",7'
+
+
+def test_a_garbled_number_is_named_and_the_rest_of_its_line_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "in/rank_0/Net/0/0"
+    conv(folder)
+    bad = f'Conv2D,{CONV},2,7,{TIME},input,0,12,Float16,"(2,3)",7.25x,1'
+    (folder / "statistic.csv").write_text(f"{FIXED},Max Value,Min Value\n{bad}\n")
+    (row,) = read_table(folder / "statistic.csv").rows
+    assert row.values == {"min": 1}
+    assert cli.main(["check", str(tmp_path / "in")]) == 3
+    said = capsys.readouterr().err
+    assert "line 2" in said and "Max Value '7.25x' is no number" in said
+    assert cli.main(["show", str(tmp_path / "in")]) == 3
+    assert cli.main(["export", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 3
+    assert main(["verify", str(tmp_path / "out")]) == 0
+
+
+def test_a_garbled_number_alone_is_exported(tmp_path: Path) -> None:
+    """Statistics without tensors: what the line lacks is not made up."""
+    folder = tmp_path / "in/rank_0/Net/0/0"
+    folder.mkdir(parents=True)
+    bad = f'Conv2D,{CONV},2,7,{TIME},input,0,12,Float16,"(2,3)",7.25x,1,99999999999999999999999'
+    (folder / "statistic.csv").write_text(f"{FIXED},Max Value,Min Value,L2Norm Value\n{bad}\n")
+    assert cli.main(["export", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 3
+    (tensor,) = [
+        t for rank in probe_format.open(tmp_path / "out").ranks for r in rank.records for t in r.tensors
+    ]
+    assert (tensor.max, tensor.min, tensor.norm) == (None, 1, 99999999999999999999999)
+
+
+@pytest.mark.parametrize(
+    "cell", ["7.25x", "1_000", "\u0661\u0662", "0x10", "1e", "--1", "9" * 500, "1e999999", "x"]
+)
+def test_no_number_is_none(cell: str, tmp_path: Path) -> None:
+    found = table(tmp_path, f"{FIXED},Max Value", LINE.removesuffix("7") + cell)
+    assert len(found.rows) == 1 and found.rows[0].values == {}
+    assert "is no number" in found.problems[0] and len(found.problems[0]) < 200
+
+
+@pytest.mark.parametrize(("cell", "value"), [("inf", np.inf), ("-Inf", -np.inf), ("1e5", 1e5), (".5", 0.5),
+                                             ("5.", 5.0), ("-3", -3), ("true", 1), ("+2.5E-3", 0.0025)])  # fmt: skip
+def test_every_number_is_one(cell: str, value: float, tmp_path: Path) -> None:
+    (row,) = table(tmp_path, f"{FIXED},Max Value", LINE.removesuffix("7") + cell).rows
+    assert row.values == {"max": value}
+
+
+def test_any_column_may_be_the_first(tmp_path: Path) -> None:
+    names = [*FIXED.split(","), "Max Value"]
+    cells = ["Add", "a", "1", "2", "3", "output", "0", "4", "Float32", '"(2,3)"', "7"]
+    for turn in range(len(names)):
+        header, line = (",".join(x[turn:] + x[:turn]) for x in (names, cells))
+        found = table(tmp_path, header, line, header, line + ",")
+        assert found.problems == ()
+        assert [(row.op_type, row.shape, row.values) for row in found.rows] == [
+            ("Add", (2, 3), {"max": 7})
+        ] * 2
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    path = tmp_path / "statistic.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + f"{FIXED},Max Value,\r\n{LINE},\r\n".encode())
+    found = read_table(path)
+    assert found.problems == () and found.rows[0].values == {"max": 7}
+    (tmp_path / "12").write_text("")
+    (tmp_path / "mapping.csv").write_bytes(b"\xef\xbb\xbf12,Op.x.1.2.3\r\n")
+    assert read_mapping(tmp_path).names == {"12": "Op.x.1.2.3"}
+    order = tmp_path / "ms_execution_order_graph_0.csv"
+    order.write_bytes(b"\xef\xbb\xbfNodeExecutionOrder-FullNameWithScope\nDefault/Add-op0\n")
+    assert read_order(order) == ("Default/Add-op0",)
+
+
+def test_an_open_quotation_mark_costs_its_own_line(tmp_path: Path) -> None:
+    found = table(tmp_path, f"{FIXED},Max Value", LINE, '"' + LINE, *[LINE] * 3000)
+    assert len(found.rows) == 3001
+    assert len(found.problems) == 1 and "line 3" in found.problems[0]
+
+
+def test_a_file_of_bad_lines_is_bounded(tmp_path: Path) -> None:
+    found = table(tmp_path, f"{FIXED},Max Value", *["x"] * 5000, LINE, "," * 100_000, "(" + "," * 100_000)
+    assert len(found.rows) == 1
+    assert len(found.problems) == 1001 and "4001 more lines" in found.problems[-1]
+
+
+NAMES = st.text(
+    st.characters(blacklist_characters="/\0", blacklist_categories=()), min_size=1, max_size=12
+).filter(lambda name: len(os.fsencode(name)) < 60 if name.isprintable() else _encodes(name))
+
+
+def _encodes(name: str) -> bool:
+    try:
+        return len(os.fsencode(name)) < 60
+    except UnicodeEncodeError:
+        return False
+
+
+@settings(derandomize=True, max_examples=200, deadline=None)
+@given(NAMES, NAMES, st.lists(st.floats(), min_size=2, max_size=2))
+def test_whatever_is_written_is_read_again(op_type: str, op_name: str, values: list[float]) -> None:
+    row = Row(
+        op_type,
+        op_name,
+        1,
+        2,
+        3,
+        "input",
+        0,
+        "Float64",
+        (2, 3),
+        48,
+        "",
+        {"max": values[0], "l2norm": values[1]},
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "statistic.csv")
+        path.write_bytes(os.fsencode("\n".join(table_text([row], ["max", "l2norm"])) + "\n"))
+        found = read_table(path)
+    assert found.problems == ()
+    (again,) = found.rows
+    assert (again.op_type, again.op_name) == (op_type, op_name)
+    np.testing.assert_array_equal(list(again.values.values()), values)
+
+
+@pytest.mark.parametrize("name", ["a,b", 'quote"', "(1,2", " blank ", "l\udcffatin", "new\nline", "\u0661"])
+def test_statistics_reads_what_it_writes(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "in/rank_0/Net/0/0"
+    tensor(folder, f"Op.{name}.1.2.{TIME}.input.0.ND.Float32.npy", np.float32([1, np.nan]))
+    assert main(["kernel", "statistics", str(tmp_path / "in")]) == 0
+    (iteration,) = probe_kernel.open(tmp_path).iterations
+    assert iteration.problems == ()
+    (kernel,) = iteration.kernels
+    assert kernel.slots[0].row is not None and kernel.slots[0].statistics["nan count"] == 1
+    for command in (["show"], ["show", "--bad"], ["check"]):
+        assert main(["kernel", command[0], str(tmp_path / "in"), *command[1:]]) == 0
+    assert main(["kernel", "export", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
+    assert main(["verify", str(tmp_path / "out")]) == 0
+    assert main(["show", str(tmp_path / "out")]) == 0
+    assert "Kernel.Op." in capsys.readouterr().out

@@ -36,7 +36,9 @@ class Destination:
         short = short_name(name)
         path = file_in(folder, short)
         if short != name and "\n" in name:
-            raise FormatError(f"{folder}: {name!r} has a line break, which a line of mapping.csv cannot hold.")
+            raise FormatError(
+                f"{folder}: {name!r} has a line break, which a line of mapping.csv cannot hold."
+            )
         if (owner := self._owners.setdefault(path, source)) != source:
             raise FormatError(
                 f"{path} has come from {owner} already: the names differ only in what this --type leaves out. "

@@ -11,7 +11,7 @@ from .ir import Type
 from .kernel import Kernel, Slot
 from .statistic import Value
 
-__all__ = ["hit_lines", "is_bad", "slot_line", "times"]
+__all__ = ["hit_lines", "is_bad", "slot_line", "times", "unreadable"]
 
 
 def times(kernel: Kernel) -> str:
@@ -82,9 +82,18 @@ def _type(one: Type) -> str:
     return f"{one.dtype}{shape}{layout}" if one.dtype else one.text.strip("<>")
 
 
+def unreadable(slot: Slot) -> list[str]:
+    """Why the numbers of a tensor cannot be had: one sentence, or none."""
+    try:
+        slot.statistics  # noqa: B018 - reads them, once
+    except (FormatError, OSError) as error:
+        return [str(error)]
+    return []
+
+
 def is_bad(slot: Slot) -> bool:
     try:
         found = slot.statistics
     except (FormatError, OSError):
-        return False
+        return True  # nobody knows what is in it: to be looked at
     return any(found.get(key) for key in ("nan count", "positive inf count", "negative inf count"))

@@ -30,7 +30,7 @@ _SHARED = "<~~This line of code can be shared"
 
 def read_ir(path: Path) -> Graph:
     """Read a file. Raises FormatError when there is no operator in it, OSError when it cannot be opened."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
         graph = parse_ir(lines, str(path))
     if not graph.operators:
         raise FormatError(

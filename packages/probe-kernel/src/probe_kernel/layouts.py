@@ -53,7 +53,9 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
     if source == "FRACTAL_NZ":
         found = _from_nz(array, original, what)
         if target == "ND" or found.ndim != 4:
-            return found  # a matrix, or a stack of them, has no axes to turn: msaccucmp writes it as it is, too
+            return (
+                found  # a matrix, or a stack of them, has no axes to turn: msaccucmp writes it as it is, too
+            )
         return convert(found, "NCHW", target)  # as in msaccucmp: nobody tells the order of four dimensions
     if source != "ND" and source not in _DEVICE:
         near = did_you_mean(source, [*_DEVICE, *TARGETS])

@@ -80,7 +80,9 @@ def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
     dtype = dtype_of(dtype_name)
     raw = np.fromfile(path, np.uint8)
     if shape is None and not raw.size:
-        raise DamagedError(f"{path} is empty, and nothing says that its tensor is. A full disk leaves such files.")
+        raise DamagedError(
+            f"{path} is empty, and nothing says that its tensor is. A full disk leaves such files."
+        )
     count = None if shape is None else math.prod(shape)
     need = dtype.size(count) if count is not None else raw.size
     if raw.size != need or raw.size * 8 % max(dtype.bits, 8):

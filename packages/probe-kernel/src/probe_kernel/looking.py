@@ -8,7 +8,7 @@ from pathlib import Path
 from probe_format.errors import FormatError
 
 from .command import Command, add_folder, chosen, report
-from .display import hit_lines, is_bad, slot_line, times
+from .display import hit_lines, is_bad, slot_line, times, unreadable
 from .find import find, parse_line
 
 __all__ = ["CHECK", "FIND", "SHOW"]
@@ -18,7 +18,11 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
     add_folder(parser)
     parser.add_argument("--filter", default="", metavar="TEXT", help="only kernels with TEXT in type or name")
     parser.add_argument("--brief", action="store_true", help="names without their tensors")
-    parser.add_argument("--bad", action="store_true", help="only kernels that hold something not finite")
+    parser.add_argument(
+        "--bad",
+        action="store_true",
+        help="only kernels that hold something not finite, or that cannot be read",
+    )
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -36,6 +40,7 @@ def _show(arguments: argparse.Namespace) -> int:
             if not arguments.brief:
                 for slot in kernel.slots:
                     print(f"    {slot_line(slot)}")
+                    problems += unreadable(slot)
         try:
             for overflow in iteration.overflows:
                 print(f"  overflow: {overflow.path.name}, tasks (task, stream): {list(overflow.tasks)}")

@@ -28,7 +28,7 @@ def read_mapping(folder: Path) -> Mapping:
     names: dict[str, str] = {}
     problems = []
     there = frozenset(os.listdir(folder))
-    for number, line in enumerate(path.read_text("utf-8", "surrogateescape").split("\n"), start=1):
+    for number, line in enumerate(path.read_text("utf-8-sig", "surrogateescape").split("\n"), start=1):
         file, _, name = (part.strip() for part in line.partition(","))
         if not file and not name:
             continue

@@ -164,7 +164,8 @@ def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[Contradictio
         else:
             shapes = " or ".join(dict.fromkeys(str(list(side.shape or ())) for side in sides))
             yield Contradiction(
-                "elements", f"{slot} is {dtype}{list(shape or ())} in its file, and {there} {shapes} in the graph"
+                "elements",
+                f"{slot} is {dtype}{list(shape or ())} in its file, and {there} {shapes} in the graph",
             )
 
 

@@ -18,7 +18,7 @@ def read_order(path: Path) -> tuple[str, ...]:
 
     Raises FormatError for a file without a line, or with zeros in it (a full disk leaves such files), OSError.
     """
-    text = path.read_text("utf-8", "replace")
+    text = path.read_text("utf-8-sig", "replace")
     if not text.strip() or "\0" in text:
         raise FormatError(f"{path} should have a header and one node's name a line: it is empty or damaged.")
     lines = [line.strip() for line in text.splitlines()]
@@ -30,7 +30,7 @@ def read_history(path: Path) -> tuple[int, ...]:
 
     Raises FormatError for a line that is no number, OSError.
     """
-    lines = [line.strip() for line in path.read_text("utf-8", "replace").splitlines()]
+    lines = [line.strip() for line in path.read_text("utf-8-sig", "replace").splitlines()]
     try:
         return tuple(int(line) for line in lines if line)
     except ValueError as error:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import frozen
 from probe_format.suggest import nearest
 
 from .kernels import KernelPattern
+from .mapping import read_mapping
+from .statistic import STATISTIC, read_table
 
 __all__ = ["NeverRan", "Outcome", "look"]
 
@@ -74,11 +75,12 @@ def look(
             continue
         here = [n for n in names if not n.endswith((".json", ".csv")) or n.startswith("Opdebug.")]
         if "statistic.csv" in names:
-            seen.update(_in_statistics(Path(folder, "statistic.csv")))
+            rows = read_table(Path(folder, STATISTIC)).rows
+            seen.update(_Seen(row.op_type, row.op_name) for row in rows)
             here.append("statistic.csv")
         if not here:
             continue
-        old = _old_names(Path(folder, "mapping.csv")) if "mapping.csv" in names else {}
+        old = read_mapping(Path(folder)).names
         for name in here:
             files += 1
             size += os.path.getsize(os.path.join(folder, name))
@@ -143,20 +145,9 @@ def _execution_order(rank: Path) -> list[str]:
     """Full names of the operators of every compiled graph; empty where the backend writes no execution order."""
     found: dict[str, None] = {}
     for path in sorted(rank.glob("execution_order/ms_execution_order_graph_*.csv")):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
         found.update(dict.fromkeys(line.strip() for line in lines[1:] if line.strip()))
     return list(found)
-
-
-def _old_names(path: Path) -> dict[str, str]:
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        return {row[0]: row[1] for row in csv.reader(file) if len(row) >= 2}
-
-
-def _in_statistics(path: Path) -> Iterator[_Seen]:
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        for row in csv.DictReader(file):
-            yield _Seen(row.get("Op Type") or "", row.get("Op Name") or "")
 
 
 def _listed(numbers: Sequence[int]) -> str:
