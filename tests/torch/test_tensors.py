@@ -86,7 +86,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 
 
 def test_an_unchanged_tensor_is_looked_at_once(rig: Rig, looks: list[Tensor]) -> None:
-    x, y = torch.randn(4), torch.randn(4)
+    x, y = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
     first = rig.see(x)
     assert rig.see(y)["Max"] != first["Max"]
     assert rig.see(x) == first
@@ -154,6 +154,24 @@ def test_a_changed_tensor_is_looked_at_again(kind: str, rig: Rig, tmp_path: Path
     assert after != before
 
 
+@pytest.mark.parametrize("kind", [kind for kind in CHANGES if not kind.startswith("resize_")])
+def test_a_changed_tensor_that_autograd_follows_is_looked_at_again(
+    kind: str, rig: Rig, tmp_path: Path
+) -> None:
+    """Only of these anything is kept. (What needs a gradient cannot be resized.)"""
+    if kind in ("numpy", "array"):
+        change: Callable[[Tensor], Any] = lambda x: CHANGES[kind](x.detach())  # noqa: E731
+    else:
+        change = no_grad(CHANGES[kind])
+    x = torch.arange(6.0).reshape(2, 3).clone().requires_grad_()
+    with Aliasing(rig.leaf.touched):
+        before = rig.see(x)
+        change(x)
+        after = rig.see(x)
+    assert after == fresh(x, tmp_path)
+    assert after != before
+
+
 def test_memory_that_comes_back_is_no_proof(rig: Rig, tmp_path: Path) -> None:
     """Freed by way of .data and taken again at the same address, with the version where it was."""
     p = torch.nn.Parameter(torch.ones(100_000))
@@ -197,9 +215,19 @@ def test_what_is_not_itself_is_never_shared(rig: Rig) -> None:
 
 
 def test_forgetting_is_complete(rig: Rig, looks: list[Tensor]) -> None:
+    x = torch.ones(2, requires_grad=True)
+    rig.see(x)
+    rig.see(x)
+    assert len(looks) == 1
+    rig.leaf.forget()
+    rig.see(x)
+    assert len(looks) == 2
+
+
+def test_what_autograd_does_not_follow_is_never_shared(rig: Rig, looks: list[Tensor]) -> None:
+    """Running statistics, optimizer state, masks: torch writes such tensors without raising their version."""
     x = torch.ones(2)
     rig.see(x)
-    rig.leaf.forget()
     rig.see(x)
     assert len(looks) == 2
 
@@ -207,7 +235,7 @@ def test_forgetting_is_complete(rig: Rig, looks: list[Tensor]) -> None:
 def test_nothing_is_kept_alive_by_having_been_seen(rig: Rig) -> None:
     import weakref
 
-    x = torch.ones(3)
+    x = torch.ones(3, requires_grad=True)
     alive = weakref.ref(x)
     rig.see(x)
     del x
@@ -216,15 +244,16 @@ def test_nothing_is_kept_alive_by_having_been_seen(rig: Rig) -> None:
 
 
 def test_the_table_of_seen_tensors_does_not_grow_for_ever(rig: Rig) -> None:
-    kept = [torch.ones(1) for _ in range(50)]
+    kept = [torch.ones(1, requires_grad=True) for _ in range(50)]
     for x in kept:
         rig.see(x)
     for _ in range(9000):
-        rig.see(torch.ones(1))
-    assert len(rig.leaf._seen) <= 4200
+        rig.see(torch.ones(1, requires_grad=True))
+    assert 50 < len(rig.leaf.sharing.known) <= 4200
 
 
 def op(name: str) -> Callable[[list[Tensor], int, int], None]:
+    @torch.no_grad()
     def change(pool: list[Tensor], i: int, j: int) -> None:
         x, y = pool[i % len(pool)], pool[j % len(pool)]
         if name == "write":
@@ -234,7 +263,7 @@ def op(name: str) -> Callable[[list[Tensor], int, int], None]:
         elif name == "view":
             pool.append(x.view(-1)[j % (x.numel() + 1) :])
         elif name == "copy":
-            pool.append(x * 2)
+            pool.append((x * 2).requires_grad_(j % 2 == 1))
         elif name == "drop" and len(pool) > 1:
             del pool[i % len(pool)]
         elif name == "data":
@@ -242,7 +271,7 @@ def op(name: str) -> Callable[[list[Tensor], int, int], None]:
         elif name == "swap":
             x.data = y.data.clone()
         elif name == "numpy" and x.numel():
-            x.numpy().reshape(-1)[0] = -float(j)
+            x.detach().numpy().reshape(-1)[0] = -float(j)
 
     return change
 
@@ -257,7 +286,7 @@ def test_whatever_happens_in_between_the_numbers_are_those_of_now(
 ) -> None:
     folder = tmp_path_factory.mktemp("t")
     rig = Rig(folder)
-    pool = [torch.arange(4.0), torch.ones(2)]
+    pool = [torch.arange(4.0, requires_grad=True), torch.ones(2)]
     with Aliasing(rig.leaf.touched):
         for name, i, j in steps:
             op(name)(pool, i, j)
@@ -267,7 +296,7 @@ def test_whatever_happens_in_between_the_numbers_are_those_of_now(
 
 def test_many_threads_may_look(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    shared = [torch.full((10,), float(i)) for i in range(20)]
+    shared = [torch.full((10,), float(i), requires_grad=True) for i in range(20)]
     wrong: list[Any] = []
 
     def run(n: int) -> None:

@@ -3,60 +3,58 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 import torch
-from probe_format.patching.originals import forget, remember
+from probe_format.patching.lookup import resolve_owner
+from probe_format.patching.originals import forget, original_of, remember
 from probe_format.patching.places import Attribute, Function, attribute
 
 from probe_torch.overrides import has_override, truly_named
+from probe_torch.silent import SILENT, Answer, is_silent_op
 
-__all__ = ["Aliasing", "Touched"]
+__all__ = ["Aliasing", "Touched", "Wrote"]
 
 Touched = Callable[[torch.Tensor], None]
 """Called with the tensor whose bytes may change from now on, before the caller gets his way to them."""
 
-# Methods that hand out memory, or a tensor with a version counter of its own.
-_METHODS = (
-    "numpy",
-    "__array__",
-    "untyped_storage",
-    "storage",
-    "_typed_storage",
-    "data_ptr",
-    "mutable_data_ptr",
-    "__dlpack__",
-    "set_",
-    "share_memory_",
-)
+Wrote = Callable[[], None]
+"""Called when something may have been written behind the version counters, nobody knows what."""
+
+
+def _nothing() -> None:
+    """Nobody asked."""
 
 
 class Aliasing:
-    """While entered, `touched(tensor)` is called before bytes of a tensor can be changed behind its
-    `_version`.
+    """While entered, `touched(tensor)` is called before bytes of a tensor can be changed behind its `_version`, and
+    `wrote()` after a call that may have done so. The places are those of `silent.SILENT`.
 
-    That is: reading or setting `tensor.data`, and the methods numpy, __array__, untyped_storage, storage,
-    data_ptr, __dlpack__, set_ and share_memory_. Statistics that were computed for a tensor and kept for
-    its next appearance must be dropped then. `touched` must not raise and must not touch tensors in these
-    ways itself (the call would come back). Leave in the reverse order of entering, if Patches are entered
-    too.
+    Statistics that were computed for a tensor and kept for its next appearance must be dropped then. Neither may
+    raise, nor touch tensors in these ways itself (the call would come back). Leave in the reverse order of
+    entering, if Patches are entered too.
     """
 
-    def __init__(self, touched: Touched) -> None:
+    def __init__(self, touched: Touched, wrote: Wrote = _nothing) -> None:
         self._touched = touched
+        self._wrote = wrote
         self._places: list[Attribute] = []
         self._remembered: list[Function] = []
 
     def __enter__(self) -> Aliasing:
-        names = [name for name in _METHODS if hasattr(torch.Tensor, name)]
-        self._places = [attribute(torch.Tensor, name, self._noticing) for name in names]
+        self._places = [
+            attribute(owner, name, make)
+            for row in SILENT
+            if (make := self._maker(row.answer)) is not None
+            for path, names in row.places
+            if (owner := resolve_owner(path)) is not None
+            for name in names
+            if hasattr(owner, name)
+        ]
         self._places.append(attribute(torch.Tensor, "data", self._noticing_data))
-        # FSDP fills its parameters in this region, which keeps their versions as they were.
-        region = getattr(torch.autograd.grad_mode, "_unsafe_preserve_version_counter", None)
-        if region is not None:
-            self._places.append(attribute(region, "__exit__", self._noticing_region))
+        _listeners.append(self._wrote)
         try:
             for place in self._places:
                 place.put()
@@ -64,6 +62,11 @@ class Aliasing:
             self._leave()
             raise
         return self
+
+    def _maker(self, answer: Answer) -> Callable[[Function], Function] | None:
+        if answer is Answer.HANDED_OUT:
+            return self._noticing
+        return _telling if answer is Answer.CALL else None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -73,6 +76,8 @@ class Aliasing:
     def _leave(self) -> None:
         for place in self._places:
             place.restore()
+        if self._wrote in _listeners:
+            _listeners.remove(self._wrote)
         for replacement in self._remembered:
             forget(replacement)
         self._places, self._remembered = [], []
@@ -85,29 +90,20 @@ class Aliasing:
         touched, is_compiling = self._touched, torch.compiler.is_compiling
 
         @functools.wraps(original)
-        def method(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        def method(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
-                return original(tensor, *args, **kwargs)
-            touched(tensor)
-            if has_override((tensor,)):
-                return truly_named(original, (tensor,), {})(tensor, *args, **kwargs)
-            return original(tensor, *args, **kwargs)
+                return original(owner, *args, **kwargs)
+            if isinstance(owner, torch.Tensor):
+                touched(owner)
+                if has_override((owner,)):
+                    return truly_named(original, (owner,), {})(owner, *args, **kwargs)
+            else:  # a group of processes: what it gets is what it writes
+                for tensor in _tensors((args, kwargs)):
+                    touched(tensor)
+            return original(owner, *args, **kwargs)
 
         self._remember(method, original)
         return method
-
-    def _noticing_region(self, original: Function) -> Function:
-        touched = self._touched
-
-        @functools.wraps(original)
-        def leave(region: Any, *error: Any) -> Any:
-            try:
-                return original(region, *error)
-            finally:
-                for tensor in region.tensors:
-                    touched(tensor)
-
-        return leave
 
     def _noticing_data(self, original: Any) -> Any:
         touched, is_compiling = self._touched, torch.compiler.is_compiling
@@ -134,3 +130,53 @@ class Aliasing:
         self._remember(made.__get__, get)
         self._remember(made.__set__, put)
         return made
+
+
+_listeners: list[Wrote] = []
+_silent: dict[str, bool] = {}
+_made: dict[int, tuple[Function, Function]] = {}
+
+
+def _telling(original: Function) -> Function:
+    """The stand-in that tells every listener; made once per process, for compiled code is guarded by identity."""
+    if id(original) not in _made:
+        made = _build(original)
+        remember(made, original)
+        _made[id(original)] = original, made
+    return _made[id(original)][1]
+
+
+def _build(original: Function) -> Function:
+    is_compiling = torch.compiler.is_compiling
+    operators = (torch._ops.OpOverload.__call__, torch._ops.OpOverloadPacket.__call__)
+    of_operators = any(original_of(original) is each for each in operators)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or not _listeners or (of_operators and not _may_be_silent(args[0])):
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            for wrote in _listeners:
+                wrote()
+
+    return call
+
+
+def _may_be_silent(op: Any) -> bool:
+    name = getattr(op, "_name", None) or op._qualified_op_name
+    known = _silent.get(name)
+    if known is None:
+        known = _silent[name] = is_silent_op(op)
+    return known
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))

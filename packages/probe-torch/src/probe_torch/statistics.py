@@ -18,7 +18,7 @@ from attrs import define, field
 from probe_format.fused import CHUNK, combine, quick, quick_stats
 from probe_format.stats import Stats, stats_of
 
-__all__ = ["Deferred", "DeferredStats", "cpu_stats", "first_bytes", "flat", "raw_bytes"]
+__all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
 
 # The C methods themselves: torch.Tensor's attributes may be patched while we run.
 _T: Any = torch._C.TensorBase
@@ -100,17 +100,6 @@ def _buffer(size: int) -> Any:
     return ctypes.c_char * size
 
 
-def first_bytes(t: torch.Tensor) -> bytes:
-    """The first few bytes of a strided CPU tensor, to notice a write that its version does not tell of."""
-    if not t.is_cpu:
-        return b""
-    size = _T.element_size(t)
-    size *= _T.numel(t) if t.is_contiguous() else min(_T.numel(t), 1)
-    if size > 64:
-        size = 64
-    return ctypes.string_at(_T.data_ptr(t), size) if size else b""
-
-
 def _array(t: torch.Tensor) -> npt.NDArray[Any]:
     """A contiguous 1-D CPU tensor as an array over the same memory."""
     return np.frombuffer(_bytes(t), _NUMPY[t.dtype])
@@ -159,6 +148,12 @@ class Deferred:
     numbers: torch.Tensor
     exact: tuple[torch.Tensor, torch.Tensor] | None = None
 
+    @property
+    def memory(self) -> int:
+        """Where its memory begins."""
+        t = self.tensor
+        return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
+
 
 @define
 class DeferredStats:
@@ -171,19 +166,33 @@ class DeferredStats:
     most: int = 256
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)
 
-    def add(self, ref: int, t: torch.Tensor) -> bool:
-        """Start the reductions of a detached strided tensor; False when they cannot be put off."""
+    def add(self, ref: int, t: torch.Tensor, *, steady: bool = True) -> bool:
+        """Start the reductions of a detached strided tensor; False when they cannot be put off.
+
+        steady: it cannot be changed without its version telling. Another one is copied where it is: it may have to
+        be read again when the numbers are there.
+        """
         version = None if t.is_inference() else t._version
         if version is None and t.device.type == "cpu":
             return False  # no telling later whether it was changed, and nothing to gain by waiting
         found = _reduce(t)
         if found is None:
             return False
+        if version is not None and not steady:
+            t = _T.clone(t)
+            version = t._version
         waits = Deferred(ref, t, version, *found)
         with self._lock:
             self.waiting.append(waits)
             self.held += t.numel() * t.element_size()
         return True
+
+    def doubt(self, memory: int | None) -> None:
+        """The memory that begins here, or all, may have been written in silence: none of it is read again."""
+        with self._lock:
+            for d in self.waiting:
+                if memory is None or d.memory == memory:
+                    d.version = None
 
     @property
     def full(self) -> bool:

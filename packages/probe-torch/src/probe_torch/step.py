@@ -25,6 +25,7 @@ from .arrivals import Arrivals
 from .collectives import watched_waits
 from .guests import Guests
 from .modules import ModuleTable, patched_call
+from .optimizers import OptimizerSteps
 from .patches import Patches
 from .recompute import watched_checkpoints
 from .scopes import Scopes
@@ -110,7 +111,8 @@ class Steps:
                 stack.callback(regions.tell, collector.coverage)
                 patches.apply(*models)
                 stack.callback(patches.undo)
-            stack.enter_context(Aliasing(leaf.touched))
+            stack.enter_context(OptimizerSteps(leaf.step_begins, leaf.step_ends))
+            stack.enter_context(Aliasing(leaf.touched, leaf.wrote))
             for missing, why in patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)
             yield

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
-from attrs import define
 from probe_format.arrayjson import checksum_of
 from probe_format.arrays import PT_DTYPES, pt_bytes
 from probe_format.coverage import Coverage, Tally
@@ -21,33 +19,17 @@ from probe_format.stats import Stats, stats_json
 from probe_format.stepfiles import StepFiles
 from probe_format.summary import Summary
 from probe_format.tree import Path
-from torch.utils import _python_dispatch as dispatch
 
+from .aside import aside
 from .objects import object_json
 from .plain import PlainTensor, plain
-from .statistics import DeferredStats, cpu_stats, first_bytes, raw_bytes
+from .sharing import Seen, Sharing, memory
+from .statistics import DeferredStats, cpu_stats, raw_bytes
 
 __all__ = ["Slot", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
 _NO_STATS = stats_json(Stats())
-
-
-@define
-class _Seen:
-    """What is known about one tensor as long as it lives unchanged.
-
-    head, mesh, tail: the keys of its object, in their order. content: a number for its bytes; 0 where it has no file.
-    """
-
-    ref: weakref.ref[torch.Tensor]
-    version: int
-    pointer: int
-    first: bytes
-    head: dict[str, Any]
-    mesh: dict[str, Any]
-    tail: dict[str, Any]
-    content: int = 0
 
 
 class TensorLeaf:
@@ -59,7 +41,7 @@ class TensorLeaf:
         self._o = options
         self._coverage = coverage
         self._append = append
-        self._seen: dict[int, _Seen] = {}
+        self.sharing = Sharing(options.share)
         self._refs = itertools.count(1)
         self._waiting = DeferredStats(options.zero_count, options.bound)
         self._files = StepFiles(
@@ -72,14 +54,13 @@ class TensorLeaf:
         )
         self._contents = itertools.count(1)
         self._tensors = Tally()
-        self._aliased: set[int] = set()
         self.summary = Summary()
 
     def leaf(self, slot: Slot, value: Any, path: Path) -> Any:
         """JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
         if isinstance(value, torch.Tensor):
             slot.found.append((path, value))
-            return self.tensor(slot, value, path) if slot.show else None
+            return self._tell(slot, value, path, gradient=False) if slot.show else None
         if isinstance(value, np.ndarray):
             return self._array(slot, value, path) if slot.show else None
         found = object_json(value)
@@ -88,9 +69,12 @@ class TensorLeaf:
         return found
 
     def tensor(self, slot: Slot, t: torch.Tensor, path: Path) -> dict[str, Any]:
-        """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
+        """The tensor object (spec/statistics.md) of a parameter or a gradient, and its file when the slot wants one."""
+        return self._tell(slot, t, path, gradient=True)
+
+    def _tell(self, slot: Slot, t: torch.Tensor, path: Path, *, gradient: bool) -> dict[str, Any]:
         self._tensors.add()
-        known = self._known(t) or self._describe(t)
+        known = self.sharing.find(t) or self._describe(t, gradient=gradient)
         out = {**known.head, "requires_grad": t.requires_grad}
         if known.mesh:
             out.update(known.mesh)
@@ -101,20 +85,6 @@ class TensorLeaf:
         summarise(self.summary, slot, path, out)
         return out
 
-    def _known(self, t: torch.Tensor) -> _Seen | None:
-        if not self._o.share:
-            return None
-        seen = self._seen.get(id(t))
-        if seen is None or seen.ref() is not t:
-            return None
-        try:
-            same = (
-                seen.version == t._version and seen.pointer == _T.data_ptr(t) and seen.first == first_bytes(t)
-            )
-        except RuntimeError:
-            return None
-        return seen if same else None
-
     @property
     def tally(self) -> dict[str, int]:
         """Tensors seen so far; each of them has its tensor object."""
@@ -122,20 +92,37 @@ class TensorLeaf:
 
     def forget(self) -> None:
         """Something may have changed tensors behind their version counter: share nothing seen before."""
-        self._seen.clear()
+        self.sharing.forget()
+
+    def wrote(self) -> None:
+        """Something was written behind the version counters, nobody knows what: what waits is not read again."""
+        self.sharing.forget()
+        self._waiting.doubt(None)
 
     def touched(self, t: torch.Tensor) -> None:
         """Someone gets a way to the bytes of ``t`` past its version counter: its memory is not shared any more."""
-        self._seen.clear()
-        with contextlib.suppress(RuntimeError):  # no memory of its own: nothing to share either
-            self._aliased.add(_memory(t))
+        with aside():
+            self.sharing.touched(t)
+            self._waiting.doubt(memory(t))
 
-    def _describe(self, t: torch.Tensor) -> _Seen:
+    def step_begins(self, *, silent: bool) -> None:
+        """An optimizer begins to write; silent: it is not known to raise the versions of what it writes."""
+        with aside(), contextlib.suppress(Exception):  # nothing here may end the user's step
+            self.settle(force=True)  # what is not finite is read again: before it is overwritten
+        self._waiting.doubt(None)
+        self.sharing.step_begins(silent=silent)
+
+    def step_ends(self, *, silent: bool) -> None:
+        """It has written."""
+        self.sharing.step_ends(silent=silent)
+
+    def _describe(self, t: torch.Tensor, *, gradient: bool) -> Seen:
         with _outside_modes():
+            # Before looking: another thread may write meanwhile, and we ourselves take views of it.
+            version = self.sharing.version(t, gradient=gradient)
             p = plain(t)
-            version = (
-                _version(t) if p.shareable else None
-            )  # before looking: another thread may write meanwhile
+            if not p.shareable:
+                version = None
             body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
             body.update(p.extra)
             content = 0
@@ -147,7 +134,7 @@ class TensorLeaf:
                 self._coverage.add("unsupported", f"tensor: {p.reason}")
             else:
                 if self._o.statistics:
-                    self._numbers(p, data, body)
+                    self._numbers(p, data, body, steady=version is not None and t.requires_grad)
                 if self._o.checksum is not None:
                     on_cpu = _T.cpu(p.bits if p.bits is not None else data)
                     body["md5"] = checksum_of(raw_bytes(on_cpu), self._o.checksum)
@@ -158,20 +145,15 @@ class TensorLeaf:
         else:
             head = {k: body.pop(k) for k in _HEAD if k in body}
             mesh = {k: body.pop(k) for k in _MESH if k in body}
-        seen = _Seen(_DEAD, -1, 0, b"", head, mesh, body, content)
-        shareable = version is not None and self._o.share and "$" not in body
-        if version is not None and shareable and not (self._aliased and _memory(t) in self._aliased):
-            seen.ref = weakref.ref(t)
-            seen.version, seen.pointer, seen.first = version, _T.data_ptr(t), first_bytes(t)
-            if len(self._seen) > 4096:
-                self._seen = {k: s for k, s in list(self._seen.items()) if s.ref() is not None}
-            self._seen[id(t)] = seen
+        seen = Seen(head, mesh, body, content)
+        if version is not None and "$" not in body:
+            self.sharing.keep(t, seen, version)
         return seen
 
-    def _numbers(self, p: PlainTensor, data: torch.Tensor, body: dict[str, Any]) -> None:
+    def _numbers(self, p: PlainTensor, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
         if data.device.type != "cpu" or (self._o.deferred and data.numel()):
             ref = next(self._refs)
-            if self._waiting.add(ref, data):
+            if self._waiting.add(ref, data, steady=steady):
                 body.update(_NO_STATS)
                 body["$"] = ref
                 return
@@ -204,7 +186,7 @@ class TensorLeaf:
         """End the writing thread, if there is one, and let go of every tensor."""
         self.flush()
         self._files.close()
-        self._seen.clear()
+        self.sharing.forget()
 
     def _array(self, slot: Slot, a: Any, path: Path) -> dict[str, Any]:
         """A numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""
@@ -216,17 +198,6 @@ class TensorLeaf:
 _HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
 _NOTHING: dict[str, Any] = {}
 _MESH = ("device_mesh", "placements")
-_DEAD: Any = lambda: None  # noqa: E731 - a weak reference to nothing
-
-
-def _memory(t: torch.Tensor) -> int:
-    """Where the memory begins that ``t`` and its views share."""
-    return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
-
-
-def _version(t: torch.Tensor) -> int | None:
-    """The version counter, None for inference tensors, which have none."""
-    return None if t.is_inference() else t._version
 
 
 def _fresh_parts(t: torch.Tensor) -> list[bytes | memoryview]:
@@ -251,19 +222,8 @@ def _parts(p: PlainTensor) -> list[bytes | memoryview]:
 def _outside_modes() -> AbstractContextManager[Any]:
     """Keep our own operations out of the user's dispatch and function modes (FakeTensorMode, counters, ...)."""
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
-        return _NoModes()
+        return aside()
     return _NULL
 
 
 _NULL = nullcontext()
-
-
-class _NoModes:
-    def __enter__(self) -> None:
-        self._inner: list[Any] = [dispatch._disable_current_modes(), torch._C.DisableTorchFunction()]
-        for c in self._inner:
-            c.__enter__()
-
-    def __exit__(self, *exc: Any) -> None:
-        for c in reversed(self._inner):
-            c.__exit__(*exc)

@@ -1,0 +1,30 @@
+"""Where Probe works, the user's modes and subclasses of torch see nothing of it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.utils import _python_dispatch as dispatch
+
+__all__ = ["aside"]
+
+_modes = torch._C._len_torch_dispatch_stack
+_no_functions: Any = torch._C.DisableTorchFunction
+
+
+def aside() -> AbstractContextManager[Any]:
+    """A region in which no `__torch_function__` is asked, and no mode: FakeTensorMode, counters, ..."""
+    return _NoModes() if _modes() else _no_functions()  # type: ignore[no-any-return]
+
+
+class _NoModes:
+    def __enter__(self) -> None:
+        self._inner: list[Any] = [dispatch._disable_current_modes(), _no_functions()]
+        for c in self._inner:
+            c.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        for c in reversed(self._inner):
+            c.__exit__(*exc)

@@ -1,0 +1,144 @@
+"""Everything that is known to write a tensor's memory without raising its `_version`, and what is done about it.
+
+PyTorch raises the version counter so that autograd notices a write. Whatever autograd does not follow it writes as
+it likes, and others write behind its back. Numbers of a tensor are told again only where nothing in this table can
+have written it since; every row has a test of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import torch
+from attrs import frozen
+
+__all__ = ["OWN_OPTIMIZERS", "SILENT", "Answer", "Silent", "is_silent_op"]
+
+
+class Answer(enum.Enum):
+    """What keeps the numbers right."""
+
+    NOT_FOLLOWED = "the tensor is never shared, since autograd does not follow it"
+    NOT_ITS_OWN = "the tensor is never shared, since its memory has other owners"
+    HANDED_OUT = "its memory is not shared again in this step"
+    CALL = "everything known is forgotten after the call"
+    REGION = "nothing is shared within, and everything known is forgotten"
+
+
+@frozen
+class Silent:
+    """One way to write in silence. places: (owner, names) of the functions that are watched for it."""
+
+    what: str
+    answer: Answer
+    places: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+SILENT = (
+    # Measured on torch 2.13. All of these write what needs no gradient.
+    Silent("running statistics of F.batch_norm and of the modules on it", Answer.NOT_FOLLOWED),
+    Silent("running statistics of torch.native_batch_norm and its kin", Answer.NOT_FOLLOWED),
+    Silent("running statistics in TorchScript", Answer.NOT_FOLLOWED),
+    Silent("minimum and maximum of a quantisation observer", Answer.NOT_FOLLOWED),
+    Silent("GradScaler.unscale_: gradients and found_inf", Answer.NOT_FOLLOWED),
+    Silent("state of a fused optimizer", Answer.NOT_FOLLOWED),
+    Silent("noise of rrelu_with_noise", Answer.NOT_FOLLOWED),
+    Silent("values of _cummax_helper", Answer.NOT_FOLLOWED),
+    Silent("Tensor.apply_, map_, map2_", Answer.NOT_FOLLOWED),
+    # Memory that somebody else can reach.
+    Silent("numpy, a buffer, a file or DLPack, which the tensor was made from", Answer.NOT_ITS_OWN),
+    Silent("Tensor.numpy() taken before start", Answer.NOT_ITS_OWN),
+    Silent("another process, into shared memory", Answer.NOT_ITS_OWN),
+    Silent("Tensor.data or DLPack taken before start", Answer.NOT_ITS_OWN),
+    Silent("a view in a flat buffer (FSDP1, Megatron, gradients under DDP)", Answer.NOT_ITS_OWN),
+    # Ways to the bytes, or to a tensor with a version counter of its own.
+    Silent(
+        "a way to the bytes that is taken while collecting",
+        Answer.HANDED_OUT,
+        (
+            (
+                "torch.Tensor",
+                (
+                    "numpy",
+                    "__array__",
+                    "untyped_storage",
+                    "storage",
+                    "_typed_storage",
+                    "data_ptr",
+                    "mutable_data_ptr",
+                    "__dlpack__",
+                    "set_",
+                    "share_memory_",
+                ),
+            ),
+        ),
+    ),
+    Silent("Tensor.data", Answer.HANDED_OUT),
+    Silent(
+        "collectives, also those of other libraries",
+        Answer.HANDED_OUT,
+        (
+            (
+                "torch.distributed.ProcessGroup",
+                (
+                    *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "recv", "recv_anysource"),
+                    *("allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+                    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
+                    *("alltoall", "alltoall_base", "gather", "scatter"),
+                    *("all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),
+                    *("reduce_scatter_single", "reduce_scatter_single_coalesced"),
+                ),
+            ),
+        ),
+    ),
+    # Calls that write when they are made.
+    Silent(
+        "fused kernels called by name",
+        Answer.CALL,
+        (("torch", ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")),),
+    ),
+    Silent(
+        "operators of torch.ops: custom ones, and those that the dispatcher knows as silent",
+        Answer.CALL,
+        (("torch._ops.OpOverload", ("__call__",)), ("torch._ops.OpOverloadPacket", ("__call__",))),
+    ),
+    Silent(
+        "a storage that somebody holds",
+        Answer.CALL,
+        (("torch.UntypedStorage", ("__setitem__", "fill_", "copy_", "_swap_data_ptr_", "_set_from_file")),),
+    ),
+    Silent("CUDAGraph.replay", Answer.CALL, (("torch.cuda.CUDAGraph", ("replay",)),)),
+    Silent(
+        "regions that hide writes from the counter (FSDP2, operators written in C++ style)",
+        Answer.CALL,
+        (
+            ("torch._C._AutoDispatchBelowADInplaceOrView", ("__exit__",)),
+            ("torch._C._AutoDispatchBelowAutograd", ("__exit__",)),
+            ("torch._C._autograd", ("_unsafe_set_version_counter",)),
+        ),
+    ),
+    Silent("the step of every optimizer", Answer.REGION),
+)
+
+#: Where the classes are whose steps raise the version with each write, unless they are fused: within such a step
+#: numbers can be shared.
+OWN_OPTIMIZERS = "torch.optim."
+
+_TORCHS = ("aten", "prims", "prim", "profiler")
+
+
+def is_silent_op(op: object) -> bool:
+    """Whether a call of this operator (OpOverload or its packet) may write without raising a version."""
+    name = getattr(op, "_qualified_op_name", None) or getattr(op, "_name", "")
+    if name.partition("::")[0] not in _TORCHS:
+        return True
+    if isinstance(op, torch._ops.OpOverloadPacket):
+        return any(is_silent_op(getattr(op, overload)) for overload in op.overloads())
+    schema = getattr(op, "_schema", None)
+    if schema is None or not any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments):
+        return False
+    has, full = torch._C._dispatch_has_kernel_for_dispatch_key, op.name()  # type: ignore[attr-defined]
+    try:
+        return not (has(full, "CompositeImplicitAutograd") or has(full, "ADInplaceOrView"))
+    except RuntimeError:  # TorchScript's own, on numbers and lists
+        return False
