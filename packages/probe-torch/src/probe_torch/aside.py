@@ -16,7 +16,7 @@ _no_functions: Any = torch._C.DisableTorchFunction
 
 def aside() -> AbstractContextManager[Any]:
     """A region in which no `__torch_function__` is asked, and no mode: FakeTensorMode, counters, ..."""
-    return _NoModes() if _modes() else _no_functions()  # type: ignore[no-any-return]
+    return _NoModes() if _modes() else _no_functions()
 
 
 class _NoModes:

@@ -8,6 +8,7 @@ have written it since; every row has a test of its own.
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -127,17 +128,17 @@ OWN_OPTIMIZERS = "torch.optim."
 _TORCHS = ("aten", "prims", "prim", "profiler")
 
 
-def is_silent_op(op: object) -> bool:
+def is_silent_op(op: Any) -> bool:
     """Whether a call of this operator (OpOverload or its packet) may write without raising a version."""
-    name = getattr(op, "_qualified_op_name", None) or getattr(op, "_name", "")
+    name = str(getattr(op, "_qualified_op_name", None) or getattr(op, "_name", ""))
     if name.partition("::")[0] not in _TORCHS:
         return True
     if isinstance(op, torch._ops.OpOverloadPacket):
-        return any(is_silent_op(getattr(op, overload)) for overload in op.overloads())
+        return any(is_silent_op(each) for each in op.op_overloads())  # type: ignore[no-untyped-call]
     schema = getattr(op, "_schema", None)
     if schema is None or not any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments):
         return False
-    has, full = torch._C._dispatch_has_kernel_for_dispatch_key, op.name()  # type: ignore[attr-defined]
+    has, full = torch._C._dispatch_has_kernel_for_dispatch_key, op.name()
     try:
         return not (has(full, "CompositeImplicitAutograd") or has(full, "ADInplaceOrView"))
     except RuntimeError:  # TorchScript's own, on numbers and lists
