@@ -21,13 +21,14 @@ Emit = Callable[[int, list[tuple[Path, Any]], list[tuple[Sequence[Path], Any]], 
 class Gradients:
     """A framework's gradient taps.
 
-    enter(inputs) remembers where the gradients of a call's inputs go; None when gradients are off.
+    enter(inputs, positional) remembers where the gradients of a call's inputs go; None when gradients are off. The
+    first ``positional`` arguments have no keyword.
     attach(entry, outputs, keep, emit) hooks what lies between and gives the handles (each has ``remove``);
     keep(tap) is called when sums may be left over. flows(outputs): whether any of them has a gradient.
     current_pass(): a number for the backward pass that runs in this thread, -1 outside of one.
     """
 
-    enter: Callable[[Found], Any]
+    enter: Callable[[Found, int], Any]
     attach: Callable[[Any, Found, Callable[[Any], None], Emit], Sequence[Any]]
     flows: Callable[[Found], bool]
     current_pass: Callable[[], int]

@@ -167,7 +167,7 @@ class Recorder:
         if plan.keep.backward:
             call.places = {key: len(args) + i for i, key in enumerate(kwargs)}
             inputs = [*positional.found, *((call.place(p), t) for p, t in named.found)]
-            call.entry = self._gradients.enter(inputs)
+            call.entry = self._gradients.enter(inputs, len(args))
         if show:
             event["a"], event["w"] = call.arguments, call.keywords
         if (

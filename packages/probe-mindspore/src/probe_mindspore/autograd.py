@@ -24,6 +24,7 @@ __all__ = [
     "hook_node",
     "hook_tensor",
     "in_backward",
+    "is_graph",
     "key",
     "recording",
     "sequence",
@@ -75,6 +76,11 @@ def key(node: Any) -> Any:
         return unique()
     number = node._sequence_nr()
     return number if number != LEAF else node.name()
+
+
+def is_graph(node: Any) -> bool:
+    """Whether this node stands for a whole compiled graph (`mindspore.jit`)."""
+    return "bprop_builder" in node.name()
 
 
 class _Mark(threading.local):

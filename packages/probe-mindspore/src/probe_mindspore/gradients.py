@@ -12,6 +12,7 @@ given for an input is the whole gradient of that tensor (`OWN` is False).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,23 +55,27 @@ class Entry:
     since: nodes with a higher number are younger than the call. edges: (key of a node, output number) -> index
     into paths. paths: for each different input tensor, every place in the arguments where it stands. nodes: the
     nodes themselves, so that no other takes the place, and the key, of one that is dropped. whole: what stands
-    for all this where there is no graph to see.
+    for all this where there is no graph to see. positional: how many of the arguments have no keyword.
     """
 
     since: int
+    positional: int = 0
     edges: dict[tuple[Any, int], int] = field(factory=dict)
     paths: list[list[Path]] = field(factory=list)
     nodes: list[Any] = field(factory=list)
     whole: whole.Entry | None = None
 
 
-def enter(tensors: Sequence[tuple[Path, Tensor]]) -> Entry | None:
-    """Remember where gradients of these inputs would go; None when no gradients are being recorded."""
+def enter(tensors: Sequence[tuple[Path, Tensor]], positional: int = 0) -> Entry | None:
+    """Remember where gradients of these inputs would go; None when no gradients are being recorded.
+
+    positional: how many of the arguments have no keyword; those with one come after them.
+    """
     if not recording():
         return None
     if not OWN:
         return Entry(0, whole=whole.enter(tensors))
-    entry = Entry(autograd.sequence())
+    entry = Entry(autograd.sequence(), positional)
     for path, t in tensors:
         node = t._grad_node
         if node is None:
@@ -117,7 +122,8 @@ def attach(
             index = entry.edges.get((number, nr))
             if index is not None and index not in used:
                 sink.through.append((nr, index))
-    tap = GradientTap(_AUTOGRAD, emit, entry.paths, [0] * len(entry.paths))
+    paths = _parted(entry, nodes)
+    tap = GradientTap(_AUTOGRAD, emit, paths, [0] * len(paths))
     for node in nodes.values():
         for _, index in (*node.consumed, *node.through):
             tap.need[index] += 1
@@ -132,8 +138,9 @@ def attach(
     if any(n > 1 for n in tap.need):
         keep(tap)
     for node in nodes.values():
-        hook = _hook(tap, node.made, node.through, node.consumed)
-        handles.append(autograd.hook_node(node.node, hook))
+        sheds = node.consumed and autograd.is_graph(node.node)
+        edges = _Edges(entry.edges, node.consumed, node.edges, node.shares, node.node if sheds else None)
+        handles.append(autograd.hook_node(node.node, _hook(tap, node.made, node.through, edges)))
     return handles
 
 
@@ -153,9 +160,14 @@ def watch(parameter: Tensor, arrived: Callable[[Tensor], None]) -> Handle | None
 
 @define
 class _Node:
-    """A node to hook: the outputs it made, the inputs passed on by it, and its edges into inputs."""
+    """A node to hook: the outputs it made, the inputs passed on by it, and its edges into inputs.
+
+    edges: how many it has in all. shares: index of an input that stands in several places -> those of each place.
+    """
 
     node: Any
+    edges: int = 0
+    shares: dict[int, Sequence[int]] = field(factory=dict)
     made: list[tuple[int, Path]] = field(factory=list)
     through: list[tuple[int, int]] = field(factory=list)
     consumed: list[tuple[int, int]] = field(factory=list)
@@ -174,7 +186,8 @@ def _consumers(entry: Entry, nodes: dict[Any, _Node]) -> set[int]:
     visited = {number for number, _ in todo}
     while todo:
         number, node = todo.pop()
-        for i, (following, nr) in enumerate(node.next_functions):
+        following_edges = node.next_functions
+        for i, (following, nr) in enumerate(following_edges):
             if following is None:
                 continue
             target = autograd.key(following)
@@ -187,19 +200,83 @@ def _consumers(entry: Entry, nodes: dict[Any, _Node]) -> set[int]:
                 todo.append((target, following))
                 if len(visited) > _MAX_NODES:
                     raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
+        if number in nodes:
+            nodes[number].edges = len(following_edges)
     return used
 
 
+def _parted(entry: Entry, nodes: dict[Any, _Node]) -> list[list[Path]]:
+    """The places of each input. A tensor in several places is one input, unless one compiled graph is all that uses
+    it: the graph has an edge for each argument, in the order of its signature, and so each place has its own share.
+    """
+    paths = list(entry.paths)
+    uses = Counter(index for node in nodes.values() for _, index in node.consumed)
+    for node in nodes.values():
+        if not node.consumed or not autograd.is_graph(node.node):
+            continue
+        here = Counter(index for _, index in node.consumed)
+        for index, number in here.items():
+            places = entry.paths[index]
+            # Keywords stand in the order of the call, in which the graph need not have them.
+            named = sum(isinstance(p[0], str) or p[0] >= entry.positional for p in places)
+            if len(places) > 1 and number == uses[index] == len(places) and named < 2:
+                node.shares[index] = range(len(paths), len(paths) + number)
+                paths.extend([place] for place in places)
+        node.consumed = _each_its_own(node.consumed, node.shares)
+    return paths
+
+
+def _each_its_own(
+    consumed: Sequence[tuple[int, int]], shares: dict[int, Sequence[int]]
+) -> list[tuple[int, int]]:
+    """The same edges, those into a parted input each into a part. Raises LookupError when some are missing."""
+    parts = {index: iter(each) for index, each in shares.items()}
+    own = [(i, next(parts[index], -1) if index in parts else index) for i, index in consumed]
+    for index, each in shares.items():
+        if index in {index for _, index in consumed} and any(part not in {p for _, p in own} for part in each):
+            raise LookupError(_UNTOLD)
+    return own
+
+
+_UNTOLD = "fewer gradients came for the inputs of a graph than it has, and nothing says of which they are"
+
+
+@define
+class _Edges:
+    """Which of the gradients that a node gives are those of the call's inputs.
+
+    The graph of a jitted call has an edge for each tensor among its arguments, and gradients only for those
+    arguments that need one. What it leaves out it takes from its edges too, when it runs: so where the numbers
+    differ, the edges are looked at again, at that moment.
+    """
+
+    inputs: dict[tuple[Any, int], int]
+    consumed: Sequence[tuple[int, int]]
+    number: int
+    shares: dict[int, Sequence[int]] = field(factory=dict)
+    node: Any = None
+
+    def of(self, gradients: int) -> Sequence[tuple[int, int]]:
+        """(number of the gradient, index of the input), of so many gradients. Raises when nothing can tell."""
+        node, self.node = self.node, None  # held no longer: the graph owns the hook, and cycles there leak
+        if gradients == self.number or not self.consumed:
+            return self.consumed
+        now = [] if node is None else node.next_functions
+        if len(now) != gradients:
+            raise LookupError(_UNTOLD)
+        keys = [None if following is None else (autograd.key(following), nr) for following, nr in now]
+        left = [(i, self.inputs[key]) for i, key in enumerate(keys) if key in self.inputs]
+        self.consumed, self.number = _each_its_own(left, self.shares), gradients
+        return self.consumed
+
+
 def _hook(
-    tap: GradientTap,
-    made: Sequence[tuple[int, Path]],
-    through: Sequence[tuple[int, int]],
-    consumed: Sequence[tuple[int, int]],
+    tap: GradientTap, made: Sequence[tuple[int, Path]], through: Sequence[tuple[int, int]], edges: _Edges
 ) -> Callable[[Grads, Grads], None]:
-    """A node hook. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
+    """A node hook."""
 
     def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
-        tap.fire(grad_inputs, grad_outputs, made, through, consumed)
+        tap.fire(grad_inputs, grad_outputs, made, through, edges.of(len(grad_inputs)))
 
     return hook
 

@@ -55,7 +55,7 @@ class GraphCalls:
     def __init__(self, collector: Collector, leaf: Leaf, names: NameFilter, table: CellTable) -> None:
         self._collector = collector
         self.table = table
-        gradients = Gradients(_travelling, self._attach, _flows, lambda: -1)
+        gradients = Gradients(lambda inputs, _: _travelling(inputs), self._attach, _flows, lambda: -1)
         self._recorder = Recorder(
             collector.plan, collector.stream, leaf, collector.coverage, names, gradients, dict.items
         )

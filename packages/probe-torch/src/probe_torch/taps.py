@@ -39,4 +39,6 @@ def _parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, p) for name, p in module._parameters.items() if p is not None)
 
 
-_GRADIENTS = Gradients(gradients.enter, gradients.attach, _flows, torch._C._current_graph_task_id)
+_GRADIENTS = Gradients(
+    lambda inputs, _: gradients.enter(inputs), gradients.attach, _flows, torch._C._current_graph_task_id
+)
