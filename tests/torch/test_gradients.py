@@ -455,7 +455,10 @@ def expected(call: Call) -> list[Tensor | None]:
     ends = [(o, call.grads[i]) for i, o in enumerate(tensors(made)) if i in call.grads]
     if not wanted:
         return [None for _ in tensors((*call.args, *call.kwargs.values()))]
-    found = torch.autograd.grad([o for o, _ in ends], wanted, [g for _, g in ends], allow_unused=True)
+    for o, g in ends:  # one output may be made of another inside the call: each has its whole gradient, no sum
+        o.register_hook(lambda _, g=g: g)
+    nothing = [torch.zeros_like(o) for o, _ in ends]
+    found = torch.autograd.grad([o for o, _ in ends], wanted, nothing, allow_unused=True)
     by_id = {id(t): g for t, g in zip(wanted, found, strict=True)}
     return [by_id.get(id(t)) for t in tensors((*call.args, *call.kwargs.values()))]
 

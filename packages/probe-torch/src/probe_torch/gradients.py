@@ -9,7 +9,7 @@ output. What those edges carry, summed, is the call's own contribution to the gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ __all__ = ["Entry", "attach", "enter"]
 
 _C: Any = torch._C
 _AccumulateGrad = _C._functions.AccumulateGrad
+_Cast = _C._functions.ToCopyBackward0
+_base: Any = _C.TensorBase  # its methods are not patched: a hook's own calls are none of the user's
 _sequence: Callable[[], int] = _C._autograd._get_sequence_nr
 _MAX_NODES = 200_000
 
@@ -93,7 +95,7 @@ def attach(
         sinks.setdefault(node, []).append((t.output_nr, path))
     if not sinks and not written:
         return []
-    consumers = _consumers(entry, {**sinks, **written})
+    consumers, casts = _consumers(entry, {**sinks, **written})
     through = {
         node: [(nr, entry.edges[node, nr]) for nr, _ in made if (node, nr) in entry.edges]
         for node, made in sinks.items()
@@ -116,7 +118,12 @@ def attach(
     handles = []
     for node in {**sinks, **written, **consumers}:
         hook = _hook(
-            tap, sinks.get(node, ()), through.get(node, ()), consumers.get(node, ()), written.get(node, ())
+            tap,
+            sinks.get(node, ()),
+            through.get(node, ()),
+            consumers.get(node, ()),
+            written.get(node, ()),
+            casts.get(node),
         )
         handles.append(node.register_hook(hook))
     return handles
@@ -135,14 +142,13 @@ class _Written:
         if g is None:
             return None
         size, stride, offset, base_size, base_stride = self.geometry
-        base: Any = torch._C.TensorBase
-        g = base.detach(g)
-        if tuple(g.stride()) != base_stride:
+        g = _base.detach(g)
+        if tuple(_base.stride(g)) != base_stride:
             laid_out = torch._C._VariableFunctions.empty_strided(
                 base_size, base_stride, dtype=g.dtype, device=g.device
             )
-            g = base.copy_(laid_out, g)
-        return base.as_strided(g, size, stride, offset + g.storage_offset())  # type: ignore[no-any-return]
+            g = _base.copy_(laid_out, g)
+        return _base.as_strided(g, size, stride, offset + _base.storage_offset(g))  # type: ignore[no-any-return]
 
 
 def _written_through(t: torch.Tensor, since: int) -> Any:
@@ -161,12 +167,22 @@ def _geometry(t: torch.Tensor) -> Any:
     return tuple(t.shape), tuple(t.stride()), offset, tuple(base.shape), tuple(base.stride())
 
 
-def _consumers(entry: Entry, roots: dict[Any, Any]) -> dict[Any, list[tuple[int, int]]]:
-    """Nodes made since the entry with edges into its inputs: node -> [(edge number, index of the input)]."""
+def _consumers(
+    entry: Entry, roots: dict[Any, Any]
+) -> tuple[dict[Any, list[tuple[int, int]]], dict[Any, dict[int, torch.dtype]]]:
+    """Return the nodes made since the entry with edges into its inputs, and which edges carry another dtype.
+
+    The first: node -> [(edge number, index of the input)]. The second: node -> {edge number: dtype of the input},
+    for edges that end at a cast of the input and not at the input.
+    """
     edges, leaves, since = entry.edges, entry.leaves, entry.since
     out: dict[Any, list[tuple[int, int]]] = {}
+    casts: dict[Any, dict[int, torch.dtype]] = {}
     if not edges and not leaves:
-        return out
+        return out, casts
+    # Autocast casts a parameter once for all calls that use it. The gradient that leaves this one cast is the sum
+    # over all of them, so what a single call sends back is what arrives there.
+    autocast = bool(leaves) and _C._is_any_autocast_enabled() and torch.is_autocast_cache_enabled()
     todo = [node for node in roots if type(node) is not _AccumulateGrad and node._sequence_nr() >= since]
     visited = set(todo)
     while todo:
@@ -178,6 +194,11 @@ def _consumers(entry: Entry, roots: dict[Any, Any]) -> dict[Any, list[tuple[int,
                 index = leaves.get(id(following.variable))
             else:
                 index = edges.get((following, nr))
+                if index is None and autocast and type(following) is _Cast:
+                    leaf = _leaf_of(following)
+                    index = leaves.get(id(leaf))
+                    if index is not None:
+                        casts.setdefault(node, {})[i] = leaf.dtype
                 if index is None and following not in visited and following._sequence_nr() >= since:
                     visited.add(following)
                     todo.append(following)
@@ -185,7 +206,13 @@ def _consumers(entry: Entry, roots: dict[Any, Any]) -> dict[Any, list[tuple[int,
                         raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
             if index is not None:
                 out.setdefault(node, []).append((i, index))
-    return out
+    return out, casts
+
+
+def _leaf_of(cast: Any) -> Any:
+    """The leaf that a node casts; None if it casts something else."""
+    source = cast.next_functions[0][0]
+    return source.variable if type(source) is _AccumulateGrad else None
 
 
 def _hook(
@@ -194,18 +221,23 @@ def _hook(
     through: Sequence[tuple[int, int]],
     consumed: Sequence[tuple[int, int]],
     written: Sequence[_Written],
+    casts: Mapping[int, torch.dtype] | None,
 ) -> Callable[[Grads, Grads], None]:
     """A node hook. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
 
     def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
+        if casts is not None:
+            grad_inputs = tuple(
+                g if g is None or i not in casts else _base.to(_base.detach(g), casts[i])
+                for i, g in enumerate(grad_inputs)
+            )
         tap.fire(grad_inputs, grad_outputs, made, through, consumed, written)
 
     return hook
 
 
 def _plus(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    base: Any = torch._C.TensorBase
-    return base.add(base.detach(a), base.detach(b))  # type: ignore[no-any-return]
+    return _base.add(_base.detach(a), _base.detach(b))  # type: ignore[no-any-return]
 
 
 _AUTOGRAD = Autograd(_C._current_graph_task_id, _plus)
