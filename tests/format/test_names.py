@@ -56,7 +56,7 @@ def test_any_text_is_a_name_that_round_trips_or_no_name(text):
     try:
         found = parse_name(text)
     except FormatError as error:
-        assert repr(text) in str(error)
+        assert repr(text[:100])[:-1] in str(error)  # a message stays one that a person can read
         assert not is_name(text)
     else:
         assert str(found) == text

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import DamagedError, FormatError, ProbeError
+from .npyfile import read_npy
 from .ptfile import PT_DTYPES, Buffer, pt_bytes
+from .ptread import read_pt
 
 __all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"]
 
@@ -69,32 +70,14 @@ def load_npy(path: Path | str) -> npt.NDArray[Any]:
 
     Raises DamagedError when it is cut short or no .npy file, OSError when it cannot be opened.
     """
-    with open(path, "rb") as file:
-        try:
-            array: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-            more = file.read(1)
-        except Exception as e:  # numpy's reader raises many kinds on a header that is not one
-            raise DamagedError(f"{path} is not a whole .npy file: {e}") from e
-    if more:
-        raise DamagedError(
-            f"{path} is not a whole .npy file: there is more in it than an array of {array.shape}."
-        )
-    return array
-
-
-def _check_members(path: Path | str) -> None:
-    """Raise BadZipFile where a member's bytes do not have its checksum: torch.load does not look."""
-    if zipfile.is_zipfile(path):  # else it is of an old torch, or nothing that torch reads
-        with zipfile.ZipFile(path) as archive:
-            bad = archive.testzip()
-        if bad is not None:
-            raise zipfile.BadZipFile(f"the checksum of {bad} differs")
+    return read_npy(path)
 
 
 def load_pt(path: Path | str) -> Any:
     """Read a ``.pt`` file with torch (``weights_only=True``, onto the CPU).
 
-    Raises ProbeError without torch, DamagedError when it is no PyTorch file, OSError when it cannot open it.
+    Raises ProbeError without torch, DamagedError when it is no PyTorch file or not whole, OSError when it cannot
+    be opened.
     """
     try:
         import torch
@@ -104,7 +87,12 @@ def load_pt(path: Path | str) -> Any:
             "use the statistics, which need no framework."
         ) from e
     try:
-        _check_members(path)
+        read_pt(path)  # torch.load looks at no checksum, and takes the sizes in the file for true
+    except DamagedError:
+        raise
+    except FormatError:
+        pass  # whole, and of something that only torch knows: it runs nothing with weights_only
+    try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise

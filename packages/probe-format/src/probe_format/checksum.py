@@ -16,8 +16,9 @@ Buffer = bytes | memoryview
 
 __all__ = ["crc32", "crc32_hex", "xor_hex"]
 
-#: CRC-32 as zlib's, of contiguous bytes. `isal` (extra ``fast``), when installed, is several times as fast.
-crc32: Callable[[Buffer], int] = _crc32
+#: CRC-32 as zlib's, of contiguous bytes; a second argument is the CRC-32 of what comes before them.
+#: `isal` (extra ``fast``), when installed, is several times as fast.
+crc32: Callable[..., int] = _crc32
 
 
 def crc32_hex(data: Buffer) -> str:

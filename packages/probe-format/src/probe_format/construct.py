@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from .brief import brief
 from .dump import parse_object
 from .errors import FormatError, Problem
 
@@ -49,7 +50,7 @@ class Construct:
     def faults(self) -> list[Problem]:
         """Parents that do not exist, and nodes that enclose themselves."""
         found = [
-            Problem(f"construct.json {name!r}", f"its parent {parent!r} is not a node.")
+            Problem(f"construct.json {brief(name)}", f"its parent {brief(parent)} is not a node.")
             for name, parent in self.parents.items()
             if parent is not None and parent not in self.parents
         ]
@@ -61,7 +62,7 @@ class Construct:
                 trail.add(node)
                 node = self.parents.get(node)
             if node in trail:
-                found.append(Problem(f"construct.json {node!r}", "encloses itself."))
+                found.append(Problem(f"construct.json {brief(node)}", "encloses itself."))
             done |= trail
         return found
 
@@ -71,7 +72,7 @@ def check_construct(document: Any) -> list[Problem]:
     if not isinstance(document, dict):
         return [Problem("construct.json", "is not a JSON object.")]
     return [
-        Problem(f"construct.json {name!r}", f"{parent!r} is no parent; a name or null belongs here.")
+        Problem(f"construct.json {brief(name)}", f"{brief(parent)} is no parent; a name or null belongs here.")
         for name, parent in document.items()
         if not (_is_whole(parent) if name == MICRO_STEPS else _is_parent(parent))
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from .brief import brief
 from .errors import FormatError
 from .names import DebugName
 
@@ -33,7 +34,7 @@ def parse_debug_name(text: str) -> DebugName:
     """
     found = _NAME.fullmatch(text)
     if found is None:
-        raise FormatError(f"{text!r} is no name of a saved value; 'loss.0.debug' would be.")
+        raise FormatError(f"{brief(text)} is no name of a saved value; 'loss.0.debug' would be.")
     return DebugName(found["name"], int(found["count"]))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from . import jsonio
+from .brief import brief, cut
 from .errors import DamagedError, FormatError, Problem
 from .slots import check_foreign, check_values
 
@@ -48,7 +49,7 @@ class _Lines(Mapping[str, Any]):
         try:
             return jsonio.loads(self.raw[start:stop])
         except (ValueError, RecursionError) as error:
-            raise DamagedError(f"{self.where}: the record {name!r} is not JSON any more ({error}).") from None
+            raise DamagedError(f"{self.where}: the record {brief(name)} is not JSON any more ({error}).") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.spans)
@@ -93,7 +94,7 @@ def parse_dump(raw: bytes, where: str = "dump.json") -> Document:
     if not isinstance(data, dict):
         raise FormatError(
             f"{where} has no object under 'data', so it is no dump.json. A dump.json has the keys "
-            f"task, level, framework, dump_data_dir and data; this one has: {', '.join(document) or 'none'}."
+            f"task, level, framework, dump_data_dir and data; this one has: {cut(', '.join(document), 200) or 'none'}."
         )
     return Document(document, data)
 
@@ -163,21 +164,21 @@ def _check_header(header: Mapping[str, Any], levels: tuple[str, ...]) -> Iterato
     texts = ("task", "level", "framework", *(("format_version", "tool") if levels else ()))
     for key in texts:
         if key in header and not isinstance(header[key], str):
-            yield Problem(key, f"{header[key]!r} is not a text.")
+            yield Problem(key, f"{brief(header[key])} is not a text.")
     if not isinstance(header.get("dump_data_dir"), str | None):
-        yield Problem("dump_data_dir", f"{header['dump_data_dir']!r} is neither a path nor null.")
+        yield Problem("dump_data_dir", f"{brief(header['dump_data_dir'])} is neither a path nor null.")
     if not levels:
         return
     for key in (*texts, "dump_data_dir"):
         if key not in header:
             yield Problem(key, "is missing.")
     if isinstance(header.get("task"), str) and header["task"] not in ("statistics", "tensor", "structure"):
-        yield Problem("task", f"{header['task']!r} is none of statistics, tensor, structure.")
+        yield Problem("task", f"{brief(header['task'])} is none of statistics, tensor, structure.")
     if isinstance(header.get("level"), str) and header["level"] not in levels:
-        yield Problem("level", f"{header['level']!r} is none of {', '.join(levels)}.")
+        yield Problem("level", f"{brief(header['level'])} is none of {', '.join(levels)}.")
     version = header.get("format_version")
     if isinstance(version, str) and not re.search(r"^1\.[0-9]+$", version):
-        yield Problem("format_version", f"{version!r} is not 1.x; a newer probe-format may read it.")
+        yield Problem("format_version", f"{brief(version)} is not 1.x; a newer probe-format may read it.")
 
 
 def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
@@ -194,9 +195,9 @@ def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
     yield from _check_parts(name, kind[1], record)
     for key in _FLAGS:
         if key in record and not isinstance(record[key], bool):
-            yield Problem(f"{name}.{key}", f"{record[key]!r} is neither true nor false.")
+            yield Problem(f"{name}.{key}", f"{brief(record[key])} is neither true nor false.")
     if "raised" in record and not isinstance(record["raised"], str):
-        yield Problem(f"{name}.raised", f"{record['raised']!r} is not a text.")
+        yield Problem(f"{name}.raised", f"{brief(record['raised'])} is not a text.")
     if "recompute" in record:
         if isinstance(record["recompute"], dict):
             yield from _check_parts(f"{name}.recompute", "forward", record["recompute"])

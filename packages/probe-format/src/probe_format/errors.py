@@ -6,7 +6,12 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
+from .brief import cut
+
 __all__ = ["ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError"]
+
+#: Of a message about what somebody wrote: characters of one part, problems of one error.
+_LONGEST, _MOST = 500, 50
 
 
 class ProbeError(Exception):
@@ -39,7 +44,8 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}" + (f" {self.remedy}" if self.remedy else "")
+        what = cut(self.what, _LONGEST) + (f" {cut(self.remedy, _LONGEST)}" if self.remedy else "")
+        return f"{cut(self.where, _LONGEST)}: {what}"
 
 
 class ConfigError(ProbeError):
@@ -49,4 +55,5 @@ class ConfigError(ProbeError):
         self.problems: tuple[Problem, ...] = tuple(problems)
         n = len(self.problems)
         head = "The configuration has a problem:" if n == 1 else f"The configuration has {n} problems:"
-        super().__init__("\n".join([head, *(f"  - {p}" for p in self.problems)]))
+        more = [f"  ... and {n - _MOST} more."] if n > _MOST else []
+        super().__init__("\n".join([head, *(f"  - {p}" for p in self.problems[:_MOST]), *more]))

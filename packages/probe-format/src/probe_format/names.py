@@ -8,6 +8,7 @@ from typing import Literal
 
 from attrs import evolve, frozen
 
+from .brief import brief
 from .errors import FormatError
 
 __all__ = [
@@ -124,7 +125,7 @@ def parse_name(text: str) -> Name:
     if len(parts) >= 3 and parts[-1] == "debug" and (n := _count(parts[-2])) is not None:
         return DebugName(".".join(parts[:-2]), n)
     raise FormatError(
-        f"{text!r} is not a record name. Expected e.g. 'Functional.linear.0.forward', "
+        f"{brief(text)} is not a record name. Expected e.g. 'Functional.linear.0.forward', "
         "'Module.fc.Linear.backward.0', 'Module.fc.Linear.parameters_grad' or 'loss.0.debug'."
     )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import field, frozen
 
+from .brief import brief, text
 from .dump import parse_object
 from .errors import FormatError, Problem
 from .jsonio import number
@@ -51,7 +53,7 @@ def non_finite(tensor: Mapping[str, Any]) -> str:
     msprobe's own Norm and Mean are no evidence: they overflow in the tensor's dtype. Max and Min are.
     """
     words = (("nan_count", "NaN"), ("posinf_count", "+Inf"), ("neginf_count", "-Inf"))
-    found = [f"{tensor[key]} {word}" for key, word in words if tensor.get(key)]
+    found = [f"{text(tensor[key])} {word}" for key, word in words if tensor.get(key)]
     if found:
         return ", ".join(found)
     extremes = [number(tensor.get("Max")), number(tensor.get("Min"))]
@@ -72,7 +74,7 @@ def check_report(document: Any) -> Iterator[Problem]:
         if key not in document:
             yield Problem(key, "is missing.")
     if "state" in document and document["state"] not in STATES:
-        yield Problem("state", f"{document['state']!r} is none of {', '.join(STATES)}.")
+        yield Problem("state", f"{brief(document['state'])} is none of {', '.join(STATES)}.")
     for key in ("header", "files", "counts"):
         if key in document and not isinstance(document[key], dict):
             yield Problem(key, "is not a JSON object.")
@@ -82,12 +84,12 @@ def check_report(document: Any) -> Iterator[Problem]:
             yield Problem(key, "is not a list of JSON objects.")
     for key in _WHOLE:
         if key in document and not _is_count(document[key]):
-            yield Problem(key, f"{document[key]!r} is not a count.")
+            yield Problem(key, f"{brief(document[key])} is not a count.")
     if not isinstance(document.get("format_version", ""), str):
-        yield Problem("format_version", f"{document['format_version']!r} is not a text.")
+        yield Problem("format_version", f"{brief(document['format_version'])} is not a text.")
     for key in ("started", "ended"):
         if not isinstance(document.get(key), str | None):
-            yield Problem(key, f"{document[key]!r} is neither a text nor null.")
+            yield Problem(key, f"{brief(document[key])} is neither a text nor null.")
     missing = document.get("missing", {})
     if not isinstance(missing, dict) or not all(isinstance(why, str) for why in missing.values()):
         yield Problem("missing", "is not a table of reasons.")
@@ -159,4 +161,5 @@ def _is_norm(entry: Any) -> bool:
         and isinstance(entry[0], str)
         and isinstance(entry[1], int | float)
         and not isinstance(entry[1], bool)
+        and abs(entry[1]) <= sys.float_info.max
     )

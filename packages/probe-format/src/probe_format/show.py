@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 
+from .brief import brief, cut, text
 from .callsite import FRAMEWORKS, OWN_MODULES
 from .errors import FormatError
 from .jsonio import dumps
@@ -21,6 +22,7 @@ __all__ = ["View", "heading", "summary", "tree"]
 _INDENT = "  "
 _WIDTH = 28
 _LONGEST = 200
+_DEEPEST = 100
 
 
 @frozen
@@ -57,7 +59,7 @@ def heading(rank: Rank) -> str:
     amount = f"{len(rank.records)} records"
     if not len(rank.records) and rank.construct.parents:
         amount = f"{len(rank.construct.parents)} nodes, no values"
-    facts = [str(header[key]) for key in ("framework", "level", "task") if header.get(key) is not None]
+    facts = [text(header[key]) for key in ("framework", "level", "task") if header.get(key) is not None]
     state = "interrupted: run 'probe recover'" if rank.source == "journal" else ""
     if not state and rank.report is not None:
         state = rank.report.state
@@ -73,21 +75,22 @@ def summary(rank: Rank) -> Iterator[str]:
         if table:
             yield f"{what}: " + ", ".join(f"{count} {key}" for key, count in table.items())
     for item in report.not_seen:
-        yield f"not seen: {item.get('what')} ({item.get('why')})"
+        yield f"not seen: {text(item.get('what'))} ({text(item.get('why'))})"
     for item in report.unmatched:
-        near = ", ".join(map(str, item.get("nearest") or ()))
-        yield f"matched nothing: {item.get('filter')} {item.get('value')!r}" + (
+        nearest = item.get("nearest")
+        near = ", ".join(map(text, nearest if isinstance(nearest, list) else ()))
+        yield f"matched nothing: {text(item.get('filter'))} {brief(item.get('value'))}" + (
             f"; nearest: {near}" if near else ""
         )
     for item in report.faults:
-        yield f"fault: {item.get('where')}: {item.get('message')} ({item.get('count')} times)"
+        yield f"fault: {text(item.get('where'))}: {text(item.get('message'))} ({text(item.get('count'))} times)"
     largest = {norm: name for name, norm in reversed(report.norms)}  # passed on, a tensor has many names
     for norm, name in reversed(largest.items()):
         yield f"norm {norm:.6g}: {name}"
     if report.first_non_finite is not None:
         first = report.first_non_finite
-        where = ".".join(str(part) for part in (first.get("record"), first.get("slot")) if part)
-        yield f"first non-finite value: {where} ({first.get('why')})"
+        where = ".".join(text(part) for part in (first.get("record"), first.get("slot")) if part)
+        yield f"first non-finite value: {where} ({text(first.get('why'))})"
 
 
 def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
@@ -110,7 +113,7 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
         name, depth = todo.pop()
         if name not in shown:
             continue
-        indent = _INDENT * depth
+        indent = _INDENT * min(depth, _DEEPEST)  # else the spaces of a deep tree would fill the disk
         below = [child for child in children.get(name, ()) if child in shown]
         if name not in wanted:
             yield indent + name
@@ -144,7 +147,7 @@ def _family(rank: Rank) -> tuple[dict[str | None, list[str]], dict[str, str | No
 def _unreachable(parents: dict[str, str | None]) -> list[str]:
     """The first node of each circle in a damaged construct.json: cutting there lets all be reached."""
     done: set[str] = set()
-    cut: list[str] = []
+    circles: list[str] = []
     for name in parents:
         trail: set[str] = set()
         node: str | None = name
@@ -152,9 +155,9 @@ def _unreachable(parents: dict[str, str | None]) -> list[str]:
             trail.add(node)
             node = parents[node]
         if node in trail and node is not None:
-            cut.append(node)
+            circles.append(node)
         done |= trail
-    return cut
+    return circles
 
 
 def _owner(name: str, nodes: Any) -> str | None:
@@ -223,10 +226,12 @@ def _scalar(keys: Path, leaf: Any) -> str:
         kind = str(leaf.get("type", ""))
         value = leaf["value"] if "value" in leaf else {k: v for k, v in leaf.items() if k != "type"}
         if "unsupported" in leaf:
-            value = f"not recorded: {leaf['unsupported']}"
-    text = " ".join((value if isinstance(value, str) else dumps(value).decode()).split())
-    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    shown = "" if leaf is None else cut
+            value = f"not recorded: {text(leaf['unsupported'])}"
+    try:
+        words = value if isinstance(value, str) else dumps(value).decode()
+    except (TypeError, ValueError, RecursionError):  # deeper than any writer nests
+        words = brief(value)
+    shown = "" if leaf is None else cut(" ".join(words.split()), _LONGEST + 3)
     return f"{slot(keys) or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {shown}".rstrip()
 
 
@@ -242,7 +247,7 @@ def _full(tensor: Tensor) -> str:
     told = [f"{key} {'-' if value is None else value}" for key, value in keys]
     grad = [] if tensor.requires_grad is None else [f"requires_grad {str(tensor.requires_grad).lower()}"]
     file = tensor.json.get("data_name")
-    return _line(tensor, "  ".join([*told, *grad, *([f"file {file}"] if file else [])]))
+    return _line(tensor, "  ".join([*told, *grad, *([f"file {text(file)}"] if file else [])]))
 
 
 def _line(tensor: Tensor, numbers: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from .brief import brief
 from .errors import Problem
 
 __all__ = ["NON_FINITE", "Path", "check_foreign", "check_values", "is_tensor", "others", "slot", "tensors"]
@@ -42,46 +43,51 @@ def is_tensor(node: Any) -> bool:
 
 def tensors(value: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Every tensor below ``value`` with its path of keys and indexes, in document order."""
-    todo: list[tuple[Path, Any]] = [((), value)]
+    # Paths are made when their turn comes: all those of a long list that lies deep would fill the memory.
+    todo: list[tuple[Path, str | int | None, Any]] = [((), None, value)]
     while todo:
-        path, node = todo.pop()
+        above, last, node = todo.pop()
         if isinstance(node, list):
-            todo.extend(((*path, i), node[i]) for i in range(len(node) - 1, -1, -1))
+            path = above if last is None else (*above, last)
+            todo.extend((path, i, node[i]) for i in range(len(node) - 1, -1, -1))
         elif isinstance(node, dict):
+            path = above if last is None else (*above, last)
             if is_tensor(node):
                 yield path, node
             else:
-                todo.extend(((*path, key), node[key]) for key in reversed(node))
+                todo.extend((path, key, node[key]) for key in reversed(node))
 
 
 def others(value: Any) -> Iterator[tuple[Path, Any]]:
     """Every leaf below ``value`` that is no tensor (numbers, texts, None, what has no encoding), with its path."""
-    todo: list[tuple[Path, Any]] = [((), value)]
+    todo: list[tuple[Path, str | int | None, Any]] = [((), None, value)]
     while todo:
-        path, node = todo.pop()
+        above, last, node = todo.pop()
+        path = above if last is None else (*above, last)
         if isinstance(node, list):
-            todo.extend(((*path, i), node[i]) for i in range(len(node) - 1, -1, -1))
+            todo.extend((path, i, node[i]) for i in range(len(node) - 1, -1, -1))
         elif isinstance(node, dict) and not isinstance(node.get("type"), str):
-            todo.extend(((*path, key), node[key]) for key in reversed(node))
+            todo.extend((path, key, node[key]) for key in reversed(node))
         elif not is_tensor(node):
             yield path, node
 
 
 def check_values(value: Any, path: Path) -> Iterator[Problem]:
     """What is wrong with a value that Probe wrote: the strict grammar."""
-    todo: list[tuple[Path, Any]] = [(path, value)]
+    todo: list[tuple[Path, str | int | None, Any]] = [(path, None, value)]
     while todo:
-        at, node = todo.pop()
+        above, last, node = todo.pop()
         if node is None:
             continue
+        at = above if last is None else (*above, last)
         if isinstance(node, list):
-            todo.extend(((*at, i), node[i]) for i in range(len(node) - 1, -1, -1))
+            todo.extend((at, i, node[i]) for i in range(len(node) - 1, -1, -1))
         elif not isinstance(node, dict):
             yield Problem(slot(at), f"a bare {type(node).__name__} where an encoded value belongs.")
         elif is_tensor(node):
             yield from _check_tensor(node, at, strict=True)
         elif not isinstance(node.get("type"), str) and not isinstance(node.get("class_type"), str):
-            todo.extend(((*at, key), node[key]) for key in reversed(node))
+            todo.extend((at, key, node[key]) for key in reversed(node))
 
 
 def check_foreign(value: Any, path: Path) -> Iterator[Problem]:
@@ -93,7 +99,7 @@ def check_foreign(value: Any, path: Path) -> Iterator[Problem]:
 def _check_tensor(node: dict[str, Any], at: Path, *, strict: bool) -> Iterator[Problem]:
     for size in node["shape"]:
         if not _is_count(size):
-            yield Problem(slot((*at, "shape")), f"{size!r} is not a size.")
+            yield Problem(slot((*at, "shape")), f"{brief(size)} is not a size.")
             break
     if not strict:
         return
@@ -102,24 +108,24 @@ def _check_tensor(node: dict[str, Any], at: Path, *, strict: bool) -> Iterator[P
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
     for key in (*_STATISTICS, "finite_max", "finite_min"):
         if key in node and not _is_statistic(node[key]):
-            yield Problem(f"{where}.{key}", f"{node[key]!r} is no number, 'NaN', 'Infinity' or '-Infinity'.")
+            yield Problem(f"{where}.{key}", f"{brief(node[key])} is no number, 'NaN', 'Infinity' or '-Infinity'.")
     present = [key for key in _BROKEN if key in node]
     if present and len(present) < len(_BROKEN):
         absent = [key for key in _BROKEN if key not in node]
         yield Problem(where, f"has {present[0]} but not {absent[0]}; the five go together.")
     for key in _COUNTS:
         if key in node and not _is_count(node[key]):
-            yield Problem(f"{where}.{key}", f"{node[key]!r} is not a count.")
+            yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a count.")
     for key in _TEXTS:
         if key in node and not isinstance(node[key], str):
-            yield Problem(f"{where}.{key}", f"{node[key]!r} is not a text.")
+            yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a text.")
     if "requires_grad" in node and not isinstance(node["requires_grad"], bool):
-        yield Problem(f"{where}.requires_grad", f"{node['requires_grad']!r} is neither true nor false.")
+        yield Problem(f"{where}.requires_grad", f"{brief(node['requires_grad'])} is neither true nor false.")
     others = node.get("shared_with", [""])
     if not isinstance(others, list) or not others or not all(isinstance(other, str) for other in others):
-        yield Problem(f"{where}.shared_with", f"{others!r} is no list of slots.")
+        yield Problem(f"{where}.shared_with", f"{brief(others)} is no list of slots.")
     if "md5" in node and not (node["md5"] is None or isinstance(node["md5"], str)):
-        yield Problem(f"{where}.md5", f"{node['md5']!r} is neither a text nor null.")
+        yield Problem(f"{where}.md5", f"{brief(node['md5'])} is neither a text nor null.")
 
 
 def _is_count(x: Any) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from .brief import brief
 from .dump import parse_object
 from .errors import FormatError, Problem
 
@@ -43,7 +44,7 @@ def check_stack(document: Any) -> list[Problem]:
     bad = next((k for k, v in document.items() if not _is_group(v) and not _is_frames(v)), None)
     if bad is None:
         return [Problem("stack.json", "mixes the grouped layout with the flat one.")]
-    return [Problem(f"stack.json {bad!r}", "is neither [[names], [frames]] nor [frames].")]
+    return [Problem(f"stack.json {brief(bad)}", "is neither [[names], [frames]] nor [frames].")]
 
 
 def parse_stack(raw: bytes, where: str = "stack.json") -> Stack:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from attrs import frozen
 
 from . import arrays, layout
+from .brief import brief
 from .errors import DamagedError, FormatError
 from .jsonio import number
 from .narrow import bits_of, narrow_name
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Statistic", "Tensor"]
 
 Statistic = float | int | bool | None
+#: No framework has more.
+_MOST_DIMENSIONS = 64
 
 
 @frozen(slots=False, eq=False, repr=False)
@@ -67,9 +70,9 @@ class Tensor:
     def shape(self) -> tuple[int, ...]:
         """Of a DTensor: the local one. Raises FormatError when the file has no such thing there."""
         shape = self.json["shape"]
-        if all(isinstance(size, int) for size in shape):
+        if len(shape) <= _MOST_DIMENSIONS and all(type(size) is int and size >= 0 for size in shape):
             return tuple(shape)
-        raise FormatError(f"{self.name}: {shape!r} is no shape.")
+        raise FormatError(f"{self.name}: {brief(shape)} is no shape.")
 
     def statistic(self, key: str) -> Statistic:
         """One number of the tensor object (spec/statistics.md): None when absent, null or not a number."""
@@ -135,7 +138,7 @@ class Tensor:
             or "\\" in name
             or "\0" in name
         ):
-            raise FormatError(f"{self.name}: the data_name {name!r} is not a file name.")
+            raise FormatError(f"{self.name}: the data_name {brief(name)} is not a file name.")
         here = self.record.rank.path / layout.TENSORS / name
         elsewhere = self.record.rank.header.get("dump_data_dir")
         if not here.parent.is_dir() and isinstance(elsewhere, str) and "\0" not in elsewhere:

@@ -1,41 +1,43 @@
-"""Is the file of a tensor whole, and is it that tensor's? Needs no framework: a .pt file is a zip."""
+"""Is the file of a tensor whole, and is it that tensor's? Needs no framework, and never unpickles."""
 
 from __future__ import annotations
 
 import math
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 from attrs import define, field
 
+from .brief import brief
 from .checksum import crc32
 from .errors import FormatError
 from .narrow import bits_of, narrow_name
+from .npyfile import map_npy
+from .ptfile import PT_DTYPES
+from .ptpickle import PtTensor
+from .ptread import PtContent, read_pt
 from .tensor import Tensor
 
 __all__ = ["TensorFiles"]
 
-_CHUNK = 1 << 20
-_WIDTHS = {
-    **dict.fromkeys(("bool", "uint8", "int8"), 1),
-    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
-    **dict.fromkeys(("int32", "uint32", "float32", "complex32"), 4),
-    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
-    "complex128": 16,
+#: What numpy calls as the frameworks do, but for upper case.
+_NUMPY = {
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
 }
+#: Bytes of an element, of dtypes that torch saves in a way of their own or not at all.
+_WIDTHS = {"complex32": 4, "qint8": 1, "quint8": 1, "qint32": 4}
 
 
 @define
 class TensorFiles:
-    """Checks tensor files, each one once however many names it is linked under.
+    """Checks tensor files; the bytes of a ``.pt`` once, however many names it is linked under.
 
     checksums: whether ``md5`` in the records is the CRC-32 of the bytes (the header says so).
     """
 
     checksums: bool
-    _seen: dict[tuple[int, int], int] = field(factory=dict)
+    _seen: dict[tuple[int, int], PtContent] = field(factory=dict)
 
     def problem(self, tensor: Tensor) -> str:
         """What is wrong with the tensor's file, in a sentence; empty when nothing is."""
@@ -46,55 +48,71 @@ class TensorFiles:
             if not path.is_file():
                 return f"its file {path.name} is missing."
             return self._npy(path, tensor) if path.suffix == ".npy" else self._pt(path, tensor)
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile, NotImplementedError, zlib.error) as error:
+        except (OSError, ValueError, MemoryError) as error:
             return f"its file cannot be read ({error})."
         except FormatError as error:
-            return f"{error}"
+            return f"its file cannot be read: {error}"
 
     def _npy(self, path: Path, tensor: Tensor) -> str:
-        array = np.load(path, allow_pickle=False, mmap_mode=None if 0 in tensor.shape else "r")
+        array = map_npy(path)
+        narrow = narrow_name(tensor.dtype)
         stored = tensor.json.get("stored")  # of a sparse tensor the file holds the stored values alone
         if isinstance(stored, int):
             if array.size != stored:
                 return f"its file {path.name} holds {array.size} values of {stored}."
         elif array.shape != tensor.shape:
-            return f"its file {path.name} has the shape {array.shape}, not {tensor.shape}."
+            return f"its file {path.name} has the shape {array.shape}, not {brief(tensor.shape)}."
+        wanted = "float32" if narrow is not None else tensor.dtype.removeprefix("torch.").lower()
+        if wanted in _NUMPY and str(array.dtype) != wanted:
+            return f"its file {path.name} holds {brief(str(array.dtype))}, not the {wanted} of {tensor.dtype}."
+        if tensor.dtype[:1] in ("<", ">", "|") and str(array.dtype) != tensor.dtype:
+            return f"its file {path.name} holds {brief(str(array.dtype))}, not {brief(tensor.dtype)}."
         if not (self.checksums and tensor.checksum):
             return ""
-        narrow = narrow_name(tensor.dtype)
-        if narrow is not None and array.dtype == np.float32:  # the checksum is of its own bits
+        if narrow is not None:  # the checksum is of its own bits
             return self._compare(path, tensor, crc32(bits_of(array, narrow).data))
-        if str(array.dtype) in tensor.dtype.lower():
+        if wanted in _NUMPY:
             return self._compare(path, tensor, crc32(np.ascontiguousarray(array).data))
         return ""
 
     def _pt(self, path: Path, tensor: Tensor) -> str:
         stat = path.stat()
         key = (stat.st_dev, stat.st_ino)
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            if not any(member.filename.endswith("/data.pkl") for member in members):
-                return f"its file {path.name} is a zip but not a PyTorch file."
-            if key not in self._seen:
-                for member in members:
-                    with archive.open(member) as stream:
-                        while stream.read(_CHUNK):  # zipfile compares the CRC at the end of each member
-                            pass
-                self._seen[key] = 1
-        storages = [member for member in members if "/data/" in member.filename]
-        width = _WIDTHS.get(tensor.dtype.removeprefix("torch."))
-        if width is None or tensor.type != "torch.Tensor":
+        if key not in self._seen:
+            self._seen[key] = read_pt(path)
+        content = self._seen[key]
+        found = content.tensors[0]
+        if not found.plain or content.crc is None:  # sparse or quantised, by msprobe
             return ""
-        stored = tensor.json.get("stored")  # of a sparse tensor the file holds the stored values alone
-        need = (stored if isinstance(stored, int) else math.prod(tensor.shape)) * width
-        found = sum(member.file_size for member in storages)
-        if found < need:
-            return f"its file {path.name} holds {found} bytes of {need}."
-        if self.checksums and tensor.checksum and len(storages) == 1 and found == need:
-            return self._compare(path, tensor, storages[0].CRC)
+        problem = _differs(found, tensor) if tensor.type == "torch.Tensor" or _is_local(tensor) else ""
+        if problem:
+            return f"its file {path.name} {problem}."
+        if self.checksums and tensor.checksum:
+            return self._compare(path, tensor, content.crc)
         return ""
 
     def _compare(self, path: Path, tensor: Tensor, crc: int) -> str:
         if f"{crc:08x}" == tensor.checksum:
             return ""
-        return f"its file {path.name} has the CRC-32 {crc:08x}, its record says {tensor.checksum}."
+        return f"its file {path.name} has the CRC-32 {crc:08x}, its record says {brief(tensor.checksum)}."
+
+
+def _differs(found: PtTensor, tensor: Tensor) -> str:
+    """How the tensor in a file differs from its record in form; empty when it does not."""
+    wanted = tensor.dtype.removeprefix("torch.")
+    if wanted in PT_DTYPES and found.dtype != wanted:
+        return f"holds {found.dtype}, not {wanted}"
+    stored = tensor.json.get("stored")  # of a sparse tensor the file holds the stored values alone
+    if isinstance(stored, int):
+        return "" if found.count == stored else f"holds {found.count} values of {brief(stored)}"
+    if wanted in PT_DTYPES:
+        return "" if found.shape == tensor.shape else f"has the shape {found.shape}, not {brief(tensor.shape)}"
+    width = _WIDTHS.get(wanted)  # its bytes, as another dtype of them
+    if width is None or found.count * found.width == math.prod(tensor.shape) * width:
+        return ""
+    return f"holds {found.count * found.width} bytes, not those of {wanted}{brief(list(tensor.shape))}"
+
+
+def _is_local(tensor: Tensor) -> bool:
+    """Whether it is a DTensor with the shape of its local part, which is what is in the file."""
+    return "global_shape" in tensor.json

@@ -13,6 +13,7 @@ from zlib import crc32
 from attrs import frozen
 
 from . import layout
+from .brief import brief, cut, text
 from .construct import Construct
 from .dump import check_debug, check_dump, is_strict
 from .errors import FormatError
@@ -29,6 +30,7 @@ STATES: tuple[State, ...] = ("complete", "recovered", "torn", "damaged")
 Progress = Callable[[Rank, int, int], None]
 
 _MOST = 50
+_LONGEST = 1000
 _TOKEN = re.compile(rb"(?:^|[\[,:\s])-?(?:NaN|Infinity)(?=[\],}\s]|$)")
 
 
@@ -74,7 +76,8 @@ def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
         state = "torn"
     elif not problems and rank.report is not None and rank.report.state == "recovered":
         state = "recovered"
-    return Verdict(rank.path, rank.step, rank.number, state, tuple(problems), tuple(notes))
+    told = tuple(cut(problem, _LONGEST) for problem in problems)
+    return Verdict(rank.path, rank.step, rank.number, state, told, tuple(cut(note, _LONGEST) for note in notes))
 
 
 def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterator[str]:
@@ -95,7 +98,8 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
         if report.state == "open":
             notes.append("The step was stopped and never ended (no step()); the files hold all of it.")
         for fault in report.faults:
-            notes.append(f"{fault.get('where')}: {fault.get('message')} ({fault.get('count')} times)")
+            where, message, count = (text(fault.get(key)) for key in ("where", "message", "count"))
+            notes.append(f"{where}: {message} ({count} times)")
     yield from _documents(rank, report)
     yield from _tensor_files(rank, notes, progress)
 
@@ -127,7 +131,7 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
         try:
             _ = record.parsed
         except FormatError:
-            yield f"{record.name!r} is no record name."
+            yield f"{brief(record.name)} is no record name."
     # Both are read from their files here, whatever is in them.
     stack, construct = rank.stack, rank.construct
     yield from map(str, construct.faults())
@@ -141,6 +145,8 @@ def _strict_json(path: Path) -> Iterator[str]:
     if path.is_file() and _TOKEN.search(raw := path.read_bytes()):
         try:
             json.loads(raw, parse_constant=_refuse)
+        except RecursionError:
+            yield f"{path.name} nests too deeply."
         except ValueError as error:
             yield f"{path.name} is not strict JSON: {error}."
 
@@ -155,13 +161,13 @@ def _agree(rank: Rank, stack: Stack, construct: Construct) -> Iterator[str]:
     for names, _ in stack.groups:
         for name in names:
             if name not in known:
-                yield f"stack.json has {name!r}, which is neither a record nor a node."
+                yield f"stack.json has {brief(name)}, which is neither a record nor a node."
     if rank.header.get("level") in ("L0", "mix") and construct.parents:
         for record in rank.records:
             if not is_name(record.name) or record.kind not in ("forward", "backward"):
                 continue
             if record.name not in construct:
-                yield f"construct.json does not have the record {record.name!r}."
+                yield f"construct.json does not have the record {brief(record.name)}."
 
 
 def _counts(rank: Rank, report: Report) -> Iterator[str]:
@@ -183,7 +189,7 @@ def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> It
         notes.append(f"{lost} tensors were not saved; their records say why ('lost').")
     files = TensorFiles(checksums=rank.header.get("checksum") == "crc32")
     saved = [tensor for tensor in tensors if tensor.json.get("data_name") is not None]
-    names = {tensor.json["data_name"] for tensor in saved}
+    names = {name for tensor in saved if isinstance(name := tensor.json["data_name"], str)}
     for done, tensor in enumerate(saved, start=1):
         problem = files.problem(tensor)
         if problem:

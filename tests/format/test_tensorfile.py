@@ -1,0 +1,292 @@
+"""Tensor files that were changed by accident or by hand: found, without unpickling and in bounded memory."""
+
+import io
+import json
+import pickle
+import shutil
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from probe_format import cli, ptfile
+from probe_format.arrays import load_npy, load_pt, pt_bytes
+from probe_format.errors import DamagedError, FormatError
+from probe_format.ptread import read_pt
+from probe_format.verify import verify
+
+CORPUS = Path(__file__).parent / "corpus" / "probe" / "complete"
+INPUT = "Module.fc.Linear.forward.0.input.0.pt"
+WEIGHT = "Module.fc.Linear.forward.0.parameters.weight.npy"
+
+
+def contents(parts):
+    return b"".join(bytes(part) for part in parts)
+
+
+def flips(raw, every=1):
+    for bit in range(0, len(raw) * 8, every):
+        changed = bytearray(raw)
+        changed[bit >> 3] ^= 1 << (bit & 7)
+        yield bit, bytes(changed)
+
+
+@pytest.fixture
+def dump(tmp_path):
+    """A complete dump that may be changed: its rank folder."""
+    shutil.copytree(CORPUS, tmp_path / "dump")
+    return tmp_path / "dump" / "step0" / "rank"
+
+
+def damage(folder, name):
+    """What verify says of one tensor file; the command line has to agree."""
+    (verdict,) = verify(folder)
+    assert verdict.state == ("damaged" if verdict.problems else "complete")
+    assert cli.main(["verify", str(folder)]) == (4 if verdict.problems else 0)
+    assert all(len(problem) <= 1000 for problem in verdict.problems)
+    return "\n".join(problem for problem in verdict.problems if name in problem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("by", "every"), [("probe", 1), ("torch", 3)])
+def test_after_any_bit_flip_a_pt_file_is_damaged_or_loads_the_same(tmp_path, by, every):
+    torch = pytest.importorskip("torch")
+    tensor = torch.arange(6.0).reshape(2, 3)
+    raw = contents(pt_bytes("float32", (2, 3), tensor.numpy().tobytes()))
+    if by == "torch":
+        file = io.BytesIO()
+        torch.save(tensor, file)
+        raw = file.getvalue()
+    path = tmp_path / "x.pt"
+    path.write_bytes(raw)
+    assert read_pt(path).crc == zlib.crc32(tensor.numpy().tobytes())
+    whole = 0
+    for bit, changed in flips(raw, every):
+        path.write_bytes(changed)
+        try:
+            read_pt(path)
+        except FormatError:
+            continue
+        whole += 1
+        loaded = torch.load(path, weights_only=True)
+        same = (loaded.dtype, loaded.stride(), loaded.requires_grad) == (tensor.dtype, (3, 1), False)
+        assert same and torch.equal(loaded, tensor), f"bit {bit & 7} of byte {bit >> 3}"
+    assert whole < len(raw) * 8 / every / 3  # padding and dates
+
+
+def test_after_any_bit_flip_an_npy_file_is_damaged_or_loads_the_same(dump):
+    path = dump / "dump_tensor_data" / WEIGHT
+    raw, before = path.read_bytes(), np.load(path)
+    for bit, changed in flips(raw):
+        path.write_bytes(changed)
+        (verdict,) = verify(dump)
+        if verdict.state != "damaged":
+            after = np.load(path, allow_pickle=False)
+            same = (after.dtype, after.shape, after.tobytes()) == (before.dtype, before.shape, before.tobytes())
+            assert same, f"bit {bit & 7} of byte {bit >> 3}"
+
+
+def npy(descr="'<f4'", shape="(2, 2)", fortran="False", data=bytes(16), version=(1, 0), more=""):
+    text = f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, {more}}}".encode("latin-1")
+    form = "<H" if version[0] == 1 else "<I"
+    return b"\x93NUMPY" + bytes(version) + struct.pack(form, len(text) + 1) + text + b"\n" + data
+
+
+BAD_NPY = {
+    "a shape of 10^23": npy(shape="(100000000000000000000000,)"),
+    "a shape of 2^40": npy(shape="(1099511627776,)"),
+    "a shape of no elements": npy(shape="(100000000000000000000000, 0)", data=b""),
+    "a negative shape": npy(shape="(-2, -2)"),
+    "a shape of bools": npy(shape="(True, True)", data=bytes(4)),
+    "a list of a shape": npy(shape="[2, 2]"),
+    "hundreds of dimensions": npy(shape=f"({'1, ' * 300})", data=bytes(4)),
+    "objects": npy("'|O'"),
+    "an odd descriptor": npy("'<f3'"),
+    "no descriptor": npy("'<f0'", data=b""),
+    "a descriptor that is a number": npy("4"),
+    "values of no bytes": npy("'|V0'", "(1000000000000000000,)", data=b""),
+    "another order of bytes": npy("'>f4'"),
+    "integers": npy("'<i4'"),
+    "a header of 30 GB": b"\x93NUMPY\2\0" + struct.pack("<I", 0xFFFFFFFF) + bytes(100),
+    "a deep header": npy("[" * 4000 + "]" * 4000),
+    "a header of minus signs": npy(shape="(" + "-" * 9000 + "1,)"),
+    "a header of strings": npy(more="'a': 1"),
+    "version 9": npy(version=(9, 0)),
+    "an npz": b"PK\3\4" + bytes(40),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("raw", BAD_NPY.values(), ids=BAD_NPY)
+def test_a_crafted_npy_file_is_damaged(dump, raw):
+    path = dump / "dump_tensor_data" / WEIGHT
+    path.write_bytes(raw)
+    assert WEIGHT in damage(dump, WEIGHT)
+    try:
+        load_npy(path)
+    except DamagedError as error:
+        assert str(path) in str(error)
+
+
+def test_an_npz_under_the_name_of_an_npy_is_damaged(dump):
+    with (dump / "dump_tensor_data" / WEIGHT).open("wb") as file:
+        np.savez(file, np.zeros((2, 2), np.float32))
+    assert "does not begin as one" in damage(dump, WEIGHT)
+
+
+def archive(**members):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        for name, content in members.items():
+            made.writestr(zipfile.ZipInfo(f"archive/{name.replace('__', '/').replace('_', '.')}"), content)
+    return bytearray(file.getvalue())
+
+
+def stored(pickled, data=bytes(16), **more):
+    """A .pt file as our own writer lays it out, with another pickle or other data."""
+    raw = ptfile._pickle
+    try:
+        ptfile._pickle = lambda *_: pickled
+        ptfile._template.cache_clear()
+        return contents(pt_bytes("float32", (len(data) // 4,), data))
+    finally:
+        ptfile._pickle = raw
+        ptfile._template.cache_clear()
+
+
+def made(shape, strides, offset=0, count=4, grad=b"\x89", rebuild=b"_rebuild_tensor_v2"):
+    ints = lambda values: b"(" + b"".join(ptfile._int(n) for n in values) + b"t"  # noqa: E731
+    return b"".join(
+        [
+            b"\x80\x02ctorch._utils\n" + rebuild + b"\n((" + ptfile._str("storage") + b"ctorch\nFloatStorage\n",
+            ptfile._str("0") + ptfile._str("cpu") + ptfile._int(count) + b"tQ" + ptfile._int(offset),
+            ints(shape) + ints(strides) + grad + b"ccollections\nOrderedDict\n)RtR.",
+        ]
+    )
+
+
+class Hostile:
+    def __reduce__(self):
+        return eval, ("__import__('pathlib').Path('/tmp/probe-was-here').touch()",)
+
+
+BAD_PT = {
+    "another shape in a larger storage": stored(made((1, 2), (2, 1), count=8), bytes(32)),
+    "a view beyond its storage": stored(made((2, 2), (2, 1), offset=1)),
+    "a shape of 10^23": stored(made((1 << 62,), (1,))),
+    "one element many times": stored(made((2, 2), (0, 0))),
+    "a million elements of four": stored(made((1000, 1000), (0, 0))),
+    "a storage that is larger in the pickle": stored(made((2, 2), (2, 1), count=1 << 40)),
+    "a storage that is smaller in the pickle": stored(made((2, 2), (2, 1), count=4), bytes(32)),
+    "a hostile pickle": stored(pickle.dumps(Hostile(), 2)),
+    "a hostile pickle of protocol 4": stored(pickle.dumps(Hostile(), 4)),
+    "more after the pickle": stored(made((2, 2), (2, 1)) + b"."),
+    "a pickle without an end": stored(made((2, 2), (2, 1))[:-1]),
+    "another function": stored(made((2, 2), (2, 1), rebuild=b"_import_dotted_name")),
+    "marks": stored(b"\x80\x02" + b"(" * 60000 + b"."),
+    "a pickle of a megabyte": stored(made((2, 2), (2, 1)) + bytes(1 << 20)),
+    "not a zip": b"x" * 500,
+    "an empty zip": bytes(archive()),
+    "a bomb": b"",  # below
+}
+
+
+def bomb():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made_:
+        made_.writestr("archive/data.pkl", bytes(200 << 20))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("case", BAD_PT)
+def test_a_crafted_pt_file_is_damaged_and_never_runs(dump, case, tmp_path):
+    raw = bomb() if case == "a bomb" else BAD_PT[case]
+    (dump / "dump_tensor_data" / INPUT).write_bytes(raw)
+    found = damage(dump, INPUT)
+    assert INPUT in found
+    assert not Path("/tmp/probe-was-here").exists()
+
+
+def test_what_is_right_stays_right(dump):
+    """The twin of the crafted ones: the same layout with the truth in it."""
+    torch = pytest.importorskip("torch")
+    path = dump / "dump_tensor_data" / INPUT
+    values = load_pt(path)
+    raw = values.numpy().tobytes()
+    path.write_bytes(stored(made((2, 2), (2, 1)), raw))
+    assert damage(dump, INPUT) == ""
+    # As msprobe saves a part of something larger: with all of it.
+    torch.save(torch.cat([torch.zeros(1, 2), values, torch.ones(3, 2)])[1:3], path)
+    assert path.stat().st_size > 0 and damage(dump, INPUT) == ""
+    torch.save(torch.nn.Parameter(values), path)
+    assert damage(dump, INPUT) == ""
+    torch.save(values.T.contiguous().T, path)
+    assert damage(dump, INPUT) == ""
+    torch.save((values + 1).T.contiguous().T, path)
+    assert "CRC-32" in damage(dump, INPUT)
+
+
+@pytest.mark.parametrize("make", ["sparse", "quantised", "bfloat16", "float8_e5m2", "empty"])
+def test_what_torch_saves_of_other_tensors_can_be_checked(tmp_path, make):
+    torch = pytest.importorskip("torch")
+    value = torch.arange(6.0).reshape(2, 3)
+    if make == "sparse":
+        value = value.to_sparse()
+    elif make == "quantised":
+        with pytest.warns(UserWarning, match="deprecated"):
+            value = torch.quantize_per_tensor(value, 0.1, 0, torch.qint8)
+    elif make == "empty":
+        value = torch.empty(2, 0)
+    else:
+        value = value.to(getattr(torch, make))
+    torch.save(value, tmp_path / "x.pt")
+    assert read_pt(tmp_path / "x.pt").tensors
+    load_pt(tmp_path / "x.pt")
+
+
+def test_what_is_no_tensor_cannot_be_checked_and_says_so(dump):
+    torch = pytest.importorskip("torch")
+    torch.save({"a": torch.zeros(2, 2)}, dump / "dump_tensor_data" / INPUT)
+    assert "cannot be checked: its pickle" in damage(dump, INPUT)
+
+
+def edited(folder, old, new):
+    """Change dump.json and its checksum in the report, so that only what is wrong in it can be noticed."""
+    raw = (folder / "dump.json").read_bytes()
+    assert old in raw
+    raw = raw.replace(old, new, 1)
+    (folder / "dump.json").write_bytes(raw)
+    report = json.loads((folder / "report.json").read_bytes())
+    report["files"]["dump.json"] = {"bytes": len(raw), "crc32": f"{zlib.crc32(raw):08x}"}
+    (folder / "report.json").write_text(json.dumps(report))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (f'"{INPUT}"', "[]"),
+        (f'"{INPUT}"', "{}"),
+        (f'"{INPUT}"', '"' + "n" * 5000 + '"'),
+        (f'"{INPUT}"', '"\\ud800"'),
+        (f'"{INPUT}"', '"../report.json"'),
+        ('"shape":[2,2]', '"shape":[2e0,true]'),
+        ('"shape":[2,2]', '"shape":[' + "9," * 100_000 + "9]"),
+        ('"shape":[2,2]', '"shape":[1' + "0" * 4000 + "]"),
+        ('"output":[', '"output":' + "[" * 990 + "]" * 990 + ',"raised":['),
+        ('"output":[', '"output":' + "[" * 200 + "7" + "]" * 200 + ',"raised":['),
+        ('"level":"mix"', '"level":' + "[" * 900 + "]" * 900),
+        ('"Max":', '"Max":' + '{"a":' * 400 + "0" + "}" * 400 + ',"x":'),
+        ("Torch.log.0.forward", "Torch." + "l" * 100_000 + ".0.forward"),
+        ('"requires_grad":false', '"requires_grad":"' + "f" * 100_000 + '"'),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_a_crafted_document_is_damaged(dump, old, new):
+    edited(dump, old.encode(), new.encode())
+    (verdict,) = verify(dump)
+    assert verdict.state == "damaged"
+    assert all(len(problem) <= 1000 for problem in verdict.problems)
+    assert cli.main(["verify", str(dump)]) == 4
+    assert cli.main(["show", str(dump)]) in (0, 1)
