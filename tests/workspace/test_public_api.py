@@ -65,7 +65,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_kernel.irtext": {"parse_ir", "read_ir"},
     "probe_kernel.layouts": {"TARGETS", "convert"},
     "probe_kernel.level2": {
-        "MindSporeKernels", "TorchKernels", "description_of", "find_npu", "mindspore_problems", "torch_problems",
+        "MindSporeKernels", "TorchKernels", "description_of", "find_npu", "mindspore_notes", "mindspore_problems",
+        "torch_notes", "torch_problems",
     },
     "probe_kernel.mindspore": {"KernelRun", "dump", "find_backend"},
     "probe_kernel.torch": {"Patch", "dump", "replaced"},

@@ -12,7 +12,7 @@ from .configfile import ConfigFile, load
 from .consistency import contradictions, hindrances
 from .entries import Entry, Findings, entries
 from .errors import ConfigError, Problem
-from .keys import KEYS, SECTIONS
+from .keys import SECTIONS, keys_of
 from .ranges import compact
 from .suggest import did_you_mean
 
@@ -51,6 +51,12 @@ class Config:
     overwrite: bool = False
     max_faults: int = 100
     share: bool = True
+    device: Literal["host", "device"] = "host"
+    """Where statistics of kernels are computed (level "L2" on MindSpore)."""
+    file_format: Literal["npy", "bin"] = "npy"
+    """What kernels' tensors are saved as (level "L2" on MindSpore, O2)."""
+    statistic_category: tuple[str, ...] = ()
+    """What `summary_mode` lists at level "L2", in MindSpore's and msprobe's words."""
     warnings: tuple[str, ...] = attrs.field(default=(), eq=False)
     """Sentences for the user: keys without effect, settings that hinder each other."""
 
@@ -65,18 +71,19 @@ def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
     if not isinstance(given, Mapping):
         raise ConfigError([Problem("config", f"must be a mapping, not {given!r}.", "Use load() for a file.")])
     place = given.place if isinstance(given, ConfigFile) else str
-    findings = Findings()
+    findings = Findings(keys_of(arguments.get("level") or given.get("level")))
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
 
     task = arguments.get("task") or given.get("task") or "statistics"
-    for key in arguments.keys() - KEYS.keys():
+    known = findings.keys
+    for key in arguments.keys() - known.keys():
         what = f"{key!r} is no key of the configuration."
-        findings.problems.append(Problem(f"argument {key}", what, did_you_mean(key, KEYS)))
-    chosen = {k: Entry(k, v, f"argument {k}") for k, v in arguments.items() if v is not None and k in KEYS}
+        findings.problems.append(Problem(f"argument {key}", what, did_you_mean(key, known)))
+    chosen = {k: Entry(k, v, f"argument {k}") for k, v in arguments.items() if v is not None and k in known}
     for entry in [*entries(given, task, place, findings), *chosen.values()]:
         if chosen.get(entry.key, entry) is not entry:
-            beaten = Findings()
+            beaten = Findings(known)
             beaten.check(entry)
             findings.warnings.extend(f"{p} (Without effect: the argument wins.)" for p in beaten.problems)
         else:
@@ -99,16 +106,35 @@ def _fill(values: dict[str, Any], places: dict[str, str], findings: Findings) ->
     if values.get("task") == "structure" and values.setdefault("level", "mix") == "L1":
         values["level"] = "mix"
         findings.warnings.append(f"{places['level']}: task 'structure' needs modules, so L1 is taken as mix.")
+    if values.get("level") == "L2":
+        _fill_kernels(values, places, findings)
     return Config(**values)
+
+
+def _fill_kernels(values: dict[str, Any], places: dict[str, str], findings: Findings) -> None:
+    """The keys that level "L2" takes in another way: as MindSpore's kernel dump does."""
+    if isinstance(values.get("summary_mode"), tuple):
+        values["statistic_category"] = values.pop("summary_mode")
+    if "precision" in values and values.get("device") != "device":
+        findings.warnings.append(
+            f"{places['precision']}: has no effect: at level 'L2' it is for statistics that the device computes "
+            '("device": "device").'
+        )
+    values.setdefault("precision", "high")  # msprobe's and MindSpore's own default there
+
+
+_KERNEL_DEFAULTS = {"device": "host", "file_format": "npy", "precision": "high"}
 
 
 def as_mapping(config: Config) -> dict[str, Any]:
     """The configuration as a file would hold it, JSON-ready; `resolve` of it gives an equal Config."""
     top: dict[str, Any] = {}
     section: dict[str, Any] = {}
-    for name, key in KEYS.items():
+    for name, key in keys_of(config.level).items():
         value = getattr(config, name)
-        if value is None:
+        if name == "summary_mode" and config.statistic_category:
+            value = config.statistic_category
+        if value is None or (config.level == "L2" and _KERNEL_DEFAULTS.get(name) == value):
             continue
         if name in ("rank", "step"):
             value = compact(value)

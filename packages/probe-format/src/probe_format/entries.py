@@ -8,7 +8,7 @@ from typing import Any
 from attrs import Factory, define, frozen
 
 from .errors import Problem
-from .keys import IDLE_KEYS, IDLE_SECTIONS, KEYS, SECTIONS
+from .keys import IDLE_KEYS, IDLE_SECTIONS, KEYS, SECTIONS, Key
 from .suggest import did_you_mean
 
 __all__ = ["Entry", "Findings", "Place", "entries"]
@@ -28,14 +28,15 @@ class Entry:
 
 @define
 class Findings:
-    """What was found on the way: problems stop the configuration, warnings go with it."""
+    """What was found on the way: problems stop the configuration, warnings go with it. keys: those there are."""
 
+    keys: Mapping[str, Key] = KEYS
     problems: list[Problem] = Factory(list)
     warnings: list[str] = Factory(list)
 
     def check(self, entry: Entry) -> Any:
         """The entry's value as Probe keeps it; its problems are noted."""
-        value, problems = KEYS[entry.key].check(entry.value, entry.where)
+        value, problems = self.keys[entry.key].check(entry.value, entry.where)
         self.problems.extend(problems)
         return value
 
@@ -46,8 +47,8 @@ def entries(file: Mapping[str, Any], task: object, place: Place, findings: Findi
     for key, value in file.items():
         if key in SECTIONS or key in IDLE_SECTIONS:
             sections.append(key)
-        elif key not in KEYS:
-            _foreign(key, value, place(str(key)) or "the key", (*KEYS, *SECTIONS), findings)
+        elif key not in findings.keys:
+            _foreign(key, value, place(str(key)) or "the key", (*findings.keys, *SECTIONS), findings)
         elif value is not None:
             yield Entry(key, value, place(key))
     for key in sections:
@@ -69,7 +70,7 @@ def entries(file: Mapping[str, Any], task: object, place: Place, findings: Findi
 def _section(
     task: str, section: Mapping[str, Any], top: Mapping[str, Any], place: Place, findings: Findings
 ) -> Iterator[Entry]:
-    inside = [k for k, v in KEYS.items() if v.level == "section"]
+    inside = [k for k, v in findings.keys.items() if v.level == "section"]
     for key, value in section.items():
         where = place(f"{task}.{key}")
         if key in inside:
@@ -80,7 +81,7 @@ def _section(
                     Problem(where, f"{key!r} also stands at the top, with another value.", "Keep one.")
                 )
             yield Entry(key, value, where)
-        elif key in KEYS:
+        elif key in findings.keys:
             what = f"{key!r} does not belong in this section."
             findings.problems.append(Problem(where, what, "Move it to the top level."))
         else:
@@ -91,7 +92,7 @@ def _check_unused(
     task: str, section: Mapping[str, Any], place: Place, now: object, findings: Findings
 ) -> None:
     """The section of a task that is not chosen can do no harm now: its problems are only told."""
-    own = Findings()
+    own = Findings(findings.keys)
     for entry in _section(task, section, {}, place, own):
         own.check(entry)
     findings.warnings.extend(own.warnings)

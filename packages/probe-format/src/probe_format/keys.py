@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from attrs import frozen
 
-from .values import Check, choice, choices, flag, names, numbers, output_path, positive, source_file
+from .values import (
+    Check,
+    choice,
+    choices,
+    flag,
+    names,
+    numbers,
+    one_or_names,
+    output_path,
+    positive,
+    source_file,
+)
 
-__all__ = ["IDLE_KEYS", "IDLE_SECTIONS", "KEYS", "SECTIONS", "Key"]
+__all__ = ["IDLE_KEYS", "IDLE_SECTIONS", "KERNEL_KEYS", "KEYS", "SECTIONS", "Key", "keys_of"]
 
 SECTIONS = ("statistics", "tensor", "structure")
 """Tasks; each may have a section of its own in the file."""
@@ -57,6 +69,20 @@ KEYS: dict[str, Key] = {
     "max_faults": Key(positive, ours=True),
     "share": Key(flag, ours=True),
 }
+
+KERNEL_KEYS: dict[str, Key] = {
+    "device": Key(choice("host", "device"), "section"),
+    "file_format": Key(choice("npy", "bin"), "section"),
+    "precision": Key(choice("low", "high"), "section"),
+    "summary_mode": Key(one_or_names("statistics", "md5", "xor"), "section"),
+}
+"""Keys that mean something else, or anything at all, at level "L2" alone: there they are of MindSpore's kernel dump."""
+
+
+def keys_of(level: object) -> Mapping[str, Key]:
+    """Return the keys that a configuration of this level may hold."""
+    return {**KEYS, **KERNEL_KEYS} if level == "L2" else KEYS
+
 
 _ONLY_CHECK = "it belongs to msprobe's accuracy check"
 _ONLY_GRAPH = "it belongs to MindSpore's static graphs"

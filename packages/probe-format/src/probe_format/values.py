@@ -19,6 +19,7 @@ __all__ = [
     "flag",
     "names",
     "numbers",
+    "one_or_names",
     "output_path",
     "positive",
     "source_file",
@@ -65,6 +66,20 @@ def choice(*options: str, known: dict[str, str] | None = None) -> Check:
             return _one(where, f"{value!r} is not done by Probe.", known[value])
         remedy = f"{did_you_mean(value, options)} Write {_listed(options)}.".strip()
         return _one(where, f"{value!r} is not known.", remedy)
+
+    return check
+
+
+def one_or_names(*options: str) -> Check:
+    """One of ``options``, or a list of names, which is kept as a tuple."""
+    single = choice(*options)
+
+    def check(value: object, where: str) -> Checked:
+        if not isinstance(value, list | tuple):
+            return single(value, where)
+        if len(value) == 1 and value[0] in options:
+            return value[0], ()
+        return names(value, where)
 
     return check
 

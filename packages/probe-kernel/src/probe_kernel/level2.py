@@ -33,7 +33,9 @@ __all__ = [
     "TorchKernels",
     "description_of",
     "find_npu",
+    "mindspore_notes",
     "mindspore_problems",
+    "torch_notes",
     "torch_problems",
 ]
 
@@ -46,8 +48,11 @@ _log = logging.getLogger("probe_kernel")
 def description_of(config: Config, backend: str) -> KernelDump:
     """The kernel dump that a configuration means. rank is not in it: the session starts wanted ranks only."""
     statistics = config.task == "statistics"
-    sums = {"md5": ("md5",)}.get(config.summary_mode, ("max", "min", "avg", "l2norm"))
-    graph = backend_named(backend).knows("file_format")
+    sums: tuple[str, ...] = ("md5",) if config.summary_mode == "md5" else ("max", "min", "avg", "l2norm")
+    if config.statistic_category:  # msprobe calls the average mean
+        sums = tuple("avg" if name == "mean" else name for name in config.statistic_category)
+    chosen = backend_named(backend)
+    device = statistics and config.device == "device" and chosen.knows("stat_calc_mode")
     return KernelDump(
         path=str(config.dump_path),
         iterations=[n if isinstance(n, int) else str(n) for n in compact(config.step)] or "all",
@@ -56,14 +61,17 @@ def description_of(config: Config, backend: str) -> KernelDump:
         outputs="input" not in config.data_mode or "output" in config.data_mode,
         saved_data="statistic" if statistics else "tensor",
         statistic_category=sums if statistics else None,
-        file_format="npy" if graph else None,
+        file_format=config.file_format if chosen.knows("file_format") else None,
+        stat_calc_mode="device" if device else None,
+        device_stat_precision_mode=config.precision if device else None,
         synchronous=False if config.async_dump else None,
     )
 
 
 # Option of the description -> key of the configuration: what a problem is called there.
 _NAMES = {"path": "dump_path", "iterations": "step", "kernels": "list", "inputs": "data_mode", "outputs": "data_mode",
-          "saved_data": "task", "statistic_category": "summary_mode", "synchronous": "async_dump"}  # fmt: skip
+          "saved_data": "task", "statistic_category": "summary_mode", "synchronous": "async_dump",
+          "stat_calc_mode": "device", "device_stat_precision_mode": "precision"}  # fmt: skip
 _REMEDIES = {"saved_data": 'Write task "tensor".', "synchronous": "Set async_dump to false."}
 
 
@@ -88,6 +96,24 @@ def mindspore_problems(config: Config, backend: str | None = None) -> list[Probl
         where = _NAMES.get(option, option) + bracket + index
         found.append(evolve(problem, where=where, remedy=_REMEDIES.get(option, problem.remedy)))
     return found
+
+
+def mindspore_notes(config: Config, backend: str | None = None) -> tuple[str, ...]:
+    """Return what this configuration says without effect at level L2, in sentences.
+
+    backend: a name of BACKENDS; found from MindSpore's context when None.
+    """
+    chosen = backend_named(backend or find_backend())
+    found = []
+    statistics = config.task == "statistics"
+    if config.device == "device" and not (statistics and chosen.knows("stat_calc_mode")):
+        why = f"{chosen.title} computes statistics on the host" if statistics else f"task is {config.task!r}"
+        found.append(f"device: 'device' has no effect: {why}.")
+    if config.file_format == "bin" and not chosen.knows("file_format"):
+        found.append(f"file_format: 'bin' has no effect: {chosen.title} always writes npy files.")
+    if config.statistic_category and not statistics:
+        found.append(f"summary_mode: has no effect: task is {config.task!r}.")
+    return tuple(found)
 
 
 def _common(config: Config) -> list[Problem]:
@@ -171,6 +197,13 @@ def torch_problems(config: Config) -> list[Problem]:
         what = "the name in list says forward or backward already."
         found.append(Problem("data_mode", what, 'Write ["all"], ["input"] or ["output"].'))
     return found
+
+
+def torch_notes(config: Config) -> tuple[str, ...]:
+    """Return what this configuration says without effect at level L2 of PyTorch, in sentences."""
+    given = {"device": config.device != "host", "file_format": config.file_format != "npy"}
+    given["summary_mode"] = bool(config.statistic_category)
+    return tuple(f"{key}: has no effect with PyTorch: it is for MindSpore's kernels." for key in given if given[key])
 
 
 @define(eq=False)

@@ -62,6 +62,8 @@ def _kernels(config: Config, model: Any) -> KernelSession:
     """Level "L2": probe-kernel does it, which is loaded for nothing else."""
     package = kernel_package()
     _tell(config, package.mindspore_problems(config))
+    for text in package.mindspore_notes(config):
+        warn(text)
     return KernelSession(config, package.MindSporeKernels(config), current_rank, model)
 
 

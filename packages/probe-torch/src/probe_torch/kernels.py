@@ -26,6 +26,8 @@ def open_kernels(config: Config, model: Any = None) -> KernelSession:
     package = kernel_package()
     for text in preflight(config, current_rank(), world_size(), package.torch_problems(config)):
         warn(text)
+    for text in package.torch_notes(config):
+        warn(text)
     package.find_npu()  # a run of hours must not end with this
     return KernelSession(config, KernelCalls(config, package.TorchKernels(config)), current_rank, model)
 
