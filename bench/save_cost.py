@@ -1,7 +1,7 @@
 """What one `probe_save.save` costs, beside one pass over the data and a bare write of the same bytes.
 
 For each size, in one run and taking turns: a sum (one pass over the data), `np.save` or `torch.save`, a bare
-write (the bytes into a new file, one system call), and `save` with task statistics and with task tensor.
+write (the bytes into a new file, one system call), and `save` as people call it, with task statistics and with task tensor.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def row(kind: str, label: str, count: int, rounds: int, folder: Path) -> list[st
     found = turns(
         {
             "pass": lambda _: value.sum().item(),
-            "statistics": lambda _: numbers.save(value, "x", False),
+            "statistics": lambda _: numbers.save(value, "x"),
             "bare": lambda _: bare_write(bare, raw),
             "own": framework_save,
-            "tensor": lambda _: tensors.save(value, "x", False),
+            "tensor": lambda _: tensors.save(value, "x"),
         },
         rounds,
         clear,

@@ -15,6 +15,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from hostile import HOSTILE, Raises
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import capture, opened, records, report, write_config
 from probe_format.backward import BackwardRecords
@@ -450,3 +451,55 @@ def test_warnings_point_at_the_users_line(tmp_path: Path) -> None:
     ):
         assert [text for text in said if word in text], (word, said)
     assert {w.filename for w in (*caught, *more)} == {__file__}, [(w.filename, w.lineno) for w in caught]
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_no_argument_raises_into_the_run(level: str, tmp_path: Path, pynative: None) -> None:
+    class Sink(nn.Cell):
+        def construct(self, value: Any, x: Tensor, kw: Any = None) -> Any:
+            return [value, x * 2, kw]
+
+    net = nn.SequentialCell([nn.ReLU()])
+    net.insert_child_to_cell("sink", Sink())
+    # What MindSpore itself cannot pass to a Cell is left out: it raises without Probe, too.
+    taken = {}
+    for name, value in HOSTILE.items():
+        try:
+            net.sink(value, X, kw=value)
+            net.sink([value], X, kw={"a": value})
+        except BaseException:
+            continue
+        taken[name] = value
+    assert len(taken) > 15
+    with opened(tmp_path, level=level, task="tensor") as debugger:
+        debugger.start(net)
+        for value in taken.values():
+            net.sink(value, X, kw=value)
+            net.sink([value], X, kw={"a": value})
+        debugger.stop()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    calls = [name for name in data if name.startswith("Cell.sink.Sink.forward")]
+    assert len(calls) == 2 * len(taken)
+    assert all(data[name]["input_args"][1]["Norm"] for name in calls)
+    assert not report(tmp_path / "dump")["faults"]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_an_exception_that_cannot_say_what_it_is_is_the_users_still(
+    times: int, tmp_path: Path, pynative: None
+) -> None:
+    class Fails(nn.Cell):
+        def construct(self, x: Tensor) -> Tensor:
+            raise Raises
+
+    net = nn.SequentialCell(Fails())
+    with opened(tmp_path, level="mix", max_faults=3) as debugger:
+        debugger.start(net)
+        for _ in range(times):
+            with pytest.raises(Raises):
+                net(X)
+        debugger.stop()
+        debugger.step()
+    assert records(tmp_path / "dump")["Cell.0.Fails.forward.0"]["raised"].startswith("Raises: ")
+    assert not report(tmp_path / "dump")["faults"]

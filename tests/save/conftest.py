@@ -1,4 +1,4 @@
-"""Make saving.py importable: pytest's importlib mode adds no folder. No saver outlives its test."""
+"""Make the helpers importable: pytest's importlib mode adds no folder. No saver outlives its test."""
 
 import sys
 from collections.abc import Iterator
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
+_HERE = Path(__file__).parent
+for folder in (_HERE, _HERE.parent / "shared"):
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 @pytest.fixture(autouse=True)

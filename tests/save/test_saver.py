@@ -40,6 +40,21 @@ def test_a_name_that_ends_like_a_gradient_overwrites_none(tmp_path: Path) -> Non
     found = data(tmp_path)
     assert len(found) == 6
     assert sorted(v["value"] for v in found.values() if v) == [1, 2, 3]
+    assert [name for name, v in found.items() if v] == ["x.0.debug", "x_grad.1.debug", "x.1.debug"]
+
+
+def test_a_value_has_its_number_whatever_its_gradient_is_called(tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path) as saver:
+        saver.save(1, "x_grad")
+        saver.save(2, "x")
+        saver.save(3, "x")
+    found = data(tmp_path)
+    assert {name: v["value"] for name, v in found.items() if v} == {
+        "x_grad.0.debug": 1, "x.0.debug": 2, "x.1.debug": 3,
+    }  # fmt: skip
+    assert sorted(name for name, v in found.items() if v is None) == [
+        "x_grad.1.debug", "x_grad.2.debug", "x_grad_grad.0.debug",
+    ]  # fmt: skip
 
 
 def test_steps_and_ranks_that_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +169,7 @@ def test_what_cannot_be_written_is_told_and_the_run_goes_on(tmp_path: Path) -> N
         saver.save(np.zeros(3), "before")
         (tmp_path / "dump/step0/rank/dump_tensor_data/before.0.debug.npy").unlink()
         (tmp_path / "dump/step0/rank/dump_tensor_data").rmdir()
-        with pytest.warns(RuntimeWarning, match="nothing more in this step"):
+        with pytest.warns(RuntimeWarning, match="could not write everything"):
             assert saver.save(5, "y") == 5
             array = np.ones(3)
             assert saver.save(array, "z") is array
@@ -162,8 +177,11 @@ def test_what_cannot_be_written_is_told_and_the_run_goes_on(tmp_path: Path) -> N
         saver.step()
         saver.save(np.ones(3), "next step")
     (rank,) = probe_format.open(tmp_path / "dump").step(0).ranks
-    assert rank.source == "journal"
     assert rank.records["y.0.debug"].json["value"] == 5
+    for name in ("z", "later"):  # the numbers are there, and the reason why there is no file
+        (tensor,) = rank.records[f"{name}.0.debug"].tensors
+        assert tensor.norm == 3**0.5 and tensor.file is None
+        assert "No such file" in tensor.json["lost"]
     assert data(tmp_path / "dump", 1)["next step.0.debug"]["Max"] == 1
 
 

@@ -396,3 +396,36 @@ def test_a_large_tensor_is_written_while_it_is_counted(tmp_path: Path, mode: str
     assert found["x.0.debug"]["l"]["requires_grad"] is True
     assert torch.equal(saved(tmp_path, "x.0.debug", "l"), large)
     assert saved(tmp_path, "x_grad.0.debug", "l").unique().tolist() == [2.0]
+
+
+# -- while torch makes a graph ------------------------------------------------------------------------
+
+
+def test_a_save_inside_a_trace_leaves_the_graph_as_it_is(full: ps.Saver, tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self, look: Callable[[Any, str], Any]) -> None:
+            super().__init__()
+            self.w, self.look = nn.Parameter(torch.ones(3)), look
+
+        def forward(self, x: Any) -> Any:
+            return self.look(self.look(x * self.w, "a") + 1, "b")
+
+    def work(look: Callable[[Any, str], Any]) -> Any:
+        return torch.jit.trace(Net(look), torch.arange(3.0), check_trace=False)
+
+    plain, saving = work(lambda x, name: x), work(full.save)
+    assert saving.code == plain.code
+    assert torch.equal(saving(torch.ones(3)), plain(torch.ones(3)))
+    saving(torch.ones(3)).sum().backward()
+    full.step()
+    assert torch.equal(saved(tmp_path, "a.0.debug"), torch.arange(3.0))
+    assert data(tmp_path)["a.0.debug"]["shape"] == [3]
+
+
+def test_a_save_inside_a_symbolic_trace_or_a_transform_never_raises(full: ps.Saver, tmp_path: Path) -> None:
+    graph = torch.fx.symbolic_trace(lambda x: full.save(x, "fx") * 2)
+    assert torch.equal(graph(torch.ones(2)), torch.full((2,), 2.0))
+    assert torch.equal(torch.func.vmap(lambda x: full.save(x, "v") * 2)(torch.ones(3)), torch.full((3,), 2.0))
+    assert torch.equal(torch.func.grad(lambda x: full.save(x, "g").sum())(torch.ones(3)), torch.ones(3))
+    full.close()
+    assert {"fx.0.debug", "v.0.debug", "g.0.debug"} <= set(data(tmp_path))

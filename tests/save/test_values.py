@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,8 @@ from typing import Any
 import numpy as np
 import probe_save as ps
 import pytest
+from hostile import HOSTILE as RAISING
+from hostile import HUGE
 from probe_format.arrayjson import array_stats
 from probe_format.errors import UsageError
 from probe_format.stats import stats_json, stats_of
@@ -235,7 +240,7 @@ def test_keys_that_look_alike_get_files_of_their_own(tmp_path: Path) -> None:
     assert values == [[0.0], [1.0], [2], [3]]
 
 
-@pytest.mark.parametrize("name", ["", None, 3, ("a",)])
+@pytest.mark.parametrize("name", ["", None, 3, ("a",), b"x", RAISING["silent"]])
 def test_what_is_no_name_is_refused(tmp_path: Path, name: Any) -> None:
     with ps.Saver(dump_path=tmp_path) as saver, pytest.raises(UsageError, match="save wants a name"):
         saver.save(1, name)
@@ -268,5 +273,79 @@ def test_a_large_array_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with ps.Saver(dump_path=tmp_path, task="tensor") as saver:
         saver.save(1, "x")
         (tmp_path / "step0/rank/dump_tensor_data").rmdir()
-        with pytest.warns(RuntimeWarning, match="nothing more in this step"):
+        with pytest.warns(RuntimeWarning, match="could not write everything"):
             saver.save(np.zeros(1 << 21), "y")
+
+
+# -- what raises, and what JSON has no word for -------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", sorted(RAISING))
+def test_no_value_raises_into_the_run(what: str, tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path, task="tensor") as saver:
+        assert saver.save(RAISING[what], "before") is RAISING[what]
+        saver.save({"in": [RAISING[what], np.ones(2)]}, "inside")
+        saver.save(np.ones(3), "after")
+    found = data(tmp_path)
+    assert found["after.0.debug"]["shape"] == [3] and found["inside.0.debug"]
+    assert "before.0.debug" in found, "it has a record, if only of what it is"
+    assert next(RAISING["endless"]) == 1, "a generator is not used up"
+
+
+def test_a_number_of_any_length_has_a_record(tmp_path: Path) -> None:
+    with ps.Saver(dump_path=tmp_path) as saver:
+        saver.save([10**3999, HUGE, 2**64], "n", save_backward=False)
+    first, huge, big = data(tmp_path)["n.0.debug"]
+    assert first == {"type": "int", "value": 10**3999} and big["value"] == 2**64
+    assert huge == {"type": "int", "value": None, "unsupported": "a whole number of more than 4000 digits"}
+
+
+# -- a disk that is full ------------------------------------------------------------------------------
+
+FULL = """
+import resource, sys, warnings
+import numpy as np
+import probe_save as ps
+
+def room(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+saver = ps.Saver(dump_path=sys.argv[1], task="tensor")
+saver.save(np.ones(10), "first", save_backward=False)
+room(4096)
+saver.save({"small": np.ones(20), "large": np.ones(5000)}, "file", save_backward=False)
+room(saver._run.writer._journal.size)
+saver.save(np.ones(2), "journal")
+saver.save(3, "journal", save_backward=False)
+room(resource.RLIM_INFINITY)
+saver.save(np.ones(5000), "last", save_backward=False)
+saver.save(4, "journal", save_backward=False)
+saver.step()
+saver.save(5, "next", save_backward=False)
+saver.close()
+print("went on")
+"""
+
+
+def test_a_full_disk_costs_the_value_and_not_the_step(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk: first a tensor file finds no room, then the journal."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "went on\n", done.stderr
+    found = data(tmp_path)
+    assert list(found) == ["first.0.debug", "file.0.debug", "last.0.debug", "journal.2.debug"]
+    value = found["file.0.debug"]
+    assert "data_name" in value["small"] and "data_name" not in value["large"]
+    assert value["large"]["lost"].startswith("tensor file: ") and value["large"]["Norm"] == 5000**0.5
+    assert found["last.0.debug"]["data_name"]
+    report = json.loads((tmp_path / "step0" / "rank" / "report.json").read_text())
+    assert report["counts"]["failed"] == {"values": 3} and report["state"] == "complete"
+    assert sum(fault["count"] for fault in report["faults"]) == 3
+    assert done.stderr.count("could not write everything") == 1, "told once in a step"
+    assert list(data(tmp_path, 1)) == ["next.0.debug"]

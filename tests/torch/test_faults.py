@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from dumping import opened, records, report
+from hostile import HOSTILE, Raises
 from probe_format.backward import BackwardRecords
 from probe_format.recorder import Recorder
 from probe_format.step import DumpedStep
@@ -83,3 +84,52 @@ def test_a_fault_in_one_tensor_costs_that_value_alone(
     assert "broken on purpose" in data["Torch.dot.0.forward"]["input_args"][0]["unsupported"]
     assert data["Torch.dot.0.forward"]["output"][0]["Max"] == 7.0
     assert data["Torch.sin.0.forward"]["input_args"][0]["Max"] == 1.0
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_no_argument_raises_into_the_run(level: str, tmp_path: Path) -> None:
+    class Sink(nn.Module):
+        def forward(self, value: Any, x: torch.Tensor, kw: Any) -> Any:
+            return [value, x * 2, kw]
+
+    net = nn.Sequential()
+    net.add_module("sink", Sink())
+    x = torch.ones(3, requires_grad=True)
+    with opened(tmp_path, level=level, task="tensor") as debugger:
+        debugger.start(net)
+        for value in HOSTILE.values():
+            assert net.sink(value, x, kw=value)[0] is value
+            net.sink([value], x, kw={"a": value})[1].sum().backward()
+        debugger.stop()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    calls = [name for name in data if name.startswith("Module.sink.Sink.forward")]
+    assert len(calls) == 2 * len(HOSTILE)
+    assert all(data[name]["input_args"][1]["Norm"] for name in calls)
+    assert not report(tmp_path / "dump")["faults"]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_an_exception_that_cannot_say_what_it_is_is_the_users_still(times: int, tmp_path: Path) -> None:
+    class Fails(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise Raises
+
+    net = nn.Sequential(Fails())
+    with opened(tmp_path, level="mix", max_faults=3) as debugger:
+        debugger.start(net)
+        for _ in range(times):
+            with pytest.raises(Raises):
+                net(torch.ones(2))
+            with pytest.raises(Raises):
+                torch.add(torch.ones(2), Operand())  # type: ignore[call-overload]
+        debugger.stop()
+        debugger.step()
+    assert records(tmp_path / "dump")["Module.0.Fails.forward.0"]["raised"].startswith("Raises: ")
+    assert not report(tmp_path / "dump")["faults"]
+
+
+class Operand:
+    @classmethod
+    def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise Raises

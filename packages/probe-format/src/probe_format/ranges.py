@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from .errors import Problem, UsageError
+from .wording import shown
 
 __all__ = ["compact", "parse_numbers", "parse_token_range"]
 
@@ -43,7 +44,9 @@ def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
     if not isinstance(item, str):
         whole = isinstance(item, float) and item.is_integer()
         fix = f"Write {item:.0f}." if whole else 'Write e.g. 3 or "4-6".'
-        return Problem(where, f"{item!r} is a {type(item).__name__}, not a whole number or a range.", fix)
+        return Problem(
+            where, f"{shown(item)} is a {type(item).__name__}, not a whole number or a range.", fix
+        )
     if len(item) > 40:  # also keeps int() away from its limit of 4300 digits
         return Problem(where, f"{item[:20] + '...'!r} is no number and no range.", 'Write e.g. 3 or "4-6".')
     if _NUMBER.fullmatch(item):
@@ -86,10 +89,14 @@ def parse_token_range(value: object) -> tuple[int, int] | None:
     if value is None:
         return None
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise UsageError(f"token_range must be two numbers, [first, last], not {value!r}. Write e.g. [1, 3].")
+        raise UsageError(
+            f"token_range must be two numbers, [first, last], not {shown(value)}. Write e.g. [1, 3]."
+        )
     for n in value:
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-            raise UsageError(f"token_range {value!r}: {n!r} is no whole number from 0 on. Write e.g. [1, 3].")
+            raise UsageError(
+                f"token_range {shown(value)}: {shown(n)} is no whole number from 0 on. Write e.g. [1, 3]."
+            )
     first, last = value
     if last < first:
         raise UsageError(f"token_range {value!r} ends before it begins. Write [{last}, {first}].")

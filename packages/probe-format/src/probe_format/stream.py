@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from .notice import notice
+from .wording import brief
 
 __all__ = ["Stream", "Write"]
 
@@ -75,10 +76,8 @@ class Stream:
         if count >= self.max_faults:
             self.off.add(where)
         what = f"recording {what}: "
-        text = (
-            "".join(traceback.format_exception(error)) if count == 1 else f"{type(error).__name__}: {error}"
-        )
         try:
+            text = "".join(traceback.format_exception(error)) if count == 1 else brief(error)
             self.append({"k": "fault", "w": where, "m": what + text})
         except Exception:
             self.end()

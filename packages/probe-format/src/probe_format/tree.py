@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .jsonio import finite
+from .wording import brief
 
 __all__ = ["MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "Path", "Tree", "unsupported"]
 
@@ -28,6 +29,10 @@ UNKNOWN: Any = object()
 MAX_DEPTH = 24
 MAX_LEAVES = 20_000
 _TEXT = 4096
+# Python writes no longer ones as text, nor reads them.
+_MOST = 10**4000
+_LEAST = -_MOST
+_TOO_LONG = "a whole number of more than 4000 digits"
 
 
 def unsupported(value: object, why: str) -> dict[str, Any]:
@@ -66,7 +71,11 @@ class Tree:
         if value is None:
             return None
         cls = type(value)
-        if cls is int or cls is bool or cls is str:
+        if cls is int:
+            if not _LEAST < value < _MOST:
+                return self._give_up(value, _TOO_LONG)
+            return {"type": "int", "value": value}
+        if cls is bool or cls is str:
             return {"type": cls.__name__, "value": value}
         if cls is float:
             return {"type": "float", "value": finite(value)}
@@ -78,7 +87,7 @@ class Tree:
         except OSError:
             raise  # a full disk is no property of the value
         except Exception as e:
-            return self._give_up(value, f"looking at it raised {type(e).__name__}: {str(e)[:200]}")
+            return self._give_up(value, f"looking at it raised {brief(e)[:200]}")
         if fields is None and elements is None:
             return self._other(value)
         if len(above) >= MAX_DEPTH:
@@ -120,7 +129,7 @@ class Tree:
         try:
             found = _plain(value)
         except Exception as e:
-            return self._give_up(value, f"looking at it raised {type(e).__name__}: {str(e)[:200]}")
+            return self._give_up(value, f"looking at it raised {brief(e)[:200]}")
         if found is not None:
             return found
         return self._give_up(value, "no encoding for this type")
@@ -190,7 +199,10 @@ def _plain(value: Any) -> dict[str, Any] | None:
     if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
         return {"type": cls.__name__, "value": value.name}
     if isinstance(value, int):  # IntEnum and other subclasses
-        return {"type": cls.__name__, "value": int(value)}
+        number = int(value)
+        if _LEAST < number < _MOST:
+            return {"type": cls.__name__, "value": number}
+        return unsupported(value, _TOO_LONG)
     if isinstance(value, float):
         return {"type": cls.__name__, "value": finite(float(value))}
     if isinstance(value, str):
@@ -221,9 +233,10 @@ def _numpy_scalar(value: np.generic[Any]) -> dict[str, Any]:
 
 def _bound(value: Any) -> Any:
     """A slice bound: None, an int, or what ``__index__`` gives (0-d tensors); floats keep their value."""
-    if value is None or type(value) is int:
+    if value is None:
         return value
     try:
-        return value.__index__()
+        number = value.__index__()
+        return number if _LEAST < number < _MOST else _TOO_LONG
     except Exception:
         return finite(value) if isinstance(value, float) else _text(type(value).__name__)

@@ -10,6 +10,7 @@ from typing import Any
 from .errors import Problem
 from .ranges import parse_numbers
 from .suggest import did_you_mean
+from .wording import shown
 
 __all__ = [
     "Check",
@@ -37,9 +38,8 @@ def _one(where: str, what: str, remedy: str) -> Checked:
 
 def _is(value: object) -> str:
     """``'x' is a str``, ``3 is an int``: the value and its kind, shortened, for a message."""
-    text = repr(value)
     kind = type(value).__name__
-    return f"{text if len(text) <= 60 else text[:57] + '...'} is {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    return f"{shown(value)} is {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _listed(options: Sequence[str]) -> str:

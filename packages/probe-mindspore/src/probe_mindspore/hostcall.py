@@ -22,6 +22,7 @@ from mindspore import Tensor, nn
 from mindspore.ops import functional as F
 from mindspore.ops import operations as P
 from mindspore.ops._grad_experimental.grad_base import bprop_getters
+from probe_format.wording import brief
 
 from .graph_values import flatten, meta, rebuild
 
@@ -55,7 +56,7 @@ _lock = threading.RLock()
 
 
 def _tell(error: Exception) -> None:
-    text = f"{type(error).__name__}: {error}"
+    text = brief(error)
     if text not in _said:
         _said.add(text)
         _log.warning("Probe: a callback from a graph failed (%s); the run goes on.", text)

@@ -16,17 +16,20 @@ class Counts:
     _next: dict[str, int] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
 
-    def take(self, name: str, *, gradient: bool) -> int:
-        """The next number of ``name``, which nothing else has or gets.
-
-        gradient: the record ``{name}_grad`` of that number is wanted as well. Where somebody also saves
-        values under the name ``{name}_grad``, both take the next number that is free for both.
-        """
+    def take(self, name: str) -> int:
+        """The next number of ``name``, which nothing else has or gets."""
         with self._lock:
             number = self._next.get(name, 0)
-            if gradient:
-                partner = f"{name}_grad"
-                number = max(number, self._next.get(partner, 0))
-                self._next[partner] = number + 1
             self._next[name] = number + 1
             return number
+
+    def take_partner(self, name: str, number: int) -> int:
+        """A number for the gradients of the value ``name`` of this number: the same, where it is free.
+
+        It is not where somebody also saves values under the name ``{name}_grad``: then it is the next that is.
+        """
+        partner = f"{name}_grad"
+        with self._lock:
+            free = max(number, self._next.get(partner, 0))
+            self._next[partner] = free + 1
+            return free

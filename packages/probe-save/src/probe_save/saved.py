@@ -11,12 +11,13 @@ from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
-from attrs import define, field
+from attrs import define, evolve, field
 from probe_format.config import Config
 from probe_format.coverage import Coverage
 from probe_format.debug import blank, debug_record, gradient_record
 from probe_format.layout import explain
 from probe_format.notice import notice
+from probe_format.slots import tensors
 from probe_format.summary import Summary
 from probe_format.tree import UNKNOWN, Path, Tree, unsupported
 from probe_format.write import FORMAT_VERSION, RankWriter
@@ -28,6 +29,8 @@ from .frameworks import MissingPackage, SavedLeaf, framework_of, home
 from .spot import FileNames, LeafOptions, Spot
 
 __all__ = ["SavedStep"]
+
+_MOST_PENDING = 1000
 
 
 @define(eq=False)
@@ -50,6 +53,10 @@ class SavedStep:
     _idle: threading.Condition = field(factory=threading.Condition)
     _busy: int = 0
     _over: bool = False
+    _full: bool = False
+    _pending: list[dict[str, Any]] = field(
+        factory=list
+    )  # faults that found no room; the end of the step may have it
 
     @classmethod
     def begin(
@@ -100,28 +107,48 @@ class SavedStep:
     def save(self, variable: Any, name: str, *, backward: bool) -> None:
         """Record one value; when this returns it survives the death of the process.
 
-        Raises MissingPackage. Any other fault costs this value, or on a full disk this step, never the run.
+        Raises MissingPackage. Any other fault, a full disk among them, costs this value, never the run.
         """
-        number = self._counts.take(name, gradient=backward)
+        number = self._counts.take(name)
         spot = Spot(debug_record(name, number), self.files, self._names)
-        event: dict[str, Any] = {"k": "save", "n": spot.record}
+        partner = gradient_record(name, self._counts.take_partner(name, number)) if backward else None
         try:
-            event["v"] = self._describe(spot, variable)
-        except OSError as error:
-            self.break_off(error)
-            return
+            try:
+                written = self._write(spot.record, partner, self._describe(spot, variable))
+            except (MissingPackage, OSError):
+                raise
+            except Exception as error:  # what it holds, or what became of it, cannot be written
+                self._fault(f"save of {name!r}", error)
+                spot.found.clear()
+                why = f"saving it raised {type(error).__name__}; see the faults"
+                written = self._write(spot.record, partner, unsupported(variable, why))
         except MissingPackage:
             raise
         except Exception as error:
-            self._fault(f"save of {name!r}", error)
-            spot.found.clear()
-            event["v"] = unsupported(variable, f"saving it raised {type(error).__name__}; see the faults")
-        if backward:
-            event["g"] = [gradient_record(name, number), blank(event["v"])]
-        self._append(event)
-        if backward:
+            self._lost(f"save of {name!r}", error)
+            return
+        if written and partner is not None:
             for leaf, path, tensor in spot.found:
-                self._watch(leaf, gradient_record(name, number), path, tensor)
+                self._watch(leaf, partner, path, tensor)
+
+    def _write(self, record: str, partner: str | None, value: Any) -> bool:
+        """Put the event of one value into the journal; False when the step is over. Raises OSError and others."""
+        event: dict[str, Any] = {"k": "save", "n": record, "v": value}
+        try:
+            if partner is not None:
+                event["g"] = [partner, blank(value)]
+            if self.alive:
+                self.writer.append(event)
+        except Exception:
+            self._unlink(value)
+            raise
+        return self.alive
+
+    def _unlink(self, value: Any) -> None:
+        """Take away the files of a value that gets no record: nobody would know whose they are."""
+        for _, tensor in tensors(value):
+            if isinstance(tensor.get("data_name"), str):
+                (self.options.directory / tensor["data_name"]).unlink(missing_ok=True)
 
     def _describe(self, spot: Spot, variable: Any) -> Any:
         missing: list[MissingPackage] = []
@@ -134,6 +161,20 @@ class SavedStep:
         return value
 
     def _leaf(self, spot: Spot, missing: list[MissingPackage], value: Any, path: Path) -> Any:
+        met = len(spot.found)
+        try:
+            return self._told(spot, missing, value, path)
+        except OSError as error:  # its file: the numbers need no room on the disk
+            if not spot.file:
+                raise
+            self._lost(f"file of {spot.record}", error)
+            del spot.found[met:]
+            out = self._told(evolve(spot, file=False), missing, value, path)
+            if isinstance(out, dict) and "dtype" in out:
+                out["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
+            return out
+
+    def _told(self, spot: Spot, missing: list[MissingPackage], value: Any, path: Path) -> Any:
         if isinstance(value, np.ndarray):
             out = array_json(value, self.options, self.coverage, spot, path)
         else:
@@ -158,7 +199,10 @@ class SavedStep:
                 place = home(name)
                 if not self._leaves and self.writer.header["framework"] != place.FRAMEWORK:
                     self.writer.header["framework"] = place.FRAMEWORK
-                    self._append({"k": "head", "header": self.writer.header})
+                    try:
+                        self.writer.append({"k": "head", "header": self.writer.header})
+                    except OSError as error:
+                        self._lost("the framework's name", error)
                 self._leaves[name] = place.open_leaf(self.options, self.coverage)
             return self._leaves[name]
 
@@ -179,25 +223,35 @@ class SavedStep:
                 self._watches.append(undo)
                 self._awaited += 1
 
-    def _arrived(self, leaf: SavedLeaf, record: str, path: Path, passes: Iterator[int], gradient: Any) -> None:
+    def _arrived(
+        self, leaf: SavedLeaf, record: str, path: Path, passes: Iterator[int], gradient: Any
+    ) -> None:
         """A backward pass has reached the tensor; ``gradient`` is None where it brought nothing."""
         if not self.alive or gradient is None or not self.enter():
             return
         try:
             first = next(passes) == 0
             spot = Spot(record, self.files and first, self._names)
-            value = leaf.leaf(spot, gradient, path)
+            try:
+                value = leaf.leaf(spot, gradient, path)
+            except OSError as error:
+                self._lost(f"file of {record}", error)
+                value = leaf.leaf(evolve(spot, file=False), gradient, path)
+                value["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
             leaf.settle(value)
             if first:
                 self._count_tensor()
                 self._summary.add(record, ".".join(map(str, path)), value)
                 with self._lock:
                     self._awaited -= 1
-            self._append({"k": "grad", "n": record, "p": list(path), "v": value})
-        except OSError as error:
-            self.break_off(error)
+            if self.alive:
+                try:
+                    self.writer.append({"k": "grad", "n": record, "p": list(path), "v": value})
+                except Exception:
+                    self._unlink(value)
+                    raise
         except Exception as error:
-            self._fault(f"gradient {record}", error)
+            self._lost(f"gradient {record}", error)
         finally:
             self.leave()
 
@@ -212,7 +266,9 @@ class SavedStep:
         if self.alive and not self.writer.forked:
             self._release()
             try:
-                self._append({"k": "tally", "d": self._tally()})
+                for event in self._pending:
+                    self.writer.append(event)
+                self.writer.append({"k": "tally", "d": self._tally()})
                 report = self.writer.finish(final=True)
             except OSError as error:
                 self.break_off(error)
@@ -259,17 +315,28 @@ class SavedStep:
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _append(self, event: dict[str, Any]) -> None:
-        if self.alive:
-            try:
-                self.writer.append(event)
-            except OSError as error:
-                self.break_off(error)
+    def _lost(self, where: str, error: Exception) -> None:
+        """Something could not be written: told once in a step. The next value may find room again."""
+        self._fault(where, error)
+        if not isinstance(error, OSError):
+            return
+        with self._lock:
+            first, self._full = not self._full, True
+        if first:
+            notice(
+                f"Probe could not write everything of a saved value ({where}): {explain(error, self.directory)} The "
+                "run goes on, and so does saving."
+            )
 
     def _note(self, reason: str) -> None:
         self.coverage.add("unsupported", f"value: {reason}")
 
     def _fault(self, where: str, error: Exception) -> None:
         self.coverage.add("failed", "values")
-        text = "".join(traceback.format_exception(error))
-        self._append({"k": "fault", "w": where, "m": text})
+        event = {"k": "fault", "w": where, "m": "".join(traceback.format_exception(error))}
+        if self.alive:
+            try:
+                self.writer.append(event)
+            except Exception:
+                if len(self._pending) < _MOST_PENDING:
+                    self._pending.append(event)

@@ -16,6 +16,7 @@ from probe_format.errors import UsageError
 from probe_format.layout import explain
 from probe_format.notice import notice
 from probe_format.select import RankFilter, StepFilter
+from probe_format.wording import brief, shown
 
 from .claim import claim, is_child
 from .compilers import uncompiled
@@ -103,8 +104,8 @@ class Saver:
         Raises UsageError for a name that is none, and for a tensor whose package is not installed.
         """
         if not isinstance(name, str) or not name:
-            raise UsageError(f"save wants a name for the value, as save(x, 'logits'); got {name!r}.")
-        uncompiled(self._record, variable, name, bool(save_backward))
+            raise UsageError(f"save wants a name for the value, as save(x, 'logits'); got {shown(name)}.")
+        uncompiled(self._record, variable, str.__str__(name), bool(save_backward))
         return variable
 
     def step(self) -> None:
@@ -124,7 +125,7 @@ class Saver:
     def set_init_step(self, step: int) -> None:
         """Count steps from ``step``, as when a run goes on from a checkpoint; before the first save()."""
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise UsageError(f"set_init_step wants a whole number from 0 up; got {step!r}.")
+            raise UsageError(f"set_init_step wants a whole number from 0 up; got {shown(step)}.")
         if self._run is not None:
             raise UsageError("set_init_step must be called before the first save().")
         self.step_number = step
@@ -212,14 +213,16 @@ class Saver:
         except Exception as error:
             run.abandon()
             _warn(f"a fault of its own ended step {number}; what was saved is readable (`probe recover`). "
-                  f"Please report it: {type(error).__name__}: {error}")  # fmt: skip
+                  f"Please report it: {brief(error)}")  # fmt: skip
             return
         if report is None:
             return
         _log.info("step %d is saved: %d records in %s", number, report["records"], run.directory)
-        faults = sum(fault["count"] for fault in report.get("faults", ()))
-        if faults:
-            _warn(f"{faults} values could not be saved; see {run.directory / 'dump_error_info.log'}.")
+        failed = report["counts"].get("failed", {}).get("values", 0)
+        if failed:
+            _warn(
+                f"{failed} values could not be saved as they are; see {run.directory / 'dump_error_info.log'}."
+            )
 
     def _in_forked_child(self) -> None:
         run, self._run = self._run, None

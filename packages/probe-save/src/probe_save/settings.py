@@ -58,7 +58,9 @@ def check_place(config: Config, rank: int | None) -> None:
     if earlier:
         which = ", ".join(p.parent.name for p in earlier[:4]) + (" and more" if len(earlier) > 4 else "")
         what = f"{config.dump_path} already holds a dump ({which}), which is left as it is."
-        remedy = "Give another dump_path, move the old one away, or set overwrite (overwrite=True as an argument)."
+        remedy = (
+            "Give another dump_path, move the old one away, or set overwrite (overwrite=True as an argument)."
+        )
         raise ConfigError([Problem("dump_path", what, remedy)])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from attrs import field, frozen
+from probe_format.wording import brief
 
 __all__ = ["PlainTensor", "plain"]
 
@@ -59,7 +60,7 @@ def plain(t: torch.Tensor) -> PlainTensor:
         try:
             return _unusual(t)
         except Exception as e:
-            why = f"{type(e).__name__}: {e}".split("\n")[0]
+            why = brief(e).split("\n")[0]
             return PlainTensor(_type_name(t), str(t.dtype), _shape(t), None, reason=f"cannot be read ({why})")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,9 +17,10 @@ from probe_save.spot import LeafOptions, Spot
 from .ranks import current_rank
 from .tensors import Slot, TensorLeaf, TensorOptions
 
-__all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf"]
+__all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf", "untraced"]
 
 FRAMEWORK = "pytorch"
+_C: Any = torch._C
 
 
 def open_leaf(options: LeafOptions, coverage: Coverage) -> TorchSaving:
@@ -50,6 +52,10 @@ class TorchSaving:
 
     def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
         """JSON of a tensor or another value of torch, else UNKNOWN; a tensor's file is written."""
+        with untraced():
+            return self._told(spot, value, path)
+
+    def _told(self, spot: Spot, value: Any, path: Path) -> Any:
         if not isinstance(value, torch.Tensor):
             return self._leaf.leaf(Slot(spot.record, "", False), value, path)
         spot.found.append((self, path, value))
@@ -108,6 +114,20 @@ class TorchSaving:
                     del item["$"]
                     item.update(numbers)
                 todo.extend(item.values())
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """Keep our own looking out of the graph that `torch.jit.trace` is making, where sizes would be tensors too."""
+    state = _C._get_tracing_state()
+    if state is None:
+        yield
+        return
+    _C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        _C._set_tracing_state(state)
 
 
 def _is_large(t: torch.Tensor) -> bool:
