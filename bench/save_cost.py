@@ -1,7 +1,8 @@
 """What one `probe_save.save` costs, beside one pass over the data and a bare write of the same bytes.
 
 For each size, in one run and taking turns: a sum (one pass over the data), `np.save` or `torch.save`, a bare
-write (the bytes into a new file, one system call), and `save` as people call it, with task statistics and with task tensor.
+write (the bytes into a new file, one system call), and `save` as people call it, with task statistics and
+with task tensor.
 """
 
 from __future__ import annotations
