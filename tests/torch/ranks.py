@@ -39,6 +39,10 @@ def wrapped(kind: str) -> nn.Module:
     net = Net()
     if kind == "ddp":
         return DistributedDataParallel(net)
+    for name in ("record_event", "wait_event"):
+        if not hasattr(torch.cpu.Stream, name):
+            # FSDP2 of 2.6 runs on devices only: its CPU's stream lacks these two. Newer ones do nothing either.
+            setattr(torch.cpu.Stream, name, lambda stream, event=None: None)
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
     fully_shard(net.a, mesh=mesh)
     fully_shard(net, mesh=mesh)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from dumping import capture, opened, records, report
+from probe_torch import compiling
 from torch import Tensor, nn
 
 
@@ -96,3 +97,23 @@ def test_a_compiled_function_is_right_after_stop(tmp_path: Path) -> None:
     before = sorted(p.stat().st_size for p in (tmp_path / "dump").rglob("*.json"))
     assert torch.equal(compiled(x), expected)
     assert sorted(p.stat().st_size for p in (tmp_path / "dump").rglob("*.json")) == before
+
+
+def test_what_asks_whether_torch_compiles_asks_in_one_place() -> None:
+    """A torch that doesn't mark its sessions (2.6) would else let Dynamo's own calls pass for the model's."""
+    source = Path(compiling.__file__)
+    asking = [p.name for p in source.parent.rglob("*.py") if "torch.compiler.is_compiling" in p.read_text()]
+    assert set(asking) - {"callers.py"} == {source.name}  # callers.py speaks of it
+
+
+def test_a_session_is_known_from_inside(tmp_path: Path) -> None:
+    said: list[bool] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        said.append(compiling.is_compiling())
+        return graph.forward
+
+    assert not compiling.is_compiling()
+    torch.compile(torch.nn.functional.gelu, backend=backend)(torch.randn(3))
+    assert said == [True]
+    assert not compiling.is_compiling()

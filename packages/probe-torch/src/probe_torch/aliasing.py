@@ -12,6 +12,7 @@ from probe_format.patching.lookup import resolve_owner
 from probe_format.patching.originals import forget, original_of, remember
 from probe_format.patching.places import Attribute, Function, attribute
 
+from probe_torch.compiling import is_compiling
 from probe_torch.overrides import has_override, truly_named
 from probe_torch.silent import SILENT, Answer, is_silent_op
 
@@ -87,7 +88,7 @@ class Aliasing:
         self._remembered.append(replacement)
 
     def _noticing(self, original: Function) -> Function:
-        touched, is_compiling = self._touched, torch.compiler.is_compiling
+        touched = self._touched
 
         @functools.wraps(original)
         def method(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -106,7 +107,7 @@ class Aliasing:
         return method
 
     def _noticing_data(self, original: Any) -> Any:
-        touched, is_compiling = self._touched, torch.compiler.is_compiling
+        touched = self._touched
         get, put = original.__get__, original.__set__
 
         def read(tensor: torch.Tensor) -> Any:
@@ -147,13 +148,13 @@ def _telling(original: Function) -> Function:
 
 
 def _build(original: Function) -> Function:
-    is_compiling = torch.compiler.is_compiling
+    compiling = is_compiling
     operators = (torch._ops.OpOverload.__call__, torch._ops.OpOverloadPacket.__call__)
     of_operators = any(original_of(original) is each for each in operators)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not _listeners or (of_operators and not _may_be_silent(args[0])):
+        if compiling() or not _listeners or (of_operators and not _may_be_silent(args[0])):
             return original(*args, **kwargs)
         try:
             return original(*args, **kwargs)

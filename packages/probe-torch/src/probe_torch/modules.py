@@ -17,6 +17,7 @@ from probe_format.errors import UsageError
 from probe_format.tracked import ModuleEntry, ParameterEntry, kind_of, parameter_entries
 from torch import nn
 
+from .compiling import is_compiling
 from .wrappers import is_muted
 
 __all__ = ["ModuleTable", "models_in", "patched_call"]
@@ -132,7 +133,7 @@ def patched_call(table: ModuleTable, on_call: OnCall) -> Iterator[None]:
 
     @functools.wraps(original)
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        if is_compiling() or torch._C._get_tracing_state() is not None:
             return original(self, *args, **kwargs)
         entry = entries.get(id(self))
         if entry is None or is_muted():

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-import torch
 from probe_format.coverage import Coverage
 from probe_format.patching.places import Attribute, Function, attribute
 from probe_format.patching.regions import Regions, found
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from probe_torch.compiling import is_compiling
 from probe_torch.patches import Patches
 
 __all__ = ["CLIP_GRAD", "OPTIMIZER", "Scopes"]
@@ -63,7 +63,7 @@ class Scopes:
 
     def __init__(self, patches: Patches, push: Callable[[str], None], pop: Callable[[str], None]) -> None:
         self._patches = patches
-        self._regions = Regions(push, pop, torch.compiler.is_compiling)
+        self._regions = Regions(push, pop, is_compiling)
         self._places: list[Attribute] = []
         self._profiled: list[Attribute] = []
         self._hook: Any = None

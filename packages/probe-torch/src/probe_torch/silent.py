@@ -134,7 +134,7 @@ def is_silent_op(op: Any) -> bool:
     if name.partition("::")[0] not in _TORCHS:
         return True
     if isinstance(op, torch._ops.OpOverloadPacket):
-        return any(is_silent_op(each) for each in op.op_overloads())  # type: ignore[no-untyped-call]
+        return any(is_silent_op(getattr(op, name)) for name in op.overloads())  # type: ignore[no-untyped-call]
     schema = getattr(op, "_schema", None)
     if schema is None or not any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments):
         return False

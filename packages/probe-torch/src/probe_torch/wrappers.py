@@ -13,6 +13,7 @@ from probe_format.patching.switch import Label, Switch, Tap, is_muted, muted
 from probe_format.patching.switch import thread as _thread
 
 from probe_torch.callers import is_model_code, verdicts
+from probe_torch.compiling import is_compiling
 from probe_torch.overrides import has_override, truly_named
 
 __all__ = ["Label", "Switch", "Tap", "Wrapper", "is_muted", "muted", "switch", "wrap"]
@@ -41,14 +42,14 @@ def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str)
 
 def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
     # Everything that a call needs is a local of this function: it runs some 100,000 times a step.
-    is_compiling = torch.compiler.is_compiling
+    compiling = is_compiling
     tracing_state = torch._C._get_tracing_state
     caller = sys._getframe
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         # First, because Dynamo knows this function: it inlines the next line and sees nothing of the rest.
-        if is_compiling() or tracing_state() is not None:
+        if compiling() or tracing_state() is not None:
             return original(*args, **kwargs)
         tap = switch.tap
         if tap is None:
