@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from probe_format.errors import ConfigError
 from probe_kernel import BACKENDS, KernelDump, settings
+from probe_kernel.notes import NOTES
 from probe_kernel.rules import RULES
 from probe_kernel.settings import settings_text
 
@@ -111,8 +112,6 @@ BROKEN = [
     ("unknown_options", "ge", {"trans_flag": False}, "trans_flag", "Leave it out"),
     ("unknown_options", "r1.5-sync", {"saved_data": "statistic"}, "saved_data", "Leave it out"),
     ("unknown_options", "r1.5-async", {"trans_flag": True}, "trans_flag", "Leave it out"),
-    ("device_on_cpu", "cpu", {"devices": [0]}, "devices", "that rank only"),
-    ("device_on_cpu", "cpu", {"trans_flag": False}, "trans_flag", "Leave it out"),
     ("kinds_of_kernels", "cpu", {"kernels": ["Default/d-Dense"]}, "kernels", "name-regex(Default/d-Dense/.+)"),
     ("kinds_of_kernels", "ascend-o2", {"kernels": ["conv"]}, "kernels", "name-regex(.*conv.*)"),
     ("kinds_of_kernels", "ge", {"kernels": ["conv"]}, "kernels", "name-regex(.*conv.*)"),
@@ -123,7 +122,6 @@ BROKEN = [
     ("statistics_need_npy", "ascend-o2", {"saved_data": "statistic", "file_format": "bin"}, "file_format", '"npy"'),
     ("statistics_need_npy", "ge", {"saved_data": "full"}, "file_format", '"npy"'),
     ("statistics_need_data", "ascend-o0o1", {"saved_data": "full", "op_debug_mode": 3}, "saved_data", '"tensor"'),
-    ("statistics_need_data", "gpu", {"statistic_category": ["max"]}, "statistic_category", "saved_data="),
     ("device_statistics", "ascend-o0o1", {"saved_data": "full", "stat_calc_mode": "device"}, "stat_calc_mode", "host"),
     ("device_statistics", "ascend-o0o1", {"saved_data": "statistic", "stat_calc_mode": "device",
                                           "statistic_category": ["max", "md5"]}, "statistic_category", "host"),
@@ -135,7 +133,7 @@ BROKEN = [
     ("debug_modes", "ascend-o0o1", {"op_debug_mode": 1}, "op_debug_mode", "0 or 3 or 4"),
     ("debug_directions", "ascend-o0o1", {"op_debug_mode": 3, "outputs": False}, "outputs", "outputs=False"),
     ("debug_directions", "ascend-o2", {"op_debug_mode": 3, "inputs": False}, "inputs", "inputs=False"),
-    ("debug_directions", "ascend-o0o1", {"op_debug_mode": 4}, "outputs", "outputs=False"),
+    ("debug_directions", "ascend-o0o1", {"op_debug_mode": 4, "inputs": False}, "inputs", "inputs=True"),
     ("debug_selection", "ascend-o0o1", {"op_debug_mode": 3, "kernels": ["conv"]}, "kernels", "op_debug_mode=0"),
     ("debug_selection", "ascend-o0o1", {"op_debug_mode": 4, "outputs": False, "iterations": 3}, "iterations", "all"),
     ("debug_selection", "ascend-o2", {"op_debug_mode": 3, "iterations": "0-2"}, "iterations", '"all"'),
@@ -188,15 +186,41 @@ def test_a_broken_rule_is_told(rule: str, backend: str, options: Any, where: str
     assert remedy in found[where]
 
 
+# note -> (backend, options, the option, why; key and value that are written all the same)
+TOLD = [
+    ("devices_of_cpu", "cpu", {"devices": [0]}, "devices", "every rank dumps", "support_device", [0]),
+    ("layout_of_cpu", "cpu", {"trans_flag": False}, "trans_flag", "one layout", "trans_flag", False),
+    *(("unused_categories", backend, {"statistic_category": ["max"]}, "statistic_category", "saved_data is tensor",
+       "statistic_category", ["max"]) for backend in ("ascend-o0o1", "ascend-o2", "ge", "gpu", "cpu")),
+    *(("sides_of_exception", backend, {"op_debug_mode": 4}, "outputs", "has no output", "input_output", 0)
+      for backend in ("ascend-o0o1", "ascend-o2")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("note", "backend", "options", "option", "why", "key", "value"), TOLD)
+def test_what_has_no_effect_is_written_and_told(
+    note: str, backend: str, options: Any, option: str, why: str, key: str, value: Any
+) -> None:
+    with pytest.warns(RuntimeWarning, match=f"Probe: {option}: has no effect.*{why}") as caught:
+        document = made(backend, **options)
+    assert len(caught) == 1
+    written = {**document["common_dump_settings"], **document.get("e2e_dump_settings", {})}
+    assert written[key] == value
+
+
+def test_every_note_is_told_above() -> None:
+    assert {note.__name__ for note in NOTES} == {told[0] for told in TOLD}
+
+
 def test_every_rule_is_broken_above() -> None:
     assert {rule.__name__ for rule in RULES} <= {b[0] for b in BROKEN}
 
 
 def test_all_problems_come_at_once() -> None:
     wheres = {w for w, _ in refused("cpu", path="a.b", net_name="A/B", iterations="3-1", kernels=["conv*", ""],
-                                    saved_data="full", sample_num=3, devices=[0])}  # fmt: skip
+                                    saved_data="full", sample_num=3, devices=[-1])}  # fmt: skip
     assert wheres == {"path", "net_name", "iterations", "kernels[0]", "kernels[1]", "saved_data", "sample_num",
-                      "devices"}  # fmt: skip
+                      "devices[0]"}  # fmt: skip
 
 
 def test_an_unknown_backend_is_told() -> None:

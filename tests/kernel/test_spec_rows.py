@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from probe_kernel import BACKENDS, AclDump, KernelDump, acl_settings, settings, values
+from probe_kernel.notes import NOTES
 from probe_kernel.rules import RULES
 
 SPEC = Path(values.__file__).parent / "spec" / "kernel-config.md"
 DOCUMENTS = Path(__file__).with_name("document_keys.txt")
-STATUSES = ("supported", "refused", "n/a")
+STATUSES = ("supported", "refused", "told", "n/a")
 
 
 def keys() -> dict[str, list[str]]:
@@ -47,10 +48,10 @@ def test_every_row_has_a_status() -> None:
 
 def test_every_rule_of_the_code_is_named() -> None:
     text = SPEC.read_text()
-    assert not [r.__name__ for r in RULES if f"`{r.__name__}`" not in text]
+    assert not [r.__name__ for r in (*RULES, *NOTES) if f"`{r.__name__}`" not in text]
     named = set(re.findall(r"\(`([a-z_]+)`(?:, `([a-z_]+)`)?\)", text))
     modules = {p.stem for p in SPEC.parent.parent.glob("*.py")}
-    known = {r.__name__ for r in RULES} | modules
+    known = {r.__name__ for r in (*RULES, *NOTES)} | modules
     assert {n for pair in named for n in pair if n} <= known
 
 

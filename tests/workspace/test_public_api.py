@@ -21,8 +21,8 @@ PACKAGE_NAMES: dict[str, set[str]] = {
     "probe_torch": {"PrecisionDebugger", "__version__", "seed_all"},
     "probe_save": {"Saver", "__version__", "configure", "save", "step"},
     "probe_kernel": {
-        "BACKENDS", "AclDump", "AclModel", "Dump", "KernelDump", "__version__", "acl_settings", "mindspore",
-        "open", "settings", "torch",
+        "BACKENDS", "AclDump", "AclModel", "ControlFile", "Dump", "KernelDump", "__version__", "acl_settings",
+        "load_settings", "mindspore", "open", "settings", "torch",
     },
     "probe_mindspore": {
         "MsprobeInitStep", "MsprobeStep", "PrecisionDebugger", "ProbeInitStep", "ProbeStep", "__version__", "save",

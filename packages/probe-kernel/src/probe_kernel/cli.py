@@ -1,4 +1,4 @@
-"""The command ``probe kernel``: look at kernel dumps, find a script line's kernels, convert, export."""
+"""The command ``probe kernel``: look at kernel dumps, find a script line's kernels, convert, export, check."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from probe_format.errors import ProbeError
 
 from . import __version__
 from .command import Command
+from .configuring import CONFIG
 from .converter import CONVERT
 from .looking import CHECK, FIND, SHOW
 from .making import EXPORT, STATISTICS
@@ -17,8 +18,8 @@ from .making import EXPORT, STATISTICS
 __all__ = ["COMMANDS", "Command", "main"]
 
 _EXIT = """\
-exit codes: 0 done; 1 no kernel dump, no such line, or nothing to do; 3 done, but some files could not be
-understood or read (each is named); 2 wrong arguments; 130 stopped by Ctrl-C
+exit codes: 0 done; 1 no kernel dump, no such line, a wrong control file, or nothing to do; 3 done, but some files
+could not be understood or read (each is named); 2 wrong arguments; 130 stopped by Ctrl-C
 """
 
 
@@ -62,4 +63,5 @@ COMMANDS: dict[str, Command] = {
     "check": CHECK,
     "statistics": STATISTICS,
     "export": EXPORT,
+    "config": CONFIG,
 }

@@ -90,6 +90,12 @@ class KernelRun:
         except Exception as e:
             self._note(f"MindSpore could not synchronise: {e}")
 
+    def note(self, text: str) -> None:
+        """Say something that is in the outcome, too."""
+        if text not in self._notes:
+            self._notes.append(text)
+            notice(f"Probe: {text}")
+
     def _note(self, text: str) -> None:
         if text not in self._notes:
             self._notes.append(text)

@@ -110,7 +110,7 @@ def _wrong_regex(regex: str) -> tuple[str, str] | None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             re.compile(_as_python(regex))
-    except (re.error, FutureWarning) as e:
+    except (re.error, FutureWarning, OverflowError) as e:
         return f"is no regular expression: {e}.", "Correct it."
     except RecursionError:
         return "is nested too deeply.", "Write a simpler one."

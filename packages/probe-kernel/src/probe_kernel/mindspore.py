@@ -15,9 +15,10 @@ from .backends import Backend
 from .description import KernelDump
 from .environment import changed
 from .kernelrun import KernelRun
+from .notes import notes_of
 from .outfolder import replace_file
 from .readiness import find_backend, ready
-from .settings import settings, settings_text
+from .settings import document_of, settings_text
 
 __all__ = ["KernelRun", "dump", "find_backend"]
 
@@ -40,8 +41,9 @@ def dump(
     the context when None. diagnostic_data_path: MS_DIAGNOSTIC_DATA_PATH for the block, when there is no path.
     manual_steps: iterations are counted by step() of what the block is given, not by runs of a graph.
 
-    Writes the control file into the dump's folder. Raises ConfigError with every problem before anything is
-    changed, and UsageError when a graph was compiled already. The environment is as before when the block ends.
+    Writes the control file into the dump's folder. Warns of what has no effect; the outcome has it, too. Raises
+    ConfigError with every problem before anything is changed, and UsageError when a graph was compiled already. The
+    environment is as before when the block ends.
     """
     if _open:
         raise UsageError(f"A kernel dump is open in this process already ({_open[0].path}). End it first.")
@@ -55,7 +57,7 @@ def dump(
     with changed(
         {"MS_DIAGNOSTIC_DATA_PATH": os.fspath(diagnostic_data_path)} if diagnostic_data_path else {}
     ):
-        document = settings(found, chosen)
+        document = document_of(found, values, chosen)
         try:
             _write(file, settings_text(document))
         except OSError as e:
@@ -63,6 +65,8 @@ def dump(
                 [Problem("path", f"{file} cannot be written: {e.strerror}.", "Give another path.")]
             ) from e
         run = KernelRun(found, chosen, file, path, values, _c_expression(), manual_steps)
+        for note in notes_of(found, values, chosen):
+            run.note(note)
         with changed(_variables(chosen, file, document)):
             _open.append(run)
             try:

@@ -101,7 +101,11 @@ def _surroundings(backend: Backend) -> Iterator[Problem]:
             f"is set already ({os.environ['MINDSPORE_DUMP_CONFIG']}). MindSpore reads it once, with the first "
             "operator that runs, and may have read that file by now."
         )
-        yield Problem("MINDSPORE_DUMP_CONFIG", what, "Unset it before the process starts.")
+        remedy = (
+            "Unset it before the process starts. To dump by that file here, give "
+            "dump(load_settings(FILE, BACKEND).description); `probe kernel config` checks it."
+        )
+        yield Problem("MINDSPORE_DUMP_CONFIG", what, remedy)
     if backend.acl and os.environ.get("GRAPH_OP_RUN") == "1":
         what = "is 1: operators then run one by one, and a graph dump finds nothing."
         yield Problem("GRAPH_OP_RUN", what, "Unset it.")

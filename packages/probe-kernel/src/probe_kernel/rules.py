@@ -16,7 +16,6 @@ __all__ = [
     "debug_directions",
     "debug_modes",
     "debug_selection",
-    "device_on_cpu",
     "device_statistics",
     "kinds_of_kernels",
     "overflow_limit",
@@ -75,15 +74,6 @@ def unknown_options(dump: KernelDump, values: Values, backend: Backend) -> Itera
             yield Problem(option, f"{backend.title} {_WHY[option]}.", "Leave it out.")
 
 
-def device_on_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """A CPU has no devices, so a choice of them would be ignored."""
-    if backend.name == "cpu" and dump.devices is not None:
-        what = "a CPU has no devices, so MindSpore ignores the list."
-        yield Problem("devices", what, "Leave it out; to dump one rank, open the dump on that rank only.")
-    if backend.name == "cpu" and dump.trans_flag is False:
-        yield Problem("trans_flag", "a CPU has one layout, so False changes nothing.", "Leave it out.")
-
-
 def kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """r1.5 knows names only, O2 and GE names and expressions, the others types as well."""
     for pattern in values.kernels:
@@ -122,15 +112,10 @@ def statistics_need_npy(dump: KernelDump, values: Values, backend: Backend) -> I
 
 
 def statistics_need_data(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """How to compute statistics, where none are wanted, or not of these operators."""
-    tensors = dump.saved_data in (None, "tensor")
-    if not tensors and dump.op_debug_mode != 0:
+    """Statistics are of operators as chosen, not of those that overflowed or failed."""
+    if dump.saved_data not in (None, "tensor") and dump.op_debug_mode != 0:
         what = f"statistics exist only with op_debug_mode 0, and it is {dump.op_debug_mode!r}."
         yield Problem("saved_data", what, 'Write "tensor".')
-    if tensors and dump.statistic_category is not None and backend.knows("statistic_category"):
-        what = "has no effect: saved_data is tensor, so there are no statistics."
-        remedy = "Leave it out." if backend.name == "cpu" else 'Write saved_data="statistic" or "full".'
-        yield Problem("statistic_category", what, remedy)
 
 
 def device_statistics(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
@@ -174,9 +159,6 @@ def debug_directions(dump: KernelDump, values: Values, backend: Backend) -> Iter
         missing = "inputs" if side == "outputs" else "outputs"
         what = f"an overflow (op_debug_mode 3) is dumped with inputs and outputs, not with {side} alone."
         yield Problem(missing, what, f"Leave out {missing}=False.")
-    if dump.op_debug_mode == 4 and dump.outputs is not False:
-        what = "op_debug_mode 4 dumps inputs only: a kernel that failed has no output."
-        yield Problem("outputs", what, "Write outputs=False.")
     if dump.op_debug_mode == 4 and dump.inputs is False:
         yield Problem("inputs", "op_debug_mode 4 dumps inputs only.", "Write inputs=True.")
 
@@ -246,7 +228,6 @@ def synchrony(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Pr
 
 RULES: tuple[Rule, ...] = (
     unknown_options,
-    device_on_cpu,
     kinds_of_kernels,
     statistics_of_saved,
     statistics_need_npy,

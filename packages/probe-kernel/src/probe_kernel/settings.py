@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from probe_format.errors import ConfigError
+from probe_format.notice import notice
 
 from .backends import Backend, backend_named
 from .description import KernelDump
+from .notes import notes_of
 from .rules import broken_rules
 from .values import Values, check_values
 
-__all__ = ["check", "settings", "settings_text"]
+__all__ = ["check", "document_of", "settings", "settings_text"]
 
 
 def check(
@@ -35,8 +37,18 @@ def check(
 def settings(
     dump: KernelDump, backend: str | Backend, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The control file as a mapping, keys in the order of the documents. Raises ConfigError."""
+    """The control file as a mapping, keys in the order of the documents.
+
+    Warns of what has no effect (RuntimeWarning). Raises ConfigError.
+    """
     values, chosen = check(dump, backend, environ)
+    for note in notes_of(dump, values, chosen):
+        notice(f"Probe: {note}")
+    return document_of(dump, values, chosen)
+
+
+def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, Any]:
+    """Return the control file of a description that `check` has let pass."""
     full: dict[str, Any] = {
         "op_debug_mode": dump.op_debug_mode,
         "dump_mode": 2 if dump.set_dump else int(bool(values.kernels)),
