@@ -537,7 +537,9 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """How a step is made: checkpointing, precision, accumulation, repeated backward, optimiser, clipping."""
+    """How a step is made: checkpointing, precision, accumulation, repeated backward, optimiser, clipping, parameters
+    that are swapped.
+    """
 
     name: str = "plain"
     rerun: str = "none"  # "reentrant", "non_reentrant"
@@ -546,6 +548,7 @@ class Variant:
     twice: bool = False
     optimizer: str = "adamw"  # "sgd"
     clip: bool = False
+    swap: bool = False
 
 
 def _tokens() -> tuple[Tensor, ...]:
@@ -588,6 +591,7 @@ VARIANTS: dict[str, Variant] = {
         Variant("autocast", autocast=True),
         Variant("accumulate", micro=2, clip=True, optimizer="sgd"),
         Variant("twice", twice=True),
+        Variant("swap", swap=True),
     )
 }
 
@@ -638,6 +642,8 @@ def step(
     batches = [case.batch() for _ in range(variant.micro)]
     if watch is not None:
         watch.start(model)
+    if variant.swap:
+        _swap(model)
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros(())
     for batch in batches:
@@ -650,10 +656,25 @@ def step(
     if variant.clip:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     optimizer.step()
+    if variant.swap:
+        _swap(model)
     if watch is not None:
         watch.stop()
         watch.step()
     return total
+
+
+def _swap(model: nn.Module) -> None:
+    """Give every parameter other memory by `torch.utils.swap_tensors`, as conversions and loading do on request."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        for module in model.modules():
+            # RNNs keep weak references to their weights, which makes torch refuse.
+            if not list(module.children()) and not isinstance(module, nn.RNNBase):
+                module.to(torch.float64).to(torch.float32)
+                module.load_state_dict({name: value.clone() for name, value in module.state_dict().items()})
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
 
 
 def train(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -48,10 +49,12 @@ class Seen:
 class Sharing:
     """The tensors seen in one step. Safe to use from many threads.
 
-    on: whether anything is told again at all.
+    on: whether anything is told again at all. open: between start() and stop(). After that nothing is remembered:
+    weak references would be in the way of `torch.utils.swap_tensors`, which tells us only until then.
     """
 
     on: bool
+    open: bool = True
     known: dict[int, Seen] = field(factory=dict)
     _handed_out: set[int] = field(factory=set)
     _silent_steps: int = 0
@@ -90,13 +93,23 @@ class Sharing:
 
     def keep(self, t: torch.Tensor, seen: Seen, version: int) -> None:
         """Remember what was seen of ``t`` at this version."""
-        if not self.on:
+        if not (self.on and self.open):
             return
         seen.ref, seen.version, seen.pointer = weakref.ref(t), version, _T.data_ptr(t)
         seen.within = -1 if t.requires_grad else _current_pass() if _is_gradient(t) else -2
         if len(self.known) > _MOST:
             self.known = {k: s for k, s in list(self.known.items()) if s.ref() is not None}
         self.known[id(t)] = seen
+
+    @contextlib.contextmanager
+    def between_stops(self) -> Iterator[None]:
+        """Open until the block is left; then everything known is forgotten."""
+        self.open = True
+        try:
+            yield
+        finally:
+            self.open = False
+            self.known.clear()
 
     def forget(self) -> None:
         """Something may have written behind the version counters."""

@@ -29,6 +29,7 @@ from .optimizers import OptimizerSteps
 from .patches import Patches
 from .recompute import watched_checkpoints
 from .scopes import Scopes
+from .swaps import watched_swaps
 from .taps import collector_for
 from .tensors import TensorLeaf
 
@@ -69,6 +70,10 @@ class Steps:
         table = ModuleTable()
         arrivals = Arrivals(collector, table)
 
+        def let_go(t: torch.Tensor) -> None:
+            leaf.sharing.forget()
+            arrivals.let_go(t)
+
         @contextlib.contextmanager
         def install(step: DumpedStep, models: tuple[nn.Module, ...]) -> Iterator[None]:
             for model in models:
@@ -77,7 +82,9 @@ class Steps:
                 arrivals.hook()
             with contextlib.ExitStack() as stack:
                 if table.entries:
-                    stack.enter_context(patched_call(table, step.on_call))
+                    stack.enter_context(patched_call(table, arrivals.on_call(step.on_call)))
+                stack.enter_context(leaf.sharing.between_stops())
+                stack.enter_context(watched_swaps(let_go))
                 stack.enter_context(watched_checkpoints(collector.segments))
                 stack.enter_context(self._functions(step, leaf, models))
                 yield

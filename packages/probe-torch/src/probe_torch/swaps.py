@@ -1,0 +1,35 @@
+"""`torch.utils.swap_tensors`, which refuses a tensor that somebody watches: before it looks, Probe lets go of it.
+
+`Module.to` and `load_state_dict` swap too, under `torch.__future__.set_swap_module_params_on_conversion`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+__all__ = ["watched_swaps"]
+
+
+@contextlib.contextmanager
+def watched_swaps(let_go: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """While open, ``let_go`` is called with each tensor that is about to be swapped; it must not raise."""
+    # swap_tensors asks for weak references first, through its module's own name for weakref. Put there, we are asked
+    # by whoever holds the function, under whatever name. Nothing else in torch.utils uses it.
+    original: Any = torch.utils.weakref  # type: ignore[attr-defined]
+
+    def getweakrefs(tensor: Any) -> Any:
+        let_go(tensor)
+        return original.getweakrefs(tensor)
+
+    stand_in = ModuleType(original.__name__, original.__doc__)
+    vars(stand_in).update(vars(original), getweakrefs=getweakrefs)
+    torch.utils.weakref = stand_in  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.utils.weakref = original  # type: ignore[attr-defined]
