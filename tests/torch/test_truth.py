@@ -51,7 +51,9 @@ class Jury:
                 file = load(self.dump, leaf)
                 right = not zoo.differences({"": file}, {"": t}) if exact else _near(file, t)
                 if not right or not _describes(leaf, file):
-                    self.wrong.append(f"{name} {slot}: the file {file.flatten()[:4]} is not {t.flatten()[:4]}")
+                    self.wrong.append(
+                        f"{name} {slot}: the file {file.flatten()[:4]} is not {t.flatten()[:4]}"
+                    )
 
 
 def _describes(leaf: Json, t: Tensor) -> bool:
@@ -124,7 +126,9 @@ def renamed(slots: list[Json], places: list[str]) -> dict[Slot, Json]:
 
 def judge_backward(jury: Jury, name: str, record: Json, seen: Seen, places: list[str]) -> None:
     """The gradients of a call's outputs, and what it sent back to its inputs."""
-    if seen.views:  # its own test has the truth of these: the hooks of a witness don't see a view that was written
+    if (
+        seen.views
+    ):  # its own test has the truth of these: the hooks of a witness don't see a view that was written
         return
     grads = {(("0", *slot) if seen.named else slot): g for slot, g in seen.grads.items()}
     jury.same(f"{name} backward.input", objects(record["input"]), grads, exact=True)
