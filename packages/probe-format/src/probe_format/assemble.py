@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from .nested import blank_slots, get, put
+from .nested import Room, blank_slots, get, put
 from .parents import closed, forward_of
 from .waiting import Waiting
 
@@ -41,9 +41,13 @@ class Documents:
     faults: list[dict[str, Any]]
 
 
-def assemble(events: Iterable[Mapping[str, Any]]) -> Documents:
-    """Build the documents from events in journal order. Unknown kinds of event are skipped."""
-    state = Assembly()
+def assemble(events: Iterable[Mapping[str, Any]], room: int | None = None) -> Documents:
+    """Build the documents from events in journal order. Unknown kinds of event are skipped.
+
+    room: of events from a file, how many empty slots they may ask for. Events of another form than the
+    specification's raise ValueError, TypeError, KeyError, IndexError, AttributeError or RecursionError.
+    """
+    state = Assembly(room=None if room is None else Room(room))
     for event in events:
         state.take(event)
     state.cut_short()
@@ -66,6 +70,7 @@ class Assembly:
     waiting: Waiting = field(factory=Waiting)
     coverage: dict[str, Any] = field(factory=dict)
     faults: dict[tuple[str, str], int] = field(factory=dict)
+    room: Room | None = None
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Work in the next event."""
@@ -139,7 +144,7 @@ class Assembly:
         for key, short in (("input", "i"), ("output", "o")):
             for path, value in e.get(short, ()):
                 target.setdefault(key, [])
-                put(target[key], path, self.waiting.note(value))
+                put(target[key], path, self.waiting.note(value), self.room)
         if e.get("partial"):
             target["partial"] = True
         self.data[name] = record
@@ -151,7 +156,7 @@ class Assembly:
             return {"input": [], "output": []}
         # None means: this side is filtered out (data_mode) and the key is absent.
         keys = zip(("input", "output"), skeleton, strict=False)
-        return {key: blank_slots(shape) for key, shape in keys if shape is not None}
+        return {key: blank_slots(shape, self.room) for key, shape in keys if shape is not None}
 
     def on_pgrad(self, e: Mapping[str, Any]) -> None:
         record = self.data.setdefault(e["n"], {})
@@ -193,7 +198,7 @@ class Assembly:
             again = {key: value for key, value in e["v"].items() if key in _NUMBERS}
             before.setdefault("later_passes", []).append(again)
         elif path:
-            put(self.data.setdefault(name, []), path, self.waiting.note(e["v"]))
+            put(self.data.setdefault(name, []), path, self.waiting.note(e["v"]), self.room)
         else:
             self.data[name] = self.waiting.note(e["v"])
 

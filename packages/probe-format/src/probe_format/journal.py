@@ -99,20 +99,21 @@ def read_journal(path: Path) -> JournalContents:
     data = path.read_bytes()
     events: list[dict[str, Any]] = []
     at, end = len(MAGIC), len(data)
+    frames = _Frames(data)
     damage: list[str] = []
     if not data.startswith(MAGIC):
         if MAGIC.startswith(data):  # killed between open and the first write
             return JournalContents((), "torn", 0, len(data), "the header itself is cut short")
-        if _frame(data, at)[0] is None:
+        if frames.at(at)[0] is None:
             raise FormatError(f"{path} is not a Probe journal (it does not start with {MAGIC!r}).")
         damage.append("the header is not what it should be")
     while at < end:
-        event, after, why = _frame(data, at)
+        event, after, why = frames.at(at)
         if event is not None:
             events.append(event)
             at = after
             continue
-        following = _next_frame(data, at + 1)
+        following = frames.after(at + 1)
         if following is None:
             if why == "cut short" and not damage and not _wrong_length(data, at):
                 return JournalContents(
@@ -123,42 +124,62 @@ def read_journal(path: Path) -> JournalContents:
         damage.append(f"{why} at byte {at}; reading goes on at byte {following}")
         at = following
     if damage:
+        if len(damage) > _MOST_TOLD:
+            damage[_MOST_TOLD:-1] = [f"... and {len(damage) - _MOST_TOLD - 1} more places"]
         return JournalContents(tuple(events), "damaged", min(at, end), end, "; ".join(damage))
     return JournalContents(tuple(events), "whole", end, end)
 
 
-def _frame(data: bytes, at: int) -> tuple[dict[str, Any] | None, int, str]:
-    if at + _HEAD.size > len(data):
-        return None, at, "cut short"
-    length, crc = _HEAD.unpack_from(data, at)
-    stop = at + _HEAD.size + length
-    if length > _MAX_FRAME or stop > len(data):
-        return None, at, "cut short"
-    payload = data[at + _HEAD.size : stop]
-    if zlib.crc32(payload) != crc:
-        return None, at, "checksum differs"
-    try:
-        event = jsonio.loads(payload)
-    except ValueError:
-        return None, at, "not JSON"
-    if not isinstance(event, dict) or not isinstance(event.get("k"), str):
-        return None, at, "not an event"
-    return event, stop, ""
+_MOST_TOLD = 10
+#: Bytes that may be looked at in vain: false frames could have the whole file read once for each of them.
+_VAIN_FLOOR, _VAIN_TIMES = 1 << 26, 4
+
+
+class _Frames:
+    """The frames in a journal's bytes, found in time that grows with the bytes and no faster."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._view = memoryview(data)
+        self._left = _VAIN_FLOOR + _VAIN_TIMES * len(data)
+
+    def at(self, at: int) -> tuple[dict[str, Any] | None, int, str]:
+        """The event whose frame begins at ``at`` and where it ends; None, and why, where there is no such frame."""
+        data = self._data
+        if at + _HEAD.size > len(data):
+            return None, at, "cut short"
+        length, crc = _HEAD.unpack_from(data, at)
+        stop = at + _HEAD.size + length
+        if length > _MAX_FRAME or stop > len(data):
+            return None, at, "cut short"
+        if length > self._left:
+            return None, at, "too much damage to be looked through"
+        payload = self._view[at + _HEAD.size : stop]
+        if zlib.crc32(payload) != crc:
+            self._left -= length
+            return None, at, "checksum differs"
+        try:
+            event = jsonio.loads(payload.tobytes())
+        except ValueError:
+            event = None
+        if event is None or not isinstance(event, dict) or not isinstance(event.get("k"), str):
+            self._left -= length
+            return None, at, "not an event"
+        return event, stop, ""
+
+    def after(self, at: int) -> int | None:
+        """The start of the next intact frame at or after ``at``: frames hold objects that begin ``{"k":``."""
+        probe = b'{"k":'
+        found = self._data.find(probe, at + _HEAD.size)
+        while found >= 0:
+            start = found - _HEAD.size
+            if start >= at and self.at(start)[0] is not None:
+                return start
+            found = self._data.find(probe, found + 1)
+        return None
 
 
 def _wrong_length(data: bytes, at: int) -> bool:
     """Whether the last frame is all there and only its length is not what it was."""
     payload = data[at + _HEAD.size :]
     return bool(payload) and zlib.crc32(payload) == _HEAD.unpack_from(data, at)[1]
-
-
-def _next_frame(data: bytes, at: int) -> int | None:
-    """The start of the next intact frame at or after ``at``: frames hold objects that begin ``{"k":``."""
-    probe = b'{"k":'
-    found = data.find(probe, at + _HEAD.size)
-    while found >= 0:
-        start = found - _HEAD.size
-        if start >= at and _frame(data, start)[0] is not None:
-            return start
-        found = data.find(probe, found + 1)
-    return None

@@ -40,7 +40,10 @@ def dumps(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         # Integers over 64 bits, lone surrogates: rare, so the slow standard library is good enough.
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_thaw)
+        try:
+            text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_thaw)
+        except RecursionError:
+            raise ValueError("it nests deeper than Python can follow") from None
         return text.encode("ascii")
 
 

@@ -15,13 +15,14 @@ from attrs import field, frozen
 
 from . import layout, places
 from .assemble import Documents, assemble
-from .construct import Construct, construct_of, parse_construct
+from .brief import brief
+from .construct import Construct, check_construct, construct_of, parse_construct
 from .dump import Document, parse_dump
 from .errors import DamagedError, FormatError, UsageError
 from .journal import JournalContents, read_journal
 from .record import Record, Records
-from .report import Report, parse_report
-from .stack import Stack, parse_stack, stack_of
+from .report import Report, check_report, parse_report
+from .stack import Stack, check_stack, parse_stack, stack_of
 from .tensor import Tensor
 
 __all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open"]
@@ -187,9 +188,35 @@ class Rank:
 def assemble_journal(contents: JournalContents, where: Path) -> Documents:
     """The documents in a journal. Raises DamagedError when its events are not what this version knows."""
     try:
-        return assemble(contents.events)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        documents = assemble(contents.events, contents.file_bytes + _SLOTS)
+        _check_forms(documents)
+    except _WRONG as error:
         raise DamagedError(
-            f"{where / layout.JOURNAL} has an event of an unknown form ({error!r}). If a newer version "
+            f"{where / layout.JOURNAL} has an event of an unknown form ({brief(error, 300)}). If a newer version "
             "wrote it, install that version of probe-format."
         ) from error
+    return documents
+
+
+#: Empty slots that a journal may ask for beyond one for each of its bytes.
+_SLOTS = 1 << 22
+_WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError)
+
+
+def _check_forms(documents: Documents) -> None:
+    """Raise ValueError where events of a wrong form have become documents of a wrong form."""
+    for what, mapping in (("header", documents.header), ("data", documents.data)):
+        for key in mapping:
+            if not isinstance(key, str):
+                raise ValueError(f"{brief(key)} is no key of {what}")
+    for problem in (*check_stack(documents.stack), *check_construct(documents.construct)):
+        raise ValueError(str(problem))
+    coverage = dict(documents.coverage)
+    summary = coverage.pop("summary", None)
+    blank = {"format_version": "", "state": "open", "header": {}, "files": {}, "journal": None, "counts": {}}
+    blank |= {"records": 0, "tensors": 0, "tensor_files": 0}
+    for problem in check_report({**blank, **coverage, **({} if summary is None else summary)}):
+        raise ValueError(str(problem))
+    for fault in documents.faults:
+        if not isinstance(fault["where"], str) or not isinstance(fault["message"], str):
+            raise ValueError(f"{brief(fault)} is no fault")

@@ -8,6 +8,7 @@ from typing import Literal
 from attrs import evolve, frozen
 
 from . import layout
+from .brief import brief
 from .errors import FormatError
 from .journal import read_journal
 from .read import Rank, assemble_journal, open
@@ -72,6 +73,9 @@ def recover_rank(rank: Rank) -> Recovery:
     coverage = {key: value for key, value in documents.coverage.items() if key != "summary"}
     documents = evolve(documents, coverage=coverage)
     # The files cover the torn tail too: it was looked at, and there is nothing in it.
-    report = write_documents(rank.path, documents, state="recovered", journal_bytes=contents.file_bytes)
+    try:
+        report = write_documents(rank.path, documents, state="recovered", journal_bytes=contents.file_bytes)
+    except (ValueError, TypeError) as error:
+        return result("nothing", f"The journal holds what no file can ({brief(error, 300)}).")
     outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"
     return result(outcome, detail, report["records"], report["tensors"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import define, field
 
+from .brief import text
 from .jsonio import number
 
 __all__ = ["LARGEST", "Summary", "is_whole"]
@@ -67,8 +68,8 @@ def is_whole(dtype: object) -> bool:
 
 def _why(tensor: Mapping[str, Any]) -> str:
     parts = [
-        f"{tensor[key]} {word}"
+        f"{text(tensor[key])} {word}"
         for key, word in (("nan_count", "NaN"), ("posinf_count", "+Inf"), ("neginf_count", "-Inf"))
         if tensor.get(key)
     ]
-    return ", ".join(parts) or f"Max {tensor.get('Max')}, Min {tensor.get('Min')}"
+    return ", ".join(parts) or f"Max {text(tensor.get('Max'))}, Min {text(tensor.get('Min'))}"

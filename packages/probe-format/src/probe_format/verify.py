@@ -15,8 +15,8 @@ from attrs import frozen
 from . import layout
 from .brief import brief, cut, text
 from .construct import Construct
-from .dump import check_debug, check_dump, is_strict
-from .errors import FormatError
+from .dump import Document, check_debug, check_dump, is_strict
+from .errors import FormatError, Problem
 from .names import is_name
 from .read import Rank, open
 from .report import Report
@@ -90,6 +90,8 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
             tail = f", and {journal.detail} were being written" if journal.detail else ""
             notes.append(f"The run did not end: {len(journal.events)} events are in the journal{tail}.")
             notes.append("'probe recover' writes the JSON files from them.")
+            for document in rank.documents:  # what recovery would write
+                yield from map(str, _checked(document))
         return
     if report is None:
         notes.append("No checksums: only dumps by Probe have a report.json.")
@@ -122,8 +124,7 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
     if strict and report is None and rank.file is None:
         yield "report.json is missing: without it nobody can tell whether the dump is whole."
     for document in rank.documents:
-        check = check_debug if document.header.get("level") == "debug" else check_dump
-        yield from map(str, check(document.header, document.records))
+        yield from map(str, _checked(document))
     if strict:
         for name in (layout.DUMP, layout.DEBUG, layout.STACK, layout.CONSTRUCT):
             yield from _strict_json(rank.path / name)
@@ -139,6 +140,11 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
         yield from _agree(rank, stack, construct)
     if report is not None:
         yield from _counts(rank, report)
+
+
+def _checked(document: Document) -> Iterator[Problem]:
+    check = check_debug if document.header.get("level") == "debug" else check_dump
+    return check(document.header, document.records)
 
 
 def _strict_json(path: Path) -> Iterator[str]:

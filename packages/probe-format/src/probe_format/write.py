@@ -6,13 +6,14 @@ import datetime
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from . import jsonio
 from .assemble import Assembly, Documents
 from .journal import JournalWriter
+from .slots import tensors
 from .summary import Summary
 
 __all__ = ["FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"]
@@ -228,24 +229,11 @@ def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
     """norms and first_non_finite of finished records."""
     summary = Summary()
     for name, record in data.items():
-        for slot, tensor in _walk_tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
-            summary.add(name, slot, tensor)
+        for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
+            norm = jsonio.number(tensor.get("Norm"))
+            if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):  # a damaged one has anything
+                summary.add(name, ".".join(map(str, path)), tensor)
     return summary.json()
-
-
-def _walk_tensors(value: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every tensor object in a record, with its place (``output.0``)."""
-    if isinstance(value, dict):
-        if "shape" in value and "dtype" in value and isinstance(value.get("type"), str):
-            yield slot, value
-            return
-        items: Any = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    else:
-        return
-    for key, item in items:
-        yield from _walk_tensors(item, f"{slot}.{key}" if slot else str(key))
 
 
 def _fault_log(faults: list[dict[str, Any]]) -> bytes:
