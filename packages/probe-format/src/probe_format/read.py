@@ -213,8 +213,9 @@ def _check_forms(documents: Documents) -> None:
         raise ValueError(str(problem))
     coverage = dict(documents.coverage)
     summary = coverage.pop("summary", None)
-    blank = {"format_version": "", "state": "open", "header": {}, "files": {}, "journal": None, "counts": {}}
-    blank |= {"records": 0, "tensors": 0, "tensor_files": 0}
+    blank: dict[str, Any] = {key: {} for key in ("header", "files", "counts")}
+    blank |= {"format_version": "", "state": "open", "journal": None}
+    blank |= dict.fromkeys(("records", "tensors", "tensor_files"), 0)
     for problem in check_report({**blank, **coverage, **({} if summary is None else summary)}):
         raise ValueError(str(problem))
     for fault in documents.faults:
