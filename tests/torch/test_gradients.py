@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import pickle
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -300,6 +302,144 @@ def test_a_module_that_returns_its_input(tmp_path: Path) -> None:
     assert shut(given[0], g) and shut(made[0], g @ net[1].weight.detach())
 
 
+class Returns(nn.Module):
+    """A module that passes on what `choose` takes of its parameter and its arguments."""
+
+    def __init__(self, choose: Callable[..., Any]) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3))
+        self.choose = choose
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.choose(self.w, *args, **kwargs)
+
+
+def test_a_leaf_that_is_only_passed_on(tmp_path: Path) -> None:
+    """Through modules and functions, alone, in containers and twice; what else is done with it counts as well."""
+    net = nn.ModuleDict(
+        {
+            "identity": nn.Identity(),
+            "own": Returns(lambda w: w),
+            "pair": Returns(lambda w, a, b: (a, {"b": b, "more": a * 2})),
+            "twice": Returns(lambda w, a: (a, a)),
+            "fresh": Returns(lambda w, a: a.detach().requires_grad_()),
+        }
+    )
+    x, y, w = leaf(2, 3), leaf(2, 3), leaf(3)
+    made: list[Tensor] = []
+
+    def work() -> None:
+        a, own = net["identity"](x), net["own"]()
+        assert a is x and own is net["own"].w
+        first, rest = net["pair"](a, b=y)
+        one, two = net["twice"](y)
+        made.append(net["fresh"](one))
+        used = first * own + rest["b"] * 3 + rest["more"] + two * made[0] + w.flatten(0)
+        used.square().sum().backward()
+
+    data = capture(tmp_path, work, net)
+    xg, yg, own = x.grad, y.grad, net["own"].w.grad
+    assert xg is not None and yg is not None and isinstance(own, Tensor)
+    assert [shut(s, xg) for side in back(data, "Module.identity.Identity.backward.0") for s in side] == [
+        True,
+        True,
+    ]
+    given, got = back(data, "Module.own.Returns.backward.0")
+    assert shut(given[0], own) and got == []
+    given, got = back(data, "Module.pair.Returns.backward.0")
+    assert shut(given[0], xg) and shut(given[1]["b"], yg)
+    assert shut(got[0], 2 * load_free(given[1]["more"], x, y, net, w)) and shut(got[1], yg)
+    given, got = back(data, "Module.twice.Returns.backward.0")
+    assert shut(given[0], yg) and shut(given[1], yg) and shut(got[0], yg)
+    given, got = back(data, "Module.fresh.Returns.backward.0")
+    assert shut(given[0], made[0].grad) and got == [None]
+    given, got = back(data, "Tensor.flatten.0.backward")
+    assert shut(given[0], w.grad) and shut(got[0], w.grad)
+
+
+def load_free(slot: Json, x: Tensor, y: Tensor, net: nn.ModuleDict, w: Tensor) -> Tensor:
+    """The gradient of `x * 2` in the test above, after checking that the slot has it."""
+    own: Any = net["own"].w
+    with torch.no_grad():
+        grad = 2 * (x * own + y * 3 + x * 2 + y * y + w)
+    assert shut(slot, grad)
+    return grad
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_what_is_passed_on_and_is_no_leaf_is_counted_once(level: str, tmp_path: Path) -> None:
+    net = nn.ModuleDict({"twice": Returns(lambda w, a: (a, [a, a]))})
+    x = leaf(2, 3)
+
+    def work() -> None:
+        a, (b, c) = net["twice"](x * 1.0)
+        (a + b * 2 + c * 3).sum().backward()
+
+    data = capture(tmp_path, work, net, level=level)
+    assert torch.equal(x.grad, torch.full((2, 3), 6.0))  # type: ignore[arg-type]
+    if level != "L1":
+        given, got = back(data, "Module.twice.Returns.backward.0")
+        assert all(shut(s, x.grad) for s in (given[0], *given[1], got[0]))
+
+
+def test_a_leaf_passed_on_in_each_of_several_passes(tmp_path: Path) -> None:
+    """Each micro-batch's call has the gradient of its own pass; a graph that is kept has later passes."""
+    net = nn.ModuleDict({"own": Returns(lambda w: w)})
+    batches = [torch.randn(3) for _ in range(2)]
+
+    def work() -> None:
+        for batch in batches:
+            (net["own"]() * batch).sum().backward()
+        kept = (net["own"]() * 5.0).sum()
+        kept.backward(retain_graph=True)
+        kept.backward()
+        torch.autograd.grad((net["own"]() * 7.0).sum(), net["own"].w)
+
+    data = capture(tmp_path, work, net, level="L0")
+    for i, batch in enumerate(batches):
+        record = data[f"Module.own.Returns.backward.{i}"]
+        assert shut(record["input"][0], batch) and "later_passes" not in record
+    record = data["Module.own.Returns.backward.2"]
+    five = torch.full((3,), 5.0)
+    assert shut(record["input"][0], five) and [shut(p["input"][0], five) for p in record["later_passes"]] == [
+        True
+    ]
+    assert shut(data["Module.own.Returns.backward.3"]["input"][0], torch.full((3,), 7.0))
+
+
+def test_parametrized_weights(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    for layer, kind in ((net[0], nn.Identity()), (net[1], nn.Tanh())):
+        torch.nn.utils.parametrize.register_parametrization(layer, "weight", kind)
+    data = capture(tmp_path, lambda: net(torch.randn(2, 3)).square().sum().backward(), net, level="L0")
+    for i, kind in enumerate(("Identity", "Tanh")):
+        original = net[i].parametrizations.weight.original.grad
+        inner, whole = (
+            f"Module.{i}.parametrizations.weight.0.{kind}",
+            f"Module.{i}.parametrizations.weight.Parametri",
+        )
+        given, got = back(data, f"{inner}.backward.0")
+        assert shut(got[0], original) and (kind == "Tanh" or shut(given[0], original))
+        given_whole, got = back(data, f"{whole}zationList.backward.0")
+        assert given_whole == given and got == []
+
+
+def test_a_leaf_with_our_hook_is_saved_and_copied_without_a_word(tmp_path: Path) -> None:
+    x = leaf(3)
+    plain = pickle.dumps(x)
+    with opened(tmp_path, level="L0") as debugger, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net = nn.Sequential(nn.Identity())
+        debugger.start(net)
+        y = net(x)
+        torch.save(y, tmp_path / "x.pt")
+        assert pickle.dumps(y) == plain and torch.equal(copy.deepcopy(y), x)
+        (y * 2).sum().backward()
+        debugger.stop()
+        debugger.step()
+    assert not x._backward_hooks
+
+
 def test_a_custom_function(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 3), zoo.Scaled())
     x, g = leaf(2, 3), torch.randn(2, 3)
@@ -455,7 +595,10 @@ def expected(call: Call) -> list[Tensor | None]:
     ends = [(o, call.grads[i]) for i, o in enumerate(tensors(made)) if i in call.grads]
     if not wanted:
         return [None for _ in tensors((*call.args, *call.kwargs.values()))]
-    for o, g in ends:  # one output may be made of another inside the call: each has its whole gradient, no sum
+    for (
+        o,
+        g,
+    ) in ends:  # one output may be made of another inside the call: each has its whole gradient, no sum
         o.register_hook(lambda _, g=g: g)
     nothing = [torch.zeros_like(o) for o, _ in ends]
     found = torch.autograd.grad([o for o, _ in ends], wanted, nothing, allow_unused=True)

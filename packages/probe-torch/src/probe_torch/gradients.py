@@ -19,6 +19,8 @@ from probe_format.gradtap import Autograd, GradientTap
 from probe_format.tree import Path
 from torch.nn.parameter import is_lazy
 
+from .leaves import watch
+
 __all__ = ["Entry", "attach", "enter"]
 
 _C: Any = torch._C
@@ -83,6 +85,7 @@ def attach(
     """
     sinks: dict[Any, list[tuple[int, Path]]] = {}
     written: dict[Any, list[_Written]] = {}
+    leaves: dict[int, tuple[torch.Tensor, list[tuple[int, Path]]]] = {}
     for path, t in outputs:
         if not t.requires_grad:
             continue
@@ -91,21 +94,28 @@ def attach(
             continue
         node = t.grad_fn
         if node is None:
-            node = torch.autograd.graph.get_gradient_edge(t).node
-        sinks.setdefault(node, []).append((t.output_nr, path))
-    if not sinks and not written:
+            leaves.setdefault(id(t), (t, []))[1].append((0, path))
+        else:
+            sinks.setdefault(node, []).append((t.output_nr, path))
+    if not sinks and not written and not leaves:
         return []
     consumers, casts = _consumers(entry, {**sinks, **written})
     through = {
-        node: [(nr, entry.edges[node, nr]) for nr, _ in made if (node, nr) in entry.edges]
+        node: [
+            (nr, entry.edges[node, nr]) for nr in {nr: None for nr, _ in made} if (node, nr) in entry.edges
+        ]
         for node, made in sinks.items()
     }
     # An input that is used and also passed on untouched: what flows through the part passed on cannot be told
     # from what others sent to the same tensor, so the share of the uses is given. Without uses, the whole is.
     used = {index for found in consumers.values() for _, index in found}
     through = {node: [f for f in found if f[1] not in used] for node, found in through.items()}
+    through_leaf = {
+        which: [(0, index)] if (index := entry.leaves.get(which)) is not None and index not in used else []
+        for which in leaves
+    }
     need = [0] * len(entry.paths)
-    for found in (*consumers.values(), *through.values()):
+    for found in (*consumers.values(), *through.values(), *through_leaf.values()):
         for _, index in found:
             need[index] += 1
     for views in written.values():
@@ -126,6 +136,7 @@ def attach(
             casts.get(node),
         )
         handles.append(node.register_hook(hook))
+    handles += [watch(leaf, tap, made, through_leaf[which]) for which, (leaf, made) in leaves.items()]
     return handles
 
 
@@ -183,7 +194,7 @@ def _consumers(
     # Autocast casts a parameter once for all calls that use it. The gradient that leaves this one cast is the sum
     # over all of them, so what a single call sends back is what arrives there.
     autocast = bool(leaves) and _C._is_any_autocast_enabled() and torch.is_autocast_cache_enabled()
-    todo = [node for node in roots if type(node) is not _AccumulateGrad and node._sequence_nr() >= since]
+    todo = [node for node in roots if node._sequence_nr() >= since]
     visited = set(todo)
     while todo:
         node = todo.pop()

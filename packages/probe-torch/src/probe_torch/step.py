@@ -20,8 +20,10 @@ from probe_format.stream import Stream
 from probe_format.write import FORMAT_VERSION, RankWriter
 from torch import nn
 
+from . import leaves
 from .aliasing import Aliasing
 from .arrivals import Arrivals
+from .aside import aside
 from .collectives import watched_waits
 from .guests import Guests
 from .modules import ModuleTable, patched_call
@@ -73,6 +75,8 @@ class Steps:
         def let_go(t: torch.Tensor) -> None:
             leaf.sharing.forget()
             arrivals.let_go(t)
+            with aside():
+                leaves.let_go(t)
 
         @contextlib.contextmanager
         def install(step: DumpedStep, models: tuple[nn.Module, ...]) -> Iterator[None]:
