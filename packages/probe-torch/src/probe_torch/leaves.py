@@ -62,7 +62,7 @@ def watch(
     hook = next((h for h in hooks.values() if isinstance(h, _LeafHook)), None)
     if hook is None:
         hook = _LeafHook()
-        hook.handle = leaf.register_hook(hook)
+        hook.handle = leaf.register_hook(hook)  # type: ignore[no-untyped-call]
     call = LeafCall(hook, tap, made, through)
     hook.fresh.append(call)
     return call
