@@ -319,3 +319,28 @@ def test_construct_is_empty_at_l1():
     documents = Documents({"level": "L1"}, {}, {}, {"Torch.a.0.forward": None}, {}, [])
     assert documents_bytes(documents)["construct.json"] == b"{}\n"
     assert documents_bytes(Documents({}, {}, {}, {}, {}, []))["dump.json"] == b'{\n"data": {}}\n'
+
+
+def test_a_late_writer_leaves_nothing_until_there_is_a_record(tmp_path):
+    folder = tmp_path / "graph" / "step0" / "rank"
+    writer = RankWriter(folder, HEADER, late=True)
+    writer.append({"k": "tally", "d": {}})
+    assert writer.finish(final=False) == {} and not (tmp_path / "graph").exists()
+    writer.append({"k": "frames", "i": 0, "f": ["File a.py"]})
+    writer.append({"k": "enter", "n": "Cell.a.A.forward.0", "u": None, "a": [], "w": {}})
+    kinds = [event["k"] for event in read_journal(folder / "records.journal").events]
+    assert kinds == ["head", "tally", "frames", "enter"]
+    assert writer.finish(final=True)["records"] == 1
+
+
+@pytest.mark.parametrize("kind", ["end", "close"])
+def test_a_late_writer_without_a_record_never_was(tmp_path, kind):
+    writer = RankWriter(tmp_path / "rank", HEADER, late=True)
+    assert writer.finish(final=True) == {} if kind == "end" else writer.close() is None
+    assert list(tmp_path.iterdir()) == [] and not writer.forked
+
+
+def test_a_late_writer_keeps_a_fault(tmp_path):
+    writer = RankWriter(tmp_path / "rank", HEADER, late=True)
+    writer.append({"k": "fault", "w": "x", "m": "y"})
+    assert writer.finish(final=True)["faults"] == [{"where": "x", "message": "y", "count": 1}]

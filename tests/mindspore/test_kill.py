@@ -73,6 +73,22 @@ def test_recover_says_what_it_did(server: Server, tmp_path: Path, capsys: pytest
     assert len(names(heard)) > 5
 
 
+def test_a_run_without_graphs_leaves_one_dump(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever is killed in PyNative leaves nothing that looks like a second, empty dump of graphs."""
+    for after in (1, 20, 10**6):
+        folder = tmp_path / str(after)
+        heard = killed(server, folder, after, 0.0, level="L0")
+        assert not (folder / "dump" / "graph").exists()
+        if names(heard):
+            assert probe(["verify", str(folder / "dump")]) in ((0,) if "stepped" in heard else (3,))
+            assert "/graph/" not in capsys.readouterr().out
+            assert probe(["recover", str(folder / "dump")]) == 0
+            assert probe(["verify", str(folder / "dump")]) == 0
+    assert len(names(heard)) > 5
+
+
 def test_damage_is_told_apart_from_a_torn_tail(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,19 +24,21 @@ FORMAT_VERSION = "1.0"
 class RankWriter:
     """One rank's directory of one step, from its first event until the step is over."""
 
-    def __init__(self, directory: Path, header: Mapping[str, Any]) -> None:
+    def __init__(self, directory: Path, header: Mapping[str, Any], *, late: bool = False) -> None:
         """Create ``directory`` and its journal, and write the header event. Raises OSError.
 
-        header: the top-level keys of dump.json without ``data``.
+        header: the top-level keys of dump.json without ``data``. late: nothing is created before there is a record
+        (or a fault), and nothing at all when none comes, whenever the process ends.
         """
         self.directory = directory
         self.header = dict(header)
         self.tensor_directory = directory / "dump_tensor_data"
-        (self.tensor_directory if header.get("dump_data_dir") else directory).mkdir(
-            parents=True, exist_ok=True
-        )
         self.started = _now()
-        self._journal = JournalWriter(directory / "records.journal")
+        self._pid = os.getpid()
+        self._waiting: list[dict[str, Any]] = []
+        self._journal: JournalWriter | None = None
+        if not late:
+            self._open()
         self._assembly = Assembly()
         self._lock = threading.Lock()
         # Finished JSON is kept until the end of the step, not trees of dicts: those would make every run of
@@ -63,15 +65,29 @@ class RankWriter:
             if then is not None:
                 then()
 
+    def _open(self) -> None:
+        directory = self.tensor_directory if self.header.get("dump_data_dir") else self.directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._journal = JournalWriter(self.directory / "records.journal")
+
     def _take(self, event: dict[str, Any]) -> None:
         # Under one lock, so that both have one order, and recovery gives what the files give.
+        if self._journal is None:
+            self._waiting.append(event)
+            if event["k"] in _ASIDE:
+                return
+            self._open()
+            waited, self._waiting = self._waiting, []
+            for event in waited:
+                self._take(event)
+            return
         self._journal.append(event)
         self._assembly.take(event)
 
     @property
     def forked(self) -> bool:
         """Whether this object is a fork()ed child's copy, which must write nothing."""
-        return self._journal.forked
+        return os.getpid() != self._pid
 
     def finish(
         self, *, final: bool, last: Callable[[], dict[str, Any] | None] = lambda: None
@@ -80,12 +96,16 @@ class RankWriter:
 
         final: the step is over, nothing will follow: the journal is closed and, its content being in the
         files now, removed. Otherwise it stays, and the report says how much of it the files cover. last: gives
-        one more event, behind which no other gets into these files: the counts of what is in them.
+        one more event, behind which no other gets into these files: the counts of what is in them. A late writer
+        that has met no record writes nothing, and its report is empty.
         """
         with self._lock:
             event = last()
             if event is not None:
                 self._take(event)
+            if self._journal is None:
+                self._over = self._over or final
+                return self._report
             size = self._journal.size
             if size != self._covered:
                 self._assembly.cut_short()
@@ -108,9 +128,12 @@ class RankWriter:
 
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
-        self._journal.close()
+        if self._journal is not None:
+            self._journal.close()
 
 
+#: The events that make no record.
+_ASIDE = ("head", "frames", "tally")
 #: The keys of each kind of event that hold values.
 _VALUES = {
     "enter": ("a", "w", "p"),

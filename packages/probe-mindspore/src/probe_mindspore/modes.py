@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve
-from probe_format.clearing import clear
-from probe_format.layout import TENSORS
 from probe_format.step import Step
 from probe_format.tokens import TokenGate
 
@@ -19,14 +16,10 @@ Report = dict[str, Any]
 
 @define
 class BothModes:
-    """The PyNative step and the one below ``graph``, as one. What is said of it is said of the PyNative part.
-
-    perhaps: nobody knows whether a graph will run; a graph part that stayed empty leaves nothing behind.
-    """
+    """The PyNative step and the one below ``graph``, as one. What is said of it is said of the PyNative part."""
 
     pynative: Step
     graph: Step
-    perhaps: bool = False
 
     @property
     def directory(self) -> Path:
@@ -66,9 +59,7 @@ class BothModes:
     def end(self) -> Report | None:
         """The step is over: write the files of both, take every hook away."""
         self.pause()
-        report = self.graph.end()
-        if self.perhaps and report is not None and not report["records"]:
-            _vanish(self.graph.directory)
+        self.graph.end()
         return self.pynative.end()
 
     def abandon(self) -> None:
@@ -81,12 +72,3 @@ class BothModes:
         self.graph.mute()
         self.pynative.mute()
 
-
-def _vanish(directory: Path) -> None:
-    """Remove a dump without records, and the folders above it that are empty then."""
-    clear(directory)
-    with contextlib.suppress(OSError):  # something of somebody else's is in it
-        if (directory / TENSORS).is_dir():
-            (directory / TENSORS).rmdir()
-        for folder in (directory, directory.parent, directory.parent.parent):
-            folder.rmdir()

@@ -140,7 +140,7 @@ class Steps:
         below = self.config.dump_path / "graph" / directory.parent.name / directory.name
         if self.config.overwrite:
             clear(below)
-        outside, inside = self._parts(directory, about), self._parts(below, about)
+        outside, inside = self._parts(directory, about), self._parts(below, about, late=perhaps)
 
         def matched_inside(kind: str, value: str) -> bool:
             unmatched = inside.names.unmatched(inside.collector.seen_names())
@@ -150,7 +150,7 @@ class Steps:
         second = self._graph(inside, graph, outside.collector.coverage)
         first.elsewhere = matched_inside
         second.elsewhere = lambda kind, value: True  # the other part tells it, of both
-        return BothModes(first, second, perhaps)
+        return BothModes(first, second)
 
     def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpedStep:
         return DumpedStep(
@@ -164,8 +164,8 @@ class Steps:
             **hooks,
         )
 
-    def _parts(self, directory: Path, about: Mapping[str, Any]) -> _Parts:
-        """What every step has. Raises OSError."""
+    def _parts(self, directory: Path, about: Mapping[str, Any], *, late: bool = False) -> _Parts:
+        """What every step has. Raises OSError. late: there is nothing on disk before there is a record."""
         config, flavour = self.config, self.flavour
         header = header_of(
             config,
@@ -175,10 +175,10 @@ class Steps:
             version=FORMAT_VERSION,
             deferred=config.async_dump,
         )
-        writer = RankWriter(directory, header)
+        writer = RankWriter(directory, header, late=late)
         coverage = Coverage()
-        if late := late_torch(flavour):
-            coverage.unseen("modules and functions of torch", late)
+        if came_late := late_torch(flavour):
+            coverage.unseen("modules and functions of torch", came_late)
         options = options_of(config, writer.tensor_directory)
         stream = Stream(writer.append, config.max_faults)
         leaf = TensorLeaf(options, coverage, stream.append, requires_grad=flavour.requires_grad)
