@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -490,7 +491,7 @@ def test_nearest_gives_candidates(word: str, candidates: list[str]) -> None:
 
 # ---------------- the page
 def test_every_key_is_on_the_page() -> None:
-    page = Path(__file__).parents[2] / "packages" / "probe-format" / "docs" / "config.md"
+    page = files("probe_format") / "spec" / "config.md"
     rows = {line.split("`")[1]: line for line in page.read_text().splitlines() if line.startswith("| `")}
     defaults = as_mapping(Config())
     defaults.update(defaults.pop("statistics"))

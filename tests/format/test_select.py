@@ -62,7 +62,7 @@ def selected(calls: Calls = NETWORK, level: str = "mix", **keys: Any) -> tuple[s
 ALL = "a linear.0 gelu.0 b linear.1 seq seq.0 linear.2 seq.1 tanh.0 sigmoid.0"
 
 
-# ---------------- scope. Expected sets were compared with msprobe 26.2 on this network; see docs/config.md
+# ---------------- scope. Expected sets were compared with msprobe 26.2 on this network; see spec/config.md
 @pytest.mark.parametrize(
     ("begin", "end", "forward", "backward"),
     [

@@ -55,6 +55,14 @@ def test_every_key_of_the_configuration_is_in_the_specification():
     assert ours == {name for name, key in KEYS.items() if key.ours}
 
 
+def test_every_folder_of_a_dump_is_in_what_probe_writes():
+    from probe_format.layout import MODES
+
+    written, accepted = PAGES["layout.md"].split("## 4. What msprobe writes")
+    for mode in MODES:
+        assert f"<dump_path>/{mode}/step<N>/" in written and f"`{mode}/step<N>/" not in accepted
+
+
 def test_every_event_of_the_journal_is_in_the_specification():
     from probe_format.assemble import _HANDLERS
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import probe_format
+from documents import header_keys
 from jsonschema import Draft202012Validator
 from probe_format.verify import verify
 
@@ -23,6 +24,7 @@ def document(rank: Path) -> dict[str, Any]:
     """A debug.json: strict JSON that follows the schema, in a dump that `probe verify` calls complete."""
     content: dict[str, Any] = json.loads((rank / "debug.json").read_text(), parse_constant=refuse)
     SCHEMA.validate(content)
+    assert set(content) <= header_keys(), "the keys that dump.md has"
     (verdict,) = verify(rank)
     assert verdict.state == "complete", verdict
     assert not [note for note in verdict.notes if "belong to no record" in note]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -83,7 +84,23 @@ def _schema(name: str) -> jsonschema.Draft202012Validator:
 
 
 def validate(folder: Path) -> None:
-    """Every JSON file of a rank's directory: strict, and what its schema says."""
+    """Every JSON file of a rank's directory: strict, and what its schema and its page of the specification say."""
     for name in ("dump", "stack", "construct", "report"):
         problem = next(_schema(name).iter_errors(strict(folder / f"{name}.json")), None)
         assert problem is None, f"{name}.json: {problem}"
+    header = set(strict(folder / "dump.json"))
+    assert header <= header_keys(), f"not in dump.md: {header - header_keys()}"
+    kinds = {kind for table in ("seen", "recorded") for kind in strict(folder / "report.json")["counts"][table]}
+    unknown = [kind for kind in kinds if f"`{kind}`" not in _page("report")]
+    assert not unknown, f"not in report.md: {unknown}"
+
+
+def _page(name: str) -> str:
+    return (_SCHEMAS.parent / "spec" / f"{name}.md").read_text()
+
+
+@cache
+def header_keys() -> set[str]:
+    """The keys in the first table of dump.md: those of the file."""
+    table = _page("dump").split("\n\n|", 1)[1].split("\n\n", 1)[0]
+    return {key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,34 @@ def test_the_examples_run_as_written(page: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert list((tmp_path / "dump").glob("step*/rank/dump.json"))
     assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("package", sorted(MEMBERS))
+def test_what_a_package_index_shows_has_no_link_into_this_repository(package: str) -> None:
+    """The README is the project's page there, and its documents are in the wheel: a relative link would be dead."""
+    home = MEMBERS[package]
+    shown = toml(home / "pyproject.toml")["project"]["readme"]
+    for page in (home / shown, *(home / "docs").glob("*.md"), *home.glob("src/*/spec/*.md")):
+        links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+        assert not [link for link in links if "://" not in link and not link.startswith("#")], page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_nothing_is_said_twice_in_one_paragraph(page: Path) -> None:
+    """Merges have doubled sentences and rows before."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    lines = text.splitlines()
+    heads = {line for line, below in itertools.pairwise(lines) if set(below) <= set("|-: ") and "|" in below}
+    rows = [line for line in lines if line.startswith("|") and len(line) > 40 and not set(line) <= set("|-: ")]
+    assert not [row for row, times in Counter(rows).items() if times > 1 and row not in heads]
+    prose = " ".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
+    sentences = [" ".join(s.split()) for s in re.split(r"(?<=[.:;])\s", prose)]
+    assert not [s for s, times in Counter(sentences).items() if times > 1 and len(s) > 60]
+
+
+def test_the_readme_says_how_pip_finds_the_wheels() -> None:
+    (command,) = re.findall(r"^python3 -m pip install --find-links (\S+) (\S+)$", README.read_text(), re.M)
+    assert command == ("dist", "probe-torch"), "test_wheels.py runs it"
 
 
 def test_the_example_of_the_readme_is_short() -> None:

@@ -36,10 +36,10 @@ CLOSURE = {
 # Data that code or documentation looks for beside the modules.
 SHIPPED = {
     "probe_format": ["py.typed", "spec/*.md", "schema/*.json"],
-    "probe_torch": ["py.typed", "apis.yaml"],
+    "probe_torch": ["py.typed", "apis.yaml", "docs/*.md"],
     "probe_save": ["py.typed"],
     "probe_kernel": ["py.typed", "spec/*.md"],
-    "probe_mindspore": ["py.typed"],
+    "probe_mindspore": ["py.typed", "docs/*.md"],
 }
 
 # What their import wants, and the extra that brings it.
@@ -148,6 +148,18 @@ def test_a_wheel_alone_imports_and_runs_its_example(
         example.write_text(code)
         said += ok([python, "-I", example, "dump"], folder).strip()
     assert said
+
+
+def test_installing_by_name_from_the_folder_as_the_readme_says(wheels: dict[str, Path], tmp_path: Path) -> None:
+    """The packages are on no index: each must be found in the folder, and nowhere else."""
+    home = tmp_path / "venv"
+    ok([sys.executable, "-m", "venv", home], tmp_path)
+    pip: list[str | Path] = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "--find-links"]
+    names = [package.replace("_", "-") for package in sorted(MEMBERS)]
+    ok([*pip, next(iter(wheels.values())).parent, *names], tmp_path)
+    listed = json.loads(ok([home / "bin" / "python", "-m", "pip", "list", "--format", "json"], tmp_path))
+    found = {d["name"].lower(): d["version"] for d in listed}
+    assert {name: found[name] for name in names} == {p.replace("_", "-"): version(p) for p in MEMBERS}
 
 
 def test_the_probe_command_comes_with_probe_format(installed: dict[str, Path], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The configuration: msprobe's keys from a file and from arguments, checked as a whole (docs/config.md)."""
+"""The configuration: msprobe's keys from a file and from arguments, checked as a whole (spec/config.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _default_path() -> Path:
 
 @attrs.frozen(kw_only=True)
 class Config:
-    """What to dump, and how; docs/config.md has each key. Made by `resolve`; this class checks nothing.
+    """What to dump, and how; spec/config.md has each key. Made by `resolve`; this class checks nothing.
 
     Empty rank, step, scope or list means all. async_bytes: bound in bytes of what waits to be written.
     """

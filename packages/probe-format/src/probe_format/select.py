@@ -1,4 +1,4 @@
-"""What a configuration selects: steps, ranks, fields, and calls by name (docs/config.md)."""
+"""What a configuration selects: steps, ranks, fields, and calls by name (spec/config.md)."""
 
 from __future__ import annotations
 
