@@ -149,3 +149,19 @@ def test_what_cannot_be_read_is_among_the_bad(tmp_path: Path, capsys: pytest.Cap
     assert cli.main(["show", str(tmp_path), "--bad"]) == 3
     said = capsys.readouterr()
     assert "1 of 1 kernels" in said.out and "input.1" in said.err
+
+
+def test_one_damaged_tensor_costs_no_other_its_statistics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Met in a dump by MindSpore 2.10 on a CPU: Adam's float16 outputs have float32's bytes behind their header."""
+    folder = tmp_path / "rank_0/Net/0/0"
+    conv(folder)
+    for at in (0, 1):
+        bad = next(folder.glob(f"*input.{at}*"))
+        bad.write_bytes(bad.read_bytes() + bytes(12))
+    assert cli.main(["statistics", str(tmp_path)]) == 3
+    err = capsys.readouterr().err
+    assert "input.0" in err and "input.1" in err and "holds more than its header says" in err
+    lines = (folder / "statistic.csv").read_text().splitlines()
+    assert len(lines) == 2 and ",output,0," in lines[1]

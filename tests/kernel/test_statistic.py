@@ -352,3 +352,15 @@ def test_statistics_reads_what_it_writes(
     assert main(["verify", str(tmp_path / "out")]) == 0
     assert main(["show", str(tmp_path / "out")]) == 0
     assert "Kernel.Op." in capsys.readouterr().out
+
+
+def test_a_cell_without_an_end_is_not_the_message(tmp_path: Path) -> None:
+    """Found by the fuzz tests with other seeds."""
+    found = table(
+        tmp_path,
+        f"{FIXED},Max Value",
+        LINE.replace("output", "9" * 5000),
+        LINE.replace("a", "b" * 5000) + "x",
+    )
+    assert len(found.problems) == 2 and all(len(problem) < 400 for problem in found.problems)
+    assert "neither input nor output" in found.problems[0]

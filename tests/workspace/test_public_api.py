@@ -79,7 +79,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Dump", "Iteration", "Kernel", "Layout", "LazyGraph", "Place", "Rank", "Slot", "open",
     },
     "probe_kernel.statistic": {"STATISTIC", "Row", "Table", "Value", "read_table", "table_text"},
-    "probe_kernel.synthesis": {"NUMBERS", "numbers", "rows"},
+    "probe_kernel.synthesis": {"NUMBERS", "numbers", "row", "rows"},
     "probe_format.write": {"FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"},
 }  # fmt: skip
 

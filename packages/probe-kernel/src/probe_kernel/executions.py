@@ -100,7 +100,8 @@ def group(
         saved, lines = by_files.get(key, []), by_rows.get(key, [])
         if saved and lines and len(saved) != len(lines):
             problems.append(
-                f"{key[0]} {key[1]} ran {len(saved)} times by its files and {len(lines)} times by statistic.csv; "
+                f"{key[0][:80]} {key[1][:200]} ran {len(saved)} times by its files and {len(lines)} times by "
+                "statistic.csv; "
                 "they are paired from the first on."
             )
         for count in range(max(len(saved), len(lines))):

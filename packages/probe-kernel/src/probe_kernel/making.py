@@ -14,7 +14,7 @@ from .export import export
 from .outfolder import folder_in, replace_file
 from .read import open
 from .statistic import STATISTIC, table_text
-from .synthesis import NUMBERS, rows
+from .synthesis import NUMBERS, row
 
 __all__ = ["EXPORT", "STATISTICS"]
 
@@ -47,9 +47,9 @@ def _statistics(arguments: argparse.Namespace) -> int:
             print(f"{path} is there already and stays as it is.")
             continue
         lines: list[str] = []
-        for kernel in iteration.kernels:
-            try:
-                lines += list(table_text(rows([kernel], categories), categories))[1:]
+        for slot in (slot for kernel in iteration.kernels for slot in kernel.slots if slot.part is not None):
+            try:  # each alone: one that is damaged must not cost the others of its kernel
+                lines += list(table_text([row(slot, categories)], categories))[1:]
             except (FormatError, OSError) as error:
                 problems.append(str(error))
         text = "\n".join([next(table_text((), categories)), *lines]) + "\n"

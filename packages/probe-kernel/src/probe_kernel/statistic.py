@@ -196,7 +196,7 @@ class _Draft:
     def problem(self, text: str) -> None:
         """Keep a sentence; a file of a million bad lines needs no million of them."""
         if len(self.problems) < _MOST_PROBLEMS:
-            self.problems.append(text)
+            self.problems.append(text if len(text) <= 300 else f"{text[:200]} ... {text[-90:]}")
         else:
             self.more += 1
 

@@ -17,9 +17,9 @@ from .dtypes import dtype_of
 from .statistic import Row, Value
 
 if TYPE_CHECKING:
-    from .kernel import Kernel
+    from .kernel import Kernel, Slot
 
-__all__ = ["NUMBERS", "numbers", "rows"]
+__all__ = ["NUMBERS", "numbers", "row", "rows"]
 
 #: Everything but the hashes, which are asked for by name: they cost as much as all the rest.
 NUMBERS = tuple(name for name in CATEGORIES if name not in ("md5", "sha1"))
@@ -87,23 +87,27 @@ def rows(kernels: Iterable[Kernel], categories: Sequence[str]) -> Iterator[Row]:
     """A line for each tensor with values, in the order of the kernels. Raises like `Slot.load`."""
     for kernel in kernels:
         for slot in kernel.slots:
-            if slot.part is None:
-                continue
-            array = slot.load()
-            yield Row(
-                kernel.op_type,
-                kernel.name,
-                kernel.task,
-                kernel.stream,
-                slot.timestamp,
-                slot.io,
-                slot.index,
-                slot.dtype.lower() or array.dtype.name,
-                array.shape,
-                _size(array, slot.dtype),
-                slot.format,
-                numbers(array, categories, slot.dtype),
-            )
+            if slot.part is not None:
+                yield row(slot, categories)
+
+
+def row(slot: Slot, categories: Sequence[str]) -> Row:
+    """Return the line of one tensor. Raises like `Slot.load`."""
+    kernel, array = slot.kernel, slot.load()
+    return Row(
+        kernel.op_type,
+        kernel.name,
+        kernel.task,
+        kernel.stream,
+        slot.timestamp,
+        slot.io,
+        slot.index,
+        slot.dtype.lower() or array.dtype.name,
+        array.shape,
+        _size(array, slot.dtype),
+        slot.format,
+        numbers(array, categories, slot.dtype),
+    )
 
 
 def _size(array: npt.NDArray[Any], dtype: str) -> int:
