@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from dumping import opened, records
+from dumping import opened, records, report
 from torch import Tensor, nn
 
 LEVELS = ("L0", "L1", "mix")
@@ -70,6 +70,19 @@ def test_variants_at_mix(case: str, variant: str, tmp_path: Path) -> None:
     with opened(tmp_path, level="mix") as debugger:
         assert_same(case, variant, debugger)
     assert records(tmp_path / "dump", 1)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("case", ["gpt", "llama", "moe", "t5", "ssm", "inplace"])
+def test_gradients_by_torch_func(case: str, level: str, task: str, tmp_path: Path) -> None:
+    truth = zoo.train(zoo.CASES[case], zoo.FUNC)
+    with opened(tmp_path, level=level, task=task) as debugger:
+        seen = zoo.train(zoo.CASES[case], zoo.FUNC, debugger)
+    assert zoo.finite(truth) and not zoo.differences(truth, seen)
+    for step in (0, 1):
+        assert any("backward" in name for name in records(tmp_path / "dump", step))
+        assert not report(tmp_path / "dump", step)["faults"]
 
 
 @pytest.mark.parametrize("variant", ["checkpoint", "checkpoint_reentrant", "autocast"])

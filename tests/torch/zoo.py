@@ -538,7 +538,7 @@ class Case:
 @dataclasses.dataclass(frozen=True)
 class Variant:
     """How a step is made: checkpointing, precision, accumulation, repeated backward, optimiser, clipping, parameters
-    that are swapped.
+    that are swapped, gradients by torch.func.
     """
 
     name: str = "plain"
@@ -549,6 +549,7 @@ class Variant:
     optimizer: str = "adamw"  # "sgd"
     clip: bool = False
     swap: bool = False
+    func: bool = False
 
 
 def _tokens() -> tuple[Tensor, ...]:
@@ -582,6 +583,7 @@ CASES: dict[str, Case] = {
 }
 
 PLAIN = Variant()
+FUNC = Variant("func", func=True)  # not for every case: inside torch.func no buffer may be written
 VARIANTS: dict[str, Variant] = {
     variant.name: variant
     for variant in (
@@ -647,6 +649,9 @@ def step(
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros(())
     for batch in batches:
+        if variant.func:
+            total += _by_torch_func(model, batch)
+            continue
         with torch.autocast("cpu", torch.bfloat16) if variant.autocast else nullcontext():
             loss = model(*batch)
         if variant.twice:
@@ -662,6 +667,17 @@ def step(
         watch.stop()
         watch.step()
     return total
+
+
+def _by_torch_func(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+    """The loss, and gradients in `.grad`, as torch.func makes them."""
+    params = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    run = torch.func.grad_and_value(lambda given: torch.func.functional_call(model, given, batch))
+    grads, loss = run(params)
+    for name, p in model.named_parameters():
+        if name in grads:
+            p.grad = grads[name].detach()
+    return loss.detach()
 
 
 def _swap(model: nn.Module) -> None:

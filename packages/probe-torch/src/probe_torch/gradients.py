@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from .leaves import watch
 
-__all__ = ["Entry", "attach", "enter"]
+__all__ = ["Entry", "attach", "enter", "flows"]
 
 _C: Any = torch._C
 _AccumulateGrad = _C._functions.AccumulateGrad
@@ -29,6 +29,8 @@ _Cast = _C._functions.ToCopyBackward0
 _base: Any = _C.TensorBase  # its methods are not patched: a hook's own calls are none of the user's
 _sequence: Callable[[], int] = _C._autograd._get_sequence_nr
 _MAX_NODES = 200_000
+_functorch: Any = _C._functorch
+_level: Callable[[], Any] = _functorch.peek_interpreter_stack
 
 Grads = tuple[torch.Tensor | None, ...]
 
@@ -54,7 +56,7 @@ def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
     if not torch.is_grad_enabled():
         return None
     entry = Entry(_sequence())
-    for path, t in tensors:
+    for path, t in _whole(tensors):
         if not t.requires_grad:
             if not is_lazy(t) and t._is_view():
                 entry.views[id(t)] = None
@@ -73,6 +75,23 @@ def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
     return entry
 
 
+def flows(outputs: Sequence[tuple[Path, torch.Tensor]]) -> bool:
+    """Whether a gradient will come to any of these outputs."""
+    return any(t.requires_grad for _, t in _whole(outputs))
+
+
+def _whole(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Sequence[tuple[Path, torch.Tensor]]:
+    """Each tensor; of one that `torch.func.vmap` takes in batches, the whole, which is what autograd knows."""
+    if _level() is None:
+        return tensors
+    found = []
+    for path, t in tensors:
+        while _functorch.is_batchedtensor(t):
+            t = _functorch.get_unwrapped(t)
+        found.append((path, t))
+    return found
+
+
 def attach(
     entry: Entry,
     outputs: Sequence[tuple[Path, torch.Tensor]],
@@ -86,7 +105,7 @@ def attach(
     sinks: dict[Any, list[tuple[int, Path]]] = {}
     written: dict[Any, list[_Written]] = {}
     leaves: dict[int, tuple[torch.Tensor, list[tuple[int, Path]]]] = {}
-    for path, t in outputs:
+    for path, t in _whole(outputs):
         if not t.requires_grad:
             continue
         if id(t) in entry.views and (node := _written_through(t, entry.since)) is not None:

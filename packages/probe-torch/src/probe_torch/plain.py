@@ -18,6 +18,8 @@ _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
 _EXACT = (torch.Tensor, torch.nn.Parameter)
 _keys: Any = torch._C._dispatch_keys
+_functorch: Any = torch._C._functorch
+_is_wrapped: Any = _functorch.is_functorch_wrapped_tensor
 #: What the dispatcher says of strided CPU tensors that are neither lazy, wrapped, nested nor quantised.
 _ORDINARY = {_keys(torch.empty(1)).raw_repr()}
 _DTYPES: dict[torch.dtype, str] = {}
@@ -51,11 +53,14 @@ def plain(t: torch.Tensor) -> PlainTensor:
         if name is None:
             name = _DTYPES.setdefault(dtype, str(dtype))
         return PlainTensor("torch.Tensor", name, list(t.shape), _T.detach(t), shareable=True)
+    if _is_wrapped(t):
+        return _unwrapped(t)
     if type(t) in _EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
-        if not (t.is_conj() or t.is_neg()) and not torch._C._functorch.is_functorch_wrapped_tensor(t):
+        if not (t.is_conj() or t.is_neg()):
             data = _T.detach(t)
             return PlainTensor("torch.Tensor", str(t.dtype), list(t.shape), data, shareable=True)
-        return _wrapped_or_lazy(t)
+        data = _V.resolve_neg(_V.resolve_conj(_T.detach(t)))
+        return PlainTensor("torch.Tensor", str(t.dtype), list(t.shape), data)
     with torch._C.DisableTorchFunctionSubclass():
         try:
             return _unusual(t)
@@ -83,17 +88,28 @@ def _shape(t: torch.Tensor) -> list[int]:
         return []
 
 
-def _wrapped_or_lazy(t: torch.Tensor) -> PlainTensor:
-    functorch = torch._C._functorch
-    if functorch.is_functorch_wrapped_tensor(t):
-        name = "BatchedTensor" if functorch.is_batchedtensor(t) else "GradTrackingTensor"
-        inner = t
-        while functorch.is_functorch_wrapped_tensor(inner):
-            inner = functorch.get_unwrapped(inner)
-        data = _T.detach(inner)
-        return PlainTensor(name, str(t.dtype), list(inner.shape), data)
-    data = _V.resolve_neg(_V.resolve_conj(_T.detach(t)))
-    return PlainTensor("torch.Tensor", str(t.dtype), list(t.shape), data)
+def _unwrapped(t: torch.Tensor) -> PlainTensor:
+    """A tensor within `torch.func`: the numbers are those of the tensor inside all levels, with every batch."""
+    levels = []
+    inner = t
+    while _is_wrapped(inner):
+        level: dict[str, Any] = {"type": _wrapper(inner), "level": _functorch.maybe_get_level(inner)}
+        if _functorch.is_batchedtensor(inner):
+            level["dim"] = _functorch.maybe_get_bdim(inner)
+        levels.append(level)
+        inner = _functorch.get_unwrapped(inner)
+    with torch._C._DisableFuncTorch():  # or what we make of it would be wrapped again
+        found = plain(inner)
+    extra = {**found.extra, "functorch": levels}
+    return PlainTensor(
+        levels[0]["type"], str(t.dtype), found.shape, found.data, found.bits, extra, found.reason
+    )
+
+
+def _wrapper(t: torch.Tensor) -> str:
+    if _functorch.is_batchedtensor(t):
+        return "BatchedTensor"
+    return "GradTrackingTensor" if _functorch.is_gradtrackingtensor(t) else "FunctionalTensor"
 
 
 def _unusual(t: torch.Tensor) -> PlainTensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,6 @@ from probe_format.plan import Plan
 from probe_format.recorder import Recorder
 from probe_format.select import NameFilter
 from probe_format.stream import Stream
-from probe_format.tree import Path
 from probe_format.works import Collectives, PendingWork
 from torch import nn
 
@@ -31,14 +30,13 @@ def collector_for(plan: Plan, stream: Stream, leaf: Leaf, coverage: Coverage, na
     return Collector(recorder, leaf, names, Collectives((PREFIX,), without_buffers, works), "Module.")
 
 
-def _flows(outputs: Sequence[tuple[Path, torch.Tensor]]) -> bool:
-    return any(t.requires_grad for _, t in outputs)
-
-
 def _parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, p) for name, p in module._parameters.items() if p is not None)
 
 
 _GRADIENTS = Gradients(
-    lambda inputs, _: gradients.enter(inputs), gradients.attach, _flows, torch._C._current_graph_task_id
+    lambda inputs, _: gradients.enter(inputs),
+    gradients.attach,
+    gradients.flows,
+    torch._C._current_graph_task_id,
 )

@@ -220,10 +220,26 @@ def _parts(p: PlainTensor) -> list[bytes | memoryview]:
 
 
 def _outside_modes() -> AbstractContextManager[Any]:
-    """Keep our own operations out of the user's dispatch and function modes (FakeTensorMode, counters, ...)."""
+    """Keep our own operations out of the user's modes (FakeTensorMode, counters, ...) and the levels of torch.func."""
+    if _level() is not None:
+        return _NoLevels()
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return aside()
     return _NULL
 
 
 _NULL = nullcontext()
+_level = torch._C._functorch.peek_interpreter_stack
+
+
+class _NoLevels:
+    """Inside torch.func, what is made of plain tensors is wrapped: not here."""
+
+    def __enter__(self) -> None:
+        self._modes = aside()
+        self._modes.__enter__()
+        self._levels = torch._C._DisableFuncTorch()
+
+    def __exit__(self, *exc: Any) -> None:
+        del self._levels
+        self._modes.__exit__(*exc)

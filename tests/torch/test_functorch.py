@@ -1,0 +1,146 @@
+"""torch.func: what runs inside its levels is recorded with its numbers, gradients included, and nothing changes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from documents import validate
+from dumping import agrees, leaves, load, opened, rank_dir, records, report
+from torch import Tensor, nn
+from torch.func import (
+    functional_call,
+    functionalize,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    vjp,
+    vmap,
+)
+from torch.utils import _pytree as tree
+
+X = torch.linspace(-1, 1, 15).view(5, 3)
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Identity(), nn.Linear(4, 2))
+
+
+def parameters(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+def loss_of(model: nn.Module) -> Callable[..., Any]:
+    return lambda params, x: functional_call(model, params, (x,)).square().sum()
+
+
+def back_and_forth(model: nn.Module) -> Any:
+    out, pull = vjp(lambda x: model(x), X)
+    return out, pull(2 * out)
+
+
+def in_the_users_own_pass(model: nn.Module) -> Any:
+    x = X.clone().requires_grad_()
+    vmap(model)(x).square().sum().backward()
+    return [x.grad, *(p.grad for p in model.parameters())]
+
+
+#: What is run; what it has in common with a plain run: the inputs, and whether gradients of square().sum() arrive.
+CASES: dict[str, tuple[Callable[[nn.Module], Any], Tensor, bool]] = {
+    "functional_call": (lambda m: functional_call(m, parameters(m), (X,)), X, False),
+    "grad of parameters": (lambda m: grad(loss_of(m))(parameters(m), X), X, True),
+    "grad of the input": (lambda m: grad(lambda x: m(x).square().sum())(X), X, True),
+    "a gradient for each sample": (lambda m: vmap(grad(loss_of(m)), (None, 0))(parameters(m), X), X, True),
+    "vmap of grad": (lambda m: vmap(grad(lambda x: m(x).square().sum()))(X), X, True),
+    "grad of vmap": (lambda m: grad(lambda x: vmap(m)(x).square().sum())(X), X, True),
+    "vjp": (back_and_forth, X, True),
+    "jvp": (lambda m: jvp(lambda x: m(x), (X,), (torch.ones_like(X),)), X, False),
+    "jacrev": (lambda m: jacrev(lambda x: m(x).square().sum())(X), X, False),
+    "jacfwd": (lambda m: jacfwd(lambda x: m(x))(X[0]), X[0], False),
+    "hessian": (lambda m: hessian(lambda x: m(x).square().sum())(X[0]), X[0], False),
+    "vmap": (lambda m: vmap(m)(X), X, False),
+    "linearize": (lambda m: linearize(lambda x: m(x), X)[1](torch.ones_like(X)), X, False),
+    "functionalize": (lambda m: functionalize(lambda x: m(x))(X), X, False),
+    "vmap in a pass of the user's": (in_the_users_own_pass, X, True),
+}
+
+
+def plain(x: Tensor) -> dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """By plain autograd, of each module: what it was given and gave, and the gradients of both."""
+    model, seen = net(), {}
+    current = x.clone().requires_grad_()
+    for i, module in enumerate(model):
+        given = current * 1.0  # a tensor of its own, as Identity gives the one it was given
+        given.retain_grad()
+        made = module(given) * 1.0
+        made.retain_grad()
+        seen[f"{i}.{type(module).__name__}"] = (given, made)
+        current = made
+    current.square().sum().backward()
+    return {name: (a, b, a.grad, b.grad) for name, (a, b) in seen.items()}  # type: ignore[misc]
+
+
+def same(one: Any, other: Any) -> bool:
+    pairs = zip(tree.tree_leaves(one), tree.tree_leaves(other), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node")  # torch's own, of linearize
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+@pytest.mark.parametrize("case", CASES)
+def test_torch_func(case: str, task: str, level: str, tmp_path: Path) -> None:
+    run, x, differentiated = CASES[case]
+    expected = run(net())
+    model = net()
+    with warnings.catch_warnings(), opened(tmp_path, level=level, task=task) as debugger:
+        warnings.filterwarnings("error", message=".*Probe")
+        debugger.start(model)
+        got = run(model)
+        debugger.stop()
+        debugger.step()
+    assert same(expected, got)
+    data, said = records(tmp_path / "dump"), report(tmp_path / "dump")
+    validate(rank_dir(tmp_path / "dump"))
+    assert not said["faults"] and not said["counts"]["failed"] and not said["counts"]["unsupported"]
+    if task == "tensor":
+        for tensor in leaves(data):
+            assert tensor["Norm"] is None or agrees(tensor, load(tmp_path / "dump", tensor))
+    if level == "L1":
+        assert data["Functional.linear.0.forward"]["output"][0]["Norm"] > 0
+        return
+    for name, (given, made, given_grad, made_grad) in plain(x).items():
+        record = data[f"Module.{name}.forward.0"]
+        assert agrees(record["input_args"][0], given) and agrees(record["output"][0], made), name
+        if differentiated:
+            record = data[f"Module.{name}.backward.0"]
+            assert agrees(record["input"][0], made_grad), name
+            first_of_constants = record["output"][0] is None and name == "0.Linear"  # X needed no gradient
+            assert first_of_constants or agrees(record["output"][0], given_grad), name
+
+
+def test_the_record_says_which_levels_a_tensor_is_in(tmp_path: Path) -> None:
+    model = net()
+    with opened(tmp_path, level="L0") as debugger:
+        debugger.start(model)
+        vmap(grad(lambda x: model(x).sum()), 1)(X.T)
+        model(X)
+        debugger.stop()
+        debugger.step()
+    inside, outside = (
+        records(tmp_path / "dump")[f"Module.0.Linear.forward.{i}"]["input_args"][0] for i in (0, 1)
+    )
+    assert inside["type"] == "GradTrackingTensor" and inside["shape"] == [3, 5]
+    assert inside["functorch"] == [
+        {"type": "GradTrackingTensor", "level": 2},
+        {"type": "BatchedTensor", "level": 1, "dim": 1},
+    ]
+    assert outside["type"] == "torch.Tensor" and "functorch" not in outside
