@@ -43,6 +43,37 @@ def whole() -> Iterator[None]:
     still_trains()
 
 
+# ---------------- an older torch: refused at import
+_IMPORTS = """
+import json, sys, torch
+told = {}
+for name in sys.argv[1:]:
+    torch.__version__ = torch.torch_version.TorchVersion(name)
+    try:
+        import probe_torch
+        told[name] = ""
+    except ImportError as e:
+        told[name] = str(e)
+    for module in [m for m in sys.modules if m.startswith("probe_torch")]:
+        del sys.modules[module]
+print(json.dumps(told))
+"""
+
+
+def test_an_older_torch_is_refused_at_import_and_builds_of_a_newer_one_are_not() -> None:
+    older = ["2.5.1", "1.13.1+cpu", "2.5.0a0+git1234"]
+    newer = ["2.6.0", "2.6.0a0+ecf3bae40a.nv24.10", "2.7.1.post4", "3.0"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", _IMPORTS, *older, *newer]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    for name in older:
+        assert told[name].startswith("probe_torch needs PyTorch 2.6 or newer") and name in told[name]
+        assert "pip install 'torch>=2.6'" in told[name] and "probe_format" in told[name]
+    assert [told[name] for name in newer] == [""] * len(newer)
+
+
 # ---------------- wrong configuration: refused at construction
 @pytest.mark.parametrize(
     ("keys", "words"),

@@ -6,7 +6,7 @@ import ast
 import re
 
 import pytest
-from members import MEMBERS, source, toml
+from members import MEMBERS, ROOT, source, toml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -63,3 +63,45 @@ def test_frameworks_are_extras_only() -> None:
     for package, folder in MEMBERS.items():
         names = {Requirement(r).name for r in toml(folder / "pyproject.toml")["project"]["dependencies"]}
         assert not names & {"torch", "torch-npu", "mindspore"}, package
+
+
+def test_the_lowest_torch_is_the_one_that_is_tested() -> None:
+    """The extra accepts what has a column of its own; the package refuses what is below at import."""
+    (pinned,) = toml(ROOT / "hatch.toml")["envs"]["torch26"]["dependencies"]
+    lowest = pinned.removeprefix("torch==")
+    offered = toml(MEMBERS["probe_torch"] / "pyproject.toml")["project"]["optional-dependencies"]["torch"]
+    major, minor, *_ = lowest.split(".")
+    assert offered == [f"torch>={major}.{minor}"]
+    assert f"[:2]) < ({major}, {minor}):" in (source("probe_torch") / "__init__.py").read_text()
+    for page in (ROOT / "README.md", MEMBERS["probe_torch"] / "README.md"):
+        assert f"PyTorch {major}.{minor} or newer" in page.read_text(), page
+
+
+def test_the_lowest_mindspore_is_the_one_that_is_tested() -> None:
+    tested = [
+        Requirement(line)
+        for name, column in toml(ROOT / "hatch.toml")["envs"].items()
+        if name.startswith("mindspore")
+        for line in column["dependencies"]
+    ]
+    versions = [Version(str(r.specifier).removeprefix("==")) for r in tested if r.name == "mindspore"]
+    offered = toml(MEMBERS["probe_mindspore"] / "pyproject.toml")["project"]["optional-dependencies"]["mindspore"]
+    assert offered == [f"mindspore>={min(versions).major}.{min(versions).minor}"]
+
+
+def test_each_python_that_is_claimed_has_a_column() -> None:
+    """3.11 is what hatch itself runs on; every other one has an environment, and runs each package's tests there."""
+    columns = toml(ROOT / "hatch.toml")["envs"]
+    for package, folder in MEMBERS.items():
+        claimed = {
+            found[1]
+            for line in toml(folder / "pyproject.toml")["project"]["classifiers"]
+            if (found := re.search(r"Python :: (3\.\d+)$", line))
+        }
+        for python in claimed - {"3.11"}:
+            ran = " ".join(
+                str((c if "scripts" in c else columns[c["template"]])["scripts"])
+                for c in columns.values()
+                if c.get("python") == python
+            )
+            assert f"tests/{package.removeprefix('probe_')}" in ran, f"{package}: {python}"

@@ -3,13 +3,21 @@
 __version__ = "0.1.0"
 
 try:
-    import torch as _torch  # noqa: F401
+    import torch as _torch
 except ImportError as e:
     raise ImportError(
         "probe_torch needs PyTorch, which is not installed here. Install the build for your device (for example "
         "`pip install torch`), or let pip choose one: `pip install 'probe-torch[torch]'`. To read dumps without "
         "PyTorch, use probe_format."
     ) from e
+
+# The lowest version that the tests run on (environment torch26), and pyproject.toml accepts.
+if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 6):
+    raise ImportError(
+        f"probe_torch needs PyTorch 2.6 or newer; {_torch.__version__} is installed here, on which it is not tested. "
+        "Install a newer build for your device (for example `pip install 'torch>=2.6'`). To read dumps with this "
+        "one, or without any, use probe_format."
+    )
 
 from .debugger import PrecisionDebugger
 from .seed import seed_all
