@@ -182,3 +182,19 @@ def test_any_file_is_read_or_explained(
         removed = {(s, n[1:]) for s, n in asked if n.startswith("-")}
         listed = {(api.section, api.name) for api in apis}
         assert {(s, n) for s, n in asked if not n.startswith("-")} - removed <= listed
+
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    "text", [LAUGHS, "torch: !!int ''\n", "[" * 100_000, "x" * (1 << 21), 'torch: ["\\ud800"]'], ids=range(5)
+)
+def test_a_crafted_user_file_is_a_configerror_of_bounded_length(tmp_path, text):
+    path = tmp_path / "apis.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_apis(path)
+    assert len(str(error.value)) < 60_000

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
+from .brief import cut
 from .configfile import ConfigFile, load
 from .consistency import contradictions, hindrances
 from .entries import Entry, Findings, entries
@@ -94,7 +95,7 @@ def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
         findings.problems.extend(contradictions(config, lambda key: places.get(key, key)))
         if not findings.problems:
             findings.warnings.extend(hindrances(config, lambda key: places.get(key, key)))
-            return attrs.evolve(config, warnings=tuple(findings.warnings))
+            return attrs.evolve(config, warnings=tuple(cut(text, 1000) for text in findings.warnings))
     raise ConfigError(findings.problems)
 
 

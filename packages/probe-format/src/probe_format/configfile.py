@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from .brief import brief
 from .errors import ConfigError, Problem
 from .suggest import did_you_mean
+from .yamltext import MOST_BYTES, MOST_LEVELS, YamlError, compose, parse
 
 __all__ = ["ConfigFile", "load"]
 
@@ -43,16 +46,15 @@ def load(path: str | os.PathLike[str]) -> ConfigFile:
     if suffix not in _SUFFIXES:
         raise _error(path, f"{path.suffix or 'no suffix'} is not a kind of configuration file.",
                      "Name it *.json, *.yaml or *.yml.")  # fmt: skip
+    text = _text(path)
+    root: yaml.Node | None = None
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise _error(path, "there is no such file.", _neighbours(path)) from None
-    except OSError as e:
-        raise _error(path, f"cannot be read: {e.strerror or e}.", "Give the path of a readable file.") from e
-    except UnicodeDecodeError as e:
-        raise _error(path, f"is not UTF-8 text (byte {e.start}).", "Save it as UTF-8.") from e
-    try:
-        content = _parse_json(path, text) if suffix == ".json" else _parse_yaml(path, text)
+        if suffix == ".json":
+            content = _parse_json(path, text)
+        else:
+            content, root = parse(text)
+    except YamlError as e:
+        raise _error(f"{path}:{e.line}" if e.line else path, f"not usable YAML: {e.what}.") from None
     except RecursionError:
         raise _error(path, "is nested too deeply.", "A configuration has two levels.") from None
     if content is None and suffix != ".json":
@@ -60,7 +62,25 @@ def load(path: str | os.PathLike[str]) -> ConfigFile:
     if not isinstance(content, dict):
         what = f"holds a {type(content).__name__}, not keys and values."
         raise _error(path, what, 'Write e.g. {"task": "statistics"}.')
-    return ConfigFile(content, path, _lines(text))
+    if suffix == ".json":  # JSON is YAML but for tabs: one parser finds the lines of both
+        root = compose(text.replace("\t", " "))
+    return ConfigFile(content, path, dict(_walk(root, "", 2)))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise _error(path, "there is no such file.", _neighbours(path)) from None
+    except OSError as e:
+        raise _error(path, f"cannot be read: {e.strerror or e}.", "Give the path of a readable file.") from e
+    if len(raw) > MOST_BYTES:
+        raise _error(path, f"has over {MOST_BYTES:,} bytes.", "Give the path of a configuration.")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise _error(path, f"is not UTF-8 text (byte {e.start}).", "Save it as UTF-8.") from e
 
 
 def _path(given: object) -> Path:
@@ -98,12 +118,12 @@ def _parse_json(path: Path, text: str) -> Any:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) < len(items):
-            names = [k for k, _ in items]
-            twice.extend(k for k in found if names.count(k) > 1)
+            twice.extend(k for k, n in Counter(k for k, _ in items).items() if n > 1)
         return found
 
     try:
         content = json.loads(text, object_pairs_hook=pairs)
+        _check_depth(path, content)
     except json.JSONDecodeError as e:
         raise _error(f"{path}:{e.lineno}", f"not JSON: {e.msg} (line {e.lineno}, column {e.colno}).",
                      "JSON has no comments and no comma after the last item; a .yaml file may have both."
@@ -111,45 +131,21 @@ def _parse_json(path: Path, text: str) -> Any:
     except ValueError as e:  # an int of more than 4300 digits
         raise _error(path, f"not usable JSON: {e}.") from None
     if twice:
-        raise ConfigError(Problem(str(path), f"the key {k!r} is there twice.", "Keep one.") for k in twice)
+        raise ConfigError(Problem(str(path), f"the key {brief(k)} is there twice.", "Keep one.") for k in twice)
     return content
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML's own loader keeps the last of two equal keys without a word; this one objects."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: dict[object, int] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                line = key.start_mark.line + 1
-                if key.value in seen:
-                    what = f"the key {key.value!r} is on line {seen[key.value]} already"
-                    raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
-                seen[key.value] = line
-        return super().construct_mapping(node, deep=deep)
-
-
-def _parse_yaml(path: Path, text: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Loader)  # it is a SafeLoader
-    except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark or e.context_mark
-        what = ", ".join(part for part in (e.context, e.problem) if part)
-        at = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise _error(place, f"not usable YAML: {what}{at}.") from None
-    except (yaml.YAMLError, ValueError) as e:
-        raise _error(path, f"not usable YAML: {e}.") from None
-
-
-def _lines(text: str) -> dict[str, int]:
-    """Key path -> line, two levels deep. JSON is YAML but for tabs: one parser finds the lines of both."""
-    try:
-        root = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError, ValueError):
-        return {}  # only messages get poorer
-    return dict(_walk(root, "", 2))
+def _check_depth(path: Path, content: Any) -> None:
+    level = [content]
+    for _ in range(MOST_LEVELS):
+        level = [
+            item
+            for part in level
+            if isinstance(part, list | dict)
+            for item in (part.values() if isinstance(part, dict) else part)
+        ]
+    if level:
+        raise _error(path, "is nested too deeply.", "A configuration has two levels.")
 
 
 def _walk(node: yaml.Node | None, prefix: str, depth: int) -> Iterator[tuple[str, int]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import Factory, define, frozen
 
+from .brief import brief
 from .errors import Problem
 from .keys import IDLE_KEYS, IDLE_SECTIONS, KEYS, SECTIONS, Key
 from .suggest import did_you_mean
@@ -56,7 +57,7 @@ def entries(file: Mapping[str, Any], task: object, place: Place, findings: Findi
         if section is None:
             continue
         if not isinstance(section, Mapping):
-            what = f"must hold keys and values, not {section!r}."
+            what = f"must hold keys and values, not {brief(section)}."
             findings.problems.append(Problem(place(key), what, 'Write e.g. {"list": []}.'))
         elif key in IDLE_SECTIONS:
             why = IDLE_SECTIONS[key]
@@ -78,11 +79,11 @@ def _section(
                 continue
             if top.get(key) not in (None, value):
                 findings.problems.append(
-                    Problem(where, f"{key!r} also stands at the top, with another value.", "Keep one.")
+                    Problem(where, f"{brief(key)} also stands at the top, with another value.", "Keep one.")
                 )
             yield Entry(key, value, where)
         elif key in findings.keys:
-            what = f"{key!r} does not belong in this section."
+            what = f"{brief(key)} does not belong in this section."
             findings.problems.append(Problem(where, what, "Move it to the top level."))
         else:
             _foreign(key, value, where, inside, findings)
@@ -96,7 +97,7 @@ def _check_unused(
     for entry in _section(task, section, {}, place, own):
         own.check(entry)
     findings.warnings.extend(own.warnings)
-    findings.warnings.extend(f"{p} (Without effect as long as task is {now!r}.)" for p in own.problems)
+    findings.warnings.extend(f"{p} (Without effect as long as task is {brief(now)}.)" for p in own.problems)
 
 
 def _foreign(key: object, value: object, where: str, known: Iterable[str], findings: Findings) -> None:
@@ -108,4 +109,4 @@ def _foreign(key: object, value: object, where: str, known: Iterable[str], findi
     else:
         known = tuple(known)
         hint = did_you_mean(str(key), known) or f"Known here: {', '.join(known)}."
-        findings.problems.append(Problem(where, f"{key!r} is no key of the configuration.", hint))
+        findings.problems.append(Problem(where, f"{brief(key)} is no key of the configuration.", hint))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .brief import brief
 from .errors import Problem, UsageError
 from .wording import shown
 
@@ -33,6 +34,10 @@ def parse_numbers(value: object, where: str) -> tuple[tuple[int, ...], tuple[Pro
             problems.append(found)
         else:
             numbers.update(found)
+        if len(numbers) > _MOST:
+            what = f"it has over {_MOST:,} numbers."
+            problems.append(Problem(where, what, "Write fewer; to take all, leave the key out."))
+            break
     return tuple(sorted(numbers)), tuple(problems)
 
 
@@ -70,7 +75,7 @@ def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
 
 
 def _negative(item: object, where: str) -> Problem:
-    return Problem(where, f"{item} is negative.", "Numbers begin at 0; to take all, leave the key out.")
+    return Problem(where, f"{brief(item)} is negative.", "Numbers begin at 0; to take all, leave the key out.")
 
 
 def compact(numbers: Iterable[int]) -> list[int | str]:

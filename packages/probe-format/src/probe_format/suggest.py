@@ -12,6 +12,7 @@ __all__ = ["did_you_mean", "nearest", "nearest_names"]
 # difflib compares two names in about 20 us: 10,000 names would take 0.2 s for each wrong one. Counting
 # common letter pairs is enough to pick the few that are worth the comparison.
 _SHORTLIST = 40
+_LONGEST = 400  # comparing takes the square of the length
 
 
 def _pairs(text: str) -> set[str]:
@@ -23,6 +24,8 @@ def nearest(word: str, candidates: Iterable[str], count: int = 3, cutoff: float 
 
     cutoff: 0 (anything) to 1 (equal but for case), as in difflib.
     """
+    if len(word) > _LONGEST:
+        return ()
     lower = word.lower()
     pairs = _pairs(lower)
 

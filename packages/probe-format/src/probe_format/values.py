@@ -146,6 +146,10 @@ def _path(value: object, where: str, example: str) -> Checked:
     if "\0" in text:
         return _one(where, f"{text!r} holds a NUL character.", "No file system takes that; remove it.")
     try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return _one(where, f"{text!a} is no text that a file system takes.", "Write it without escapes.")
+    try:
         return Path(text).expanduser().absolute(), ()
     except RuntimeError as e:  # ~nobody
         return _one(where, f"{text!r}: {e}", "Write the path in full.")

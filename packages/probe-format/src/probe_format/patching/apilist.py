@@ -14,6 +14,7 @@ import yaml
 from probe_format.errors import ConfigError, Problem
 from probe_format.patching.lookup import resolve_owner
 from probe_format.suggest import nearest
+from probe_format.yamltext import MOST_BYTES, YamlError, parse
 
 __all__ = ["RISK_LEVELS", "Api", "Apis", "Source", "load", "read"]
 
@@ -127,13 +128,18 @@ def _with_user_file(apis: list[Any], path: Path, text: Mapping[str, Any], source
     """`apis` with the additions and removals of the user's file."""
     how = f'write sections as "{source.example}"'
     try:
-        loaded = yaml.load(path.read_bytes(), Loader=_LOADER)
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
+            raise ConfigError([Problem(str(path), f"has over {MOST_BYTES:,} bytes", how)])
+        loaded, _ = parse(raw.decode("utf-8-sig"))
     except OSError as error:
         what = f"cannot be read: {error.strerror or error}"
         raise ConfigError([Problem(str(path), what, "give the path of a readable YAML file")]) from error
-    except yaml.YAMLError as error:
-        what = f"is not YAML: {' '.join(str(error).split())}"
-        raise ConfigError([Problem(str(path), what, how)]) from error
+    except (YamlError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem(str(path), f"is not YAML: {error}", how)]) from error
+    except RecursionError:
+        raise ConfigError([Problem(str(path), "is nested too deeply", how)]) from None
     if loaded is None:
         return apis
     if not isinstance(loaded, Mapping):
