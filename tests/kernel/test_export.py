@@ -145,3 +145,15 @@ def test_the_cells_of_a_scope() -> None:
     )
     assert list(cells_of("Default/Add-op0", "forward")) == []
     assert list(cells_of("Default/optimizer-Momentum/Add-op0", "forward", "network._backbone")) == []
+
+
+def test_absurd_slots_are_no_million_nulls(tmp_path: Path) -> None:
+    folder = tmp_path / "in/rank_0/Net/0/0"
+    folder.mkdir(parents=True)
+    head = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value\n"
+    lines = [f'Add,a{n},1,2,{n},input,{slot},4,Float32,"()",1\n' for n in range(300) for slot in (0, 99_999)]
+    (folder / "statistic.csv").write_text(head + "".join(lines))
+    (done,) = export(probe_kernel.open(tmp_path / "in"), tmp_path / "out")
+    assert done.tensors == 300 and len(done.faults) == 300
+    assert "a0 input.99999 is left out" in done.faults[0]
+    assert (done.path / "dump.json").stat().st_size < 200_000
