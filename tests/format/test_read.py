@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from probe_format import DamagedError, FormatError
+from probe_format.errors import UsageError
 from probe_format.show import tree
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -95,6 +96,20 @@ def test_a_tensor_and_its_records_say_what_they_are():
     assert repr(rank.records) == f"<{len(rank.records)} records of {rank.path}>"
     broken = attrs.evolve(record.tensors[0], json={"shape": 3})
     assert "None[?]" in repr(broken)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, ["dump"], {"a": 1}], ids=str)
+def test_what_is_no_path_is_told(wrong):
+    with pytest.raises(UsageError, match="path of a dump"):
+        probe_format.open(wrong)
+
+
+def test_a_lookup_with_the_wrong_kind_is_told():
+    dump = probe_format.open(COMPLETE)
+    with pytest.raises(KeyError, match="no step '0'; it has"):
+        dump.step("0")
+    with pytest.raises(KeyError, match="by name, not by 0"):
+        dump.ranks[0].records[0]
 
 
 def test_the_ranks_of_a_dump_are_a_tuple_like_those_of_a_step():

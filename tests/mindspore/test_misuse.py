@@ -503,3 +503,24 @@ def test_an_exception_that_cannot_say_what_it_is_is_the_users_still(
         debugger.step()
     assert records(tmp_path / "dump")["Cell.0.Fails.forward.0"]["raised"].startswith("Raises: ")
     assert not report(tmp_path / "dump")["faults"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((ops, 3), "name as a text"),
+        ((ops, ""), "name as a text"),
+        (("ops", "matmul"), "the module itself"),
+        ((ops, "matmul", 3), "prefix must be a text"),
+        ((ops, "matmul", ""), "prefix must be a text"),
+        ((ops, "matmull"), "did you mean"),
+        ((None, "matmul"), "no such function"),
+    ],
+    ids=str,
+)
+def test_a_function_named_in_a_wrong_way(arguments: tuple[Any, ...], words: str, tmp_path: Path) -> None:
+    with opened(tmp_path, level="L1") as debugger:
+        with pytest.raises(UsageError, match=words):
+            debugger.register_custom_api(*arguments)
+        with pytest.raises(UsageError):
+            debugger.restore_custom_api(*arguments[:2])

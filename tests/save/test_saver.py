@@ -57,6 +57,28 @@ def test_a_value_has_its_number_whatever_its_gradient_is_called(tmp_path: Path) 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"level": "L1"}, "'L1' is not single-point save"),
+        ({"overwite": True}, "Did you mean 'overwrite'"),
+        ({"config_path": [1]}, "path of a file"),
+        ({"config_path": "."}, "is a directory"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_are_told(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        ps.Saver(**{"dump_path": tmp_path / "d", **settings})
+    assert not (tmp_path / "d").exists()
+
+
+def test_every_key_of_the_configuration_is_a_keyword(tmp_path: Path) -> None:
+    with ps.configure(dump_path=tmp_path, zero_count=True, level="debug") as saver:
+        saver.save(np.zeros(3), "x")
+    assert data(tmp_path)["x.0.debug"]["zero_count"] == 3
+
+
 def test_steps_and_ranks_that_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     for rank, expected in (([0], []), (["0-1"], ["step1/rank1", "step3/rank1"])):

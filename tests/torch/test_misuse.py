@@ -522,3 +522,24 @@ def test_warnings_point_at_the_users_line(tmp_path: Path) -> None:
     ):
         assert [text for text in said if word in text], (word, said)
     assert {w.filename for w in (*caught, *more)} == {__file__}, [(w.filename, w.lineno) for w in caught]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((torch, 3), "name as a text"),
+        ((torch, ""), "name as a text"),
+        (("torch", "matmul"), "the module itself"),
+        ((torch, "matmul", 3), "prefix must be a text"),
+        ((torch, "matmul", ""), "prefix must be a text"),
+        ((torch, "matmull"), "did you mean"),
+        ((None, "matmul"), "no such function"),
+    ],
+    ids=str,
+)
+def test_a_function_named_in_a_wrong_way(arguments: tuple[Any, ...], words: str, tmp_path: Path) -> None:
+    with opened(tmp_path, level="L1") as debugger:
+        with pytest.raises(UsageError, match=words):
+            debugger.register_custom_api(*arguments)
+        with pytest.raises(UsageError):
+            debugger.restore_custom_api(*arguments[:2])

@@ -6,6 +6,7 @@ Probe left behind: then the records come from the journal.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from .record import Record, Records
 from .report import Report, check_report, parse_report
 from .stack import Stack, check_stack, parse_stack, stack_of
 from .tensor import Tensor
+from .wording import shown
 
 __all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open"]
 
@@ -34,6 +36,8 @@ def open(path: str | Path) -> Dump:
     Finds the folders and reads nothing else: files are read when they are asked for, and records of a dump
     by Probe are parsed one by one. Raises FormatError when there is no dump, naming those nearby.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"open wants the path of a dump, not {shown(path)}.")
     found = places.find(Path(path))
     steps: dict[tuple[Path, int | None], list[Rank]] = {}
     for place in found:
@@ -60,7 +64,7 @@ class Dump:
                 str(s.number) if s.mode is None else f"{s.number} ({s.mode})" for s in self.steps
             )
             raise KeyError(
-                f"{self.path} has no step {step}{f' of mode {mode}' if mode else ''}; it has [{there}]."
+                f"{self.path} has no step {step!r}{f' of mode {mode}' if mode else ''}; it has [{there}]."
             )
         if len(found) > 1:
             raise UsageError(
@@ -92,7 +96,7 @@ class Step:
         for candidate in self.ranks:
             if candidate.number == rank:
                 return candidate
-        raise KeyError(f"{self.path} has no rank {rank}; it has {[r.number for r in self.ranks]}.")
+        raise KeyError(f"{self.path} has no rank {rank!r}; it has {[r.number for r in self.ranks]}.")
 
 
 @frozen(slots=False)

@@ -40,6 +40,8 @@ class Records:
         return any(name in part for part in self._parts)
 
     def __getitem__(self, name: str) -> Record:
+        if not isinstance(name, str):
+            raise KeyError(f"Records are looked up by name, not by {name!r}; `names` lists them.")
         for part in self._parts:
             if name in part:
                 return Record(name, self.rank, part)

@@ -39,7 +39,7 @@ def _one(where: str, what: str, remedy: str) -> Checked:
 def _is(value: object) -> str:
     """``'x' is a str``, ``3 is an int``: the value and its kind, shortened, for a message."""
     kind = type(value).__name__
-    return f"{shown(value)} is {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    return f"{shown(value)} is {'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
 
 
 def _listed(options: Sequence[str]) -> str:

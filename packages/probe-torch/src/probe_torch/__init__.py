@@ -6,9 +6,9 @@ try:
     import torch as _torch
 except ImportError as e:
     raise ImportError(
-        "probe_torch needs PyTorch, which is not installed here. Install the build for your device (for example "
+        "probe_torch needs PyTorch, which cannot be imported here. Install the build for your device (for example "
         "`pip install torch`), or let pip choose one: `pip install 'probe-torch[torch]'`. To read dumps without "
-        "PyTorch, use probe_format."
+        f"PyTorch, use probe_format. ({e})"
     ) from e
 
 # The lowest version that the tests run on (environment torch26), and pyproject.toml accepts.

@@ -17,6 +17,7 @@ from probe_format.patching.originals import forget, remember
 from probe_format.patching.places import Attribute, Place, Slot
 from probe_format.patching.switch import Label, Switch, Tap
 from probe_format.suggest import nearest
+from probe_format.wording import shown
 
 __all__ = ["LookUp", "Patches"]
 
@@ -155,6 +156,9 @@ class Patches:
         only, until `remove`; of several registrations of one name the last counts. Raises UsageError, with the
         nearest names, if there is no such function.
         """
+        _check_names("register_custom_api", module, api_name)
+        if prefix is not None and not (isinstance(prefix, str) and prefix):
+            raise UsageError(f"register_custom_api: the prefix must be a text such as 'My', not {shown(prefix)}.")
         owner, name = go_down(module, api_name)
         if not is_function(owner, name):
             close = nearest(name, [n for n in dir(owner) if is_function(owner, n)])
@@ -175,6 +179,7 @@ class Patches:
 
     def remove(self, module: Any, api_name: str) -> None:
         """Undo `add`; a listed function stays recorded. Raises UsageError for a name that was not added."""
+        _check_names("restore_custom_api", module, api_name)
         owner, name = go_down(module, api_name)
         with _lock:
             kept = [known for known in self._registered if not (known[0] is owner and known[1] == name)]
@@ -301,3 +306,11 @@ def _forth(places: Sequence[Place]) -> Replacements:
 
 def _back(places: Sequence[Place]) -> Replacements:
     return {id(p.replacement): (p.replacement, p.original) for p in places}
+
+
+def _check_names(call: str, module: object, api_name: object) -> None:
+    """Raise UsageError where a function is named in a way that cannot be looked up."""
+    if isinstance(module, str):
+        raise UsageError(f"{call} wants the module itself, not its name: write {call}({module}, ...).")
+    if not isinstance(api_name, str) or not api_name:
+        raise UsageError(f"{call} wants the function's name as a text, such as 'matmul'; got {shown(api_name)}.")
