@@ -33,7 +33,7 @@ class Patches(patches.Patches):
         super().__init__(tap, switch, look_up, custom_place, _SCAN, _namespaces, in_models=places_in)
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
-        super().add(behind(module), api_name, prefix or name_of(module))
+        super().add(behind(module), api_name, name_of(module) if prefix is None else prefix)
 
     def remove(self, module: Any, api_name: str) -> None:
         super().remove(behind(module), api_name)
