@@ -207,6 +207,27 @@ def test_bad_names_the_outermost_call_that_was_given_it(capsys, tmp_path):
     assert "made it from finite inputs" not in out
 
 
+def test_bad_claims_nothing_of_values_that_were_saved(capsys, tmp_path):
+    data = {"a.0.debug": FINITE, "b.0.debug": {"x": NAN}, "c.0.debug": NAN}
+    dump = dumped(tmp_path / "d" / "step0" / "rank", data)
+    _, out, _ = run(capsys, "show", dump, "--bad")
+    assert out.splitlines()[2:4] == [
+        "first not finite: b.0.debug, x (2 NaN)", "not finite: 2 of 3 records (2 with NaN)",
+    ]  # fmt: skip
+
+
+def test_bad_looks_at_the_forward_call_of_a_backward_one(capsys, tmp_path):
+    data = {
+        "Torch.log.0.forward": call([INF], [INF]),
+        "Torch.log.0.backward": {"input": [FINITE], "output": [NAN]},
+    }
+    _, out, _ = run(capsys, "show", dumped(tmp_path / "d" / "step0" / "rank", data), "--bad")
+    assert out.splitlines()[3] == (
+        "first NaN: Torch.log.0.backward, output.0 (2 NaN): made there; its inputs are finite, but "
+        "Torch.log.0.forward, input_args.0 (1 +Inf), output.0 (1 +Inf)"
+    )
+
+
 def test_a_structure_dump_is_shown_as_a_tree(capsys, tmp_path):
     inner, outer = "Functional.linear.0.forward", "Module.a.Linear.forward.0"
     frames = ["File /home/me/train.py, line 3, in step, \n model(x)"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import probe_kernel
 import pytest
 from probe_format.cli import main
+from probe_kernel.cli import COMMANDS
 from trees import conv
 
 LOOP = Path(__file__).parent / "data" / "loop"
@@ -29,6 +30,15 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernel", "show", str(LOOP), "--filter", "Mul", "--brief"]) == 0
     out = capsys.readouterr().out
     assert out.count("Mul  Expand__Muls_Mul-op0") == 3 and "(execution 2)" in out and "output.0" not in out
+
+
+def test_help_keeps_its_capitals(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            main(["kernel", command, "--help"])
+        said = " ".join(capsys.readouterr().out.split())
+        what = " ".join(COMMANDS[command].what.split())
+        assert f"{what[0].upper()}{what[1:]}." in said, command
 
 
 def test_show_bad_has_only_what_is_not_finite(capsys: pytest.CaptureFixture[str]) -> None:

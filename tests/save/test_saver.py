@@ -191,13 +191,15 @@ def test_what_cannot_be_written_is_told_and_the_run_goes_on(tmp_path: Path) -> N
         saver.save(np.zeros(3), "before")
         (tmp_path / "dump/step0/rank/dump_tensor_data/before.0.debug.npy").unlink()
         (tmp_path / "dump/step0/rank/dump_tensor_data").rmdir()
-        with pytest.warns(RuntimeWarning, match="could not write everything"):
+        with pytest.warns(RuntimeWarning, match="could not write everything") as caught:
             assert saver.save(5, "y") == 5
             array = np.ones(3)
             assert saver.save(array, "z") is array
         saver.save(np.ones(3), "later")  # said once
-        saver.step()
+        with pytest.warns(RuntimeWarning, match="2 values could not be saved as they are") as told:
+            saver.step()
         saver.save(np.ones(3), "next step")
+    assert {w.filename for w in (*caught, *told)} == {__file__}
     (rank,) = probe_format.open(tmp_path / "dump").step(0).ranks
     assert rank.records["y.0.debug"].json["value"] == 5
     for name in ("z", "later"):  # the numbers are there, and the reason why there is no file

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attrs import evolve, frozen
 
-from .names import ApiName, ModuleName, ParamsGradName, is_name, parse_name
+from .names import ApiName, ModuleName, is_name, parse_name
 from .read import Rank, Record, Tensor
 
 __all__ = ["Trouble", "story", "troubles"]
@@ -59,12 +59,21 @@ def story(rank: Rank, found: list[Trouble]) -> Iterator[str]:
         yield f"  ... and {len(makers) - _LISTED} more"
 
 
-def _follows(name: str, bad: set[str]) -> bool:
-    """Whether a record has what is not finite from a forward call, or is of gradients that others made."""
+def _call(name: str) -> ApiName | ModuleName | None:
+    """The parts of a call's name; None for saved values and gradients of parameters."""
     parsed = parse_name(name) if is_name(name) else None
-    if isinstance(parsed, ApiName | ModuleName):
-        return parsed.direction == "backward" and str(evolve(parsed, direction="forward")) in bad
-    return isinstance(parsed, ParamsGradName) and len(bad) > 1
+    return parsed if isinstance(parsed, ApiName | ModuleName) else None
+
+
+def _forward(name: str) -> str | None:
+    """The forward record of a backward one."""
+    parsed = _call(name)
+    return str(evolve(parsed, direction="forward")) if parsed and parsed.direction == "backward" else None
+
+
+def _follows(name: str, bad: set[str]) -> bool:
+    """Whether a record has what is not finite from its forward call, or is no call: nothing tells who made it."""
+    return _call(name) is None or _forward(name) in bad
 
 
 def _beginning(rank: Rank, found: list[Trouble], word: str, what: str) -> Iterator[str]:
@@ -72,16 +81,22 @@ def _beginning(rank: Rank, found: list[Trouble], word: str, what: str) -> Iterat
     first = next((t for t in found if any(_has(tensor, word) for tensor in t.tensors)), None)
     if first is None:
         return
-    given = [t for t in first.given if _has(t, word)]
-    if not given:
-        why = (
-            "its inputs are finite" if not first.given else f"its inputs have none, but {_slots(first.given)}"
-        )
-        yield f"first {what}: {_said(first.record, [t for t in first.made if _has(t, word)])}: made there; {why}"
+    by_name = {trouble.record.name: trouble for trouble in found}
+    if any(_has(t, word) for t in first.given):
+        outer = _outermost(rank, by_name, first, word)
+        given = [t for t in outer.given if _has(t, word)]
+        yield f"first {what}: {_said(outer.record, given)}: given to this call, made by nothing recorded before"
         return
-    outer = _outermost(rank, {t.record.name: t for t in found}, first, word)
-    given = [t for t in outer.given if _has(t, word)]
-    yield f"first {what}: {_said(outer.record, given)}: given to this call, made by nothing recorded before"
+    said = f"first {what}: {_said(first.record, [t for t in first.made if _has(t, word)])}"
+    forward = by_name.get(_forward(first.record.name) or "")
+    if _call(first.record.name) is None:
+        yield said
+    elif first.given:
+        yield f"{said}: made there; its inputs have none, but {_slots(first.given)}"
+    elif forward is not None:
+        yield f"{said}: made there; its inputs are finite, but {_said(forward.record, forward.tensors)}"
+    else:
+        yield f"{said}: made there; its inputs are finite"
 
 
 def _outermost(rank: Rank, by_name: dict[str, Trouble], first: Trouble, word: str) -> Trouble:
