@@ -23,12 +23,13 @@ import pytest
 from binfiles import block, made, number, shape, varint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from probe_format.errors import DamagedError, FormatError, ProbeError
+from probe_format.errors import DamagedError, FormatError, ProbeError, UsageError
 from probe_kernel import BACKENDS, cli, load_settings
 from probe_kernel.binfile import open_bin
 from probe_kernel.conversion import Conversion, bin_files, convert_file
 from probe_kernel.dumpdata import parse_dump_data
 from probe_kernel.filename import is_file_name, parse_file_name
+from probe_kernel.find import parse_line
 from probe_kernel.irtext import parse_ir, read_ir
 from probe_kernel.layouts import TARGETS
 from probe_kernel.listing import list_files
@@ -270,6 +271,15 @@ def test_no_line_takes_for_ever(line: str) -> None:
     """Half a megabyte each: what is quadratic takes minutes."""
     with bounded(len(line)):
         parse_ir(io.StringIO(line))
+
+
+@pytest.mark.parametrize("where", ["x.py:{}/y/", "x.py({})/y/", "x.py:3~{}, 1~2/y/", "x.py:3, 1~{}/y/"])
+def test_a_line_number_without_end(where: str) -> None:
+    """Found with other seeds: int() refuses thousands of digits by a ValueError."""
+    graph = parse_ir(io.StringIO("%1 = A(x)\n# In file " + where.format("9" * 5000)))
+    assert len(graph.operators) == 1 and graph.operators[0].frames[0].line < 10**9
+    with pytest.raises(UsageError):
+        parse_line("x.py:" + "9" * 5000)
 
 
 def test_a_real_graph_stays_whole() -> None:

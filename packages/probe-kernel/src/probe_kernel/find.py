@@ -18,7 +18,7 @@ from .read import Dump, Rank
 
 __all__ = ["Hit", "Line", "find", "parse_line"]
 
-_LINE = re.compile(r"(?P<file>.+?):(?P<line>[1-9]\d*)")
+_LINE = re.compile(r"(?P<file>.+?):(?P<line>[1-9][0-9]{0,8})")
 
 
 @frozen

@@ -18,7 +18,9 @@ _HEAD = re.compile(r"\s*(?P<ref>%\S*?)(?:\((?P<name>[^=]*)\))? = (?P<op>[^(]+)\(
 _RETURN = re.compile(r"\s*[Rr]eturn\(")
 _SUBGRAPH = re.compile(r"\s*subgraph\b(?! attr| instance)")
 _FRAME = re.compile(
-    r"\s*#? ?In file (?P<file>.+?)(?:\((?P<old>\d+)\)|:(?P<line>\d+)(?:~(?P<end>\d+))?(?:, \d+~\d+)?)/(?P<text>.*)"
+    r"\s*#? ?In file (?P<file>.+?)"
+    r"(?:\((?P<old>\d{1,9})\)|:(?P<line>\d{1,9})(?:~(?P<end>\d{1,9}))?(?:, \d+~\d+)?)/(?P<text>.*)",
+    re.ASCII,
 )
 _NAME = re.compile(
     r"\s*[:#]\s*(?:full_?\s?name_?\s?with_?\s?scope:?\s*)?\((?P<name>[^<>\s]+)\)\s*", re.IGNORECASE
