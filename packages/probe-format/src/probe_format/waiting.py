@@ -52,6 +52,8 @@ class Waiting:
             if tensor.get("unsupported") == _NO_NUMBERS:
                 del tensor["unsupported"]
             tensor.update(numbers)
+            if "$f" in numbers:  # a file that came with them
+                self._note(tensor)
 
     def file(self, ref: int) -> None:
         """The file is on disk."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +14,7 @@ from probe_format.patching.places import Attribute, Function, attribute
 
 from probe_torch.compiling import is_compiling
 from probe_torch.overrides import has_override, truly_named
-from probe_torch.silent import SILENT, Answer, is_silent_op
+from probe_torch.silent import SILENT, Answer, is_silent_op, tensors_in
 
 __all__ = ["Aliasing", "Touched", "Wrote"]
 
@@ -99,7 +99,7 @@ class Aliasing:
                 if has_override((owner,)):
                     return truly_named(original, (owner,), {})(owner, *args, **kwargs)
             else:  # a group of processes: what it gets is what it writes
-                for tensor in _tensors((args, kwargs)):
+                for tensor in tensors_in((args, kwargs)):
                     touched(tensor)
             return original(owner, *args, **kwargs)
 
@@ -171,13 +171,3 @@ def _may_be_silent(op: Any) -> bool:
     if known is None:
         known = _silent[name] = is_silent_op(op)
     return known
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))

@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 from probe_format.collector import Collector
 from probe_format.tracked import ParameterEntry
 
-from .aside import aside
+from .aside import apart, aside
 from .modules import ModuleTable
 
 __all__ = ["Arrivals"]
@@ -86,9 +86,12 @@ class Arrivals:
 
     def _told(self, p: torch.Tensor) -> None:
         known = self._hooked.get(id(p))
-        if known is not None and p.grad is not None:
-            self.collector.parameter_gradient(known.entry, p.grad)
+        if known is not None:
+            with aside():
+                if p.grad is not None:
+                    self.collector.parameter_gradient(known.entry, p.grad)
 
+    @apart
     def late(self) -> None:
         """Gradients that came by no hook (FSDP sets them after its reduce-scatter): read where they are now."""
         for known in self._hooked.values():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.utils import _python_dispatch as dispatch
 
-__all__ = ["aside"]
+__all__ = ["apart", "aside"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _modes = torch._C._len_torch_dispatch_stack
 _no_functions: Any = torch._C.DisableTorchFunction
@@ -17,6 +22,17 @@ _no_functions: Any = torch._C.DisableTorchFunction
 def aside() -> AbstractContextManager[Any]:
     """A region in which no `__torch_function__` is asked, and no mode: FakeTensorMode, counters, ..."""
     return _NoModes() if _modes() else _no_functions()
+
+
+def apart(work: Callable[_P, _R]) -> Callable[_P, _R]:
+    """``work``, done aside."""
+
+    @functools.wraps(work)
+    def done(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with aside():
+            return work(*args, **kwargs)
+
+    return done
 
 
 class _NoModes:

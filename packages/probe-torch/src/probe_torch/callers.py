@@ -38,8 +38,12 @@ _MACHINERY = tuple(
         ),
         *("fx/experimental/", "fx/passes/", "fx/graph.py", "fx/node.py", "fx/graph_module.py", "_guards.py"),
         *("autograd/__init__.py", "utils/checkpoint.py", "_tensor_str.py", "_utils.py"),
+        # What a DTensor works out for itself: how its results are laid out, and how they get there.
+        *("distributed/tensor/", "distributed/_functional_collectives.py"),
     )
 )
+# The exception: the collectives with which a DTensor is handed out are recorded.
+_MODELS = os.path.join(_TORCH, "distributed", "tensor", "_collective_utils.py")
 
 verdicts: dict[str, bool] = {}
 """File name -> whether its calls are the model's, for the file names that decide it alone."""
@@ -60,5 +64,5 @@ def is_model_code(frame: FrameType) -> bool:
         return frame.f_back is None or is_model_code(frame.f_back)
     if name == "<string>":
         return True
-    verdicts[name] = not name.startswith(_MACHINERY)
+    verdicts[name] = name == _MODELS or not name.startswith(_MACHINERY)
     return verdicts[name]

@@ -19,7 +19,9 @@ from probe_format.gradtap import Autograd, GradientTap
 from probe_format.tree import Path
 from torch.nn.parameter import is_lazy
 
+from .aside import apart, aside
 from .leaves import watch
+from .sums import plus
 
 __all__ = ["Entry", "attach", "enter", "flows"]
 
@@ -51,6 +53,7 @@ class Entry:
     views: dict[int, int | None] = field(factory=dict)
 
 
+@apart
 def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
     """Remember where gradients of these inputs would go; None when gradients are off."""
     if not torch.is_grad_enabled():
@@ -75,6 +78,7 @@ def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
     return entry
 
 
+@apart
 def flows(outputs: Sequence[tuple[Path, torch.Tensor]]) -> bool:
     """Whether a gradient will come to any of these outputs."""
     return any(t.requires_grad for _, t in _whole(outputs))
@@ -92,6 +96,7 @@ def _whole(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Sequence[tuple[Path,
     return found
 
 
+@apart
 def attach(
     entry: Entry,
     outputs: Sequence[tuple[Path, torch.Tensor]],
@@ -256,18 +261,15 @@ def _hook(
     """A node hook. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
 
     def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
-        if casts is not None:
-            grad_inputs = tuple(
-                g if g is None or i not in casts else _base.to(_base.detach(g), casts[i])
-                for i, g in enumerate(grad_inputs)
-            )
-        tap.fire(grad_inputs, grad_outputs, made, through, consumed, written)
+        with aside():
+            if casts is not None:
+                grad_inputs = tuple(
+                    g if g is None or i not in casts else _base.to(_base.detach(g), casts[i])
+                    for i, g in enumerate(grad_inputs)
+                )
+            tap.fire(grad_inputs, grad_outputs, made, through, consumed, written)
 
     return hook
 
 
-def _plus(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _base.add(_base.detach(a), _base.detach(b))  # type: ignore[no-any-return]
-
-
-_AUTOGRAD = Autograd(_C._current_graph_task_id, _plus)
+_AUTOGRAD = Autograd(_C._current_graph_task_id, plus)

@@ -32,7 +32,7 @@ class PlainTensor:
 
     bits: a tensor with the bytes where they are not those of ``data`` (quantised). extra: more keys for the
     tensor object. reason: why there is no data. shareable: whether the tensor's identity and version stand
-    for its content.
+    for its content. asynchronous: it is the result of a collective that nobody is known to have waited for.
     """
 
     type: str
@@ -43,6 +43,7 @@ class PlainTensor:
     extra: dict[str, Any] = field(factory=dict)
     reason: str = ""
     shareable: bool = False
+    asynchronous: bool = False
 
 
 def plain(t: torch.Tensor) -> PlainTensor:
@@ -136,7 +137,12 @@ def _unusual(t: torch.Tensor) -> PlainTensor:
             why = f"the tensor subclass {type(t).__qualname__} hides its data"
             return PlainTensor(name, dtype, _shape(t), None, reason=why)
         found = plain(inner)
-        return PlainTensor(name, dtype, _shape(t), found.data, found.bits, found.extra, found.reason)
+        late = found.asynchronous or (
+            type(t).__name__ == "AsyncCollectiveTensor" and not getattr(t, "completed", True)
+        )
+        return PlainTensor(
+            name, dtype, _shape(t), found.data, found.bits, found.extra, found.reason, asynchronous=late
+        )
     data = _T.detach(t).as_subclass(torch.Tensor)
     if data.is_conj() or data.is_neg():
         data = _V.resolve_neg(_V.resolve_conj(data))
@@ -152,7 +158,16 @@ def _dtensor(t: Any, name: str, dtype: str) -> PlainTensor:
         "placements": [_placement(p) for p in t.placements],
         "global_shape": _shape(t),
     }
-    return PlainTensor(name, dtype, _shape(local), found.data, found.bits, extra, found.reason)
+    return PlainTensor(
+        name,
+        dtype,
+        _shape(local),
+        found.data,
+        found.bits,
+        extra,
+        found.reason,
+        asynchronous=found.asynchronous,
+    )
 
 
 def _placement(p: Any) -> dict[str, Any]:

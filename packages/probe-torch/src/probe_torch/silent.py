@@ -8,12 +8,13 @@ have written it since; every row has a test of its own.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from attrs import frozen
 
-__all__ = ["OWN_OPTIMIZERS", "SILENT", "Answer", "Silent", "is_silent_op"]
+__all__ = ["OWN_OPTIMIZERS", "SILENT", "WRITING_COLLECTIVES", "Answer", "Silent", "is_silent_op", "tensors_in"]
 
 
 class Answer(enum.Enum):
@@ -34,6 +35,16 @@ class Silent:
     answer: Answer
     places: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
+
+#: The methods of a process group that write into their first argument.
+WRITING_COLLECTIVES = (
+    *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "recv", "recv_anysource"),
+    *("allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
+    *("alltoall", "alltoall_base", "gather", "scatter"),
+    *("all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),
+    *("reduce_scatter_single", "reduce_scatter_single_coalesced"),
+)
 
 SILENT = (
     # Measured on torch 2.13. All of these write what needs no gradient.
@@ -78,19 +89,7 @@ SILENT = (
     Silent(
         "collectives, also those of other libraries",
         Answer.HANDED_OUT,
-        (
-            (
-                "torch.distributed.ProcessGroup",
-                (
-                    *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "recv", "recv_anysource"),
-                    *("allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced"),
-                    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
-                    *("alltoall", "alltoall_base", "gather", "scatter"),
-                    *("all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),
-                    *("reduce_scatter_single", "reduce_scatter_single_coalesced"),
-                ),
-            ),
-        ),
+        (("torch.distributed.ProcessGroup", WRITING_COLLECTIVES),),
     ),
     # Calls that write when they are made.
     Silent(
@@ -134,7 +133,7 @@ def is_silent_op(op: Any) -> bool:
     if name.partition("::")[0] not in _TORCHS:
         return True
     if isinstance(op, torch._ops.OpOverloadPacket):
-        return any(is_silent_op(getattr(op, name)) for name in op.overloads())  # type: ignore[no-untyped-call]
+        return any(is_silent_op(getattr(op, each)) for each in op.overloads())  # type: ignore[no-untyped-call]
     schema = getattr(op, "_schema", None)
     if schema is None or not any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments):
         return False
@@ -143,3 +142,14 @@ def is_silent_op(op: Any) -> bool:
         return not (has(full, "CompositeImplicitAutograd") or has(full, "ADInplaceOrView"))
     except RuntimeError:  # TorchScript's own, on numbers and lists
         return False
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested arguments."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from attrs import frozen
 from probe_format.collector import Target
 from probe_format.config import Config
@@ -25,7 +26,9 @@ from .aliasing import Aliasing
 from .arrivals import Arrivals
 from .aside import aside
 from .collectives import watched_waits
+from .fakes import quiet_fakes
 from .guests import Guests
+from .inflight import watched_collectives
 from .modules import ModuleTable, patched_call
 from .optimizers import OptimizerSteps
 from .patches import Patches
@@ -54,7 +57,8 @@ class Steps:
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
         config = self.config
-        deferred = config.async_dump or _accelerated()
+        # Results of collectives are told when the run has waited for them.
+        deferred = config.async_dump or _accelerated() or (dist.is_available() and dist.is_initialized())
         header = header_of(
             config,
             directory,
@@ -67,7 +71,7 @@ class Steps:
         coverage = Coverage()
         options = options_of(config, writer.tensor_directory)
         stream = Stream(writer.append, config.max_faults)
-        leaf: Any = TensorLeaf(options, coverage, stream.append)
+        leaf: Any = TensorLeaf(options, coverage, stream.append, late=deferred)
         collector = collector_for(plan_of(config), stream, leaf, coverage, NameFilter(config))
         table = ModuleTable()
         arrivals = Arrivals(collector, table)
@@ -110,6 +114,8 @@ class Steps:
         """The functions of torch, and what else is in place while calls are collected."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:
+            stack.enter_context(watched_collectives(leaf.inflight))
+            stack.enter_context(quiet_fakes())
             if self.config.level != "L0":
                 stack.callback(collector.works.give_up)
                 stack.enter_context(watched_waits(collector.works))
