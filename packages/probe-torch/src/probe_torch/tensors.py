@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ class TensorLeaf:
         summed = _summed(shares)
         seen = self._seen(summed, steady=False)
         if slot.file and seen.content:
-            seen.tail.update(self._files.save(slot, path, "pt", _parts(summed)))
+            seen.tail = {**self._files.save(slot, path, "pt", _parts(summed)), **seen.tail}
             seen.content = 0
         return seen
 
@@ -297,7 +298,7 @@ class TensorLeaf:
 
 
 _HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
-_NOTHING: dict[str, Any] = {}
+_NOTHING: Any = MappingProxyType({})
 _MESH = ("device_mesh", "placements")
 _NOT_COMPLETE = "a collective was still writing it, and was not waited for"
 
