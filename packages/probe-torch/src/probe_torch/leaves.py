@@ -10,6 +10,8 @@ from attrs import define, field
 from probe_format.gradtap import GradientTap
 from probe_format.tree import Path
 
+from .aside import aside
+
 __all__ = ["LeafCall", "let_go", "watch"]
 
 
@@ -50,8 +52,9 @@ class _LeafHook:
     def __call__(self, grad: torch.Tensor) -> None:
         if self.fresh:
             self.current, self.fresh = self.fresh, []
-        for call in list(self.current):
-            call.tap.fire((), (grad,), call.made, call.through)
+        with aside():
+            for call in list(self.current):
+                call.tap.fire((), (grad,), call.made, call.through)
 
 
 def watch(
