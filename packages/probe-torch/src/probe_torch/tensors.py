@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
 
