@@ -18,6 +18,7 @@ from .errors import DamagedError, FormatError, ProbeError
 from .npyfile import read_npy
 from .ptfile import PT_DTYPES, Buffer, pt_bytes
 from .ptread import read_pt
+from .safefile import FILE_MODE
 
 __all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"]
 
@@ -27,12 +28,12 @@ def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
 
     Raises OSError; then there is no file.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        fd = os.open(path, flags, 0o644)
+        fd = os.open(path, flags, FILE_MODE)
     except FileExistsError:
         os.unlink(path)  # not truncated: other names may be linked to the old content
-        fd = os.open(path, flags, 0o644)
+        fd = os.open(path, flags, FILE_MODE)
     try:
         total = sum(len(p) if isinstance(p, bytes) else p.nbytes for p in parts)
         done = os.writev(fd, parts)

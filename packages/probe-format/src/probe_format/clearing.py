@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .layout import CONSTRUCT, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS
+from .layout import CONSTRUCT, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS, dump_path_of
+from .safefile import refuse_links
 
 __all__ = ["clear"]
 
 
 def clear(directory: Path) -> None:
-    """Remove an earlier dump: its own files only, so that no stale tensor file stays."""
+    """Remove an earlier dump: its own files only, so that no stale tensor file stays.
+
+    Raises OSError where the directory, or its dump_tensor_data, is a link: what lies behind it is no dump of ours.
+    """
+    refuse_links(directory / TENSORS, dump_path_of(directory))
     for name in (DUMP, STACK, CONSTRUCT, REPORT, JOURNAL, ERRORS):
         (directory / name).unlink(missing_ok=True)
     tensors = directory / TENSORS

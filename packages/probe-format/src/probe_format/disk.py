@@ -8,6 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from .safefile import make_folder
+
 __all__ = ["check_writable", "explain"]
 
 
@@ -17,7 +19,7 @@ def check_writable(path: Path, need: int = 1 << 20) -> str | None:
     Tries it: makes the directory, and in it a file that is removed again. need: bytes that must be free.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         with tempfile.TemporaryFile(dir=path) as file:
             file.write(bytes(4096))
             file.flush()
@@ -43,6 +45,9 @@ def explain(error: OSError, path: Path) -> str:
         return f"dump_path {path}: {what} is a file, not a directory. Remove it, or {other}."
     if error.errno == errno.ENAMETOOLONG:
         return f"dump_path {path}: the path is too long for this file system. Please {other}."
+    if error.errno == errno.ELOOP:
+        what = error.filename or path
+        return f"dump_path {path}: {what} is a link, and Probe writes through none below it. Remove it, or {other}."
     if error.errno == errno.EMFILE:
         return f"dump_path {path}: this process has too many files open. Raise the limit (ulimit -n)."
     return f"dump_path {path}: {error.strerror or error}. Please {other}."

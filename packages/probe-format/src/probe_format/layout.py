@@ -25,6 +25,7 @@ __all__ = [
     "RankDir",
     "StepDir",
     "check_writable",
+    "dump_path_of",
     "existing_dump",
     "explain",
     "find_ranks",
@@ -71,6 +72,12 @@ class RankDir:
 def rank_dir(dump_path: Path, step: int, rank: int | None) -> Path:
     """The directory of one step of one process. rank None: not distributed."""
     return dump_path / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
+
+
+def dump_path_of(directory: Path) -> Path:
+    """The dump path that a rank's directory is below: what the user chose, and may be a link."""
+    step = directory.parent
+    return step.parent if _STEP.fullmatch(step.name) else step
 
 
 def is_dump_dir(path: Path) -> bool:

@@ -44,7 +44,7 @@ def find(path: Path) -> list[Place]:
         return [_alone(path.parent, path)]
     if not path.is_dir():
         raise FormatError(f"{path} does not exist.{_near(path)}")
-    found = list(_below(path))
+    found = list(_inside_only(path))
     if not found:
         raise FormatError(
             f"{path} is not a dump: it has no step folders, no rank folders and no dump.json.{_inside(path)}"
@@ -60,6 +60,24 @@ def _check_file(path: Path) -> None:
         raise FormatError(f"{path} is a part of a dump: give its folder, {path.parent}.")
     if path.suffix != ".json" or b'"data"' not in path.read_bytes():
         raise FormatError(f"{path} is not a dump: give a folder, a dump.json or a debug.json.")
+
+
+def _inside_only(path: Path) -> Iterator[Place]:
+    """The ranks below ``path``; a link that leads out of it is an error, not a part of the dump."""
+    root = os.path.realpath(path)
+    for mode in layout.MODES:
+        _check_inside(path / mode, root)
+    for step in layout.find_steps(path):
+        _check_inside(step.path, root)
+    for place in _below(path):
+        _check_inside(place.path, root)
+        yield place
+
+
+def _check_inside(path: Path, root: str) -> None:
+    real = os.path.realpath(path)
+    if real != root and not real.startswith(root.rstrip("/") + "/"):
+        raise FormatError(f"{path} is a link that leads out of the dump, to {real}. Give that path itself to read it.")
 
 
 def _below(path: Path) -> Iterator[Place]:

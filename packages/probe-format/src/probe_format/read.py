@@ -21,6 +21,7 @@ from .construct import Construct, check_construct, construct_of, parse_construct
 from .dump import Document, parse_dump
 from .errors import DamagedError, FormatError, UsageError
 from .journal import JournalContents, read_journal
+from .plainfile import read_plain, refuse_link
 from .record import Record, Records
 from .report import Report, check_report, parse_report
 from .stack import Stack, check_stack, parse_stack, stack_of
@@ -122,7 +123,7 @@ class Rank:
     def report(self) -> Report | None:
         """report.json, which only Probe writes. Raises FormatError when it is there and no good."""
         path = self.path / layout.REPORT
-        return parse_report(path.read_bytes(), str(path)) if path.is_file() and self.file is None else None
+        return parse_report(read_plain(path), str(path)) if path.is_file() and self.file is None else None
 
     @cached_property
     def source(self) -> Literal["files", "journal"]:
@@ -139,7 +140,10 @@ class Rank:
     @cached_property
     def journal(self) -> JournalContents | None:
         """The journal, when the records come from it."""
-        return read_journal(self.path / layout.JOURNAL) if self.source == "journal" else None
+        if self.source != "journal":
+            return None
+        refuse_link(self.path / layout.JOURNAL)
+        return read_journal(self.path / layout.JOURNAL)
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
@@ -177,7 +181,8 @@ class Rank:
         if self._assembled is not None:
             return (Document(self._assembled.header, self._assembled.data),)
         files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
-        found = tuple(parse_dump(file.read_bytes(), str(file)) for file in files if file.is_file())
+        read = Path.read_bytes if self.file else read_plain  # a file that was asked for may be a link
+        found = tuple(parse_dump(read(file), str(file)) for file in files if file.is_file())
         if not found:
             raise FormatError(
                 f"{self.path} has neither a dump.json nor a debug.json: nothing was recorded here."
@@ -186,7 +191,7 @@ class Rank:
 
     def _beside(self, name: str) -> bytes | None:
         path = self.path / name
-        return path.read_bytes() if path.is_file() else None
+        return read_plain(path) if path.is_file() else None
 
 
 def assemble_journal(contents: JournalContents, where: Path) -> Documents:

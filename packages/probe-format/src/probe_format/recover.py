@@ -11,6 +11,7 @@ from . import layout
 from .brief import brief
 from .errors import FormatError
 from .journal import read_journal
+from .plainfile import refuse_link
 from .read import Rank, assemble_journal, open
 from .write import write_documents
 
@@ -58,6 +59,7 @@ def recover_rank(rank: Rank) -> Recovery:
     try:
         if rank.source == "files" and rank.report is not None and rank.report.state == "complete":
             return result("nothing", "The files are complete and hold everything in the journal.")
+        refuse_link(path)
         contents = read_journal(path)
         documents = assemble_journal(contents, rank.path)
     except FormatError as error:

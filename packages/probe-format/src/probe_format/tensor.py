@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from .brief import brief
 from .errors import DamagedError, FormatError
 from .jsonio import number
 from .narrow import bits_of, narrow_name
+from .plainfile import is_file, refuse_link
 from .report import non_finite
 from .slots import Path as Keys
 from .slots import slot
@@ -139,10 +142,15 @@ class Tensor:
             or "\0" in name
         ):
             raise FormatError(f"{self.name}: the data_name {brief(name)} is not a file name.")
-        here = self.record.rank.path / layout.TENSORS / name
-        elsewhere = self.record.rank.header.get("dump_data_dir")
-        if not here.parent.is_dir() and isinstance(elsewhere, str) and "\0" not in elsewhere:
-            return Path(elsewhere) / name
+        rank = self.record.rank
+        here = rank.path / layout.TENSORS / name
+        refuse_link(here.parent)
+        elsewhere = rank.header.get("dump_data_dir")
+        if not here.parent.is_dir() and isinstance(elsewhere, str):
+            with contextlib.suppress(ValueError):  # no path at all
+                beside = os.path.realpath(os.path.join(rank.path, elsewhere))
+                if beside.startswith(os.path.realpath(rank.path) + os.sep):  # never out of the dump
+                    return Path(beside) / name
         return here
 
     def load(self) -> npt.NDArray[np.generic]:
@@ -195,8 +203,10 @@ class Tensor:
         if path is None:
             why = self.json.get("lost") or "use task 'tensor', or tensor_list, to have tensors saved"
             raise FormatError(f"{self.name} was not saved to a file: {why}.")
-        if not path.is_file():
-            raise DamagedError(f"{self.name}: its file {path} is missing.")
+        if not is_file(path):
+            where = f"{layout.TENSORS} beside dump.json is the folder that is looked into"
+            raise DamagedError(f"{self.name}: its file {path} is missing ({where}).")
+        refuse_link(path)
         return path
 
 

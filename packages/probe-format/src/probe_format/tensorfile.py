@@ -13,6 +13,7 @@ from .checksum import crc32
 from .errors import FormatError
 from .narrow import bits_of, narrow_name
 from .npyfile import map_npy
+from .plainfile import is_file, refuse_link
 from .ptfile import PT_DTYPES
 from .ptpickle import PtTensor
 from .ptread import PtContent, read_pt
@@ -45,8 +46,9 @@ class TensorFiles:
             path = tensor.file
             if path is None:
                 return ""
-            if not path.is_file():
+            if not is_file(path):
                 return f"its file {path.name} is missing."
+            refuse_link(path)
             return self._npy(path, tensor) if path.suffix == ".npy" else self._pt(path, tensor)
         except (OSError, ValueError, MemoryError) as error:
             return f"its file cannot be read ({error})."

@@ -18,6 +18,7 @@ from .construct import Construct
 from .dump import Document, check_debug, check_dump, is_strict
 from .errors import FormatError, Problem
 from .names import is_name
+from .plainfile import is_file, read_plain
 from .read import Rank, open
 from .report import Report
 from .stack import Stack
@@ -109,10 +110,10 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
 def _checksums(folder: Path, report: Report) -> Iterator[str]:
     for name, entry in report.files.items():
         path = folder / name
-        if Path(name).name != name or not path.is_file():
+        if Path(name).name != name or not is_file(path):
             yield f"{name} is missing; report.json lists it."
             continue
-        raw = path.read_bytes()
+        raw = read_plain(path)
         if len(raw) != entry["bytes"]:
             yield f"{name} has {len(raw)} bytes; it had {entry['bytes']} when it was written."
         elif f"{crc32(raw):08x}" != entry["crc32"]:
@@ -148,7 +149,7 @@ def _checked(document: Document) -> Iterator[Problem]:
 
 
 def _strict_json(path: Path) -> Iterator[str]:
-    if path.is_file() and _TOKEN.search(raw := path.read_bytes()):
+    if path.is_file() and _TOKEN.search(raw := read_plain(path)):
         try:
             json.loads(raw, parse_constant=_refuse)
         except RecursionError:
@@ -203,7 +204,7 @@ def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> It
         if progress is not None:
             progress(rank, done, len(saved))
     folder = rank.path / layout.TENSORS
-    if rank.file is None and folder.is_dir():
+    if rank.file is None and folder.is_dir() and not folder.is_symlink():
         strays = sum(1 for child in folder.iterdir() if child.name not in names)
         if strays:
             notes.append(f"{strays} files in dump_tensor_data belong to no record.")

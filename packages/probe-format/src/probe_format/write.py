@@ -13,6 +13,8 @@ from typing import Any, Literal
 from . import jsonio
 from .assemble import Assembly, Documents
 from .journal import JournalWriter
+from .layout import dump_path_of
+from .safefile import make_folder, refuse_links, replace_file
 from .slots import tensors
 from .summary import Summary
 
@@ -67,7 +69,8 @@ class RankWriter:
 
     def _open(self) -> None:
         directory = self.tensor_directory if self.header.get("dump_data_dir") else self.directory
-        directory.mkdir(parents=True, exist_ok=True)
+        refuse_links(self.tensor_directory, self.directory)
+        make_folder(directory, dump_path_of(self.directory))
         self._journal = JournalWriter(self.directory / "records.journal")
 
     def _take(self, event: dict[str, Any]) -> None:
@@ -119,7 +122,7 @@ class RankWriter:
                 self._covered = size
             elif final:  # nothing came since stop(): the files are right as they are
                 self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
-                _replace(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
+                replace_file(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
             if final:
                 self._over = True
                 self._journal.close()
@@ -206,15 +209,15 @@ def write_documents(
     if not documents.header.get("extra_info", True):
         blobs = dict([next(iter(blobs.items()))])
     for name, blob in blobs.items():
-        _replace(directory / name, blob)
+        replace_file(directory / name, blob)
         files[name] = {"bytes": len(blob), "crc32": f"{zlib.crc32(blob):08x}"}
     if documents.faults:
-        _replace(directory / "dump_error_info.log", _fault_log(documents.faults))
+        replace_file(directory / "dump_error_info.log", _fault_log(documents.faults))
     report = _report(documents, state, files, journal_bytes, started)
     # Counted in the bytes written: inside JSON strings the quotes are escaped, so only keys match.
     report["tensors"] = records.count(b'"dtype":"')
     report["tensor_files"] = records.count(b'"data_name":"')
-    _replace(directory / "report.json", jsonio.dumps(report) + b"\n")
+    replace_file(directory / "report.json", jsonio.dumps(report) + b"\n")
     return report
 
 
@@ -262,14 +265,3 @@ def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
 def _fault_log(faults: list[dict[str, Any]]) -> bytes:
     lines = [f"{f['count']} x {f['where']}\n{f['message']}\n" for f in faults]
     return "\n".join(lines).encode("utf-8", "replace")
-
-
-def _replace(path: Path, blob: bytes) -> None:
-    """Write a file so that its name always stands for a complete one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(blob)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

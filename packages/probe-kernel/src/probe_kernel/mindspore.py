@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import ConfigError, Problem, UsageError
+from probe_format.safefile import make_folder
 
 from .backends import Backend
 from .description import KernelDump
@@ -101,7 +102,7 @@ def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[s
 
 def _write(file: Path, text: str) -> None:
     """Whole or not at all: the ranks of a node write the same file at the same time."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     replace_file(file, [text.encode()])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import frozen
 from probe_format.errors import UsageError
+from probe_format.safefile import make_folder
 
 from .acl import AclDump, acl_settings
 from .outfolder import replace_file
@@ -80,7 +81,7 @@ def write_acl(folder: Path, mode: str) -> Path:
     mode: all, input or output. Raises ConfigError.
     """
     document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / f"kernel_config_{os.getpid()}.json"
     replace_file(path, [f"{json.dumps(document, indent=4)}\n".encode()])
     return path

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from probe_format.arrays import write_parts
 from probe_format.errors import FormatError, UsageError
+from probe_format.safefile import make_folder
 
 __all__ = ["file_in", "folder_in", "replace_file"]
 
@@ -20,13 +21,13 @@ def folder_in(out: Path, below: Path | str = "") -> Path:
     out: as the user gave it; it may be a link. below: a relative path. Raises UsageError where part of ``below`` is a
     link, FormatError where it would lead out of ``out``, OSError.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     path = out
     for part in Path(below).parts:
         path = file_in(path, part)
         if path.is_symlink():
             raise UsageError(f"{path} is a link, and what is written must stay in {out}. Remove it.")
-        path.mkdir(exist_ok=True)
+        make_folder(path)
     return path
 
 

@@ -18,9 +18,10 @@ from mindspore.common.api import _pynative_executor
 from mindspore.ops.primitive import constexpr
 from probe_format.arrays import npy_bytes, write_parts
 from probe_format.errors import UsageError
-from probe_format.layout import explain
+from probe_format.layout import dump_path_of, explain
 from probe_format.names import safe_file_name
 from probe_format.narrow import widen
+from probe_format.safefile import make_folder
 
 from .hostcall import FIRST, GradientCall, HostCall, Message
 from .plain import PlainTensor
@@ -57,7 +58,7 @@ class _Files:
                 self._tell(f"{at} is not saved: {explain(error, folder)}")
 
     def _write(self, folder: Path, name: str, tensor: PlainTensor) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, dump_path_of(folder))
         assert tensor.data is not None
         values = tensor.data if tensor.narrow is None else widen(tensor.data, tensor.narrow)
         unfinished = folder / f".{os.getpid()}.{threading.get_ident()}.tmp"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from attrs import define
 from probe_format import layout
+from probe_format.safefile import make_folder, refuse_links
 
 __all__ = ["Claim", "claim", "in_use", "is_child"]
 
@@ -48,8 +49,8 @@ def claim(dump_path: Path, step: int, rank: int | None, *, child: bool, overwrit
 
 
 def _take(directory: Path, overwrite: bool) -> Claim | None:
-    directory.mkdir(parents=True, exist_ok=True)
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    make_folder(directory, layout.dump_path_of(directory))
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not _lock(fd) or (any(directory.iterdir()) and not overwrite):
             os.close(fd)
@@ -92,6 +93,7 @@ def is_child() -> bool:
 
 def _clear(directory: Path) -> None:
     """Remove an earlier dump (`overwrite`): its own files only."""
+    refuse_links(directory / layout.TENSORS, directory)
     names = (layout.DUMP, layout.STACK, layout.CONSTRUCT, layout.DEBUG, layout.REPORT, layout.JOURNAL)
     for name in (*names, layout.ERRORS):
         (directory / name).unlink(missing_ok=True)

@@ -1,0 +1,67 @@
+"""Making files and folders: never through a link that somebody planted, and never readable by everybody."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from pathlib import Path
+
+__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"]
+
+#: What the umask leaves of these.
+FILE_MODE, FOLDER_MODE = 0o640, 0o750
+
+
+def make_folder(path: Path, below: Path | None = None) -> None:
+    """Make ``path`` and what is missing above it. Raises OSError.
+
+    below: the folder that the user chose, which may be a link, or lie behind one; what is under it may not.
+    """
+    if below is not None:
+        refuse_links(path, below)
+    missing = []
+    folder = path
+    while not folder.is_dir():
+        missing.append(folder)
+        if folder.parent == folder:
+            break
+        folder = folder.parent
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.mkdir(folder, FOLDER_MODE)
+    if missing and not path.is_dir():
+        raise FileExistsError(errno.EEXIST, "there is a file in the way", str(path))
+
+
+def refuse_links(path: Path, below: Path) -> None:
+    """Raise OSError (ELOOP) where ``path``, or a folder between it and ``below``, is a link."""
+    for folder in (path, *path.parents):
+        if folder == below:
+            return
+        if folder.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link, and nothing is written through one", str(folder))
+
+
+def replace_file(path: Path, blob: bytes) -> None:
+    """Write a file so that its name always stands for a complete one. Raises OSError; then nothing has changed.
+
+    The file is made under a name that nobody can know, and where nothing is yet; a link at ``path`` is replaced and
+    not followed.
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(temporary, flags, FILE_MODE)
+    try:
+        try:
+            rest = memoryview(blob)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
