@@ -266,14 +266,14 @@ def test_without_a_framework(tmp_path: Path) -> None:
     assert list(data(tmp_path / "dump")) == ["x.0.debug", "x_grad.0.debug"]
 
 
-def test_overwrite_clears_and_writes_through_no_link(tmp_path):
+def test_overwrite_clears_and_writes_through_no_link(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "keep.npy").write_text("theirs")
     rank = tmp_path / "dump" / "step0" / "rank"
     rank.mkdir(parents=True)
     (rank / "dump_tensor_data").symlink_to(victim)
-    saver = Saver(dump_path=tmp_path / "dump", task="tensor", overwrite=True)
+    saver = ps.Saver(dump_path=tmp_path / "dump", task="tensor", overwrite=True)
     with pytest.warns(RuntimeWarning, match="is a link"):
         saver.save(np.zeros(3), "x")
     saver.close()
