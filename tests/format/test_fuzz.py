@@ -1,0 +1,331 @@
+"""Every reader on files that were changed at random: only errors of our own, and nothing outside of the folder.
+
+The examples are the same in each run (derandomized). What costs time or memory is in the test_*_crafted files.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from probe_format.arrays import load_npy, load_pt
+from probe_format.config import load, resolve
+from probe_format.errors import ConfigError, FormatError, ProbeError
+from probe_format.read import open as open_dump
+from probe_format.recover import recover
+from probe_format.show import View, heading, summary, tree
+from probe_format.verify import verify
+
+CORPUS = Path(__file__).parent / "corpus" / "probe"
+FIXED = settings(
+    max_examples=150, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
+DOCUMENTS = {
+    "dump.json": "complete",
+    "stack.json": "complete",
+    "construct.json": "complete",
+    "report.json": "complete",
+    "debug.json": "debug_complete",
+    "records.journal": "torn",
+}
+
+_opened = None  # the paths that were opened or changed, while somebody wants to know
+
+
+def _hook(event, arguments):
+    if _opened is not None and event in (
+        "open",
+        "os.remove",
+        "os.rename",
+        "os.mkdir",
+        "os.rmdir",
+        "os.link",
+        "os.listdir",
+    ):
+        _opened.extend(path for path in arguments[:2] if isinstance(path, str | bytes | os.PathLike))
+
+
+sys.addaudithook(_hook)
+
+
+@contextlib.contextmanager
+def only_in(folder):
+    """Whatever is opened or changed in the block lies in the folder, or belongs to Python and its packages."""
+    global _opened
+    _opened = []
+    try:
+        yield
+    finally:
+        seen, _opened = _opened, None
+    own = (str(folder), sys.prefix, sys.base_prefix, *(path for path in sys.path if path))
+    outside = [path for path in map(os.fsdecode, seen) if os.path.isabs(path) and not path.startswith(own)]
+    assert [path for path in outside if not path.startswith(("/proc/", "/sys/", "/dev/null"))] == []
+
+
+def read_everything(folder):
+    """What the commands and a reader of the library do, as far as it goes."""
+    with contextlib.suppress(ProbeError):
+        for verdict in verify(folder):
+            assert all(len(text) <= 1000 for text in (*verdict.problems, *verdict.notes))
+    with contextlib.suppress(ProbeError):
+        for rank in open_dump(folder).ranks:
+            with contextlib.suppress(FormatError):
+                heading(rank)
+                list(summary(rank))
+            for view in (View(), View(bad=True, stack=True), View(brief=True, depth=2)):
+                with contextlib.suppress(FormatError):
+                    list(tree(rank, view))
+            with contextlib.suppress(ProbeError):
+                for record in rank.records:
+                    for tensor in record.tensors[:3]:
+                        with contextlib.suppress(ProbeError):
+                            tensor.load()
+
+
+TEXTS = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(
+        ["", "..", "/", "a/b", "NaN", "\ud800", "\0", "x" * 300, "Torch.a.0.forward", "Infinity", "debug"]
+    ),
+)
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    TEXTS,
+    st.floats(),
+    st.sampled_from([-1, 0, 1, 7, 1 << 31, 1 << 63, 10**40, -(1 << 70)]),
+)
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(
+            st.one_of(TEXTS, st.sampled_from(["type", "dtype", "shape", "value", "data_name"])),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=12,
+)
+
+
+def places(value, path=()):
+    """Every place in a document."""
+    yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in parts:
+        yield from places(item, (*path, key))
+
+
+def changed(document, path, value):
+    """The document with another value at one place."""
+    if not path:
+        return value
+    copy = json.loads(json.dumps(document))
+    at = copy
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return copy
+
+
+def put(folder, name, raw):
+    """Write a document, with its checksum in the report: what is in it is read, and not only that it changed."""
+    (folder / name).write_bytes(raw)
+    report = folder / "report.json"
+    if name != "report.json" and report.is_file():
+        document = json.loads(report.read_bytes())
+        document["files"][name] = {"bytes": len(raw), "crc32": f"{zlib.crc32(raw):08x}"}
+        report.write_text(json.dumps(document))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Called for a fresh copy of a dump: its rank folder."""
+    root = tmp_path_factory.mktemp("fuzz")
+
+    def fresh(case):
+        shutil.rmtree(root / "dump", ignore_errors=True)
+        shutil.copytree(CORPUS / case, root / "dump")
+        return root / "dump" / "step0" / "rank"
+
+    return fresh
+
+
+def mutated(draw, raw):
+    """Bytes with a few of them flipped, removed, repeated or replaced."""
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(len(raw) - 1, 0)))
+        size = draw(st.integers(0, 30))
+        kind = draw(st.sampled_from(["flip", "cut", "repeat", "insert", "end"]))
+        if kind == "flip" and raw:
+            raw = raw[:at] + bytes([raw[at] ^ 1 << draw(st.integers(0, 7))]) + raw[at + 1 :]
+        elif kind == "cut":
+            raw = raw[:at] + raw[at + size :]
+        elif kind == "repeat":
+            raw = raw[:at] + raw[at : at + size] * draw(st.integers(2, 50)) + raw[at:]
+        elif kind == "insert":
+            raw = raw[:at] + draw(st.binary(max_size=12)) + raw[at:]
+        else:
+            raw = raw[:at]
+    return raw
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@given(data=st.data())
+@FIXED
+def test_bytes_of_a_document(corpus, name, data):
+    folder = corpus(DOCUMENTS[name])
+    put(folder, name, mutated(data.draw, (folder / name).read_bytes()))
+    with only_in(folder.parent.parent):
+        read_everything(folder.parent.parent)
+        recover_all(folder.parent.parent)
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.endswith(".json")])
+@given(data=st.data())
+@FIXED
+def test_any_value_at_any_place_of_a_document(corpus, name, data):
+    folder = corpus(DOCUMENTS[name])
+    document = json.loads((folder / name).read_bytes())
+    path = data.draw(st.sampled_from(list(places(document))))
+    put(folder, name, json.dumps(changed(document, path, data.draw(JSON))).encode())
+    with only_in(folder.parent.parent):
+        read_everything(folder.parent.parent)
+
+
+KINDS = [
+    "head",
+    "frames",
+    "enter",
+    "exit",
+    "redo",
+    "redone",
+    "back",
+    "pgrad",
+    "save",
+    "grad",
+    "stat",
+    "file",
+    "fault",
+    "tally",
+]
+NAMES = st.sampled_from(
+    ["Torch.a.0.forward", "Torch.a.0.backward", "x.0.debug", "x_grad.0.debug", "Module.a.B.forward.0"]
+)
+PATHS = st.lists(st.one_of(st.integers(-2, 9), st.sampled_from([10**9, "k"])), max_size=4)
+EVENTS = st.fixed_dictionaries(
+    {"k": st.sampled_from(KINDS)},
+    optional={
+        **dict.fromkeys("aswpxreoqtvmdf", JSON),
+        "n": st.one_of(NAMES, JSON),
+        "u": st.one_of(NAMES, JSON),
+        "i": st.one_of(st.lists(st.tuples(PATHS, JSON).map(list), max_size=3), JSON),
+        "p": st.one_of(PATHS, JSON),
+        "r": st.one_of(st.lists(st.tuples(st.integers(0, 3), JSON).map(list), max_size=3), JSON),
+        "g": st.one_of(st.tuples(st.integers(0, 9), st.integers(0, 10**9)).map(list), JSON),
+        "header": st.one_of(
+            st.just({"task": "tensor", "level": "mix", "framework": "x", "deferred": True}), JSON
+        ),
+    },
+)
+
+
+def recover_all(folder):
+    with contextlib.suppress(ProbeError):
+        recover(folder)
+        read_everything(folder)
+
+
+@given(events=st.lists(EVENTS, min_size=1, max_size=12))
+@FIXED
+def test_any_events_in_a_journal(tmp_path_factory, events):
+    from test_journal_crafted import journal
+
+    folder = tmp_path_factory.mktemp("journal")
+    journal(folder, *events)
+    with only_in(folder):
+        read_everything(folder)
+        recover_all(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(("suffix", "loader"), [(".npy", load_npy), (".pt", load_pt)])
+@given(data=st.data())
+@FIXED
+def test_bytes_of_a_tensor_file(corpus, suffix, loader, data):
+    if suffix == ".pt":
+        pytest.importorskip("torch")
+    folder = corpus("complete")
+    path = next(path for path in sorted((folder / "dump_tensor_data").iterdir()) if path.suffix == suffix)
+    path.write_bytes(mutated(data.draw, path.read_bytes()))
+    with only_in(folder.parent.parent):
+        with contextlib.suppress(FormatError):
+            loader(path)
+        read_everything(folder)
+
+
+CONFIG = {
+    "task": "statistics",
+    "level": "mix",
+    "dump_path": "here",
+    "rank": [0, "4-6"],
+    "step": [1],
+    "overwrite": False,
+    "statistics": {
+        "list": ["relu"],
+        "scope": [],
+        "data_mode": ["forward"],
+        "summary_mode": "md5",
+        "views": True,
+    },
+    "tensor": {"list": []},
+}
+
+
+def read_config(path):
+    try:
+        config = resolve(load(path))
+    except ConfigError as error:
+        assert len(str(error)) < 60_000
+    else:
+        assert all(len(text) <= 1000 for text in config.warnings)
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+@given(data=st.data())
+@FIXED
+def test_any_value_at_any_place_of_a_configuration(tmp_path_factory, suffix, data):
+    path = tmp_path_factory.mktemp("config") / f"c.{suffix}"
+    at = data.draw(st.sampled_from(list(places(CONFIG))))
+    path.write_text(json.dumps(changed(CONFIG, at, data.draw(JSON))))  # JSON is YAML
+    with only_in(path.parent):
+        read_config(path)
+
+
+YAML = b"""\
+base: &base {list: [relu], data_mode: [all]}
+step: [1, "4-6", 0x10, 1_000]
+rank: !!seq [0]
+dump_path: "./here"  # a comment
+statistics:
+  <<: *base
+  summary_mode: |
+    md5
+"""
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+@given(data=st.data())
+@FIXED
+def test_bytes_of_a_configuration(tmp_path_factory, suffix, data):
+    path = tmp_path_factory.mktemp("config") / f"c.{suffix}"
+    path.write_bytes(mutated(data.draw, json.dumps(CONFIG, indent=1).encode() if suffix == "json" else YAML))
+    with only_in(path.parent):
+        read_config(path)
