@@ -152,6 +152,35 @@ def seen(kind: str, work: str, debugger: Any = None, *, around: bool = False) ->
     return found
 
 
+class Computing(Functions):
+    """It calls torch itself, as modes that count or check do."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append(resolve_name(func) or repr(func))
+        out = func(*args, **(kwargs or {}))
+        return F.relu(out * 2) - out if getattr(func, "__name__", "") == "linear" else out
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_a_mode_that_computes(level: str, tmp_path: Path) -> None:
+    def run(calls: Calls) -> Tensor:
+        torch.manual_seed(0)
+        net, x = Net(), torch.randn(3, 4)
+        with Computing(calls):
+            found: Tensor = net(x)
+        return found.detach()
+
+    calls: Calls = []
+    truth = run(calls)
+    with opened(tmp_path, level=level) as debugger:
+        debugger.start(Net())
+        watched: Calls = []
+        assert torch.equal(run(watched), truth)
+        debugger.stop()
+        debugger.step()
+    assert watched == calls
+
+
 KINDS = (
     *("function mode", "dispatch mode", "both modes", "function subclass"),
     *("parameters of a subclass", "dispatch subclass"),
