@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from . import guard
 from .calls import Call
 from .coverage import Coverage
 from .leaf import Leaf
@@ -51,6 +52,7 @@ class Collector:
         self._nodes: set[str] = set()
         self._arrivals: dict[int, itertools.count[int]] = {}
         self._told: dict[str, Any] = {}
+        guard.listen(self.stream)
 
     # -- the taps -------------------------------------------------------------------------------------
 
@@ -77,11 +79,14 @@ class Collector:
             self.coverage.add("left_out", where.quiet)
             return original(*args, **kwargs)
         recorder = self.recorder
+        began = over = False
+        out = None
         where.inside += 1
         try:
             collective = kind.startswith(self._prefixes)
             given = self._collectives.without_buffers(kind, args, kwargs) if collective else (args, kwargs)
             call = recorder.begin(key, *given)
+            began = True
             if call is None:
                 return original(*args, **kwargs)
             try:
@@ -92,14 +97,20 @@ class Collector:
                 raise
             finally:
                 where.inside += composite
+            over = True
             if collective:
                 self._leaf.forget()  # collectives write without raising the version
                 self._end_collective(call, kind, args, kwargs, out)
             else:
                 recorder.end(call, out)
             return out
+        except Exception as e:
+            if began and not over:  # the user's own
+                raise
+            self.stream.fault(key, "a call", e)
         finally:
             where.inside -= 1
+        return out if over else original(*args, **kwargs)
 
     def module(
         self, entry: ModuleEntry, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
@@ -116,6 +127,9 @@ class Collector:
         where.inside += 1
         try:
             call = recorder.begin(entry.base, args, kwargs, module)
+        except Exception as e:
+            self.stream.fault(entry.base, "a call", e)
+            call = None
         finally:
             where.inside -= 1
         if call is None:
@@ -136,6 +150,8 @@ class Collector:
         where.inside += 1
         try:
             recorder.end(call, out)
+        except Exception as e:
+            self.stream.fault(entry.base, "a call", e)
         finally:
             where.inside -= 1
         return out
@@ -247,6 +263,7 @@ class Collector:
     def release(self) -> None:
         """Take every hook off the graph; nothing is recorded after this."""
         self.stream.end()
+        guard.forget(self.stream)
         self.recorder.backward.release()
 
     def seen_names(self) -> list[str]:

@@ -14,6 +14,7 @@ import mindspore
 from attrs import define, field
 from mindspore._c_expression import typing
 from mindspore.common.api import _pynative_executor
+from probe_format.guard import guarded
 
 __all__ = [
     "GRAPH",
@@ -134,7 +135,7 @@ class Handle:
 
 def hook_node(node: Any, hook: Callable[[Any, Any], None]) -> Handle:
     """Call ``hook(gradients of the node's inputs, gradients of its outputs)`` when it has run in a pass."""
-    handle = node.register_hook(hook)
+    handle = node.register_hook(guarded("a gradient", "its arrival at a node", hook))
 
     def off() -> None:
         hooks = handle.hook_dict_ref and handle.hook_dict_ref()
@@ -147,7 +148,8 @@ def hook_node(node: Any, hook: Callable[[Any, Any], None]) -> Handle:
 def hook_tensor(t: Any, hook: Callable[[Any], None]) -> Handle | None:
     """Call ``hook(the whole gradient of t)``, or ``hook(None)`` where a pass brought none.
 
-    On a leaf tensor it stays from step to step until it is taken off. None: no gradient can come to ``t``.
+    On a leaf tensor it stays from step to step until it is taken off. None: no gradient can come to ``t``. The hook is
+    guarded by who gives it, unless it is one for the compiler to read.
     """
     try:
         number = _Tensor.register_hook(t, hook)

@@ -15,6 +15,7 @@ from typing import Any
 
 import mindspore
 from attrs import define
+from probe_format.guard import sheltered
 from probe_format.patching.places import Attribute, Function, attribute
 
 __all__ = ["Around", "around_compilation"]
@@ -34,7 +35,7 @@ class Around:
         """From now on; the last one put is the outermost."""
         with _lock:
             if not _active:
-                _places[:] = [attribute(kind, "compile", _all) for kind in _executors()]
+                _places[:] = [attribute(kind, "compile", sheltered("a compilation", _all)) for kind in _executors()]
                 for place in _places:
                     place.put()
             _active.append(self)
@@ -63,7 +64,7 @@ def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> lis
 
         return compile
 
-    return [Around(inside)]
+    return [Around(sheltered("a compilation", inside))]
 
 
 def _all(original: Function) -> Function:

@@ -19,6 +19,7 @@ from typing import Any
 from attrs import define, field
 from probe_format.gradients import Emit
 from probe_format.gradtap import Autograd, GradientTap
+from probe_format.guard import guarded
 from probe_format.tree import Path
 
 from . import autograd, whole
@@ -132,7 +133,7 @@ def attach(
             tap.need[index] += 1
         else:
             index = None
-        handle = autograd.hook_tensor(t, _leaf_hook(tap, path, index))
+        handle = autograd.hook_tensor(t, guarded("a leaf", "its gradient's arrival", _leaf_hook(tap, path, index)))
         if handle is not None:
             handles.append(handle)
     if any(n > 1 for n in tap.need):
@@ -155,7 +156,7 @@ def watch(parameter: Tensor, arrived: Callable[[Tensor], None]) -> Handle | None
         if gradient is not None:
             arrived(gradient)
 
-    return autograd.hook_tensor(parameter, hook)
+    return autograd.hook_tensor(parameter, guarded("a parameter", "its gradient's arrival", hook))
 
 
 @define

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from attrs import define, field, frozen
+from probe_format.guard import sheltered
 from probe_format.patching.places import Attribute, Function, attribute
 
 from .compiling import Around
@@ -68,10 +69,10 @@ class Compilations:
         """Everything is patched while this is open; undone also when the block raises."""
         api = api_module()
         places: list[Attribute | Around] = [
-            attribute(api._JitExecutor, "compile", self._jit),
-            attribute(api._CellGraphExecutor, "compile", self._cell),
-            attribute(api, "_real_phase", self._phase),
-            Around(self._compile),
+            attribute(api._JitExecutor, "compile", sheltered("a compilation", self._jit)),
+            attribute(api._CellGraphExecutor, "compile", sheltered("a compilation", self._cell)),
+            attribute(api, "_real_phase", sheltered("a compilation", self._phase)),
+            Around(sheltered("a compilation", self._compile)),
         ]
         try:
             for place in places:

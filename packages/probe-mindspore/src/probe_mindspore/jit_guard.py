@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from mindspore import nn
+from probe_format.guard import sheltered
 from probe_format.patching.lookup import resolve_owner
 from probe_format.patching.originals import original_of
 from probe_format.patching.patches import Patches
@@ -30,6 +31,9 @@ _BYTECODE = (
 )
 _TRACE = ("mindspore.graph.jit_trace", "mindspore.common.jit_trace")
 _PARSERS = ("mindspore.graph._parse", "mindspore._extends.parse")
+
+
+_shelter = functools.partial(sheltered, "a jitted call")
 
 
 class _Tracing(threading.local):
@@ -71,13 +75,14 @@ class JitGuard:
         self._patches.exclude(self._places)
 
     def _find(self) -> list[Attribute]:
-        places = [attribute(nn.Cell, "compile_and_run", _cell)]
+        places = [attribute(nn.Cell, "compile_and_run", _shelter(_cell))]
         if (executor := _first(_AST)) is not None:
-            places.append(attribute(executor, "__call__", _ast))
+            places.append(attribute(executor, "__call__", _shelter(_ast)))
         if (context := _first(_BYTECODE)) is not None:
             places += BytecodeCalls(context, self._patches).places()
         if (trace := _first(_TRACE)) is not None:
-            places += [attribute(trace, "_jit_trace_begin", _begin), attribute(trace, "_jit_trace_end", _end)]
+            steps = {"_jit_trace_begin": _begin, "_jit_trace_end": _end}
+            places += [attribute(trace, name, _shelter(make)) for name, make in steps.items()]
         return places
 
 
@@ -99,7 +104,7 @@ def _parsers() -> list[Attribute]:
     parser = _first(_PARSERS)
     if parser is None or not hasattr(parser, "resolve_symbol"):
         return []
-    return [attribute(parser, "resolve_symbol", _resolving)]
+    return [attribute(parser, "resolve_symbol", _shelter(_resolving))]
 
 
 def _ast(original: Function) -> Function:

@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Any
 
 from probe_format.coverage import Coverage
+from probe_format.guard import sheltered
 from probe_format.patching.lookup import resolve_owner
-from probe_format.patching.places import Attribute
+from probe_format.patching.places import Attribute, Function
 from probe_format.patching.regions import Regions, found
 
 from probe_mindspore.flavour import source_of_torch, torch_on_mindspore
@@ -99,7 +100,10 @@ class Scopes:
     def __enter__(self) -> Scopes:
         if not self._places or any(place.current() is not place.raw for place in self._places):
             nodes, quiet = _rows()
-            self._places = [*found(nodes, self._regions.in_node), *found(quiet, self._regions.in_quiet)]
+            self._places = [
+                *found(nodes, _sheltered(self._regions.in_node)),
+                *found(quiet, _sheltered(self._regions.in_quiet)),
+            ]
         self._patches.include(self._places)
         self._regions.start()
         self._hooks = _step_hooks(self._regions)
@@ -147,6 +151,13 @@ def _step_hooks(regions: Regions) -> list[Any]:
         optimizers.register_optimizer_step_pre_hook(before),
         optimizers.register_optimizer_step_post_hook(after),
     ]
+
+
+def _sheltered(make: Callable[[Function, str], Function]) -> Callable[[Function, str], Function]:
+    def making(original: Function, about: str) -> Function:
+        return sheltered("a region", lambda begin: make(begin, about))(original)
+
+    return making
 
 
 def _never() -> bool:

@@ -37,6 +37,7 @@ class _Places:
     passes: int = 0
 
     def fire(self, gradient: Tensor | None) -> None:
+        # Not guarded itself: a graph compiled inside the call reads this hook, and reads no try. Emit is guarded.
         if gradient is None or self.emit is None or (self.leaf and self.passes):
             return
         number, self.passes = self.passes, self.passes + 1
