@@ -42,6 +42,8 @@ def same_bytes(t, raw):
 
 @pytest.mark.parametrize("dtype", sorted(PT_DTYPES))
 def test_torch_loads_every_dtype_and_shape(dtype, tmp_path):
+    if not hasattr(torch, dtype):
+        pytest.skip(f"this torch has no {dtype}")
     for i, shape in enumerate(SHAPES):
         raw = sample(dtype, shape)
         path = tmp_path / f"{i}.pt"
