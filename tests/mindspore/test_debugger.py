@@ -10,7 +10,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, mint, nn, ops
 from mindspore.dataset import NumpySlicesDataset
 from mindspore.train import Model
 from mindspore_dumping import agrees, capture, construct, load, opened, rank_dir, records, report
@@ -103,6 +103,27 @@ def test_custom_functions_come_and_go(tmp_path: Path) -> None:
         debugger.stop()
         debugger.step()
     assert list(records(tmp_path / "dump")) == ["Mine.twice.0.forward", "Tensor.__mul__.0.forward"]
+
+
+def test_a_listed_function_goes_by_the_name_it_was_registered_under(tmp_path: Path) -> None:
+    x = ones(2, 2)
+
+    def calls() -> None:
+        mint.matmul(x, x), ops.gelu(x), mint.add(x, x)
+
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.register_custom_api(mint, "matmul")
+        debugger.register_custom_api(ops, "gelu", "My")
+        debugger.start()
+        calls()
+        debugger.restore_custom_api(mint, "matmul")
+        debugger.restore_custom_api(ops, "gelu")
+        calls()
+        debugger.stop()
+        debugger.step()
+    before = ["mindspore.mint.matmul.0", "My.gelu.0", "Mint.add.0"]
+    after = ["Mint.matmul.0", "Functional.gelu.0", "Mint.add.1"]
+    assert [name.removesuffix(".forward") for name in records(tmp_path / "dump")] == before + after
 
 
 def test_steps_are_counted_from_where_the_user_says_and_calls_work_on_the_class(tmp_path: Path) -> None:

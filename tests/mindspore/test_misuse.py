@@ -179,7 +179,7 @@ def test_ranks_in_a_single_process(tmp_path: Path) -> None:
     with told("rank"):
         data = capture(tmp_path / "0", lambda: ops.gelu(X), level="L1", rank=[0])
     assert list(data) == ["Functional.gelu.0.forward"]
-    with told("rank", "7"), opened(tmp_path / "7", level="L1", rank=[7]) as debugger:
+    with told("rank", "7", "msrun"), opened(tmp_path / "7", level="L1", rank=[7]) as debugger:
         debugger.start()
         ops.gelu(X)
         debugger.stop()

@@ -17,7 +17,7 @@ from .keys import SECTIONS, keys_of
 from .ranges import compact
 from .suggest import did_you_mean
 
-__all__ = ["Config", "as_mapping", "check_rank", "load", "resolve"]
+__all__ = ["TORCH_LAUNCH", "Config", "as_mapping", "check_rank", "load", "resolve"]
 
 
 def _default_path() -> Path:
@@ -148,11 +148,14 @@ def as_mapping(config: Config) -> dict[str, Any]:
     return {**top, config.task: section}
 
 
-def check_rank(config: Config, world_size: int | None) -> str | None:
+TORCH_LAUNCH = "torchrun (or set RANK)"
+
+
+def check_rank(config: Config, world_size: int | None, launcher: str = TORCH_LAUNCH) -> str | None:
     """What to tell the user when `rank` names ranks that this run does not have, else None.
 
     world_size: number of processes in the default group; None when there is no group. A run without a group
-    counts as rank 0 (see `select.RankFilter`).
+    counts as rank 0 (see `select.RankFilter`). launcher: what starts several processes.
     """
     if not config.rank:
         return None
@@ -165,7 +168,7 @@ def check_rank(config: Config, world_size: int | None) -> str | None:
             )
         return (
             f"{ranks}: this run has no process group and counts as rank 0, so nothing will be dumped. "
-            "Leave `rank` out, or start with torchrun (or set RANK) if there are to be several processes."
+            f"Leave `rank` out, or start with {launcher} if there are to be several processes."
         )
     beyond = [r for r in config.rank if r >= world_size]
     if not beyond:

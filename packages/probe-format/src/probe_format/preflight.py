@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .config import Config, check_rank
+from .config import TORCH_LAUNCH, Config, check_rank
 from .errors import ConfigError, Problem
 from .layout import MODES, check_writable, existing_dump
 
@@ -12,11 +12,15 @@ __all__ = ["preflight"]
 
 
 def preflight(
-    config: Config, rank: int | None, world_size: int | None, found: Sequence[Problem] = ()
+    config: Config,
+    rank: int | None,
+    world_size: int | None,
+    found: Sequence[Problem] = (),
+    launcher: str = TORCH_LAUNCH,
 ) -> tuple[str, ...]:
     """What to tell the user. Raises ConfigError with every problem, those ``found`` elsewhere included.
 
-    rank, world_size: of this process, None when not distributed.
+    rank, world_size: of this process, None when not distributed. launcher: what starts several processes.
     """
     problems = list(found)
     try:
@@ -27,7 +31,7 @@ def preflight(
     if unwritable is not None:
         problems.append(Problem("dump_path", unwritable))
     problems += used
-    told = check_rank(config, world_size)
+    told = check_rank(config, world_size, launcher)
     if told is not None and world_size is not None:
         problems.append(Problem("rank", told))
     if problems:

@@ -7,7 +7,10 @@ import os
 from mindspore import communication
 from mindspore.communication import GlobalComm
 
-__all__ = ["current_rank", "world_size"]
+__all__ = ["LAUNCHER", "current_rank", "world_size"]
+
+#: What starts several processes, in words.
+LAUNCHER = "msrun (or set RANK_ID and RANK_SIZE)"
 
 
 def current_rank() -> int | None:

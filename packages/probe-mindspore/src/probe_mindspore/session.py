@@ -22,7 +22,7 @@ from .apis import Apis, load_apis
 from .cells import models_in
 from .flavour import CELLS, Flavour, detect
 from .patches import Patches
-from .ranks import current_rank, world_size
+from .ranks import LAUNCHER, current_rank, world_size
 from .step import Steps
 
 __all__ = ["open_session"]
@@ -54,7 +54,7 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
 
 
 def _tell(config: Config, found: Sequence[Problem]) -> None:
-    for text in preflight(config, current_rank(), world_size(), found):
+    for text in preflight(config, current_rank(), world_size(), found, LAUNCHER):
         warn(text)
 
 
