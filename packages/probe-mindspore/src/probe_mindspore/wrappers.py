@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from probe_format.patching.kept import Own
 from probe_format.patching.originals import remember
 from probe_format.patching.switch import Label, Switch, Tap, is_muted, muted
 from probe_format.patching.switch import thread as _thread
@@ -20,7 +21,7 @@ Wrapper = Callable[..., Any]
 switch = Switch()
 """Of MindSpore's wrappers."""
 
-_wrappers: dict[tuple[Label, str, bool, bool, Callable[..., Any]], Wrapper] = {}
+_wrappers: dict[tuple[Label, str, bool, bool, Callable[..., Any]], Wrapper] = Own()
 
 
 def wrap(

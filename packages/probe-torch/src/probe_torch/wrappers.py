@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from probe_format.patching.kept import Own
 from probe_format.patching.originals import remember
 from probe_format.patching.switch import Label, Switch, Tap, is_muted, muted
 from probe_format.patching.switch import thread as _thread
@@ -23,7 +24,7 @@ Wrapper = Callable[..., Any]
 switch = Switch()
 """Of torch's wrappers."""
 
-_wrappers: dict[tuple[str, str, Callable[..., Any]], Wrapper] = {}
+_wrappers: dict[tuple[str, str, Callable[..., Any]], Wrapper] = Own()
 
 
 def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str) -> Wrapper:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from probe_format.patching.kept import Own
 from probe_format.patching.places import Function
 
 __all__ = ["forget", "original_of", "originals_by_id", "remember"]
 
-_originals: dict[Function, Function] = {}
+_originals: dict[Function, Function] = Own()
 
 
 def original_of(function: Any) -> Any:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from sys import getrefcount
 from types import ModuleType, TracebackType
 from typing import Any
 
 from probe_format.errors import UsageError
 from probe_format.patching.early import Replacements, Scan, find_in_modules, find_in_namespaces
+from probe_format.patching.kept import Own, OwnPair, give_back
 from probe_format.patching.lookup import go_down, is_function, name_of
 from probe_format.patching.originals import forget, remember
 from probe_format.patching.places import Attribute, Place, Slot
@@ -77,6 +80,8 @@ class Patches:
         # costs more in garbage collection than everything else that apply does.
         self._forth: Replacements = {}
         self._back: Replacements = {}
+        # id(replacement) -> how many references there were before the wrappers were in place.
+        self._held: dict[int, int] = {}
         self._models: tuple[Any, ...] = ()
         self._of_models: list[Attribute] = []
         self._planned_for: frozenset[str] = frozenset()
@@ -101,6 +106,7 @@ class Patches:
             try:
                 self._models, self._scanned, self._early = models, frozenset(), []
                 self._plan()
+                self._held = self._references()
                 self._of_models = self._in_models(models)
                 if not self._suspensions:
                     self._install(models)
@@ -120,6 +126,7 @@ class Patches:
                 self._take_back()
                 self._forget()
                 self._models, self._of_models, self._early = (), [], []
+                self._give_back()
 
     def __enter__(self) -> Patches:
         self.apply()
@@ -175,6 +182,7 @@ class Patches:
             self._custom = [p for p in self._custom if p not in covered]
             self._custom.append(place)
             self._label_listed()
+            self._held.setdefault(id(place.replacement), self._references()[id(place.replacement)])
             self._extend([place])
 
     def remove(self, module: Any, api_name: str) -> None:
@@ -268,6 +276,21 @@ class Patches:
         for place in self._found(back, sys.modules, self._models):
             place.put()
 
+    def _give_back(self) -> None:
+        """Give it to everybody else who took one: a module built meanwhile, a closure, a table."""
+        # Whatever is held in a way that nobody can change is looked for once: it counts as held the next time. Where
+        # most have fewer references than before, an earlier debugger of the process was collected meanwhile.
+        more = {which: count - self._held.get(which, count) for which, count in self._references().items()}
+        self._held = {}
+        usual = Counter(more.values()).most_common(1)
+        places = {id(p.replacement): p for p in (*self._listed, *self._custom)}
+        kept = [places[which] for which, n in more.items() if n > usual[0][0]]
+        if kept:
+            give_back(OwnPair((place.replacement, place.original)) for place in kept)
+
+    def _references(self) -> dict[int, int]:
+        return {id(p.replacement): getrefcount(p.replacement) for p in (*self._listed, *self._custom)}
+
     def _forget(self) -> None:
         kept = {id(p.replacement) for p in self._guests}
         for place in self._excluded:
@@ -301,11 +324,11 @@ class Patches:
 
 
 def _forth(places: Sequence[Place]) -> Replacements:
-    return {id(p.original): (p.original, p.replacement) for p in reversed(places)}
+    return Own({id(p.original): OwnPair((p.original, p.replacement)) for p in reversed(places)})
 
 
 def _back(places: Sequence[Place]) -> Replacements:
-    return {id(p.replacement): (p.replacement, p.original) for p in places}
+    return Own({id(p.replacement): OwnPair((p.replacement, p.original)) for p in places})
 
 
 def _check_names(call: str, module: object, api_name: object) -> None:

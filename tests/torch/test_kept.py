@@ -1,0 +1,177 @@
+"""A function that was taken from torch while started is the original after stop(), wherever it is kept."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+import io
+import pickle
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import attrs
+import pytest
+import torch
+import torch.nn.functional as F
+from dumping import opened
+from probe_format.patching import kept as kept_module
+from probe_format.patching import patches
+from torch import nn
+
+RELU = (F.relu, "kept")  # out of reach of the search for names bound early
+
+
+class Thing:
+    def __init__(self) -> None:
+        self.act = F.relu
+
+
+@attrs.define
+class Slotted:
+    act: Any
+
+
+class Pair(NamedTuple):
+    act: Any
+    other: int
+
+
+class Table(dict[str, Any]):
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise AssertionError("code of the user's ran")
+
+
+def closure() -> Callable[[], Any]:
+    act = F.relu
+    return lambda: act
+
+
+def default() -> Callable[[], Any]:
+    def call(act: Any = F.relu) -> Any:
+        return act
+
+    return call
+
+
+def keyword_default() -> Callable[[], Any]:
+    def call(*, act: Any = F.relu) -> Any:
+        return act
+
+    return call
+
+
+def in_a_class() -> Any:
+    class Layer(nn.Module):
+        act = F.relu
+        static = staticmethod(F.relu)
+
+    return Layer
+
+
+def wrapped() -> Any:
+    @functools.wraps(F.relu)
+    def call(*args: Any) -> Any:
+        return args
+
+    return call
+
+
+#: What a user's program makes while started, and where the function is in it.
+HOLDERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "TransformerEncoderLayer": (lambda: nn.TransformerEncoderLayer(4, 1, 8), lambda m: m.activation),
+    "TransformerDecoderLayer": (
+        lambda: nn.TransformerDecoderLayer(4, 1, 8, activation="relu"),
+        lambda m: m.activation,
+    ),
+    "attribute": (Thing, lambda t: t.act),
+    "slot": (lambda: Slotted(F.relu), lambda t: t.act),
+    "list": (lambda: [1, F.relu], lambda t: t[1]),
+    "dict": (lambda: {"relu": F.relu}, lambda t: t["relu"]),
+    "dict of a class of the user's": (lambda: Table(relu=F.relu), lambda t: t["relu"]),
+    "ordered dict": (lambda: collections.OrderedDict(relu=F.relu), lambda t: t["relu"]),
+    "set": (lambda: {F.relu}, lambda t: next(iter(t))),
+    "tuple in a list": (lambda: [(F.relu, 1)], lambda t: t[0][0]),
+    "named tuple in a list": (lambda: [Pair(F.relu, 1)], lambda t: t[0].act),
+    "tuple in a tuple": (lambda: [((F.relu,),)], lambda t: t[0][0][0]),
+    "closure": (closure, lambda f: f()),
+    "default": (default, lambda f: f()),
+    "keyword default": (keyword_default, lambda f: f()),
+    "partial": (lambda: functools.partial(F.relu, inplace=False), lambda p: p.func),
+    "partial's argument": (lambda: functools.partial(map, F.relu), lambda p: p.args[0]),
+    "class": (in_a_class, lambda c: c.act),
+    "static method": (in_a_class, lambda c: c.static),
+    "getattr in a list": (lambda: [getattr(F, name) for name in ("relu", "gelu")], lambda t: t[0]),
+    "wrapped": (wrapped, lambda f: f.__wrapped__),
+    "deque": (lambda: collections.deque([F.relu]), lambda d: d[0]),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_what_was_taken_while_started_is_the_original(holder: str, tmp_path: Path) -> None:
+    make, look = HOLDERS[holder]
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(nn.Sequential(nn.Linear(2, 2)))
+        kept = [make()]
+        assert look(kept[0]) is not RELU[0], "this test needs the stand-in"
+        debugger.stop()
+        assert look(kept[0]) is F.relu is RELU[0]
+        debugger.step()
+
+
+def test_a_bound_method_is_of_the_original(tmp_path: Path) -> None:
+    x = torch.ones(2)
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.start()
+        kept = [x.relu, x.add]
+        debugger.stop()
+        debugger.step()
+    assert kept == [x.relu, x.add] and torch.equal(kept[1](1), x + 1)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: nn.TransformerEncoderLayer(4, 1, 8), Thing, lambda: [F.relu, torch.exp]]
+)
+def test_it_can_be_saved_while_started_and_after(make: Callable[[], Any], tmp_path: Path) -> None:
+    def saved(thing: Any) -> list[bytes]:
+        file = io.BytesIO()
+        torch.save(thing, file)
+        return [pickle.dumps(thing), file.getvalue(), pickle.dumps(copy.deepcopy(thing))]
+
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(nn.Sequential(nn.Linear(2, 2)))
+        thing = make()
+        while_started = saved(thing)
+        debugger.stop()
+        after = saved(thing)
+        debugger.step()
+    for data in (*while_started, *after, *saved(thing)):
+        assert b"probe" not in data
+    for data in (while_started[0], after[0]):
+        found = pickle.loads(data)
+        acts = [getattr(found, name, None) for name in ("activation", "act")] + (
+            found if type(found) is list else []
+        )
+        assert RELU[0] in acts
+
+
+def test_what_cannot_be_changed_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local variable of a function that runs keeps its stand-in, which does what the original does."""
+    looked: list[str] = []
+
+    def counted(pairs: Iterable[tuple[Any, Any]]) -> None:
+        kept = list(pairs)
+        looked.extend(original.__name__ for _, original in kept)
+        kept_module.give_back(kept)
+
+    monkeypatch.setattr(patches, "give_back", counted)
+    with opened(tmp_path, level="L1") as debugger:
+        for round in range(4):
+            debugger.start()
+            if not round:
+                act = F.relu
+            debugger.stop()
+        debugger.step()
+    assert looked == ["relu"]
+    assert act is not F.relu and torch.equal(act(torch.ones(2)), torch.ones(2))
