@@ -66,14 +66,14 @@ def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(
 def test_a_fault_in_one_tensor_costs_that_value_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = TensorLeaf.tensor
+    whole = TensorLeaf.leaf
 
-    def some(self: TensorLeaf, slot: Any, t: torch.Tensor, path: Any) -> Any:
-        if t.shape == (7,):
+    def some(self: TensorLeaf, slot: Any, value: Any, path: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.shape == (7,):
             raise KeyError("broken on purpose")
-        return whole(self, slot, t, path)
+        return whole(self, slot, value, path)
 
-    monkeypatch.setattr(TensorLeaf, "tensor", some)
+    monkeypatch.setattr(TensorLeaf, "leaf", some)
     with opened(tmp_path, level="L1") as debugger:
         debugger.start()
         torch.dot(torch.ones(7), torch.ones(7))

@@ -11,13 +11,14 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 from attrs import define
 
 from .stream import Stream
 
-__all__ = ["forget", "guarded", "listen", "sheltered", "tell"]
+__all__ = ["forget", "guarded", "listen", "noted", "sheltered", "tell"]
 
 Function = Callable[..., Any]
 
@@ -50,6 +51,25 @@ def tell(where: str, what: str, error: Exception) -> None:
             _log.warning("Probe failed at %s; the run goes on.", text)
     except Exception:
         _log.warning("Probe failed, and could not note it; the run goes on.")
+
+
+@define
+class noted:
+    """Within ``with noted(where, what):`` a fault of ours ends the block, is noted, and goes no further."""
+
+    where: str
+    what: str
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        tell(self.where, self.what, error)
+        return True
 
 
 def guarded(where: str, what: str, hook: Function) -> Function:

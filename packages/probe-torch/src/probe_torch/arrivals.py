@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 from probe_format.collector import Collector
+from probe_format.guard import guarded, noted
 from probe_format.tracked import ParameterEntry
 
 from .aside import apart, aside
@@ -70,10 +71,11 @@ class Arrivals:
                     known = None
                 if known is None and entry.parameter.is_leaf:
                     wanting.append(entry)
+            told = guarded("a parameter", "its gradient's arrival", self._told)
             for entry in wanting:  # when all are gone that were carried to others
                 p = entry.parameter
                 alone = p._post_accumulate_grad_hooks is None
-                handle = p.register_post_accumulate_grad_hook(self._told)
+                handle = p.register_post_accumulate_grad_hook(told)
                 self._hooked[id(p)] = _Hooked(entry, handle, _mark(p.grad), p._cdata, alone)
 
     def let_go(self, t: torch.Tensor) -> None:
@@ -112,7 +114,8 @@ class Arrivals:
 
         def call(*args: Any) -> Any:
             if self.missing:
-                self.hook()
+                with noted("a module", "the hooks on its parameters"):
+                    self.hook()
             return tap(*args)
 
         return call

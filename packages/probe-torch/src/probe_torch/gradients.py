@@ -16,6 +16,7 @@ import torch
 from attrs import define, field, frozen
 from probe_format.gradients import Emit
 from probe_format.gradtap import Autograd, GradientTap
+from probe_format.guard import guarded
 from probe_format.tree import Path
 from torch.nn.parameter import is_lazy
 
@@ -159,7 +160,7 @@ def attach(
             written.get(node, ()),
             casts.get(node),
         )
-        handles.append(node.register_hook(hook))
+        handles.append(node.register_hook(guarded("a gradient", "its arrival at a node", hook)))
     handles += [watch(leaf, tap, made, through_leaf[which]) for which, (leaf, made) in leaves.items()]
     return handles
 

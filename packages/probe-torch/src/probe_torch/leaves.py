@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from attrs import define, field
 from probe_format.gradtap import GradientTap
+from probe_format.guard import noted
 from probe_format.tree import Path
 
 from .aside import aside
@@ -50,9 +51,9 @@ class _LeafHook:
     __torch_unserializable__ = True
 
     def __call__(self, grad: torch.Tensor) -> None:
-        if self.fresh:
-            self.current, self.fresh = self.fresh, []
-        with aside():
+        with noted("a leaf", "its gradient's arrival"), aside():
+            if self.fresh:
+                self.current, self.fresh = self.fresh, []
             for call in list(self.current):
                 call.tap.fire((), (grad,), call.made, call.through)
 

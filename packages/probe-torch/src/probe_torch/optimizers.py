@@ -7,6 +7,7 @@ import threading
 from types import TracebackType
 from typing import Any, Protocol
 
+from probe_format.guard import guarded
 from probe_format.patching.places import Attribute, Function, attribute
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -46,7 +47,9 @@ class OptimizerSteps:
         try:
             for place in self._places:
                 place.put()
-            self._hook = register_optimizer_step_pre_hook(self._before)
+            self._hook = register_optimizer_step_pre_hook(
+                guarded("an optimizer", "its step", self._before)
+            )
         except BaseException:
             self._leave()
             raise

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from probe_format.coverage import Coverage
+from probe_format.guard import guarded
 from probe_format.patching.places import Attribute, Function, attribute
 from probe_format.patching.regions import Regions, found
 from torch.autograd.profiler import record_function
@@ -87,7 +88,9 @@ class Scopes:
         try:
             for place in self._profiled:
                 place.put()
-            self._hook = register_optimizer_step_pre_hook(self._before_step)
+            self._hook = register_optimizer_step_pre_hook(
+                guarded("an optimizer", "its closure", self._before_step)
+            )
         except BaseException:
             self._leave()
             raise

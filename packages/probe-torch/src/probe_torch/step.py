@@ -13,6 +13,7 @@ from attrs import frozen
 from probe_format.collector import Target
 from probe_format.config import Config
 from probe_format.coverage import Coverage
+from probe_format.guard import guarded
 from probe_format.leafparts import options_of
 from probe_format.plan import header_of, plan_of
 from probe_format.select import NameFilter
@@ -92,7 +93,7 @@ class Steps:
                 if table.entries:
                     stack.enter_context(patched_call(table, arrivals.on_call(step.on_call)))
                 stack.enter_context(leaf.sharing.between_stops())
-                stack.enter_context(watched_swaps(let_go))
+                stack.enter_context(watched_swaps(guarded("a swap", "its tensors", let_go)))
                 stack.enter_context(watched_checkpoints(collector.segments))
                 stack.enter_context(self._functions(step, leaf, models))
                 yield
@@ -124,15 +125,20 @@ class Steps:
             if self.config.level != "L0":  # at L0 no function is replaced, so nobody needs the originals back
                 # First what comes and goes with the patches, so that early names are looked for once.
                 stack.enter_context(Guests(patches))
-                regions = stack.enter_context(Scopes(patches, collector.push, collector.pop))
+                regions = stack.enter_context(Scopes(patches, *_guarded("a region", collector.push, collector.pop)))
                 stack.callback(regions.tell, collector.coverage)
                 patches.apply(*models)
                 stack.callback(patches.undo)
-            stack.enter_context(OptimizerSteps(leaf.step_begins, leaf.step_ends))
-            stack.enter_context(Aliasing(leaf.touched, leaf.wrote))
+            stack.enter_context(OptimizerSteps(*_guarded("an optimizer", leaf.step_begins, leaf.step_ends)))
+            stack.enter_context(Aliasing(*_guarded("a write out of sight", leaf.touched, leaf.wrote)))
             for missing, why in patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)
             yield
+
+
+def _guarded(where: str, *callbacks: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """The callbacks as torch may call them: none of them raises."""
+    return (guarded(where, callback.__name__, callback) for callback in callbacks)
 
 
 def _accelerated() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from attrs import evolve
 from probe_format.arrayjson import checksum_of
 from probe_format.arrays import PT_DTYPES, pt_bytes
 from probe_format.coverage import Coverage, Tally
+from probe_format.guard import noted
 from probe_format.leafparts import TensorOptions, array_json, summarise
 from probe_format.slot import Slot
 from probe_format.stats import Stats, stats_json
@@ -131,7 +131,7 @@ class TensorLeaf:
 
     def step_begins(self, *, silent: bool) -> None:
         """An optimizer begins to write; silent: it is not known to raise the versions of what it writes."""
-        with aside(), contextlib.suppress(Exception):  # nothing here may end the user's step
+        with noted("an optimizer's step", "numbers that waited"), aside():
             self.settle(force=True)  # what is not finite is read again: before it is overwritten
         self._waiting.doubt(None)
         self.sharing.step_begins(silent=silent)
