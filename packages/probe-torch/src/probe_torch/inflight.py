@@ -21,6 +21,7 @@ from probe_format.guard import noted
 from probe_format.patching.places import Attribute, Function, attribute
 
 from .aside import aside
+from .compiling import is_compiling
 from .sharing import memory
 from .silent import WRITING_COLLECTIVES, tensors_in
 
@@ -148,8 +149,6 @@ def watched_collectives(inflight: InFlight) -> Iterator[None]:
 
 
 def _operator(original: Function, inflight: InFlight) -> Function:
-    is_compiling = torch.compiler.is_compiling
-
     @functools.wraps(original)
     def call(op: Any, /, *args: Any, **kwargs: Any) -> Any:
         out = original(op, *args, **kwargs)
