@@ -378,9 +378,9 @@ def test_numbers_that_come_late_are_filled_in(
     assert found["y_grad.0.debug"]["a"][0]["Max"] == 12
 
 
-def _wait(self: Any, p: Any, values: Any, body: dict[str, Any]) -> None:
+def _wait(self: Any, p: Any, values: Any, body: dict[str, Any], *, steady: bool) -> None:
     ref = next(self._refs)
-    assert self._waiting.add(ref, values)
+    assert self._waiting.add(ref, values, steady=steady)
     body.update({"Max": None, "Min": None, "Mean": None, "Norm": None, "$": ref})
 
 
