@@ -22,6 +22,7 @@ __all__ = [
     "Handle",
     "add",
     "backward_pass",
+    "grad_flag",
     "hook_node",
     "hook_tensor",
     "in_backward",
@@ -46,6 +47,8 @@ GRAPH = (
 LEAF = (1 << 64) - 1
 
 recording: Callable[[], bool] = _executor.requires_grad
+#: Whether somebody has begun to record gradients in this thread, also where it is off for a moment.
+grad_flag: Callable[[], bool] = _executor.grad_flag
 
 
 def _no_pass() -> int:

@@ -17,6 +17,7 @@ from probe_format.errors import UsageError
 from probe_format.tracked import ModuleEntry, ParameterEntry, kind_of, parameter_entries
 
 from .flavour import CELLS, Flavour, late_torch
+from .gradients import OWN, WHY_NO_BEGINNING, begins
 
 __all__ = [
     "CellTable",
@@ -212,6 +213,8 @@ def _patched(owner: Any, table: CellTable, on_call: OnCall, muted: Callable[[], 
         entry = entries.get(id(self))
         if entry is None or muted():
             return original(self, *args, **kwargs)
+        if begins(self) and not OWN and entry.base:
+            table.not_seen[f"the backward records of {entry.base}, where it begins"] = WHY_NO_BEGINNING
         return on_call(entry, self, args, kwargs, original)
 
     owner.__call__ = call

@@ -12,6 +12,7 @@ given for an input is the whole gradient of that tensor (`OWN` is False).
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,8 +29,10 @@ from .autograd import Handle, in_backward, recording, takes_gradient
 __all__ = [
     "OWN",
     "WHY_NOT_OWN",
+    "WHY_NO_BEGINNING",
     "Entry",
     "attach",
+    "begins",
     "enter",
     "in_backward",
     "recording",
@@ -42,6 +45,10 @@ OWN = autograd.GRAPH
 WHY_NOT_OWN = (
     "this MindSpore does not show its autograd graph (2.8 and later do): what is given for an input is the "
     "gradient of the whole tensor, from all its users"
+)
+WHY_NO_BEGINNING = (
+    "a Cell that is given to mindspore.grad, value_and_grad or recompute itself begins to record gradients inside its "
+    "own call, and this MindSpore does not show its autograd graph (2.8 and later do); give a function that calls it"
 )
 _MAX_NODES = 200_000
 
@@ -56,7 +63,8 @@ class Entry:
     since: nodes with a higher number are younger than the call. edges: (key of a node, output number) -> index
     into paths. paths: for each different input tensor, every place in the arguments where it stands. nodes: the
     nodes themselves, so that no other takes the place, and the key, of one that is dropped. whole: what stands
-    for all this where there is no graph to see. positional: how many of the arguments have no keyword.
+    for all this where there is no graph to see. positional: how many of the arguments have no keyword. late: the
+    inputs, where gradients begin to be recorded inside the call.
     """
 
     since: int
@@ -65,6 +73,24 @@ class Entry:
     paths: list[list[Path]] = field(factory=list)
     nodes: list[Any] = field(factory=list)
     whole: whole.Entry | None = None
+    late: Sequence[tuple[Path, Tensor]] | None = None
+
+
+class _Beginning(threading.local):
+    cell = False
+
+
+_beginning = _Beginning()
+
+
+def begins(cell: Any) -> bool:
+    """A Cell is about to be called; gives whether MindSpore begins to record gradients inside that very call.
+
+    It does so for a Cell given to `mindspore.grad` directly, or to `mindspore.recompute`: the inputs are then looked
+    at when the call is over.
+    """
+    _beginning.cell = bool(getattr(cell, "requires_grad", False)) and not autograd.grad_flag()
+    return _beginning.cell
 
 
 def enter(tensors: Sequence[tuple[Path, Tensor]], positional: int = 0) -> Entry | None:
@@ -72,11 +98,17 @@ def enter(tensors: Sequence[tuple[Path, Tensor]], positional: int = 0) -> Entry 
 
     positional: how many of the arguments have no keyword; those with one come after them.
     """
+    late, _beginning.cell = _beginning.cell, False
     if not recording():
-        return None
+        return Entry(-1, positional, late=tensors) if late and OWN else None
     if not OWN:
         return Entry(0, whole=whole.enter(tensors))
     entry = Entry(autograd.sequence(), positional)
+    _look(entry, tensors)
+    return entry
+
+
+def _look(entry: Entry, tensors: Sequence[tuple[Path, Tensor]]) -> None:
     for path, t in tensors:
         node = t._grad_node
         if node is None:
@@ -87,7 +119,6 @@ def enter(tensors: Sequence[tuple[Path, Tensor]], positional: int = 0) -> Entry 
             entry.paths.append([path])
         else:
             entry.paths[index].append(path)
-    return entry
 
 
 def attach(
@@ -100,6 +131,9 @@ def attach(
 
     keep: told of the tap when it may be left with sums that never became whole.
     """
+    late, entry.late = entry.late, None
+    if late is not None:
+        _look(entry, late)
     if entry.whole is not None:
         return whole.attach(entry.whole, outputs, emit)
     sinks: dict[Any, _Node] = {}
