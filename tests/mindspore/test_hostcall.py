@@ -14,8 +14,9 @@ from mindspore import Tensor, nn  # noqa: E402
 from mindspore.ops import operations as P  # noqa: E402
 from probe_format.narrow import widen  # noqa: E402
 from probe_mindspore import hostcall  # noqa: E402
+from probe_mindspore.gradientcall import GradientCall  # noqa: E402
 from probe_mindspore.graph_values import DYNAMIC, Variable  # noqa: E402
-from probe_mindspore.hostcall import FIRST, GradientCall, HostCall, Message  # noqa: E402
+from probe_mindspore.hostcall import FIRST, HostCall, Message  # noqa: E402
 
 DTYPES = "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ complex64 complex128"
 

@@ -8,6 +8,7 @@ anybody has something to do.
 from __future__ import annotations
 
 import functools
+import importlib
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -18,7 +19,7 @@ from attrs import define
 from probe_format.guard import sheltered
 from probe_format.patching.places import Attribute, Function, attribute
 
-__all__ = ["Around", "around_compilation"]
+__all__ = ["Around", "around_compilation", "parser"]
 
 _lock = threading.Lock()
 _active: list[Around] = []
@@ -82,3 +83,15 @@ def _executors() -> list[type]:
     """The classes that compile; PyNative's jit has one of its own."""
     found = (getattr(mindspore._c_expression, name, None) for name in ("GraphExecutor_", "JitExecutor_"))
     return [kind for kind in found if kind is not None and "compile" in vars(kind)]
+
+
+def parser() -> Any | None:
+    """The module where the compiler asks what a name in the source stands for (``resolve_symbol``)."""
+    for name in ("mindspore.graph._parse", "mindspore._extends.parse"):  # since 2.9, and before
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        if hasattr(module, "resolve_symbol"):
+            return module
+    return None

@@ -268,7 +268,9 @@ def _each_its_own(
     parts = {index: iter(each) for index, each in shares.items()}
     own = [(i, next(parts[index], -1) if index in parts else index) for i, index in consumed]
     for index, each in shares.items():
-        if index in {index for _, index in consumed} and any(part not in {p for _, p in own} for part in each):
+        if index in {index for _, index in consumed} and any(
+            part not in {p for _, p in own} for part in each
+        ):
             raise LookupError(_UNTOLD)
     return own
 

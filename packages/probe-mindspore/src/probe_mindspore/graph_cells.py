@@ -17,17 +17,18 @@ from .graph_routes import Route
 from .graph_values import is_fixed, is_watched
 from .hostcall import FIRST
 
-__all__ = ["compiled", "tapped", "watched_parameter"]
+__all__ = ["compiled", "is_hooked", "tapped"]
 
 
-#: Ids of the Cells whose taps the compiler has read.
-compiled: set[int] = set()
+#: Ids of the Cells whose taps the compiler has read, the latest at the end.
+compiled: dict[int, None] = {}
 _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 
 
 @_at_compile_time
 def _note(key: Any) -> int:
-    compiled.add(key)
+    compiled.pop(key, None)
+    compiled[key] = None
     return 0
 
 
@@ -62,7 +63,9 @@ def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
     return value, place
 
 
-def _construct(original: Any, key: int, names: tuple[str, ...], route: Route) -> Callable[..., Any]:
+def _construct(
+    original: Any, key: int, names: tuple[str, ...], route: Route, gradients: bool
+) -> Callable[..., Any]:
     enter, leave, of_input, of_output = route.enter, route.leave, route.of_input, route.of_output
 
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
@@ -71,41 +74,49 @@ def _construct(original: Any, key: int, names: tuple[str, ...], route: Route) ->
             parameters = (*parameters, getattr(self, name))  # type: ignore[assignment]
         _note(key)
         token = enter((args, kwargs, parameters), FIRST, key, 0)
-        args, place = _watch(of_input, args, token, key, 0)
-        kwargs, place = _watch(of_input, kwargs, token, key, place)
+        if gradients:
+            args, place = _watch(of_input, args, token, key, 0)
+            kwargs, place = _watch(of_input, kwargs, token, key, place)
         out = original(*args, **kwargs)
         leave(out, token, key, 0)
-        out, place = _watch(of_output, out, token, key, 0)
+        if gradients:
+            out, place = _watch(of_output, out, token, key, 0)
         return out
 
     return construct
 
 
-class _Inner(nn.Cell):  # type: ignore[misc]
-    """A Cell that defines ``bprop``, as its tapped construct calls it: with both as the user wrote them.
+_PRE_HOOKS = "_lazy_forward_pre_hook"  # where a Cell keeps them; None where it has none
+_HOOKS = ("_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook")
 
-    The compiler takes a bprop in place of the gradients of all that its Cell does, taps included; so meanwhile
-    the user's own Cell has none.
+
+def is_hooked(cell: Any) -> bool:
+    """Whether hooks of the user's stand around the Cell's construct that can't be kept as they are around a tapped one.
+
+    In a graph MindSpore calls a forward hook once more with each place that calls the Cell (2.7.0 and 2.10.0), and
+    hands hooks what the construct's own parameters stand for.
+    """
+    return any(vars(cell).get(name) for name in _HOOKS)
+
+
+class _Inner(nn.Cell):  # type: ignore[misc]
+    """A Cell that defines ``bprop``, or has forward pre-hooks, as its tapped construct calls it: with all of them
+    as the user wrote them.
+
+    The compiler takes a bprop in place of the gradients of all that its Cell does, taps included, and it gives
+    pre-hooks what the construct's own parameters stand for; so meanwhile the user's own Cell has none.
     """
 
     def __init__(self, cell: Any) -> None:
         super().__init__(auto_prefix=False)
         object.__setattr__(self, "_probed", cell)
         for name in ("construct", "bprop"):
-            object.__setattr__(self, name, _method(cell, name))
+            if getattr(cell, name, None) is not None:
+                object.__setattr__(self, name, _method(cell, name))
+        object.__setattr__(self, _PRE_HOOKS, vars(cell).get(_PRE_HOOKS))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "_probed"), name)
-
-
-def watched_parameter(key: int, route: Route) -> Callable[[Any], Any]:
-    """A hook for a parameter, for the compiler to read."""
-    give = route.parameter
-
-    def hook(gradient):  # type: ignore[no-untyped-def]
-        return F.depend(gradient, give(gradient, FIRST, key, 0))
-
-    return hook
 
 
 def _method(cell: Any, name: str) -> Any:
@@ -127,19 +138,25 @@ def _without_bprop(kind: type) -> type:
 
 
 @contextmanager
-def tapped(cell: Any, names: tuple[str, ...], route: Route) -> Iterator[None]:
+def tapped(cell: Any, names: tuple[str, ...], route: Route, gradients: bool) -> Iterator[None]:
     """While open, the Cell's construct is a tapped one; undone also when the block raises.
 
-    names: the attributes that hold the Cell's own parameters. route: how the taps reach the host.
+    names: the attributes that hold the Cell's own parameters. route: how the taps reach the host. gradients:
+    whether they are told too.
     """
     own, kind = vars(cell), type(cell)
-    before = {name: own[name] for name in ("construct", "bprop") if name in own}
+    before = {name: own[name] for name in ("construct", "bprop", _PRE_HOOKS) if name in own}
+    hooked = bool(own.get(_PRE_HOOKS))
     original: Any = _method(cell, "construct")
-    if getattr(cell, "bprop", None) is not None:
+    if getattr(cell, "bprop", None) is not None or hooked:
         original = _Inner(cell)
+    if getattr(cell, "bprop", None) is not None:
         before.pop("bprop", None) if "bprop" not in own else object.__delattr__(cell, "bprop")
         cell.__class__ = _without_bprop(kind)
-    object.__setattr__(cell, "construct", MethodType(_construct(original, id(cell), names, route), cell))
+    if hooked:
+        object.__setattr__(cell, _PRE_HOOKS, None)
+    construct = _construct(original, id(cell), names, route, gradients)
+    object.__setattr__(cell, "construct", MethodType(construct, cell))
     try:
         yield
     finally:
@@ -147,5 +164,5 @@ def tapped(cell: Any, names: tuple[str, ...], route: Route) -> Iterator[None]:
             cell.__class__ = kind
         if "construct" not in before:
             object.__delattr__(cell, "construct")
-        for name, method in before.items():
-            object.__setattr__(cell, name, method)
+        for name, value in before.items():
+            object.__setattr__(cell, name, value)

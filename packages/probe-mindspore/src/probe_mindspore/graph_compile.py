@@ -5,23 +5,29 @@ compiled before is compiled once more, with taps; afterwards the user's own grap
 that a dump costs nothing when it is over. What a graph keeps to itself does not follow it from one to the
 other: random operators (dropout) begin anew in each graph (measured: nn.Dropout on 2.7.0 and 2.10.0). A run with
 dropout has the same bits as without Probe when all its steps, or none, are dumped.
+
+What is compiled for something else than to be run (`export`) has no taps, and neither has what MindSpore's compile
+cache keeps on disk (`compile_cache`).
 """
 
 import functools
 import importlib
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 from probe_format.guard import sheltered
 from probe_format.patching.places import Attribute, Function, attribute
 
+from . import compile_cache
 from .compiling import Around
+from .graph_search import Extent, Found, NeverError, Search
 
 __all__ = ["Compilations", "api_module"]
 
-Region = Callable[[], AbstractContextManager[Any]]
+Region = Callable[[Extent], AbstractContextManager[Any]]
 
 
 def api_module() -> Any:
@@ -34,35 +40,34 @@ def api_module() -> Any:
     raise ImportError("MindSpore has neither mindspore.graph.api nor mindspore.common.api")
 
 
-@frozen
-class _Graph:
-    """A compiled graph. cells: ids of the Cells with taps in it. refusal: (name, why) where it has none."""
-
-    cells: frozenset[int] = frozenset()
-    refusal: tuple[str, str] | None = None
-
-
-#: What was compiled, by the key under which MindSpore keeps it: later steps use it again.
-_graphs: dict[str, _Graph] = {}
+#: Why some graphs have no taps that compile with them: they fail when the graph runs (2.7.0 and 2.10.0).
+_PYTHON = (
+    "a part of the graph is Python that MindSpore does not compile (an asnumpy(), for one), and such a graph fails "
+    "when it runs with taps; it ran without"
+)
+#: What was found when it was compiled, by the key under which MindSpore keeps it: later steps use it again.
+_graphs: dict[str, Found] = {}
+#: The same by what was compiled and the word of its taps, for other arguments.
+_alike: weakref.WeakKeyDictionary[Any, dict[str, Found]] = weakref.WeakKeyDictionary()
 
 
 @define(eq=False)
 class Compilations:
-    """Compile inside ``tapped()``, and again without when that fails.
+    """Compile inside ``tapped(extent)``, with as much as MindSpore compiles.
 
-    word: ends the keys of graphs compiled so. cells: where the compiler leaves the ids of the Cells whose taps
-    it has read; what has none keeps the user's keys from then on. Told before each run: ran(ids), the Cells with
-    taps in the graph; refused(name, why), a graph that could not be compiled with taps.
+    word: ends the keys of graphs compiled so. cells: the ids of the Cells to tap. met: where the compiler leaves
+    the ids of the Cells whose taps it has read; what has none keeps the user's keys from then on. ran: told
+    before each run of a graph, with its name and what was found when it was compiled.
     """
 
     word: str
     tapped: Region
-    cells: set[int]
-    ran: Callable[[frozenset[int]], None]
-    refused: Callable[[str, str], None]
+    cells: tuple[int, ...]
+    met: dict[int, None]
+    ran: Callable[[str, Found], None]
     _plain: dict[Any, Any] = field(factory=dict)
     _now: list[Any] = field(factory=list)
-    _refusal: tuple[str, str] | None = None
+    _found: Found | None = None
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -86,8 +91,9 @@ class Compilations:
         @functools.wraps(original)
         def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
             what = executor.obj if executor.obj is not None else executor.fn
-            if id(what) in self._plain:
+            if id(what) in self._plain or kwargs.get("phase"):  # with a phase it is compiled to be exported
                 return original(executor, *args, **kwargs)
+            self._keep_cache(what, original, executor, *args, **kwargs)
             before = executor._cell_cache_key_extend
             executor._cell_cache_key_extend = f"{before}.{self.word}"
             try:
@@ -101,33 +107,43 @@ class Compilations:
     def _cell(self, original: Function) -> Function:
         @functools.wraps(original)
         def compile(executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
-            if id(obj) in self._plain:
+            if id(obj) in self._plain or kwargs.get("phase") != obj.phase:  # another phase: to be exported
                 return original(executor, obj, *args, **kwargs)
+            self._keep_cache(obj, original, executor, obj, *args, **kwargs)
             with self._noted(obj) as note:
                 return note(original(executor, obj, *args, **kwargs))
 
         return compile
 
+    def _keep_cache(self, what: Any, original: Function, *args: Any, **kwargs: Any) -> None:
+        """Let the user's own graph come from the compile cache, or go there, as it would without Probe."""
+        if compile_cache.is_on():
+            self._plain[id(what)] = what
+            try:
+                original(*args, **kwargs)
+            finally:
+                del self._plain[id(what)]
+
     @contextmanager
     def _noted(self, what: Any) -> Iterator[Callable[[Any], Any]]:
         """Something is compiled, or was; gives what to hand the compiler's answer through: a key comes first."""
-        self.cells.clear()
-        self._refusal = None
+        self._found = None
         self._now.append(what)
 
         def note(answer: Any) -> Any:
             key = answer[0] if isinstance(answer, tuple) else answer
-            if self.cells or self._refusal is not None:
-                _graphs[key] = _Graph(frozenset(self.cells), self._refusal)
-            graph = _graphs.get(key)
-            if graph is not None and graph.refusal is not None:
-                self.refused(*graph.refusal)
-            elif graph is not None:
-                self.ran(graph.cells)
+            if self._found is not None and self._found.met:
+                _graphs[key] = self._found
+            if key in _graphs:
+                self.ran(_name(what), _graphs[key])
             return answer
 
         try:
-            yield note
+            if compile_cache.is_on():
+                with compile_cache.off():
+                    yield note
+            else:
+                yield note
         finally:
             self._now.pop()
 
@@ -135,9 +151,13 @@ class Compilations:
         @functools.wraps(original)
         def real_phase(phase: Any, obj: Any) -> Any:
             real = original(phase, obj)
+            if phase != obj.phase:
+                return real
             # What met no tap was compiled under our key in the call that is still going on.
             ours = f"{real}.{self.word}"
-            known = id(obj) not in self._plain or ours in getattr(obj, "compile_cache", ())
+            known = id(obj) not in self._plain or (
+                not self._now and ours in getattr(obj, "compile_cache", ())
+            )
             return ours if known else real
 
         return real_phase
@@ -148,24 +168,27 @@ class Compilations:
             if not self._now:
                 return original(executor, *args, **kwargs)
             what = self._now[-1]
-            try:
-                with self.tapped():
+
+            def with_taps(extent: Extent) -> Any:
+                with self.tapped(extent):
                     done = original(executor, *args, **kwargs)
-            except Exception as e:
-                self.cells.clear()
-                self._refusal = (_name(what), _why(e))
-                return original(executor, *args, **kwargs)
-            if not self.cells:
+                if extent.forward and _runs_python(executor, *args):
+                    raise NeverError(_PYTHON)
+                return done
+
+            search = Search(self.cells, with_taps, lambda: original(executor, *args, **kwargs), self.met)
+            alike = _alike.setdefault(what, {})
+            found = self._found = alike[self.word] = search.run(alike.get(self.word))
+            if not found.met:
                 self._plain[id(what)] = what  # alive, so that its id stays its own
-            return done
+            return found.answer
 
         return compile
 
 
-def _why(error: Exception) -> str:
-    lines = [line.strip("- ") for line in str(error).splitlines() if any(map(str.isalpha, line))]
-    first = " ".join(lines[:2])[:300]  # the first line may be a heading
-    return f"MindSpore could not compile it with taps ({type(error).__name__}: {first}); it ran without"
+def _runs_python(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
+    """Whether a graph that has just been compiled leaves a part to Python."""
+    return b"PyExecute" in executor.get_func_graph_proto(phase, "anf_ir", False)
 
 
 def _name(what: Any) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 import mindspore
 from attrs import frozen
 
+from .gradientcall import GradientCall
 from .graph_files import Counter, FileCall, Spool
-from .hostcall import Callback, GradientCall, HostCall, Message
+from .hostcall import Callback, HostCall, Message
 
 __all__ = ["Listener", "Route", "by_callbacks", "by_files", "listen", "route_for"]
 

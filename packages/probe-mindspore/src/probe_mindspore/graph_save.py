@@ -23,7 +23,8 @@ from probe_format.names import safe_file_name
 from probe_format.narrow import widen
 from probe_format.safefile import make_folder
 
-from .hostcall import FIRST, GradientCall, HostCall, Message
+from .gradientcall import GradientCall
+from .hostcall import FIRST, HostCall, Message
 from .plain import PlainTensor
 from .ranks import current_rank
 

@@ -19,9 +19,11 @@ from probe_format.select import NameFilter
 from . import autograd, graph_cells, hostcall
 from .cells import CellTable, is_bytecode
 from .graph_calls import GraphCalls
-from .graph_cells import tapped, watched_parameter
+from .graph_cells import is_hooked, tapped
 from .graph_compile import Compilations, api_module
+from .graph_grads import watched_grads
 from .graph_routes import Route, by_callbacks, listen
+from .graph_search import Extent, Found, NeverError
 
 __all__ = ["BYTECODE", "NO_FILES", "GraphTaps", "graph_mode"]
 
@@ -34,6 +36,16 @@ BYTECODE = (
 NO_FILES = (
     "this device has no host callbacks, so its graphs write files (ops.TensorDump); none came though a graph with "
     "taps was called: MindSpore did not write"
+)
+#: Why parameters whose gradients a graph takes have no record of them.
+UNKNOWN = (
+    "MindSpore does not tell whose gradients the graph takes, and more than one list of parameters (or none that "
+    "the source names) has their shapes"
+)
+#: Why a Cell with hooks has no records where it runs in a graph.
+HOOKED = (
+    "it has forward or backward hooks, which MindSpore would call otherwise around taps in a graph; the Cells inside "
+    "and around it are recorded"
 )
 _words: dict[Any, str] = {}
 
@@ -84,7 +96,8 @@ class GraphTaps:
         self._look()
         what = (self._route.key, frozenset((*calls.names, *calls.parameters)))
         word = _words.setdefault(what, f"probe{len(_words)}")
-        compilations = Compilations(word, self._tapped, graph_cells.compiled, self._ran, self._refused)
+        cells = tuple(calls.names)
+        compilations = Compilations(word, self._tapped, cells, graph_cells.compiled, self._ran)
         with compilations.in_place():
             yield
         if spool is not None and self.table.in_graphs and not self._collected:
@@ -109,7 +122,11 @@ class GraphTaps:
         """What is tapped: the Cells of the table, and their trained parameters."""
         flavour = self.table.flavour
         for entry in self.table.entries.values():
-            if entry.base and not isinstance(entry.module, flavour.containers):
+            if (
+                entry.base
+                and not isinstance(entry.module, flavour.containers)
+                and not is_hooked(entry.module)
+            ):
                 own = tuple(name for name, _ in flavour.parameters(entry.module))
                 self._calls.names[id(entry.module)] = tuple(n for n in own if hasattr(entry.module, n))
         plan = self._collector.plan
@@ -120,27 +137,49 @@ class GraphTaps:
                 self._unseen(f"inside {path or 'the whole model'}", BYTECODE)
 
     @contextmanager
-    def _tapped(self) -> Iterator[None]:
+    def _tapped(self, extent: Extent) -> Iterator[None]:
         with ExitStack() as stack:
-            for entry in self.table.entries.values():
-                names = self._calls.names.get(id(entry.module))
-                if names is not None:
-                    stack.enter_context(tapped(entry.module, names, self._route))
+            for key in extent.forward:
+                cell, names = self.table.entries[key].module, self._calls.names[key]
+                stack.enter_context(tapped(cell, names, self._route, key in extent.gradients))
             # While PyNative records gradients, those of a jitted piece pass through it on their way (`Arrivals`);
             # else they are taken inside the graph, if at all.
-            for key, owner in () if autograd.recording() else self._calls.parameters.items():
-                handle = autograd.hook_tensor(owner.parameter, watched_parameter(key, self._route))
-                if handle is not None:
-                    stack.callback(handle.remove)
+            if extent.weights and not autograd.recording():
+                keys = {key: key for key in self._calls.parameters}
+                stack.enter_context(watched_grads(keys, self._route, self._unknown))
             yield
 
-    def _ran(self, cells: frozenset[int]) -> None:
-        found = (self.table.entries.get(key) for key in cells)
-        self.table.in_graphs.update(entry.base for entry in found if entry is not None)
+    def _unknown(self) -> None:
+        self._unseen("gradients of parameters that a graph takes", UNKNOWN)
 
-    def _refused(self, name: str, why: str) -> None:
-        self._unseen(f"inside the graph of {name}", why)
-        self._warnings.setdefault(f"Probe: {name} has no records of what is inside its graph: {why}.", False)
+    def _ran(self, name: str, found: Found) -> None:
+        """A graph runs: say what has no taps in it."""
+        for tracked in self.table.entries.values():
+            if tracked.base and not tracked.called and is_hooked(tracked.module):
+                tracked.called = True
+                self._collector.coverage.unseen(tracked.base, HOOKED)
+        first = next(iter(found.why.values()), None)
+        if first is not None:
+            text = f"the graph of {name}: {_why(first)}"
+            if not found.extent.forward & found.met:
+                self._unseen(f"inside the graph of {name}", _why(first))
+            part = "part" if found.extent.forward & found.met else "nothing"
+            told = f"Probe recorded {part} of {text}. The report's not_seen names what has no records."
+            self._warnings.setdefault(told, False)
+        for key in found.met:
+            entry = self.table.entries.get(key)
+            if entry is None:
+                continue
+            forward, gradients = found.why.get(("forward", key)), found.why.get(("gradients", key))
+            if key in found.extent.forward:
+                self.table.in_graphs.add(entry.base)
+            else:
+                entry.called = True
+                self._unseen(entry.base, _why(forward or first))
+            if gradients is not None:
+                self._unseen(f"gradients of {entry.base}", _why(gradients))
+        if ("weights", 0) in found.why:
+            self._unseen(f"gradients of parameters in the graph of {name}", _why(found.why["weights", 0]))
 
     def _unseen(self, what: str, why: str) -> None:
         for coverage in self._coverages:
@@ -151,3 +190,11 @@ class GraphTaps:
             self._warnings[text] = True
             if not said:
                 notice(text)
+
+
+def _why(error: Exception | None) -> str:
+    if isinstance(error, NeverError):
+        return str(error)
+    lines = [line.strip("- ") for line in str(error).splitlines() if any(map(str.isalpha, line))]
+    first = " ".join(lines[:2])[:300]  # the first line may be a heading
+    return f"MindSpore could not compile it with taps ({type(error).__name__}: {first}); it ran without"

@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 from mindspore import Tensor, nn
-from mindspore.ops import functional as F
+from mindspore.ops import functional as F  # noqa: F401 - for the functions that are written out below
 from mindspore.ops import operations as P
-from mindspore.ops._grad_experimental.grad_base import bprop_getters
 from probe_format.wording import brief
 
 from .graph_values import flatten, meta, rebuild
 
-__all__ = ["FIRST", "Callback", "GradientCall", "HostCall", "Message", "deliver", "on_fault", "register"]
+__all__ = ["FIRST", "Callback", "HostCall", "Message", "deliver", "on_fault", "register"]
 
 _log = logging.getLogger("probe_mindspore")
 _MOST = 64
@@ -157,51 +156,3 @@ class HostCall(nn.Cell):  # type: ignore[misc]
         if len(found) > self.most:
             layout, found = flatten("more tensors than one host callback takes", ())
         return self.operators[len(found)](meta(self.site, layout, extra, place), token, *found)
-
-
-class _Watched(P.InsertGradientOf):  # type: ignore[misc]
-    """`InsertGradientOf` whose gradient function also sees what its input was: (x, token, extra, place).
-
-    A Cell with a bprop could do the same, but @jit under PyNative then gives wrong gradients for whatever is
-    called twice around it (2.7.0 and 2.10.0, with or without a callback inside).
-    """
-
-    def __init__(self, call: Any) -> None:
-        super().__init__(_as_it_is)
-        self.call = call
-        self.add_prim_attr("probe_site", call.site)  # equal operators share one gradient function
-
-
-def _as_it_is(gradient: Any) -> Any:
-    return gradient
-
-
-def _bprop_of_watched(self: Any) -> Any:
-    call = self.call
-
-    def bprop(x: Any, out: Any, dout: Any) -> Any:
-        seen = call(dout[0], x[1], x[2], x[3])
-        return ((F.depend(dout[0], seen), F.zeros_like(x[1]), 0, 0),)
-
-    return bprop
-
-
-_Watched.__name__ = "InsertGradientOf"  # what the compiler knows it by
-bprop_getters[id(_Watched)] = _bprop_of_watched
-
-
-class GradientCall(nn.Cell):  # type: ignore[misc]
-    """In a graph: ``x = call(x, token)`` gives x as it is, and its gradient to the callback when it arrives.
-
-    x: one tensor with a shape known at compile time. token: int32[1] of an earlier `HostCall`; it comes back
-    in the message, in whatever order the backward pass runs. In PyNative it does nothing. call: makes what takes
-    the gradient to the host.
-    """
-
-    def __init__(self, callback: Callback, call: Callable[[Callback], Any] = HostCall) -> None:
-        super().__init__(auto_prefix=False)
-        self.watched = _Watched(call(callback))
-
-    def construct(self, x: Any, token: Any, extra: int = 0, place: int = 0) -> Any:
-        """The tensor itself."""
-        return self.watched((x, token, extra, place))[0]

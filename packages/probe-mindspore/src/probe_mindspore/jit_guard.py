@@ -17,7 +17,7 @@ from probe_format.patching.places import Attribute, Function, attribute
 from probe_format.patching.switch import thread as _thread
 
 from probe_mindspore.bytecode import BytecodeCalls
-from probe_mindspore.compiling import Around, around_compilation
+from probe_mindspore.compiling import Around, around_compilation, parser
 from probe_mindspore.wrappers import Label, handed
 
 __all__ = ["JitGuard"]
@@ -30,7 +30,6 @@ _BYTECODE = (
     "mindspore.common._pijit_context.PIJitCaptureContext",
 )
 _TRACE = ("mindspore.graph.jit_trace", "mindspore.common.jit_trace")
-_PARSERS = ("mindspore.graph._parse", "mindspore._extends.parse")
 
 
 _shelter = functools.partial(sheltered, "a jitted call")
@@ -88,7 +87,7 @@ class JitGuard:
 
 def _first(paths: tuple[str, ...]) -> Any | None:
     for path in paths:
-        module = path if path in (*_TRACE, *_PARSERS) else path.rpartition(".")[0]
+        module = path if path in _TRACE else path.rpartition(".")[0]
         try:
             importlib.import_module(module)
         except ImportError:
@@ -101,10 +100,8 @@ def _first(paths: tuple[str, ...]) -> Any | None:
 
 def _parsers() -> list[Attribute]:
     """Where the compiler asks what a name in the source stands for."""
-    parser = _first(_PARSERS)
-    if parser is None or not hasattr(parser, "resolve_symbol"):
-        return []
-    return [attribute(parser, "resolve_symbol", _shelter(_resolving))]
+    source = parser()
+    return [] if source is None else [attribute(source, "resolve_symbol", _shelter(_resolving))]
 
 
 def _ast(original: Function) -> Function:

@@ -71,4 +71,3 @@ class BothModes:
         """Record nothing more, in this process."""
         self.graph.mute()
         self.pynative.mute()
-

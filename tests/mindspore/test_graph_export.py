@@ -1,0 +1,81 @@
+"""What MindSpore writes of a graph holds nothing of ours: exported models, checkpoints, the compile cache."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ms = pytest.importorskip("mindspore")
+
+from graph_nets import batch  # noqa: E402
+from mindspore import nn  # noqa: E402
+from mindspore.train.mind_ir_pb2 import ModelProto  # noqa: E402
+from mindspore_dumping import records  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("pynative")
+HERE = Path(__file__).parent
+
+
+def process(script: str, *args: object, **environment: str) -> None:
+    """Run a script that lies beside this file."""
+    path = os.pathsep.join([str(HERE), *sys.path])
+    command = [sys.executable, str(HERE / script), *map(str, args)]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def model(path: Path) -> str:
+    """An exported model in words. The numbers in its names, which MindSpore draws from the clock, from memory and
+    from a counter of the process, are replaced by the order in which they come."""
+    proto = ModelProto()
+    proto.ParseFromString(path.read_bytes())
+    order: dict[str, str] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return order.setdefault(found[0], f"#{len(order)}")
+
+    return re.sub(r'"[^"\n]*"', lambda text: re.sub(r"\d+", number, text[0]), str(proto))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export") / "plain"
+    process("exporting.py", folder)
+    return folder
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_an_export_while_started_is_the_one_without(level: str, plain: Path, tmp_path: Path) -> None:
+    watched = tmp_path / "watched"
+    process("exporting.py", watched, level)
+    for name in ("net.onnx", "net.ckpt"):
+        assert (watched / name).read_bytes() == (plain / name).read_bytes()
+    for name in ("net.mindir", "doubled.mindir"):
+        assert model(watched / name) == model(plain / name)
+    graph = nn.GraphCell(ms.load(str(watched / "net.mindir")))
+    expected = nn.GraphCell(ms.load(str(plain / "net.mindir")))
+    assert graph(batch()).asnumpy().tobytes() == expected(batch()).asnumpy().tobytes()
+    dump = Path(f"{watched}.dump")
+    assert "Cell.0.Dense.forward.0" in records(dump if level == "L0" else dump / "graph")
+
+
+@pytest.mark.parametrize("order", ["D-", "-D"], ids=["watched first", "watched later"])
+def test_the_compile_cache_never_holds_a_tap_and_hides_no_record(order: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    settings = {"MS_COMPILER_CACHE_ENABLE": "1", "MS_COMPILER_CACHE_PATH": str(cache)}
+    process("caching.py", tmp_path / "alone", "-")
+    for i, how in enumerate(order):
+        process("caching.py", tmp_path / str(i), "-" if how == "-" else tmp_path / f"dump{i}", **settings)
+        assert (tmp_path / str(i)).read_text() == (tmp_path / "alone").read_text()
+        if how == "D":
+            assert {"Cell.0.Dense.forward.0", "Cell.1.Tanh.forward.0"} <= set(records(tmp_path / f"dump{i}"))
+        files = sorted(cache.rglob("*.mindir"))
+        assert [file.name for file in files] == ["compile_cache_0.mindir", "compile_cache_1.mindir"]
+        assert not any(b"Custom" in file.read_bytes() for file in files)
