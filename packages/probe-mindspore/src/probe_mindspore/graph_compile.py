@@ -12,6 +12,7 @@ cache keeps on disk (`compile_cache`).
 
 import functools
 import importlib
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -91,7 +92,8 @@ class Compilations:
         @functools.wraps(original)
         def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
             what = executor.obj if executor.obj is not None else executor.fn
-            if id(what) in self._plain or kwargs.get("phase"):  # with a phase it is compiled to be exported
+            runs = sys._getframe(1).f_globals is vars(api_module())  # else it is compiled to be exported
+            if id(what) in self._plain or not runs:
                 return original(executor, *args, **kwargs)
             self._keep_cache(what, original, executor, *args, **kwargs)
             before = executor._cell_cache_key_extend
