@@ -344,3 +344,13 @@ def test_a_late_writer_keeps_a_fault(tmp_path):
     writer = RankWriter(tmp_path / "rank", HEADER, late=True)
     writer.append({"k": "fault", "w": "x", "m": "y"})
     assert writer.finish(final=True)["faults"] == [{"where": "x", "message": "y", "count": 1}]
+
+
+def test_a_late_directory_is_there_for_a_file_that_comes_before_its_record(tmp_path: Path) -> None:
+    writer = RankWriter(tmp_path / "step0" / "rank", {**HEADER, "dump_data_dir": "x"}, late=True)
+    assert not (tmp_path / "step0").exists()
+    writer.begin()
+    writer.begin()
+    assert writer.tensor_directory.is_dir()
+    assert (writer.directory / "records.journal").read_bytes().count(b"head") == 1
+    writer.close()

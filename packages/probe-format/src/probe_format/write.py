@@ -67,6 +67,15 @@ class RankWriter:
             if then is not None:
                 then()
 
+    def begin(self) -> None:
+        """Create what a late directory has from its first record on: a file of its comes before it. Raises OSError."""
+        with self._lock:
+            if self._journal is None and not self._over:
+                self._open()
+                waited, self._waiting = self._waiting, []
+                for event in waited:
+                    self._take(event)
+
     def _open(self) -> None:
         directory = self.tensor_directory if self.header.get("dump_data_dir") else self.directory
         refuse_links(self.tensor_directory, self.directory)
@@ -257,7 +266,9 @@ def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
     for name, record in data.items():
         for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
             norm = jsonio.number(tensor.get("Norm"))
-            if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):  # a damaged one has anything
+            if isinstance(norm, float) or (
+                type(norm) is int and abs(norm) < 1 << 64
+            ):  # a damaged one has anything
                 summary.add(name, ".".join(map(str, path)), tensor)
     return summary.json()
 

@@ -36,7 +36,9 @@ class Around:
         """From now on; the last one put is the outermost."""
         with _lock:
             if not _active:
-                _places[:] = [attribute(kind, "compile", sheltered("a compilation", _all)) for kind in _executors()]
+                _places[:] = [
+                    attribute(kind, "compile", sheltered("a compilation", _all)) for kind in _executors()
+                ]
                 for place in _places:
                     place.put()
             _active.append(self)

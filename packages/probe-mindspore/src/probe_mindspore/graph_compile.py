@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from attrs import define, field
+from probe_format import guard
 from probe_format.guard import sheltered
 from probe_format.patching.places import Attribute, Function, attribute
 
@@ -92,8 +93,7 @@ class Compilations:
         @functools.wraps(original)
         def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
             what = executor.obj if executor.obj is not None else executor.fn
-            runs = sys._getframe(1).f_globals is vars(api_module())  # else it is compiled to be exported
-            if id(what) in self._plain or not runs:
+            if id(what) in self._plain or not _to_run():
                 return original(executor, *args, **kwargs)
             self._keep_cache(what, original, executor, *args, **kwargs)
             before = executor._cell_cache_key_extend
@@ -186,6 +186,15 @@ class Compilations:
             return found.answer
 
         return compile
+
+
+def _to_run() -> bool:
+    """Whether a jitted function is compiled because it was called, and not to be exported: MindSpore's own module of
+    compilations asks for it then, and it alone."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals is vars(guard):
+        frame = frame.f_back
+    return frame.f_globals is vars(api_module())
 
 
 def _runs_python(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:

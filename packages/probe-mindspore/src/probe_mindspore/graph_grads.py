@@ -14,6 +14,7 @@ from mindspore import Parameter, Tensor, nn
 from mindspore._c_expression import GradOperation_
 from mindspore.ops import functional as F
 from mindspore.ops.primitive import constexpr
+from probe_format.guard import sheltered
 from probe_format.patching.places import Function, attribute
 
 from .compiling import parser
@@ -219,7 +220,7 @@ def watched_grads(keys: Mapping[int, int], route: Route, unknown: Callable[[], N
 
         return resolve_symbol
 
-    place = attribute(source, "resolve_symbol", resolving)
+    place = attribute(source, "resolve_symbol", sheltered("a compilation", resolving))
     _now.append(compilation)
     place.put()
     try:

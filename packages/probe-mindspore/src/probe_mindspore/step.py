@@ -181,7 +181,10 @@ class Steps:
             coverage.unseen("modules and functions of torch", came_late)
         options = options_of(config, writer.tensor_directory)
         stream = Stream(writer.append, config.max_faults)
-        leaf = TensorLeaf(options, coverage, stream.append, requires_grad=flavour.requires_grad)
+        begin = writer.begin if late else None
+        leaf = TensorLeaf(
+            options, coverage, stream.append, requires_grad=flavour.requires_grad, begin=begin
+        )
         names = NameFilter(config)
         collector = collector_for(plan_of(config), stream, leaf, coverage, names, flavour)
         return _Parts(writer, leaf, names, collector)

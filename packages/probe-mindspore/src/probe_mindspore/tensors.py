@@ -43,8 +43,10 @@ class TensorLeaf:
         append: Callable[[dict[str, Any]], None],
         *,
         requires_grad: bool = False,
+        begin: Callable[[], None] | None = None,
     ) -> None:
-        """requires_grad: say so of each tensor (mindtorch, whose tensors know)."""
+        """requires_grad: say so of each tensor (mindtorch, whose tensors know). begin: called before the first file."""
+        self._begin = begin
         self._o = options
         self._coverage = coverage
         self._files = StepFiles(
@@ -106,6 +108,9 @@ class TensorLeaf:
         if self._o.share:
             content = (p.dtype, p.data.shape, *self._fingerprint(p, body))
         array = p.data if p.narrow is None else widen(p.data, p.narrow)
+        begin, self._begin = self._begin, None
+        if begin is not None:
+            begin()
         return self._files.save(slot, path, "npy", npy_bytes(array), content)
 
     def _fingerprint(self, p: PlainTensor, body: dict[str, Any]) -> tuple[Hashable, ...]:
