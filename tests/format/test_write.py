@@ -346,7 +346,7 @@ def test_a_late_writer_keeps_a_fault(tmp_path):
     assert writer.finish(final=True)["faults"] == [{"where": "x", "message": "y", "count": 1}]
 
 
-def test_a_late_directory_is_there_for_a_file_that_comes_before_its_record(tmp_path: Path) -> None:
+def test_a_late_directory_is_there_for_a_file_that_comes_before_its_record(tmp_path):
     writer = RankWriter(tmp_path / "step0" / "rank", {**HEADER, "dump_data_dir": "x"}, late=True)
     assert not (tmp_path / "step0").exists()
     writer.begin()
