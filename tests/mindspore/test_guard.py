@@ -101,11 +101,7 @@ def broken(owner: Any, name: str) -> Iterator[list[int]]:
 @pytest.mark.parametrize("level", ["L0", "mix"])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_fault_there_costs_the_user_nothing(place: str, level: str, tmp_path: Path) -> None:
-    if level == "L0" and place in (
-        "a region of the step",
-        "a jitted call",
-        "originals back for the compiler",
-    ):
+    if level == "L0" and place in ("a region of the step", "a jitted call", "originals back for the compiler"):
         level = "L1"  # no function is replaced at L0
     without = step(Net())
     net = Net()

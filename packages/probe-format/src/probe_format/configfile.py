@@ -131,9 +131,7 @@ def _parse_json(path: Path, text: str) -> Any:
     except ValueError as e:  # an int of more than 4300 digits
         raise _error(path, f"not usable JSON: {e}.") from None
     if twice:
-        raise ConfigError(
-            Problem(str(path), f"the key {brief(k)} is there twice.", "Keep one.") for k in twice
-        )
+        raise ConfigError(Problem(str(path), f"the key {brief(k)} is there twice.", "Keep one.") for k in twice)
     return content
 
 

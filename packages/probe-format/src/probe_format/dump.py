@@ -49,9 +49,7 @@ class _Lines(Mapping[str, Any]):
         try:
             return jsonio.loads(self.raw[start:stop])
         except (ValueError, RecursionError) as error:
-            raise DamagedError(
-                f"{self.where}: the record {brief(name)} is not JSON any more ({error})."
-            ) from None
+            raise DamagedError(f"{self.where}: the record {brief(name)} is not JSON any more ({error}).") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.spans)

@@ -33,9 +33,7 @@ class JournalWriter:
     def __init__(self, path: Path) -> None:
         """Open ``path`` for appending, creating it with its header. Raises OSError."""
         self.path = path
-        self._fd = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE
-        )
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
         self._pid = os.getpid()
         self._lock = threading.Lock()
         if os.fstat(self._fd).st_size == 0:

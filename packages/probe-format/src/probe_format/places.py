@@ -77,9 +77,7 @@ def _inside_only(path: Path) -> Iterator[Place]:
 def _check_inside(path: Path, root: str) -> None:
     real = os.path.realpath(path)
     if real != root and not real.startswith(root.rstrip("/") + "/"):
-        raise FormatError(
-            f"{path} is a link that leads out of the dump, to {real}. Give that path itself to read it."
-        )
+        raise FormatError(f"{path} is a link that leads out of the dump, to {real}. Give that path itself to read it.")
 
 
 def _below(path: Path) -> Iterator[Place]:

@@ -236,9 +236,7 @@ def _value(value: Any, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
         own = _tensor((*arguments[:4], *arguments[5:]), None, sizes, plain=False)
         return (own, *(_part(item, sizes) for item in inside))
     if function == _SPARSE and len(arguments) == 2 and isinstance(arguments[1], tuple):
-        return tuple(
-            _part(item, sizes) for item in arguments[1] if _call(item)[0] in (_TENSOR, _TYPED_TENSOR)
-        )
+        return tuple(_part(item, sizes) for item in arguments[1] if _call(item)[0] in (_TENSOR, _TYPED_TENSOR))
     return _nothing(value)
 
 
@@ -277,9 +275,7 @@ def _tensor(arguments: Any, dtype: str | None, sizes: dict[str, int], *, plain: 
     if member not in sizes:
         raise DamagedError(f"it lacks its member {member}")
     if sizes[member] != count * width:
-        raise DamagedError(
-            f"its member {member} has {sizes[member]} bytes, and its pickle says {count * width}"
-        )
+        raise DamagedError(f"its member {member} has {sizes[member]} bytes, and its pickle says {count * width}")
     elements = 1
     for n in shape:
         elements *= max(n, 1)
@@ -292,12 +288,7 @@ def _tensor(arguments: Any, dtype: str | None, sizes: dict[str, int], *, plain: 
 def _storage(stored: Any, dtype: str | None) -> tuple[str, int, str, int]:
     """dtype, bytes of one element, name of the member, elements."""
     what = stored.what if isinstance(stored, _Stored) else ()
-    if (
-        not isinstance(what, tuple)
-        or len(what) != 5
-        or what[0] != "storage"
-        or not isinstance(what[1], _Name)
-    ):
+    if not isinstance(what, tuple) or len(what) != 5 or what[0] != "storage" or not isinstance(what[1], _Name):
         raise FormatError("its pickle has no storage where a tensor has one")
     _, kind, key, place, count = what
     if not (isinstance(key, str) and key.isascii() and key.isdigit() and isinstance(place, str)):

@@ -75,9 +75,7 @@ def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
 
 
 def _negative(item: object, where: str) -> Problem:
-    return Problem(
-        where, f"{brief(item)} is negative.", "Numbers begin at 0; to take all, leave the key out."
-    )
+    return Problem(where, f"{brief(item)} is negative.", "Numbers begin at 0; to take all, leave the key out.")
 
 
 def compact(numbers: Iterable[int]) -> list[int | str]:

@@ -108,9 +108,7 @@ def _check_tensor(node: dict[str, Any], at: Path, *, strict: bool) -> Iterator[P
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
     for key in (*_STATISTICS, "finite_max", "finite_min"):
         if key in node and not _is_statistic(node[key]):
-            yield Problem(
-                f"{where}.{key}", f"{brief(node[key])} is no number, 'NaN', 'Infinity' or '-Infinity'."
-            )
+            yield Problem(f"{where}.{key}", f"{brief(node[key])} is no number, 'NaN', 'Infinity' or '-Infinity'.")
     present = [key for key in _BROKEN if key in node]
     if present and len(present) < len(_BROKEN):
         absent = [key for key in _BROKEN if key not in node]

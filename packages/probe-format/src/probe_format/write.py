@@ -266,9 +266,7 @@ def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
     for name, record in data.items():
         for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
             norm = jsonio.number(tensor.get("Norm"))
-            if isinstance(norm, float) or (
-                type(norm) is int and abs(norm) < 1 << 64
-            ):  # a damaged one has anything
+            if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):  # a damaged one has anything
                 summary.add(name, ".".join(map(str, path)), tensor)
     return summary.json()
 

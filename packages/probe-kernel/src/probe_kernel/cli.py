@@ -50,9 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"probe-kernel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        sub = commands.add_parser(
-            name, help=command.what, description=f"{command.what[0].upper()}{command.what[1:]}."
-        )
+        sub = commands.add_parser(name, help=command.what, description=f"{command.what[0].upper()}{command.what[1:]}.")
         sub.set_defaults(run=command.run)
         command.add(sub)
     return parser

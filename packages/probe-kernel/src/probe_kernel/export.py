@@ -135,9 +135,7 @@ class _Draft:
         """Those before which no absurd number of slots is empty: each of these is a null in dump.json."""
         near = tuple(slot for at, slot in enumerate(slots) if slot.index <= at + _MOST_GAPS)
         for slot in slots[len(near) :]:
-            self.faults.append(
-                f"{slot.kernel.name} {slot} is left out: over {_MOST_GAPS} slots before it are empty."
-            )
+            self.faults.append(f"{slot.kernel.name} {slot} is left out: over {_MOST_GAPS} slots before it are empty.")
             self.coverage.add("failed", "tensor files")
         return near
 

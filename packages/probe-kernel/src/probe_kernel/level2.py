@@ -203,9 +203,7 @@ def torch_notes(config: Config) -> tuple[str, ...]:
     """Return what this configuration says without effect at level L2 of PyTorch, in sentences."""
     given = {"device": config.device != "host", "file_format": config.file_format != "npy"}
     given["summary_mode"] = bool(config.statistic_category)
-    return tuple(
-        f"{key}: has no effect with PyTorch: it is for MindSpore's kernels." for key in given if given[key]
-    )
+    return tuple(f"{key}: has no effect with PyTorch: it is for MindSpore's kernels." for key in given if given[key])
 
 
 @define(eq=False)

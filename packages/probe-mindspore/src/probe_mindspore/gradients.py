@@ -167,9 +167,7 @@ def attach(
             tap.need[index] += 1
         else:
             index = None
-        handle = autograd.hook_tensor(
-            t, guarded("a leaf", "its gradient's arrival", _leaf_hook(tap, path, index))
-        )
+        handle = autograd.hook_tensor(t, guarded("a leaf", "its gradient's arrival", _leaf_hook(tap, path, index)))
         if handle is not None:
             handles.append(handle)
     if any(n > 1 for n in tap.need):
@@ -270,9 +268,7 @@ def _each_its_own(
     parts = {index: iter(each) for index, each in shares.items()}
     own = [(i, next(parts[index], -1) if index in parts else index) for i, index in consumed]
     for index, each in shares.items():
-        if index in {index for _, index in consumed} and any(
-            part not in {p for _, p in own} for part in each
-        ):
+        if index in {index for _, index in consumed} and any(part not in {p for _, p in own} for part in each):
             raise LookupError(_UNTOLD)
     return own
 

@@ -71,3 +71,4 @@ class BothModes:
         """Record nothing more, in this process."""
         self.graph.mute()
         self.pynative.mute()
+

@@ -48,7 +48,9 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     patches = Patches(_listed(config, flavour), target)
     steps = Steps(config, tool, flavour, patches, target)
     log = logging.getLogger("probe_mindspore")
-    return Session(config, model, Framework(log, current_rank, steps.place, _WANTS_MODEL, models), patches)
+    return Session(
+        config, model, Framework(log, current_rank, steps.place, _WANTS_MODEL, models), patches
+    )
 
 
 def _tell(config: Config, found: Sequence[Problem]) -> None:

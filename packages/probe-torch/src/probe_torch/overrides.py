@@ -54,9 +54,7 @@ def truly_named(
 ) -> Callable[..., Any]:
     """`original`, run under _TrueNames if a subclass or a mode of the user's can ask which function it is."""
     modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    if (
-        modes and type(modes[-1]) is _TrueNames
-    ):  # inside a mode that computes: one is enough, two would never end
+    if modes and type(modes[-1]) is _TrueNames:  # inside a mode that computes: one is enough, two would never end
         return original
     # torch.set_default_device is a mode that is always on; it asks for factories only, which torch names
     # itself.

@@ -85,9 +85,7 @@ class TensorLeaf:
         """The tensor object (spec/statistics.md) of a parameter or a gradient, and its file when the slot wants one."""
         return self._tell(slot, t, path, gradient=True)
 
-    def _tell(
-        self, slot: Slot, t: torch.Tensor | GradientSum, path: Path, *, gradient: bool
-    ) -> dict[str, Any]:
+    def _tell(self, slot: Slot, t: torch.Tensor | GradientSum, path: Path, *, gradient: bool) -> dict[str, Any]:
         self._tensors.add()
         with _outside():
             return self._told(slot, t, path, gradient)
