@@ -33,6 +33,11 @@ Model = Any  # a Cell, or a list or tuple of them
 #: called with (entry, cell, args, kwargs, the original __call__)
 OnCall = Callable[[ModuleEntry, Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
 
+_TRACED = (
+    "inside a compiled graph, if it was called: a function under @jit(capture_mode=\"trace\") holds it, and what is "
+    "traced is seen from outside only"
+)
+
 
 def models_in(model: object, flavour: Flavour = CELLS) -> tuple[Any, ...]:
     """The model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
@@ -57,7 +62,7 @@ class CellTable:
     "graph" for those inside compiled graphs alone, "pynative" for the others (and the outermost jitted ones,
     whose call is seen from both sides). elsewhere: those that "pynative" leaves to the other. in_graphs: the
     names of those that ran in a compiled graph in this step; the two parts of a step share it. uncalled: why
-    there is no call of a Cell.
+    there is no call of a Cell. traced: the ids of those that traced functions hold, shared as well.
     """
 
     flavour: Flavour = CELLS
@@ -69,6 +74,7 @@ class CellTable:
     elsewhere: dict[int, ModuleEntry] = field(factory=dict)
     in_graphs: set[str] = field(factory=set)
     uncalled: str = "not called in this step"
+    traced: set[int] = field(factory=set)
 
     def add_model(self, model: Model) -> None:
         """Track every Cell inside a model, or inside each of a list of models (names then begin with its index).
@@ -144,7 +150,13 @@ class CellTable:
             if entry.called or not entry.base or isinstance(entry.module, self.flavour.containers):
                 continue
             compiled = entry.base in self.in_graphs or (inside and entry.base.startswith(inside))
-            yield entry.base, "inside a compiled graph" if compiled else self.uncalled
+            why = _TRACED if id(entry.module) in self.traced else self.uncalled
+            yield entry.base, "inside a compiled graph" if compiled else why
+
+    def note_traced(self, cell: Any) -> None:
+        """A traced function that holds this Cell was called."""
+        if id(cell) not in self.traced:
+            self.traced.update(id(one) for _, one in self.flavour.walk(cell))
 
 
 def is_jitted(cell: Any) -> bool:

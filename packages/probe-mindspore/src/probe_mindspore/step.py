@@ -36,8 +36,13 @@ from .modes import BothModes
 from .patches import Patches
 from .scopes import Scopes
 from .tensors import TensorLeaf
+from .traced import is_tracing, noted_traces
 
 __all__ = ["Steps"]
+
+
+def _is_left_alone() -> bool:
+    return is_muted() or is_tracing()
 
 
 @frozen
@@ -88,7 +93,8 @@ class Steps:
                 arrivals.hook()
             with contextlib.ExitStack() as stack:
                 if table.entries:
-                    stack.enter_context(patched_call(table, step.on_call, is_muted))
+                    stack.enter_context(patched_call(table, step.on_call, _is_left_alone))
+                    stack.enter_context(noted_traces(table.note_traced))
                 stack.enter_context(self._functions(step, models))
                 yield
 
@@ -136,7 +142,7 @@ class Steps:
         *,
         perhaps: bool = False,
     ) -> BothModes:
-        graph.in_graphs = pynative.in_graphs
+        graph.in_graphs, graph.traced = pynative.in_graphs, pynative.traced
         below = self.config.dump_path / "graph" / directory.parent.name / directory.name
         if self.config.overwrite:
             clear(below)
