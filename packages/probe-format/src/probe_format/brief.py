@@ -1,23 +1,35 @@
-"""Values out of files in messages: whatever somebody put there, a message stays one that a person can read."""
+"""Values and errors in messages: whatever is in a file or in a user's object, a message stays one that can be read."""
 
 from __future__ import annotations
 
 import reprlib
 from typing import Any
 
-__all__ = ["brief", "cut", "text"]
+__all__ = ["brief", "cut", "error_text", "text"]
 
 _MOST = 100
 
 
 def brief(value: Any, most: int = _MOST) -> str:
-    """``repr(value)``, or the beginning of it; of nested values the outer levels."""
+    """Return ``repr(value)``, or the beginning of it; of nested values the outer levels. Never raises.
+
+    most: how many characters, about.
+    """
     if isinstance(value, str):
         return repr(value) if len(value) <= most else f"{value[:most]!r}..."
     try:
         return cut(_repr.repr(value), most)
-    except (ValueError, RecursionError):  # an integer of more digits than Python writes
-        return f"a {type(value).__name__}"
+    except Exception:  # an integer of more digits than Python writes, an object whose repr raises
+        return f"<{type(value).__name__}>"
+
+
+def error_text(error: BaseException) -> str:
+    """Return ``ValueError: what it says``, also where saying it raises."""
+    try:
+        said = str(error)
+    except Exception:
+        said = "(its text cannot be had)"
+    return f"{type(error).__name__}: {said}"
 
 
 def text(value: Any) -> str:

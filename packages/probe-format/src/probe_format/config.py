@@ -17,7 +17,7 @@ from .keys import SECTIONS, keys_of
 from .ranges import compact
 from .suggest import did_you_mean
 
-__all__ = ["TORCH_LAUNCH", "Config", "as_mapping", "check_rank", "load", "resolve"]
+__all__ = ["Config", "as_mapping", "check_rank", "load", "resolve"]
 
 
 def _default_path() -> Path:

@@ -12,11 +12,11 @@ from typing import Any, NoReturn, Protocol
 
 from attrs import define, field
 
+from .brief import brief
 from .config import Config
 from .errors import ConfigError, Problem, UsageError
 from .ranges import parse_token_range
 from .select import RankFilter, StepFilter
-from .wording import shown
 
 __all__ = ["KernelRun", "KernelSession", "Saver", "SavingSession", "kernel_package"]
 
@@ -186,7 +186,7 @@ class KernelSession:
     def set_init_step(self, step: Any) -> None:
         """Count steps from ``step``."""
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise UsageError(f"set_init_step wants a whole number from 0 up; got {shown(step)}.")
+            raise UsageError(f"set_init_step wants a whole number from 0 up; got {brief(step)}.")
         self.step_number = step
 
     def close(self) -> None:

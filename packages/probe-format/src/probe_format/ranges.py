@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from .brief import brief
 from .errors import Problem, UsageError
-from .wording import shown
 
 __all__ = ["compact", "parse_numbers", "parse_token_range"]
 
@@ -50,7 +49,7 @@ def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
         whole = isinstance(item, float) and item.is_integer()
         fix = f"Write {item:.0f}." if whole else 'Write e.g. 3 or "4-6".'
         return Problem(
-            where, f"{shown(item)} is a {type(item).__name__}, not a whole number or a range.", fix
+            where, f"{brief(item)} is a {type(item).__name__}, not a whole number or a range.", fix
         )
     if len(item) > 40:  # also keeps int() away from its limit of 4300 digits
         return Problem(where, f"{item[:20] + '...'!r} is no number and no range.", 'Write e.g. 3 or "4-6".')
@@ -95,12 +94,12 @@ def parse_token_range(value: object) -> tuple[int, int] | None:
         return None
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise UsageError(
-            f"token_range must be two numbers, [first, last], not {shown(value)}. Write e.g. [1, 3]."
+            f"token_range must be two numbers, [first, last], not {brief(value)}. Write e.g. [1, 3]."
         )
     for n in value:
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise UsageError(
-                f"token_range {shown(value)}: {shown(n)} is no whole number from 0 on. Write e.g. [1, 3]."
+                f"token_range {brief(value)}: {brief(n)} is no whole number from 0 on. Write e.g. [1, 3]."
             )
     first, last = value
     if last < first:

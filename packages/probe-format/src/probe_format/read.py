@@ -26,7 +26,6 @@ from .record import Record, Records
 from .report import Report, check_report, parse_report
 from .stack import Stack, check_stack, parse_stack, stack_of
 from .tensor import Tensor
-from .wording import shown
 
 __all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open"]
 
@@ -38,7 +37,7 @@ def open(path: str | Path) -> Dump:
     by Probe are parsed one by one. Raises FormatError when there is no dump, naming those nearby.
     """
     if not isinstance(path, str | os.PathLike):
-        raise UsageError(f"open wants the path of a dump, not {shown(path)}.")
+        raise UsageError(f"open wants the path of a dump, not {brief(path)}.")
     found = places.find(Path(path))
     steps: dict[tuple[Path, int | None], list[Rank]] = {}
     for place in found:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from .backward import BackwardRecords
+from .brief import error_text
 from .calls import Call, slots
 from .callsite import FrameTable
 from .coverage import Coverage
@@ -22,7 +23,6 @@ from .slot import Slot
 from .stream import Stream
 from .tree import Path, Tree
 from .whereabouts import Whereabouts
-from .wording import brief
 
 __all__ = ["Recorder"]
 
@@ -96,14 +96,14 @@ class Recorder:
                 self._exit(call, out)
         except Exception as e:
             self.stream.fault(call.key, "its output", e)
-            self._append({"k": "exit", "n": call.name, "e": f"Probe: {brief(e)}"})
+            self._append({"k": "exit", "n": call.name, "e": f"Probe: {error_text(e)}"})
 
     def raised(self, call: Call, error: BaseException) -> None:
         """The call raised: it costs this record its output and nothing else."""
         try:
             self._names.leave(call.name)
             if call.recorded and not call.redo:
-                what = brief(error).strip().split("\n")[0][:500]
+                what = error_text(error).strip().split("\n")[0][:500]
                 self._append({"k": "exit", "n": call.name, "e": what})
         except Exception as e:
             self.stream.fault(call.key, "its exception", e)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .brief import brief
 from .errors import UsageError
-from .wording import shown
 
 __all__ = ["Seeded", "checked_seed", "seed_python", "set_variable"]
 
@@ -47,12 +47,12 @@ def checked_seed(seed: object, mode: object, rm_dropout: object) -> int:
             raise TypeError
         number = operator.index(seed)  # type: ignore[arg-type]
         if not 0 <= number <= _LARGEST:
-            wrong.append(f"seed must be from 0 to {_LARGEST}, not {shown(number)}")
+            wrong.append(f"seed must be from 0 to {_LARGEST}, not {brief(number)}")
     except TypeError:
-        wrong.append(f"seed must be an int, not {shown(seed)} ({type(seed).__name__})")
+        wrong.append(f"seed must be an int, not {brief(seed)} ({type(seed).__name__})")
     for name, value in (("mode", mode), ("rm_dropout", rm_dropout)):
         if not isinstance(value, bool):
-            wrong.append(f"{name} must be True or False, not {shown(value)}")
+            wrong.append(f"{name} must be True or False, not {brief(value)}")
     if wrong:
         raise UsageError(f"seed_all: {'; '.join(wrong)}. Nothing was changed.")
     return number

@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from .brief import brief, error_text
 from .clearing import clear
 from .config import Config
 from .errors import ProbeError, UsageError
@@ -22,7 +23,6 @@ from .ranges import parse_token_range
 from .select import RankFilter, StepFilter
 from .step import Step
 from .tokens import TokenGate
-from .wording import brief, shown
 
 __all__ = ["Framework", "Session", "warn"]
 
@@ -144,7 +144,7 @@ class Session:
     def set_init_step(self, step: Any) -> None:
         """Count steps from ``step``, as when a run goes on from a checkpoint."""
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise UsageError(f"set_init_step wants a whole number from 0 up; got {shown(step)}.")
+            raise UsageError(f"set_init_step wants a whole number from 0 up; got {brief(step)}.")
         if self.run is not None:
             raise UsageError(
                 "set_init_step must be called before the first start(), outside the training loop."
@@ -154,7 +154,7 @@ class Session:
     def module_dump(self, module: Any, name: Any) -> None:
         """Dump one module under a name, and nothing inside it, until `module_dump_end`."""
         if not isinstance(name, str) or not name:
-            raise UsageError(f"module_dump wants a name for the module; got {shown(name)}.")
+            raise UsageError(f"module_dump wants a name for the module; got {brief(name)}.")
         self._named = (module, name)
         if self.run is not None and self.run.running:
             self.run.pause()
@@ -249,7 +249,7 @@ class Session:
 def _brief_trace(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-3:]
     at = " < ".join(f"{f.name} ({os.path.basename(f.filename)}:{f.lineno})" for f in reversed(last))
-    return f"{brief(error)} in {at}"
+    return f"{error_text(error)} in {at}"
 
 
 def warn(text: str) -> None:

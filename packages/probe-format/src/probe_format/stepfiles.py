@@ -9,12 +9,12 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from .arrays import write_parts
+from .brief import error_text
 from .coverage import Coverage
 from .filequeue import FileQueue, link_or_copy
 from .names import tensor_file_name
 from .slot import Slot
 from .tree import Path
-from .wording import brief
 
 __all__ = ["StepFiles"]
 
@@ -100,7 +100,7 @@ class StepFiles:
 
     def _failed(self, path: FilePath, error: Exception) -> None:
         self._coverage.add("failed", "tensor files")
-        self._append({"k": "fault", "w": f"writing {path.name}", "m": brief(error)})
+        self._append({"k": "fault", "w": f"writing {path.name}", "m": error_text(error)})
 
     def flush(self) -> None:
         """Every file that was begun is on disk, or has failed, when this returns."""

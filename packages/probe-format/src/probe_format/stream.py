@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from .brief import error_text
 from .notice import notice
-from .wording import brief
 
 __all__ = ["Stream", "Write"]
 
@@ -77,7 +77,7 @@ class Stream:
             self.off.add(where)
         what = f"recording {what}: "
         try:
-            text = "".join(traceback.format_exception(error)) if count == 1 else brief(error)
+            text = "".join(traceback.format_exception(error)) if count == 1 else error_text(error)
             self.append({"k": "fault", "w": where, "m": what + text})
         except Exception:
             self.end()

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from .brief import error_text
 from .jsonio import finite
-from .wording import brief
 
 __all__ = ["MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "Path", "Tree", "unsupported"]
 
@@ -87,7 +87,7 @@ class Tree:
         except OSError:
             raise  # a full disk is no property of the value
         except Exception as e:
-            return self._give_up(value, f"looking at it raised {brief(e)[:200]}")
+            return self._give_up(value, f"looking at it raised {error_text(e)[:200]}")
         if fields is None and elements is None:
             return self._other(value)
         if len(above) >= MAX_DEPTH:
@@ -129,7 +129,7 @@ class Tree:
         try:
             found = _plain(value)
         except Exception as e:
-            return self._give_up(value, f"looking at it raised {brief(e)[:200]}")
+            return self._give_up(value, f"looking at it raised {error_text(e)[:200]}")
         if found is not None:
             return found
         return self._give_up(value, "no encoding for this type")

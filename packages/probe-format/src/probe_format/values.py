@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .brief import brief
 from .errors import Problem
 from .ranges import parse_numbers
 from .suggest import did_you_mean
-from .wording import shown
 
 __all__ = [
     "Check",
@@ -39,7 +39,7 @@ def _one(where: str, what: str, remedy: str) -> Checked:
 def _is(value: object) -> str:
     """``'x' is a str``, ``3 is an int``: the value and its kind, shortened, for a message."""
     kind = type(value).__name__
-    return f"{shown(value)} is {'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
+    return f"{brief(value)} is {'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
 
 
 def _listed(options: Sequence[str]) -> str:

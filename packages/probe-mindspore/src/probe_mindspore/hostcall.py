@@ -21,7 +21,7 @@ from attrs import frozen
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: F401 - for the functions that are written out below
 from mindspore.ops import operations as P
-from probe_format.wording import brief
+from probe_format.brief import error_text
 
 from .graph_values import flatten, meta, rebuild
 
@@ -55,7 +55,7 @@ _lock = threading.RLock()
 
 
 def _tell(error: Exception) -> None:
-    text = brief(error)
+    text = error_text(error)
     if text not in _said:
         _said.add(text)
         _log.warning("Probe: a callback from a graph failed (%s); the run goes on.", text)

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from probe_format.brief import brief, error_text
 from probe_format.config import Config
 from probe_format.errors import UsageError
 from probe_format.layout import explain
 from probe_format.notice import notice
 from probe_format.select import RankFilter, StepFilter
-from probe_format.wording import brief, shown
 
 from .claim import claim, is_child
 from .compilers import uncompiled
@@ -104,7 +104,7 @@ class Saver:
         Raises UsageError for a name that is none, and for a tensor whose package is not installed.
         """
         if not isinstance(name, str) or not name:
-            raise UsageError(f"save wants a name for the value, as save(x, 'logits'); got {shown(name)}.")
+            raise UsageError(f"save wants a name for the value, as save(x, 'logits'); got {brief(name)}.")
         uncompiled(self._record, variable, str.__str__(name), bool(save_backward))
         return variable
 
@@ -125,7 +125,7 @@ class Saver:
     def set_init_step(self, step: int) -> None:
         """Count steps from ``step``, as when a run goes on from a checkpoint; before the first save()."""
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise UsageError(f"set_init_step wants a whole number from 0 up; got {shown(step)}.")
+            raise UsageError(f"set_init_step wants a whole number from 0 up; got {brief(step)}.")
         if self._run is not None:
             raise UsageError("set_init_step must be called before the first save().")
         self.step_number = step
@@ -213,7 +213,7 @@ class Saver:
         except Exception as error:
             run.abandon()
             _warn(f"a fault of its own ended step {number}; what was saved is readable (`probe recover`). "
-                  f"Please report it: {brief(error)}")  # fmt: skip
+                  f"Please report it: {error_text(error)}")  # fmt: skip
             return
         if report is None:
             return

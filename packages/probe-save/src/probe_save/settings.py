@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from probe_format.brief import brief
 from probe_format.config import Config, load, resolve
 from probe_format.configfile import ConfigFile
 from probe_format.errors import ConfigError, Problem
 from probe_format.layout import check_writable, existing_dump, explain
 from probe_format.notice import notice
-from probe_format.wording import shown
 
 from .claim import in_use, is_child
 
@@ -33,7 +33,7 @@ def settings(config_path: str | Path | None = None, **arguments: Any) -> Config:
         problems.append(Problem(where, f"{level!r} is not single-point save.", _LEVEL))
     chosen = arguments.get("level")
     if chosen is not None and chosen != "debug":
-        problems.append(Problem("argument level", f"{shown(chosen)} is not single-point save.", _LEVEL))
+        problems.append(Problem("argument level", f"{brief(chosen)} is not single-point save.", _LEVEL))
     try:
         config = resolve(file, **{**arguments, "level": "debug"})
     except ConfigError as error:

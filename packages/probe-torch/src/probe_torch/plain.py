@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from attrs import field, frozen
-from probe_format.wording import brief
+from probe_format.brief import error_text
 
 __all__ = ["PlainTensor", "plain"]
 
@@ -66,7 +66,7 @@ def plain(t: torch.Tensor) -> PlainTensor:
         try:
             return _unusual(t)
         except Exception as e:
-            why = brief(e).split("\n")[0]
+            why = error_text(e).split("\n")[0]
             return PlainTensor(_type_name(t), str(t.dtype), _shape(t), None, reason=f"cannot be read ({why})")
 
 

@@ -12,6 +12,7 @@ from sys import getrefcount
 from types import ModuleType, TracebackType
 from typing import Any
 
+from probe_format.brief import brief
 from probe_format.errors import UsageError
 from probe_format.patching.early import Replacements, Scan, find_in_modules, find_in_namespaces
 from probe_format.patching.kept import Own, OwnPair, give_back
@@ -20,7 +21,6 @@ from probe_format.patching.originals import forget, remember
 from probe_format.patching.places import Attribute, Place, Slot
 from probe_format.patching.switch import Label, Switch, Tap
 from probe_format.suggest import nearest
-from probe_format.wording import shown
 
 __all__ = ["LookUp", "Patches"]
 
@@ -165,7 +165,7 @@ class Patches:
         """
         _check_names("register_custom_api", module, api_name)
         if prefix is not None and not (isinstance(prefix, str) and prefix):
-            raise UsageError(f"register_custom_api: the prefix must be a text such as 'My', not {shown(prefix)}.")
+            raise UsageError(f"register_custom_api: the prefix must be a text such as 'My', not {brief(prefix)}.")
         owner, name = go_down(module, api_name)
         if not is_function(owner, name):
             close = nearest(name, [n for n in dir(owner) if is_function(owner, n)])
@@ -336,4 +336,4 @@ def _check_names(call: str, module: object, api_name: object) -> None:
     if isinstance(module, str):
         raise UsageError(f"{call} wants the module itself, not its name: write {call}({module}, ...).")
     if not isinstance(api_name, str) or not api_name:
-        raise UsageError(f"{call} wants the function's name as a text, such as 'matmul'; got {shown(api_name)}.")
+        raise UsageError(f"{call} wants the function's name as a text, such as 'matmul'; got {brief(api_name)}.")
