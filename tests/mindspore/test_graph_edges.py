@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,20 @@ def test_a_graph_that_still_runs_at_stop_is_waited_for(tmp_path: Path) -> None:
         "Cell.a.act.Tanh.backward.0",
         "Cell.a.Plain.parameters_grad",
     } <= names
+
+
+def test_the_loop_of_msprobe_s_guide_runs_without_a_notice(tmp_path: Path) -> None:
+    """GRAPH_MODE: start and step in each iteration, and no stop."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+    model = build(lambda: Net(Plain))
+    with warnings.catch_warnings(), opened(tmp_path, level="L0") as debugger:
+        warnings.simplefilter("error")
+        for _ in range(2):
+            debugger.start(model)
+            ms.grad(model)(batch())
+            debugger.step()
+    for step in (0, 1):
+        assert "Cell.a.act.Tanh.backward.0" in records(tmp_path / "dump", step)
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["jit", "graph mode"])

@@ -39,7 +39,8 @@ class Framework:
     log: where it tells what it did. rank: of this process, None when not distributed. place: (dump_path, model)
     -> where the steps of this model go, and what opens one, given its directory and extra header keys; that
     raises OSError when it cannot be written. wants_model: what to say when level L0 or mix is given no model;
-    ``{level}`` stands in it. models: the models in what was given as one; raises UsageError.
+    ``{level}`` stands in it. models: the models in what was given as one; raises UsageError. unstopped: whether
+    step() is right without a stop() before it, as msprobe's guide has it for GRAPH_MODE.
     """
 
     log: logging.Logger
@@ -47,6 +48,7 @@ class Framework:
     place: Callable[[Path, Any], tuple[Path, OpenStep]]
     wants_model: str
     models: Callable[[Any], object]
+    unstopped: Callable[[], bool] = bool
 
 
 @define(eq=False, slots=False)
@@ -124,7 +126,7 @@ class Session:
         """The step is over: write it, and count on."""
         run, self.run = self.run, None
         if run is not None:
-            if run.running:
+            if run.running and not self.framework.unstopped():
                 self._say_once("step() was called before stop(); collecting was stopped first.")
             with self._guarded(run, "step()"):
                 report = run.end()

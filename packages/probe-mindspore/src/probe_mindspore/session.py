@@ -21,6 +21,7 @@ from probe_save import Saver
 from .apis import Apis, load_apis
 from .cells import models_in
 from .flavour import CELLS, Flavour, detect
+from .graph_taps import graph_mode
 from .patches import Patches
 from .ranks import LAUNCHER, current_rank, world_size
 from .step import Steps
@@ -49,7 +50,10 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     steps = Steps(config, tool, flavour, patches, target)
     log = logging.getLogger("probe_mindspore")
     return Session(
-        config, model, Framework(log, current_rank, steps.place, _WANTS_MODEL, models), patches
+        config,
+        model,
+        Framework(log, current_rank, steps.place, _WANTS_MODEL, models, graph_mode),
+        patches,
     )
 
 
