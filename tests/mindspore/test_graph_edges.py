@@ -14,6 +14,7 @@ import pytest
 
 ms = pytest.importorskip("mindspore")
 
+from bytecode import needs_bytecode  # noqa: E402
 from graph_nets import batch, build  # noqa: E402
 from mindspore import Parameter, Tensor, nn  # noqa: E402
 from mindspore_dumping import opened, records, report  # noqa: E402
@@ -72,6 +73,7 @@ def dump(folder: Path, net: Any, work: Any, level: str = "L0", **start: Any) -> 
     return result
 
 
+@needs_bytecode
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_bytecode_runs_as_it_is_and_the_report_says_why_it_is_dark(level: str, tmp_path: Path) -> None:
     net = build(lambda: Net(Bytecode))
@@ -205,6 +207,7 @@ print(len(looked_at), sorted({f.__qualname__ for f in looked_at})[:5])
 """
 
 
+@needs_bytecode
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_nothing_of_ours_is_captured_where_bytecode_breaks_a_graph(level: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

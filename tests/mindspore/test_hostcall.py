@@ -10,6 +10,7 @@ import pytest
 
 ms = pytest.importorskip("mindspore")
 
+from bytecode import needs_bytecode  # noqa: E402
 from mindspore import Tensor, nn  # noqa: E402
 from mindspore.ops import operations as P  # noqa: E402
 from probe_format.narrow import widen  # noqa: E402
@@ -150,7 +151,7 @@ class InOrder(nn.Cell):
         return x
 
 
-@pytest.mark.parametrize("how", ["graph mode", "jit", "bytecode", "pynative"])
+@pytest.mark.parametrize("how", ["graph mode", "jit", pytest.param("bytecode", marks=needs_bytecode), "pynative"])
 def test_calls_come_in_the_order_of_the_program_and_none_is_lost(how: str) -> None:
     log = Log()
     net: Any = InOrder(log)

@@ -10,6 +10,7 @@ import pytest
 
 ms = pytest.importorskip("mindspore")
 
+from bytecode import needs_bytecode  # noqa: E402
 from graph_nets import Jitted, Net, batch, build  # noqa: E402
 from graphing import dumped  # noqa: E402
 from mindspore import nn  # noqa: E402
@@ -115,6 +116,7 @@ class Bytecode(Inside):
         return self.relu(self.dense(x))
 
 
+@needs_bytecode
 def test_bytecode_is_said_to_be_unseen_and_runs_as_it_is(tmp_path: Path) -> None:
     net = build(Half)
     net.inside = build(Bytecode)
