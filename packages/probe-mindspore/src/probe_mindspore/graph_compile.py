@@ -19,13 +19,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from attrs import define, field
+from mindspore.train.anf_ir_pb2 import ModelProto
 from probe_format import guard
 from probe_format.guard import sheltered
 from probe_format.patching.places import Attribute, Function, attribute
 
-from . import compile_cache
+from . import autograd, compile_cache
 from .compiling import Around
-from .graph_search import Extent, Found, NeverError, Search
+from .graph_search import BranchError, Extent, Found, NeverError, Search
 
 __all__ = ["Compilations", "api_module"]
 
@@ -43,6 +44,10 @@ def api_module() -> Any:
 
 
 #: Why some graphs have no taps that compile with them: they fail when the graph runs (2.7.0 and 2.10.0).
+_BRANCHES = (
+    "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: what passes on "
+    "through such branches on its way back is not to be hooked"
+)
 _PYTHON = (
     "a part of the graph is Python that MindSpore does not compile (an asnumpy(), for one), and such a graph fails "
     "when it runs with taps; it ran without"
@@ -134,7 +139,7 @@ class Compilations:
 
         def note(answer: Any) -> Any:
             key = answer[0] if isinstance(answer, tuple) else answer
-            if self._found is not None and self._found.met:
+            if self._found is not None and (self._found.met or self._found.why):
                 _graphs[key] = self._found
             if key in _graphs:
                 self.ran(_name(what), _graphs[key])
@@ -176,6 +181,8 @@ class Compilations:
                     done = original(executor, *args, **kwargs)
                 if extent.forward and _runs_python(executor, *args):
                     raise NeverError(_PYTHON)
+                if extent.gradients and autograd.recording() and _branches(executor, *args):
+                    raise BranchError(_BRANCHES)
                 return done
 
             search = Search(self.cells, with_taps, lambda: original(executor, *args, **kwargs), self.met)
@@ -195,6 +202,14 @@ def _to_run() -> bool:
     while frame.f_back is not None and frame.f_globals is vars(guard):
         frame = frame.f_back
     return frame.f_globals is vars(api_module())
+
+
+def _branches(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
+    """Whether the run decides which way a graph goes that has just been compiled: it switches, or calls a graph
+    that was not made part of it (a loop), which has no name as an operator.
+    """
+    graph = ModelProto.FromString(executor.get_func_graph_proto(phase, "anf_ir", False)).graph
+    return any(node.op_type in ("", "Switch", "SwitchLayer") for node in graph.node)
 
 
 def _runs_python(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:

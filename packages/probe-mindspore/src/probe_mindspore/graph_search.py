@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-__all__ = ["Extent", "Found", "NeverError", "Search"]
+__all__ = ["BranchError", "Extent", "Found", "NeverError", "Search"]
 
 _TRIES = 7
 _PATIENCE = 600.0  # seconds after which no further attempt begins
@@ -18,6 +18,11 @@ _PATIENCE = 600.0  # seconds after which no further attempt begins
 
 class NeverError(Exception):
     """No taps can be in this graph, however few."""
+
+
+class BranchError(Exception):
+    """No gradient taps can be in this graph, which is a piece of what PyNative differentiates and has branches that
+    only the run decides."""
 
 
 @frozen
@@ -83,6 +88,8 @@ class Search:
             if best != self._now and not (best.forward and self._try(best, counted=False)):
                 best = _NOTHING
                 self._answer = self.plain()
+        if best is _NOTHING and not self._why:  # it failed before the compiler came to any Cell
+            self._why["forward", 0] = self._error
         return Found(self._answer, best, frozenset(self._came_to), self._why)
 
     def _forward(self, everything: frozenset[int]) -> Extent | None:

@@ -23,7 +23,7 @@ from .graph_cells import is_hooked, tapped
 from .graph_compile import Compilations, api_module
 from .graph_grads import watched_grads
 from .graph_routes import Route, by_callbacks, listen
-from .graph_search import Extent, Found, NeverError
+from .graph_search import BranchError, Extent, Found, NeverError
 
 __all__ = ["BYTECODE", "NO_FILES", "GraphTaps", "graph_mode"]
 
@@ -193,7 +193,7 @@ class GraphTaps:
 
 
 def _why(error: Exception | None) -> str:
-    if isinstance(error, NeverError):
+    if isinstance(error, NeverError | BranchError):
         return str(error)
     lines = [line.strip("- ") for line in str(error).splitlines() if any(map(str.isalpha, line))]
     first = " ".join(lines[:2])[:300]  # the first line may be a heading

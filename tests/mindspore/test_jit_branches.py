@@ -1,0 +1,129 @@
+"""Jitted pieces whose way is decided when they run, under PyNative's gradients: the user's step always runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from gradient_nets import values
+from mindspore import Tensor, nn
+from mindspore_dumping import opened, strict
+
+pytestmark = pytest.mark.usefixtures("pynative")
+
+
+class Pair(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.d, self.e = nn.Dense(4, 4), nn.Dense(4, 4)
+
+
+class If(Pair):
+    @ms.jit
+    def construct(self, x):
+        y = self.d(x)
+        if y.sum() > 0:  # noqa: SIM108 - as people write it
+            y = self.e(y)
+        else:
+            y = y * 2
+        return y
+
+
+class TwoIfs(Pair):
+    @ms.jit
+    def construct(self, x):
+        y = self.d(x)
+        if y.sum() > 0:
+            y = self.e(y)
+        if y.mean() > 0:
+            y = self.d(y)
+        return y
+
+
+class TwoLoops(Pair):
+    @ms.jit
+    def construct(self, x):
+        y = self.d(x)
+        n = Tensor(0, ms.int32)
+        while n < 2:
+            y = self.e(y)
+            n = n + 1
+        while n < 4:
+            y = self.d(y)
+            n = n + 1
+        return self.e(y)
+
+
+def chosen(net: Any, y: Any) -> Any:
+    if y.sum() > 0:
+        y = net.e(y)
+    return net.d(y)  # what both ways go on with
+
+
+class Helped(Pair):
+    @ms.jit
+    def construct(self, x):
+        y = chosen(self, chosen(self, x))
+        n = Tensor(0, ms.int32)
+        while n < 2:
+            y = chosen(self, y)
+            n = n + 1
+        return y
+
+
+class Hooked(Pair):
+    def __init__(self) -> None:
+        super().__init__()
+        self.d.register_backward_hook(lambda cell, of_inputs, of_outputs: None)
+
+    @ms.jit
+    def construct(self, x):
+        return self.e(self.d(x))
+
+
+class Net(nn.Cell):
+    def __init__(self, kind: type[Pair]) -> None:
+        super().__init__()
+        self.piece, self.last = kind(), nn.Dense(4, 4)
+        rng = np.random.default_rng(5)
+        for p in self.get_parameters():
+            p.set_data(Tensor(rng.standard_normal(p.shape).astype(np.float32)))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.last(self.piece(x)).sum()
+
+
+def step(net: Net) -> list[bytes]:
+    """Loss and gradients."""
+    loss, grads = ms.value_and_grad(net, None, net.trainable_params())(values(2, 4))
+    return [t.asnumpy().tobytes() for t in (loss, *grads)]
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("kind", [If, TwoIfs, TwoLoops, Helped, Hooked])
+@pytest.mark.filterwarnings("ignore:Probe recorded")
+def test_the_step_runs_with_its_own_bits_and_what_is_left_out_is_told(
+    kind: type[Pair], level: str, tmp_path: Path
+) -> None:
+    without = step(Net(kind))
+    net = Net(kind)
+    with opened(tmp_path, level=level) as debugger:
+        debugger.start(net)
+        seen = step(net)
+        debugger.stop()
+        debugger.step()
+    assert seen == without
+    said = {
+        item["what"]: item["why"]
+        for path in tmp_path.rglob("report.json")
+        for item in strict(path)["not_seen"]
+    }
+    if kind is Hooked:
+        assert "hooks" in said["Cell.piece.d.Dense"]
+    else:
+        assert "decided when it runs" in said["gradients of Cell.piece.d.Dense"]
+    names = [name for path in tmp_path.rglob("dump.json") for name in strict(path)["data"]]
+    assert any(name.startswith(("Cell.piece.d.Dense.forward", "Cell.piece.e.Dense.forward")) for name in names)
