@@ -104,7 +104,8 @@ def test_every_recorded_value_is_the_true_one(case: str, variant: str, tmp_path:
         jury.same(name, objects({"output": record["output"]}), seen.gave, exact=True)
         backward = found.get(name.replace(".forward", ".backward"))
         if backward is not None:
-            judge_backward(jury, name, backward, seen, places)
+            with zoo.fixed(0):  # the threads of the run: sums in another order are other numbers
+                judge_backward(jury, name, backward, seen, places)
         elif seen.grads:
             jury.wrong.append(f"{name}: gradients came, and there is no backward record")
     judge_parameters(jury, found, witness)
