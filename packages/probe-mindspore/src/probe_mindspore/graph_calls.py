@@ -25,6 +25,10 @@ __all__ = ["GraphCalls"]
 
 Found = Sequence[tuple[Path, Any]]
 _numbers = itertools.count(1)
+_PARAMETER = (
+    "in a compiled graph the gradient of a Parameter is that of all its uses, and its slot here is null; it is in the "
+    "parameters_grad of the Cell that owns it, where that is recorded"
+)
 
 
 @define(eq=False)
@@ -33,6 +37,7 @@ class _Open:
 
     inputs, outputs: the places in the records of the tensors that travelled, in their order. seen: how often
     the gradient of each has come. early: gradients that came before the call was over, which constants can do.
+    given: whether a Parameter is among its arguments.
     """
 
     call: Call
@@ -41,6 +46,7 @@ class _Open:
     emit: Emit | None = None
     seen: dict[tuple[str, int], int] = field(factory=dict)
     over: bool = False
+    given: bool = False
     early: list[tuple[Message, str]] = field(factory=list)
 
 
@@ -94,6 +100,7 @@ class GraphCalls:
             number = next(_numbers) % (2**31 - 1)
             state = self._calls[number] = _Open(call)
             state.inputs = [] if call.entry is None else list(call.entry)
+            state.given = _has_parameter((args, kwargs))
             self._stack.append(number)
             return number
 
@@ -132,6 +139,9 @@ class GraphCalls:
             state = self._calls.get(message.token)
             if state is None or (state.emit is None and state.over):
                 return
+            if state.given:
+                what = f"gradients of the Parameters among the arguments of {state.call.key}"
+                self._collector.coverage.unseen(what, _PARAMETER)
             if state.emit is None:  # its memory is only valid now
                 value = evolve(message.value, data=message.value.data.copy())
                 state.early.append((evolve(message, value=value), side))
@@ -164,6 +174,13 @@ class GraphCalls:
 def _travelling(found: Found) -> list[Path]:
     """The places of the tensors that came with their elements, in their order."""
     return [path for path, t in found if isinstance(t, PlainTensor) and t.data is not None and t.data.size]
+
+
+def _has_parameter(value: Any) -> bool:
+    if isinstance(value, PlainTensor):
+        return value.is_parameter
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return any(_has_parameter(item) for item in items)
 
 
 def _flows(outputs: Found) -> bool:

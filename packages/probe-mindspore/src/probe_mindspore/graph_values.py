@@ -14,7 +14,7 @@ import mindspore as ms
 import numpy as np
 import numpy.typing as npt
 from attrs import frozen
-from mindspore import Tensor
+from mindspore import Parameter, Tensor
 from mindspore.ops import functional as F
 from mindspore.ops import operations as P
 from mindspore.ops.primitive import constexpr
@@ -142,7 +142,8 @@ def flatten(value: Any, found: Any) -> Any:
             return _leaf(len(found), dtype, shape, "scalar"), (*found, _reshape(value, (1,)))
         if 0 in shape:
             return _leaf(-1, dtype, shape, "empty"), found
-        return _leaf(len(found), dtype, shape, "plain"), (*found, F.stop_gradient(value))
+        kind = "parameter" if isinstance(value, Parameter) else "plain"
+        return _leaf(len(found), dtype, shape, kind), (*found, F.stop_gradient(value))
     if isinstance(value, dict):
         keys, values = _parted(value)
         items, found = _flatten_each(values, found)
@@ -246,7 +247,9 @@ def _plain(leaf: _Leaf, arrays: Sequence[npt.NDArray[Any]]) -> PlainTensor:
         elif narrow:
             data = data.view(np.uint8)
         data = data.reshape(shape)
-    return PlainTensor("mindspore.Tensor", leaf.dtype, shape, data, narrow)
+    return PlainTensor(
+        "mindspore.Tensor", leaf.dtype, shape, data, narrow, is_parameter=leaf.kind == "parameter"
+    )
 
 
 def _numpy_dtype(name: str) -> Any:

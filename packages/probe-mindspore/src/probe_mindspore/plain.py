@@ -36,6 +36,7 @@ class PlainTensor:
     ``data`` is memory of the tensor where MindSpore lets us (CPU), else a copy: it is valid only until the
     caller's code runs again. narrow: for a format that numpy has not, its name in `probe_format.narrow`;
     ``data`` then holds its bits. extra: more keys for the tensor object. reason: why there is no data.
+    is_parameter: in a graph, whether it is a Parameter.
     """
 
     type: str
@@ -45,6 +46,7 @@ class PlainTensor:
     narrow: str | None = None
     extra: dict[str, Any] = field(factory=dict)
     reason: str = ""
+    is_parameter: bool = False
 
 
 def is_tensor(value: object) -> bool:
