@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import mindspore as ms
@@ -246,7 +248,8 @@ def _tokens(rng: np.random.Generator) -> Batch:
     return Tensor(ids[:, :-1], ms.int32), Tensor(ids[:, 1:], ms.int32)
 
 
-def _vectors(rng: np.random.Generator) -> Batch:
+def vectors(rng: np.random.Generator) -> Batch:
+    """Floats in, floats out."""
     x, y = rng.normal(size=(2, 4, WIDTH)).astype(np.float32)
     return Tensor(x), Tensor(y)
 
@@ -255,12 +258,12 @@ Case = tuple[Callable[[], nn.Cell], Callable[[np.random.Generator], Batch]]
 CASES: dict[str, Case] = {
     "lenet": (LeNet, _images),
     "gpt": (Gpt, _tokens),
-    "tied": (Tied, _vectors),
+    "tied": (Tied, vectors),
     "lstm": (Lstm, _tokens),
     "recurrent": (Recurrent, _tokens),
-    "bprop": (Bprop, _vectors),
-    "residual": (Residual, _vectors),
-    "inplace": (InPlace, _vectors),
+    "bprop": (Bprop, vectors),
+    "residual": (Residual, vectors),
+    "inplace": (InPlace, vectors),
 }
 VARIANTS = ("value_and_grad", "grad_operation", "train_one_step", "accumulate", "inputs", "half")
 
@@ -295,7 +298,13 @@ def build(case: Case) -> nn.Cell:
 
 
 def train(case: Case, variant: str, watch: Watch | None = None, steps: int = 2) -> Trace:
-    """Every loss, gradient and parameter of a short training run."""
+    """Every loss, gradient and parameter of a short training run; `graph_...` is a variant in GRAPH_MODE."""
+    if variant.startswith("graph_"):
+        ms.set_context(mode=ms.GRAPH_MODE)
+        try:
+            return train(case, variant.removeprefix("graph_"), watch, steps)
+        finally:
+            ms.set_context(mode=ms.PYNATIVE_MODE)
     fixed()
     model = build(case)
     if variant == "half":
@@ -387,6 +396,56 @@ def _inputs(model: nn.Cell, optimizer: nn.Optimizer) -> Step:
     return step
 
 
+def _aux(model: nn.Cell, optimizer: nn.Optimizer) -> Step:
+    """For a model that gives the loss and something beside it."""
+    forward = ms.value_and_grad(model, None, optimizer.parameters, has_aux=True)
+
+    def step(batches: list[Batch]) -> Trace:
+        (loss, beside), grads = forward(*batches[0])
+        optimizer(grads)
+        return {**_result(loss, grads), "beside": array(beside)}
+
+    return step
+
+
+def _scaled(model: nn.Cell, optimizer: nn.Optimizer, scaler: Any) -> Step:
+    """MindSpore's recipe for mixed precision; two updates a step."""
+
+    def scaled(x, y):  # type: ignore[no-untyped-def]
+        return scaler.scale(model(x, y))
+
+    forward = ms.value_and_grad(scaled, None, optimizer.parameters)
+
+    def step(batches: list[Batch]) -> Trace:
+        trace: Trace = {}
+        for i, batch in enumerate(batches):
+            loss, grads = forward(*batch)
+            loss, grads = scaler.unscale(loss), scaler.unscale(grads)
+            finite = ms.amp.all_finite(grads)
+            scaler.adjust(finite)
+            if finite:
+                optimizer(grads)
+            trace |= {f"{name}.{i}": value for name, value in _result(loss, grads).items()}
+            trace |= {f"finite.{i}": array(finite), f"scale.{i}": array(ops.ones(1) * scaler.scale_value)}
+        return trace
+
+    return step
+
+
+def _export(model: nn.Cell, optimizer: nn.Optimizer) -> Step:
+    """A model that is exported between two steps, and what the exported one gives."""
+    train_step = _value_and_grad(model, optimizer)
+
+    def step(batches: list[Batch]) -> Trace:
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "model"
+            ms.export(model, *batches[0], file_name=str(file), file_format="MINDIR")
+            exported = nn.GraphCell(ms.load(f"{file}.mindir"))(*batches[1])
+        return {**train_step(batches), "exported": array(exported)}
+
+    return step
+
+
 _STEPS: dict[str, Callable[[nn.Cell, nn.Optimizer], Step]] = {
     "value_and_grad": _value_and_grad,
     "grad_operation": _grad_operation,
@@ -394,6 +453,10 @@ _STEPS: dict[str, Callable[[nn.Cell, nn.Optimizer], Step]] = {
     "accumulate": _accumulate,
     "inputs": _inputs,
     "half": _value_and_grad,
+    "aux": _aux,
+    "static_scaler": lambda model, optimizer: _scaled(model, optimizer, ms.amp.StaticLossScaler(8.0)),
+    "dynamic_scaler": lambda model, optimizer: _scaled(model, optimizer, ms.amp.DynamicLossScaler(8.0, 2, 2)),
+    "export": _export,
 }
 
 

@@ -6,11 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import compiled_zoo
 import mindspore
 import mindspore_zoo as zoo
 import numpy as np
 import pytest
-from mindspore_dumping import leaves, load, opened, records, validate
+from mindspore_dumping import leaves, load, opened, records, strict, validate
 
 LEVELS = ("L0", "L1", "mix")
 TASKS = ("statistics", "tensor")
@@ -20,7 +21,7 @@ _CHANCES = 12
 @cache
 def unwatched(case: str, variant: str) -> list[zoo.Trace]:
     """Runs without Probe; MindSpore's own kernels now and then differ in a last bit (by memory alignment)."""
-    return [zoo.train(zoo.CASES[case], variant)]
+    return [zoo.train(compiled_zoo.ALL[case], variant)]
 
 
 def _seen(traces: list[zoo.Trace], trace: zoo.Trace) -> list[str]:
@@ -35,11 +36,11 @@ def _seen(traces: list[zoo.Trace], trace: zoo.Trace) -> list[str]:
 def assert_same(case: str, variant: str, watch: zoo.Watch) -> None:
     truth = unwatched(case, variant)
     assert zoo.finite(truth[0])
-    watched = zoo.train(zoo.CASES[case], variant, watch)
+    watched = zoo.train(compiled_zoo.ALL[case], variant, watch)
     assert watched.keys() == truth[0].keys()
     changed = _seen(truth, watched)
     while changed and len(truth) < _CHANCES:
-        truth.append(zoo.train(zoo.CASES[case], variant))
+        truth.append(zoo.train(compiled_zoo.ALL[case], variant))
         changed = _seen(truth, watched)
     assert not changed, f"{len(changed)} of {len(watched)} values changed: {changed[:8]}"
 
@@ -65,6 +66,24 @@ def test_ways_to_take_gradients(case: str, variant: str, tmp_path: Path) -> None
     with opened(tmp_path, level="mix") as debugger:
         assert_same(case, variant, debugger)
     assert any("backward" in name for name in records(tmp_path / "dump", 1))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("case", "variant"), compiled_zoo.RUNS)
+@pytest.mark.usefixtures("pynative")
+@pytest.mark.filterwarnings("ignore:Probe recorded")
+def test_what_is_compiled_or_computed_again(case: str, variant: str, level: str, tmp_path: Path) -> None:
+    with opened(tmp_path, level=level) as debugger:
+        assert_same(case, variant, debugger)
+    for step in ("step0", "step1"):
+        found = [path for path in (tmp_path / "dump").rglob("rank") if path.parent.name == step]
+        names = [name for path in found for name in strict(path / "dump.json")["data"]]
+        assert any("forward" in name for name in names), "nothing was looked at"
+        if level != "L1" or not variant.startswith("graph_"):  # there the gradient is the inside of one call
+            assert any("backward" in name for name in names), "nothing of the backward pass was looked at"
+        for path in found:
+            validate(path)
+            assert strict(path / "report.json")["faults"] == []
 
 
 def _repeats(runs: int = 20) -> bool:
