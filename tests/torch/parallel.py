@@ -95,12 +95,16 @@ def parallel(rank: int, net: nn.Module, trace: dict[str, Any], i: int) -> None:
     torch.manual_seed(i)
     late(rank)
     x = torch.randn(4, 8, requires_grad=True)
-    net(x).square().sum().backward()
+    loss = net(x).square().sum()
+    loss.backward()
     assert x.grad is not None
+    trace[f"{i}.loss"] = local(loss)
     trace[f"{i}.x.grad"] = local(x.grad)
+    torch.optim.SGD(net.parameters(), lr=1e-2).step()
     for name, p in net.named_parameters():
         assert p.grad is not None
         trace[f"{i}.grad.{name}"] = local(p.grad)
+        trace[f"{i}.weight.{name}"] = local(p)
     net.zero_grad()
 
 

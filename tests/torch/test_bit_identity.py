@@ -74,18 +74,24 @@ def test_variants_at_mix(case: str, variant: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("case", ["gpt", "llama", "moe", "t5", "ssm", "inplace"])
-def test_gradients_by_torch_func(case: str, level: str, task: str, tmp_path: Path) -> None:
-    truth = zoo.train(zoo.CASES[case], zoo.FUNC)
+@pytest.mark.parametrize(
+    ("case", "variant"),
+    [
+        *((case, "func") for case in ("gpt", "llama", "moe", "t5", "ssm", "inplace")),
+        *((case, "per sample") for case in ("gpt", "llama", "t5", "ssm", "inplace")),
+    ],
+)
+def test_gradients_by_torch_func(case: str, variant: str, level: str, task: str, tmp_path: Path) -> None:
+    truth = zoo.train(zoo.CASES[case], zoo.FUNC[variant])
     with opened(tmp_path, level=level, task=task) as debugger:
-        seen = zoo.train(zoo.CASES[case], zoo.FUNC, debugger)
+        seen = zoo.train(zoo.CASES[case], zoo.FUNC[variant], debugger)
     assert zoo.finite(truth) and not zoo.differences(truth, seen)
     for step in (0, 1):
         assert any("backward" in name for name in records(tmp_path / "dump", step))
         assert not report(tmp_path / "dump", step)["faults"]
 
 
-@pytest.mark.parametrize("variant", ["checkpoint", "checkpoint_reentrant", "autocast"])
+@pytest.mark.parametrize("variant", ["checkpoint", "checkpoint_reentrant", "autocast", "swap", "fused", "modes"])
 @pytest.mark.parametrize("level", ["L0", "L1"])
 @pytest.mark.parametrize("case", ["gpt", "cnn", "t5"])
 def test_variants_at_the_single_levels(case: str, level: str, variant: str, tmp_path: Path) -> None:

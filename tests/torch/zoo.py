@@ -552,6 +552,7 @@ class Variant:
     swap: bool = False
     modes: bool = False
     func: bool = False
+    vmap: bool = False
 
 
 def _tokens() -> tuple[Tensor, ...]:
@@ -585,7 +586,8 @@ CASES: dict[str, Case] = {
 }
 
 PLAIN = Variant()
-FUNC = Variant("func", func=True)  # not for every case: inside torch.func no buffer may be written
+#: Not for every case: inside torch.func no buffer may be written, and below vmap no value may be asked for.
+FUNC = {v.name: v for v in (Variant("func", func=True), Variant("per sample", func=True, vmap=True))}
 VARIANTS: dict[str, Variant] = {
     variant.name: variant
     for variant in (
@@ -669,7 +671,7 @@ def step(
     total = torch.zeros(())
     for batch in batches:
         if variant.func:
-            total += _by_torch_func(model, batch)
+            total += _by_torch_func(model, batch, variant.vmap)
             continue
         with (
             torch.autocast("cpu", torch.bfloat16) if variant.autocast else nullcontext(),
@@ -691,11 +693,21 @@ def step(
     return total
 
 
-def _by_torch_func(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    """The loss, and gradients in `.grad`, as torch.func makes them."""
+def _by_torch_func(model: nn.Module, batch: tuple[Tensor, ...], vmap: bool) -> Tensor:
+    """The loss, and gradients in `.grad`, as torch.func makes them; with `vmap` for each sample by itself."""
     params = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    run = torch.func.grad_and_value(lambda given: torch.func.functional_call(model, given, batch))
-    grads, loss = run(params)
+
+    def loss_of(given: dict[str, Tensor], *batch: Tensor) -> Tensor:
+        loss: Tensor = torch.func.functional_call(model, given, batch)
+        return loss
+
+    run = torch.func.grad_and_value(loss_of)
+    if vmap:
+        each = torch.func.vmap(run, in_dims=(None, *(0 for _ in batch)), randomness="different")
+        grads, losses = each(params, *(t.unsqueeze(1) for t in batch))
+        grads, loss = {name: g.mean(0) for name, g in grads.items()}, losses.sum()
+    else:
+        grads, loss = run(params, *batch)
     for name, p in model.named_parameters():
         if name in grads:
             p.grad = grads[name].detach()
