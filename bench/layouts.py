@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from probe_kernel.layouts import convert
+from probe_kernel.files.tensor_layouts import convert
 
 from .tables import table
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from probe_torch.statistics import cpu_stats
+from probe_torch.tensors.statistics import cpu_stats
 from torch import Tensor
 
 from .tables import table

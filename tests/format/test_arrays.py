@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from probe_format import arrays, ptfile
-from probe_format.arrays import load_npy, load_pt, npy_bytes, pt_bytes, write_parts
 from probe_format.errors import DamagedError, ProbeError
+from probe_format.tensors import files, pt_file
+from probe_format.tensors.files import load_npy, load_pt, npy_bytes, pt_bytes, write_parts
 
 
 def contents(parts):
@@ -121,5 +121,5 @@ def test_a_full_disk_leaves_no_half_file(tmp_path):
 
 
 def test_public_names_are_where_they_were():
-    assert set(arrays.__all__) == {"PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"}
-    assert arrays.pt_bytes is ptfile.pt_bytes
+    assert set(files.__all__) == {"PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"}
+    assert files.pt_bytes is pt_file.pt_bytes

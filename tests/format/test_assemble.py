@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format import jsonio
-from probe_format.assemble import Assembly, assemble
+from probe_format.journal.assembly import Assembly, assemble
 from streams import streams
 
 HEAD = {"k": "head", "header": {"task": "statistics", "level": "mix"}}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import probe_format
 import pytest
-from probe_format.cli import main
+from probe_format.cli.main import main
 from probe_format.errors import UsageError
 
 CORPUS = Path(__file__).parent / "corpus"

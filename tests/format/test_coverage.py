@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probe_format.coverage import Coverage, Tally
-from probe_format.write import RankWriter
+from probe_format.write.coverage import Coverage, Tally
+from probe_format.write.rank_writer import RankWriter
 
 THREADS, TIMES = 8, 2000
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from probe_format import jsonio
-from probe_format.construct import Construct, parse_construct
-from probe_format.dump import parse_dump
 from probe_format.errors import DamagedError, FormatError
-from probe_format.report import non_finite, parse_report
-from probe_format.slots import is_tensor, slot, tensors
-from probe_format.stack import Stack, parse_stack
+from probe_format.schema.construct import Construct, parse_construct
+from probe_format.schema.dump import parse_dump
+from probe_format.schema.report import non_finite, parse_report
+from probe_format.schema.stack import Stack, parse_stack
+from probe_format.schema.tensor_objects import is_tensor, slot, tensors
 
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0}
 OURS = (
@@ -223,8 +223,8 @@ records = st.recursive(
 @given(st.dictionaries(names, st.dictionaries(names, records, max_size=3), max_size=4))
 @example({'a": {\n': {"b": "\n}}"}})
 def test_records_by_line_are_the_records_that_were_written(data):
-    from probe_format.assemble import Documents
-    from probe_format.write import documents_bytes
+    from probe_format.journal.assembly import Documents
+    from probe_format.write.rank_writer import documents_bytes
 
     header = {"format_version": "1.0", "tool": '"data": {\n'}
     raw = documents_bytes(Documents(header, data, {}, {}, {}, []))["dump.json"]

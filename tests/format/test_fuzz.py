@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from probe_format.arrays import load_npy, load_pt
-from probe_format.config import load, resolve
+from probe_format.cli.show import View, heading, summary, tree
 from probe_format.errors import ConfigError, FormatError, ProbeError
-from probe_format.read import open as open_dump
-from probe_format.recover import recover
-from probe_format.show import View, heading, summary, tree
-from probe_format.verify import verify
+from probe_format.read.dump import open as open_dump
+from probe_format.read.verify import verify
+from probe_format.tensors.files import load_npy, load_pt
+from probe_format.write.recover import recover
+from probe_runtime.config.config import load, resolve
 
 CORPUS = Path(__file__).parent / "corpus" / "probe"
 FIXED = settings(

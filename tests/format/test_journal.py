@@ -15,9 +15,10 @@ import probe_format
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from probe_format import journal, jsonio
+from probe_format import jsonio
 from probe_format.errors import FormatError
-from probe_format.journal import MAGIC, JournalWriter, read_journal
+from probe_format.journal import frames
+from probe_format.journal.frames import MAGIC, JournalWriter, read_journal
 
 #: Texts and nested objects that look like frames themselves.
 TEXT = st.text(st.sampled_from('ab{"k":}\x00é\udc80'), max_size=12)
@@ -185,7 +186,7 @@ def test_threads_write_whole_frames_each_in_its_order(tmp_path):
 WRITE_MANY = """
 import sys
 from pathlib import Path
-from probe_format.journal import JournalWriter
+from probe_format.journal.frames import JournalWriter
 writer = JournalWriter(Path(sys.argv[1]))
 sys.stdin.read()
 for i in range(300):
@@ -251,7 +252,7 @@ def test_a_short_write_that_can_go_on_goes_on(tmp_path, monkeypatch):
 
 
 def test_an_event_that_no_reader_would_take_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "_MAX_FRAME", 100)
+    monkeypatch.setattr(frames, "_MAX_FRAME", 100)
     writer = JournalWriter(tmp_path / "j")
     with pytest.raises(OSError, match="too large"):
         writer.append({"k": "a", "n": "x" * 100})

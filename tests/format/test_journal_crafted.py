@@ -6,12 +6,12 @@ import zlib
 
 import pytest
 from bounded import probe
+from probe_format.cli.show import heading, tree
 from probe_format.errors import FormatError
-from probe_format.journal import MAGIC, read_journal
-from probe_format.read import open as open_dump
-from probe_format.recover import recover
-from probe_format.show import heading, tree
-from probe_format.verify import verify
+from probe_format.journal.frames import MAGIC, read_journal
+from probe_format.read.dump import open as open_dump
+from probe_format.read.verify import verify
+from probe_format.write.recover import recover
 
 HEADER = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
 HEAD = {"k": "head", "header": {**HEADER, "format_version": "1.0", "tool": "a hand"}}

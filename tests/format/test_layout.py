@@ -18,14 +18,13 @@ from probe_format.layout import (
     JOURNAL,
     RankDir,
     StepDir,
-    check_writable,
     existing_dump,
-    explain,
     find_ranks,
     find_steps,
     is_dump_dir,
     rank_dir,
 )
+from probe_format.write.disk import check_writable, explain
 
 
 def put(path: Path, name: str = DUMP) -> Path:

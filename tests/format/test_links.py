@@ -7,16 +7,16 @@ import stat
 from pathlib import Path
 
 import pytest
-from probe_format.arrays import write_parts
-from probe_format.clearing import clear
 from probe_format.errors import FormatError
-from probe_format.journal import JournalWriter
-from probe_format.layout import explain
-from probe_format.read import open as open_dump
-from probe_format.recover import recover
-from probe_format.safefile import make_folder, replace_file
-from probe_format.verify import verify
-from probe_format.write import RankWriter
+from probe_format.journal.frames import JournalWriter
+from probe_format.read.dump import open as open_dump
+from probe_format.read.verify import verify
+from probe_format.safe_files import make_folder, replace_file
+from probe_format.tensors.files import write_parts
+from probe_format.write.clear import clear
+from probe_format.write.disk import explain
+from probe_format.write.rank_writer import RankWriter
+from probe_format.write.recover import recover
 
 CORPUS = Path(__file__).parent / "corpus" / "probe"
 HEADER = {"task": "tensor", "level": "mix", "framework": "pytorch", "dump_data_dir": "x", "format_version": "1.0"}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from probe_format.narrow import bits_of, narrow_name, widen
+from probe_format.tensors.narrow_floats import bits_of, narrow_name, widen
 
 WIDTHS = {"bfloat16": np.uint16, "float8e4m3fn": np.uint8, "float8e5m2": np.uint8, "hifloat8": np.uint8}
 

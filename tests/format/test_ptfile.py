@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_format import ptfile
-from probe_format.arrays import PT_DTYPES, load_npy, load_pt, npy_bytes, pt_bytes, write_parts
 from probe_format.errors import DamagedError, FormatError
+from probe_format.tensors import pt_file
+from probe_format.tensors.files import PT_DTYPES, load_npy, load_pt, npy_bytes, pt_bytes, write_parts
 
 torch = pytest.importorskip("torch")
 SHAPES = [(), (1,), (7,), (2, 3), (0,), (2, 0, 3), (1, 1, 1, 2), (3, 2, 2)]
@@ -91,7 +91,7 @@ def test_a_dtype_without_a_template_is_named():
 
 
 def test_frames_of_the_same_tensor_differ_in_the_checksum_only():
-    one, two = ptfile.pt_frame("float32", (2,), 8, 1), ptfile.pt_frame("float32", (2,), 8, 2)
+    one, two = pt_file.pt_frame("float32", (2,), 8, 1), pt_file.pt_frame("float32", (2,), 8, 2)
     assert [len(x) for x in one] == [len(x) for x in two]
     different = [sum(a != b for a, b in zip(x, y, strict=True)) for x, y in zip(one, two, strict=True)]
     assert different == [1, 1]
@@ -100,7 +100,7 @@ def test_frames_of_the_same_tensor_differ_in_the_checksum_only():
 @pytest.mark.parametrize("nbytes", [(1 << 32) - 1024, (1 << 32) - 4, 1 << 32, (5 << 30) + 4])
 def test_files_over_4_gib_have_the_wide_fields(tmp_path, nbytes):
     """Written with a hole in place of the data: nothing of that size is written or read."""
-    head, tail = ptfile.pt_frame("float32", (nbytes // 4,), nbytes, 0)
+    head, tail = pt_file.pt_frame("float32", (nbytes // 4,), nbytes, 0)
     path = tmp_path / "big.pt"
     with path.open("wb") as f:
         f.write(head)
@@ -127,7 +127,7 @@ def test_files_over_4_gib_have_the_wide_fields(tmp_path, nbytes):
 
 
 def test_big_numbers_of_elements_are_spelled_out():
-    head, _ = ptfile.pt_frame("uint8", (1 << 31, 3), 3 << 31, 0)
+    head, _ = pt_file.pt_frame("uint8", (1 << 31, 3), 3 << 31, 0)
     assert (3 << 31).to_bytes(9, "little") in head
     assert (1 << 31).to_bytes(9, "little") in head
 

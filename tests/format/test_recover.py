@@ -9,9 +9,9 @@ import probe_format
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_format.journal import JournalWriter, read_journal
-from probe_format.recover import recover
-from probe_format.verify import verify
+from probe_format.journal.frames import JournalWriter, read_journal
+from probe_format.read.verify import verify
+from probe_format.write.recover import recover
 
 CORPUS = Path(__file__).parent / "corpus" / "probe"
 

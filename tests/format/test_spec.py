@@ -47,7 +47,7 @@ def test_every_key_of_a_schema_is_in_the_specification(name):
 
 
 def test_every_key_of_the_configuration_is_in_the_specification():
-    from probe_format.keys import KEYS
+    from probe_runtime.config.keys import KEYS
 
     rows = [line.split("|")[1] for line in PAGES["config.md"].splitlines() if line.startswith("| `")]
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == set(KEYS)
@@ -64,7 +64,7 @@ def test_every_folder_of_a_dump_is_in_what_probe_writes():
 
 
 def test_every_event_of_the_journal_is_in_the_specification():
-    from probe_format.assemble import _HANDLERS
+    from probe_format.journal.assembly import _HANDLERS
 
     table = "\n".join(line for line in PAGES["journal.md"].splitlines() if line.startswith("| `"))
     kinds = {kind for line in table.splitlines() for kind in re.findall(r"`(\w+)`", line.split("|")[1])}

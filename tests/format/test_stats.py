@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from probe_format import fused
-from probe_format.stats import NO_STATS, Stats, stats_json, stats_of
+from probe_format.tensors import stats_fast
+from probe_format.tensors.stats import NO_STATS, Stats, stats_json, stats_of
 
 TINY = 1e-322  # a few steps of the smallest float64
 FLOATS = ["float16", "float32", "float64"]
@@ -98,7 +98,7 @@ def test_floats_are_exact_to_the_last_digits(dtype, data):
 @example(np.array([3e-324, 5e-324]))
 def test_extremes_of_float64_neither_overflow_nor_vanish(a):
     check(stats_of(a), a)
-    check(fused.quick_stats(a), a)
+    check(stats_fast.quick_stats(a), a)
 
 
 @pytest.mark.parametrize("dtype", INTS)
@@ -204,7 +204,7 @@ def test_no_warning_whatever_the_numbers_and_whatever_the_user_asked_of_numpy(dt
         for a in arrays:
             stats_of(a, zero_count=True)
             if dtype in ("float32", "float64"):
-                fused.quick_stats(a)
+                stats_fast.quick_stats(a)
     assert not list(recwarn)
 
 
@@ -213,9 +213,9 @@ def kernels():
 
     Each set of them gives other code, so each is a processor that somebody has.
     """
-    if fused.numkong is None:
+    if stats_fast.numkong is None:
         return [[]]
-    able = [name for name, here in fused.numkong.get_capabilities().items() if here and name != "serial"]
+    able = [name for name, here in stats_fast.numkong.get_capabilities().items() if here and name != "serial"]
     return [able[:n] for n in range(len(able), -1, -1)]
 
 
@@ -224,24 +224,24 @@ def processor_with(names):
     """Only these families of kernels, as on a processor that has no other."""
     able = kernels()[0]
     for name in able:
-        (fused.numkong.enable_capability if name in names else fused.numkong.disable_capability)(name)
+        (stats_fast.numkong.enable_capability if name in names else stats_fast.numkong.disable_capability)(name)
     try:
         yield
     finally:
         for name in able:
-            fused.numkong.enable_capability(name)
+            stats_fast.numkong.enable_capability(name)
 
 
 @pytest.fixture(params=["numpy", *kernels()], ids=lambda p: p if p == "numpy" else "+".join(["numkong", *p]))
 def part(request, monkeypatch):
     """Every way to the moments of a piece, on every processor that this one can be switched to."""
     if request.param == "numpy":
-        monkeypatch.setattr(fused, "quick", fused._numpy_part)
+        monkeypatch.setattr(stats_fast, "quick", stats_fast._numpy_part)
         yield "numpy"
         return
-    if fused.numkong is None:
+    if stats_fast.numkong is None:
         pytest.skip("numkong is not installed")
-    monkeypatch.setattr(fused, "quick", fused._numkong_part)
+    monkeypatch.setattr(stats_fast, "quick", stats_fast._numkong_part)
     with processor_with(request.param):
         yield "numkong"
 
@@ -257,38 +257,38 @@ def test_elements_that_are_all_the_last_of_their_kind(part, dtype):
 
 
 def test_every_way_is_proven_where_it_is_used(part):
-    assert fused.proven(fused.quick)
+    assert stats_fast.proven(stats_fast.quick)
 
 
 @pytest.mark.parametrize("fault", ["no extremes", "float32 sums", "blind to nan", "wrong top"])
 def test_a_way_that_is_wrong_is_not_proven(fault):
     def part(a):
-        top, bottom, total, squares = fused._numpy_part(a)
+        top, bottom, total, squares = stats_fast._numpy_part(a)
         if fault == "blind to nan":
             good = a[np.isfinite(a)]
-            return fused._numpy_part(good) if good.size else (0.0, 0.0, 0.0, 0.0)
+            return stats_fast._numpy_part(good) if good.size else (0.0, 0.0, 0.0, 0.0)
         if fault == "wrong top":
             return (0.0 if bottom == np.finfo(a.dtype).tiny else top), bottom, total, squares
         if fault == "float32 sums":
             return top, bottom, total * 1.01, squares
         return bottom, top, total, squares
 
-    assert not fused.proven(part)
+    assert not stats_fast.proven(part)
 
 
 def both_agree(a):
     """The fused numbers are those of exact arithmetic, and where anything is odd those of the reference."""
-    s = fused.quick_stats(a)
+    s = stats_fast.quick_stats(a)
     check(s, a, 1e-5 if a.dtype == np.float32 else 1e-12)
     if not s.all_finite:
         assert repr(s) == repr(stats_of(a))  # repr: NaN is not equal to itself
-    assert fused.quick_stats(a, zero_count=True).zeros == a.size - np.count_nonzero(a)
+    assert stats_fast.quick_stats(a, zero_count=True).zeros == a.size - np.count_nonzero(a)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("chunk", [4, 1 << 17])
 def test_fused_agrees_with_exact_arithmetic(part, dtype, chunk, monkeypatch):
-    monkeypatch.setattr(fused, "CHUNK", chunk)
+    monkeypatch.setattr(stats_fast, "CHUNK", chunk)
 
     @settings(max_examples=60)
     @given(hnp.arrays(dtype, st.integers(1, 14), elements=hnp.from_dtype(np.dtype(dtype))))
@@ -307,7 +307,7 @@ def test_fused_agrees_with_exact_arithmetic(part, dtype, chunk, monkeypatch):
 @pytest.mark.parametrize("size", [255, 256, 257, 8191, 8193, 131_072, 131_073, 300_001])
 def test_fused_at_the_sizes_where_its_path_changes(part, dtype, size):
     a = (np.random.default_rng(size).standard_normal(size) + 3).astype(dtype)
-    s, right = fused.quick_stats(a), stats_of(a)
+    s, right = stats_fast.quick_stats(a), stats_of(a)
     assert (s.max, s.min) == (right.max, right.min)
     precision = 1e-5 if dtype == "float32" else 1e-13
     assert s.mean == pytest.approx(math.fsum(a) / size, rel=precision)
@@ -316,28 +316,28 @@ def test_fused_at_the_sizes_where_its_path_changes(part, dtype, size):
         for where in (0, size // 2, size - 1):
             b = a.copy()
             b[where] = bad
-            assert repr(fused.quick_stats(b)) == repr(stats_of(b))
+            assert repr(stats_fast.quick_stats(b)) == repr(stats_of(b))
 
 
 def test_infinities_of_both_signs_far_apart(part):
-    a = np.ones(3 * fused.CHUNK, np.float32)
+    a = np.ones(3 * stats_fast.CHUNK, np.float32)
     a[0], a[-1] = math.inf, -math.inf
-    s = fused.quick_stats(a)
+    s = stats_fast.quick_stats(a)
     assert (s.posinf, s.neginf, s.finite_max) == (1, 1, 1.0)
     assert math.isnan(s.mean)
 
 
 def test_a_long_array_of_tiny_constants_keeps_its_norm(part):
-    n = 2 * fused.CHUNK
+    n = 2 * stats_fast.CHUNK
     a = np.full(n, 1e-22, np.float32)
-    assert fused.quick_stats(a).norm == pytest.approx(float(a[0]) * math.sqrt(n), rel=1e-9)
+    assert stats_fast.quick_stats(a).norm == pytest.approx(float(a[0]) * math.sqrt(n), rel=1e-9)
 
 
 def test_combine_declines_what_needs_the_reference():
-    assert fused.combine([(1.0, 1.0, 2.0, 2.0), (1.0, 0.0, 1.0, math.inf)], 4) is None
-    assert fused.combine([(1e-20, 1e-20, 1e-20, 1e-40)], 1) is None
-    assert fused.combine([(0.0, 0.0, 0.0, 0.0)] * 2, 4) == Stats(0.0, 0.0, 0.0, 0.0)
-    assert fused.combine([(2.0, 0.0, 2.0, 4.0), (1.0, -1.0, 0.0, 12.0)], 4) == Stats(2.0, -1.0, 0.5, 4.0)
+    assert stats_fast.combine([(1.0, 1.0, 2.0, 2.0), (1.0, 0.0, 1.0, math.inf)], 4) is None
+    assert stats_fast.combine([(1e-20, 1e-20, 1e-20, 1e-40)], 1) is None
+    assert stats_fast.combine([(0.0, 0.0, 0.0, 0.0)] * 2, 4) == Stats(0.0, 0.0, 0.0, 0.0)
+    assert stats_fast.combine([(2.0, 0.0, 2.0, 4.0), (1.0, -1.0, 0.0, 12.0)], 4) == Stats(2.0, -1.0, 0.5, 4.0)
 
 
 def test_json_of_statistics():

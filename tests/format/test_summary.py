@@ -6,9 +6,9 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from probe_format.coverage import Coverage
 from probe_format.jsonio import finite
-from probe_format.summary import LARGEST, Summary
+from probe_format.write.coverage import Coverage
+from probe_format.write.summary import LARGEST, Summary
 
 
 def tensor(norm, **kw):

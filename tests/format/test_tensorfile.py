@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from probe_format import cli, ptfile
-from probe_format.arrays import load_npy, load_pt, pt_bytes
+from probe_format.cli import main
 from probe_format.errors import DamagedError, FormatError
-from probe_format.ptread import read_pt
-from probe_format.verify import verify
+from probe_format.read.verify import verify
+from probe_format.tensors import pt_file
+from probe_format.tensors.files import load_npy, load_pt, pt_bytes
+from probe_format.tensors.pt_read import read_pt
 
 CORPUS = Path(__file__).parent / "corpus" / "probe" / "complete"
 INPUT = "Module.fc.Linear.forward.0.input.0.pt"
@@ -44,7 +45,7 @@ def damage(folder, name):
     """What verify says of one tensor file; the command line has to agree."""
     (verdict,) = verify(folder)
     assert verdict.state == ("damaged" if verdict.problems else "complete")
-    assert cli.main(["verify", str(folder)]) == (4 if verdict.problems else 0)
+    assert main.main(["verify", str(folder)]) == (4 if verdict.problems else 0)
     assert all(len(problem) <= 1000 for problem in verdict.problems)
     return "\n".join(problem for problem in verdict.problems if name in problem)
 
@@ -146,22 +147,22 @@ def archive(**members):
 
 def stored(pickled, data=bytes(16), **more):
     """A .pt file as our own writer lays it out, with another pickle or other data."""
-    raw = ptfile._pickle
+    raw = pt_file._pickle
     try:
-        ptfile._pickle = lambda *_: pickled
-        ptfile._template.cache_clear()
+        pt_file._pickle = lambda *_: pickled
+        pt_file._template.cache_clear()
         return contents(pt_bytes("float32", (len(data) // 4,), data))
     finally:
-        ptfile._pickle = raw
-        ptfile._template.cache_clear()
+        pt_file._pickle = raw
+        pt_file._template.cache_clear()
 
 
 def made(shape, strides, offset=0, count=4, grad=b"\x89", rebuild=b"_rebuild_tensor_v2"):
-    ints = lambda values: b"(" + b"".join(ptfile._int(n) for n in values) + b"t"  # noqa: E731
+    ints = lambda values: b"(" + b"".join(pt_file._int(n) for n in values) + b"t"  # noqa: E731
     return b"".join(
         [
-            b"\x80\x02ctorch._utils\n" + rebuild + b"\n((" + ptfile._str("storage") + b"ctorch\nFloatStorage\n",
-            ptfile._str("0") + ptfile._str("cpu") + ptfile._int(count) + b"tQ" + ptfile._int(offset),
+            b"\x80\x02ctorch._utils\n" + rebuild + b"\n((" + pt_file._str("storage") + b"ctorch\nFloatStorage\n",
+            pt_file._str("0") + pt_file._str("cpu") + pt_file._int(count) + b"tQ" + pt_file._int(offset),
             ints(shape) + ints(strides) + grad + b"ccollections\nOrderedDict\n)RtR.",
         ]
     )
@@ -288,5 +289,5 @@ def test_a_crafted_document_is_damaged(dump, old, new):
     (verdict,) = verify(dump)
     assert verdict.state == "damaged"
     assert all(len(problem) <= 1000 for problem in verdict.problems)
-    assert cli.main(["verify", str(dump)]) == 4
-    assert cli.main(["show", str(dump)]) in (0, 1)
+    assert main.main(["verify", str(dump)]) == 4
+    assert main.main(["show", str(dump)]) in (0, 1)

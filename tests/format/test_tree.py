@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format import jsonio
-from probe_format.tree import MAX_DEPTH, MAX_LEAVES, UNKNOWN, Tree, unsupported
+from probe_format.values import MAX_DEPTH, MAX_LEAVES, UNKNOWN, Tree, unsupported
 
 
 class Leaf:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from probe_format.recover import recover
-from probe_format.verify import verify
+from probe_format.read.verify import verify
+from probe_format.write.recover import recover
 
 CORPUS = Path(__file__).parent / "corpus"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format import open as open_dump
-from probe_format.assemble import Documents, assemble
-from probe_format.journal import read_journal
-from probe_format.write import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
+from probe_format.journal.assembly import Documents, assemble
+from probe_format.journal.frames import read_journal
+from probe_format.write.rank_writer import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
 from streams import streams
 
 HEADER = {

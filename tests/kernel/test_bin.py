@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.errors import DamagedError, FormatError
 from probe_kernel import cli
-from probe_kernel.binfile import open_bin
-from probe_kernel.conversion import Conversion, convert_file
-from probe_kernel.destination import short_name
-from probe_kernel.dumpdata import parse_dump_data
-from probe_kernel.filename import parse_file_name
-from probe_kernel.layouts import convert
-from probe_kernel.loaders import contents
+from probe_kernel.convert.convert_file import Conversion, convert_file
+from probe_kernel.convert.destination import short_name
+from probe_kernel.files.bin_file import open_bin
+from probe_kernel.files.dump_data import parse_dump_data
+from probe_kernel.files.tensor_layouts import convert
+from probe_kernel.read.file_name import parse_file_name
+from probe_kernel.read.loaders import contents
 
 DATA = Path(__file__).parent / "data" / "bin"
 EXPECTED = DATA / "expected"

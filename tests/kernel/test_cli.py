@@ -10,7 +10,7 @@ from pathlib import Path
 
 import probe_kernel
 import pytest
-from probe_format.cli import main
+from probe_format.cli.main import main
 from probe_kernel.cli import COMMANDS
 from trees import conv
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probe_format.cli import main
+from probe_format.cli.main import main
 from probe_format.errors import ConfigError
 from probe_kernel import BACKENDS, KernelDump, load_settings, settings
 

@@ -14,13 +14,15 @@ import probe_kernel
 import pytest
 from binfiles import made, written
 from probe_format.errors import DamagedError
-from probe_kernel import cli, converter, converting
-from probe_kernel.binfile import open_bin
-from probe_kernel.dumpdata import parse_dump_data
-from probe_kernel.layouts import convert
-from probe_kernel.mapping import read_mapping
-from probe_kernel.npyfile import load_npy
-from probe_kernel.opdebug import opdebug_json
+from probe_kernel import cli
+from probe_kernel.commands import convert as converter
+from probe_kernel.convert import convert_many
+from probe_kernel.files.bin_file import open_bin
+from probe_kernel.files.dump_data import parse_dump_data
+from probe_kernel.files.npy_file import load_npy
+from probe_kernel.files.opdebug import opdebug_json
+from probe_kernel.files.tensor_layouts import convert
+from probe_kernel.read.mapping import read_mapping
 
 FLOATS = made(1, 2, (3,), np.float32([1, 2, 3]).tobytes())
 LONG = "y" * 240
@@ -150,8 +152,8 @@ def test_ctrl_c_elsewhere_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_many_cores_are_not_many_tensors_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    pool = converting.ThreadPoolExecutor
-    monkeypatch.setattr(converting, "ThreadPoolExecutor", lambda n, name: asked.append(n) or pool(n, name))
+    pool = convert_many.ThreadPoolExecutor
+    monkeypatch.setattr(convert_many, "ThreadPoolExecutor", lambda n, name: asked.append(n) or pool(n, name))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(128)))
     path = written(tmp_path, FLOATS)
     assert run(path, tmp_path / "out") == 0

@@ -12,7 +12,7 @@ import pytest
 from binfiles import block, made, number, written
 from probe_format.errors import DamagedError
 from probe_kernel import cli
-from probe_kernel.binfile import open_bin
+from probe_kernel.files.bin_file import open_bin
 from trees import CONV, TIME, conv
 
 FLOATS = made(1, 2, (3,), np.float32([1, 2, 3]).tobytes())

@@ -9,8 +9,8 @@ import probe_format
 import probe_kernel
 import pytest
 from probe_format.errors import UsageError
-from probe_format.verify import verify
-from probe_kernel.export import cells_of, export
+from probe_format.read.verify import verify
+from probe_kernel.export.export import cells_of, export
 from trees import CONV, TIME, conv, tensor
 
 LOOP = Path(__file__).parent / "data" / "loop"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from probe_format.errors import FormatError
-from probe_kernel.filename import FileName, flat, is_file_name, parse_file_name
+from probe_kernel.read.file_name import FileName, flat, is_file_name, parse_file_name
 
 BERT = (
     "BNTrainingUpdate.Default_network-YoloWithLossCell_yolo_network-YOLOV3DarkNet53_feature_map-YOLOv3_backblock0-"

@@ -12,11 +12,11 @@ import pytest
 from attrs import evolve
 from probe_format.errors import FormatError, UsageError
 from probe_kernel import cli
-from probe_kernel.filename import flat, parse_file_name
-from probe_kernel.find import Line, find, parse_line
-from probe_kernel.ir import Operator, Type
-from probe_kernel.irtext import parse_ir
-from probe_kernel.match import match, stem
+from probe_kernel.graph.ir_text import parse_ir
+from probe_kernel.graph.model import Operator, Type
+from probe_kernel.read.file_name import flat, parse_file_name
+from probe_kernel.trace.find_line import Line, find, parse_line
+from probe_kernel.trace.match import match, stem
 from trees import tensor
 
 DATA = Path(__file__).parent / "data"
@@ -216,8 +216,8 @@ def test_many_operators_of_one_name_are_compared_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    agrees = probe_kernel.match.agrees
-    monkeypatch.setattr(probe_kernel.match, "agrees", lambda op, k: asked.append(op) or agrees(op, k))
+    agrees = probe_kernel.trace.match.agrees
+    monkeypatch.setattr(probe_kernel.trace.match, "agrees", lambda op, k: asked.append(op) or agrees(op, k))
     count = 60
     operators = [operator(f"Default/Cast-op{n + 1000}", shape=(n + 1,)) for n in range(count)]
     files = kernels(tmp_path, *((f"Default_Cast-op{n}", "Float32", np.zeros(n + 1)) for n in range(count)))

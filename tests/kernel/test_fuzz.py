@@ -25,20 +25,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from probe_format.errors import DamagedError, FormatError, ProbeError, UsageError
 from probe_kernel import BACKENDS, cli, load_settings
-from probe_kernel.binfile import open_bin
-from probe_kernel.conversion import Conversion, bin_files, convert_file
-from probe_kernel.dumpdata import parse_dump_data
-from probe_kernel.filename import is_file_name, parse_file_name
-from probe_kernel.find import parse_line
-from probe_kernel.irtext import parse_ir, read_ir
-from probe_kernel.layouts import TARGETS
-from probe_kernel.listing import list_files
-from probe_kernel.mapping import read_mapping
-from probe_kernel.npyfile import load_npy
-from probe_kernel.opdebug import opdebug_json
-from probe_kernel.order import read_history, read_order
-from probe_kernel.overflow import read_overflow
-from probe_kernel.statistic import read_table
+from probe_kernel.convert.convert_file import Conversion, bin_files, convert_file
+from probe_kernel.files.bin_file import open_bin
+from probe_kernel.files.dump_data import parse_dump_data
+from probe_kernel.files.npy_file import load_npy
+from probe_kernel.files.opdebug import opdebug_json
+from probe_kernel.files.tensor_layouts import TARGETS
+from probe_kernel.graph.ir_text import parse_ir, read_ir
+from probe_kernel.read.execution_order import read_history, read_order
+from probe_kernel.read.file_name import is_file_name, parse_file_name
+from probe_kernel.read.listing import list_files
+from probe_kernel.read.mapping import read_mapping
+from probe_kernel.read.overflow import read_overflow
+from probe_kernel.read.statistic_csv import read_table
+from probe_kernel.trace.find_line import parse_line
 from trees import CONV, TIME, conv
 
 DATA = Path(__file__).parent / "data"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from probe_format.errors import FormatError
-from probe_kernel.ir import Graph
-from probe_kernel.irtext import parse_ir, read_ir
+from probe_kernel.graph.ir_text import parse_ir, read_ir
+from probe_kernel.graph.model import Graph
 
 DATA = Path(__file__).parent / "data"
 VERSIONS = ("2.7", "2.10")

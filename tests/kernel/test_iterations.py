@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from probe_kernel.iterations import Iterations, parse_iterations
+from probe_kernel.control.iteration_ranges import Iterations, parse_iterations
 
 
 def text(value: object) -> str:

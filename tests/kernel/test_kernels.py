@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from probe_kernel.kernels import parse_kernel
+from probe_kernel.control.kernel_patterns import parse_kernel
 
 CONV = "Default/network-Net/conv-Conv2d/Conv2D-op12"
 GRAD = "Gradients/Default/conv-Conv2d/Conv2DBackpropFilter-op3"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.errors import FormatError
-from probe_kernel.layouts import convert
+from probe_kernel.files.tensor_layouts import convert
 
 SMALL = st.integers(1, 5)
 C0 = st.sampled_from([2, 4, 16])

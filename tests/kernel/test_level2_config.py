@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from probe_format.config import Config, as_mapping, resolve
 from probe_format.errors import ConfigError
 from probe_kernel import settings
 from probe_kernel.level2 import description_of, mindspore_notes, mindspore_problems, torch_notes
+from probe_runtime.config.config import Config, as_mapping, resolve
 
 ASCEND = "ascend-o0o1"
 

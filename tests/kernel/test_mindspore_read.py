@@ -12,11 +12,11 @@ import numpy as np
 import probe_format
 import probe_kernel
 import pytest
-from probe_format.cli import main
-from probe_format.verify import verify
-from probe_kernel.export import export
-from probe_kernel.find import Hit, Line, find
-from probe_kernel.read import Dump, Iteration
+from probe_format.cli.main import main
+from probe_format.read.verify import verify
+from probe_kernel.export.export import export
+from probe_kernel.read.dump import Dump, Iteration
+from probe_kernel.trace.find_line import Hit, Line, find
 
 pytest.importorskip("mindspore")
 

@@ -11,7 +11,7 @@ import numpy as np
 import probe_kernel
 import pytest
 from probe_format.errors import DamagedError, FormatError
-from probe_kernel.npyfile import load_npy
+from probe_kernel.files.npy_file import load_npy
 from trees import CONV, TIME, TREES, conv, tensor
 
 LOOP = Path(__file__).parent / "data" / "loop"
@@ -276,7 +276,7 @@ def test_bin_files_that_cannot_be_read_are_reported(tmp_path: Path, monkeypatch:
     def refuse(path: Path, name: object) -> tuple[()]:
         raise FormatError(f"{path.name} has a form that nobody knows")
 
-    monkeypatch.setitem(probe_kernel.loaders.READERS, "bin", refuse)
+    monkeypatch.setitem(probe_kernel.read.loaders.READERS, "bin", refuse)
     folder = tmp_path / "0/20240102030405/6/model/1/0"
     tensor(folder, f"Conv2D.{CONV}.2.7.{TIME}", np.zeros(3, np.uint8))
     assert "a form that nobody knows" in "\n".join(probe_kernel.open(tmp_path).problems)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from probe_format.errors import ConfigError
 from probe_kernel import BACKENDS, KernelDump, settings
-from probe_kernel.notes import NOTES
-from probe_kernel.rules import RULES
-from probe_kernel.settings import settings_text
+from probe_kernel.control.notes import NOTES
+from probe_kernel.control.option_rules import RULES
+from probe_kernel.control.settings import settings_text
 
 DOCUMENT = {"iterations": "0|5-8|100-120", "kernels": ["Default/Conv-op12"], "net_name": "ResNet50"}
 COMMON = {

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from probe_kernel import BACKENDS, AclDump, KernelDump, acl_settings, settings, values
-from probe_kernel.notes import NOTES
-from probe_kernel.rules import RULES
+from probe_kernel import BACKENDS, AclDump, KernelDump, acl_settings, settings
+from probe_kernel.control import option_checks
+from probe_kernel.control.notes import NOTES
+from probe_kernel.control.option_rules import RULES
 
-SPEC = Path(values.__file__).parent / "spec" / "kernel-config.md"
+SPEC = Path(option_checks.__file__).parent / "spec" / "kernel-config.md"
 DOCUMENTS = Path(__file__).with_name("document_keys.txt")
 STATUSES = ("supported", "refused", "told", "n/a")
 
@@ -58,7 +59,7 @@ def test_every_rule_of_the_code_is_named() -> None:
 def test_every_backend_and_statistic_has_a_row() -> None:
     first = {row[0] for row in rows()}
     assert {f"`{b}`" for b in BACKENDS} <= first
-    assert {f"`{s}`" for s in values.STATISTICS} <= first
+    assert {f"`{s}`" for s in option_checks.STATISTICS} <= first
 
 
 def test_every_key_that_is_written_is_supported_there() -> None:

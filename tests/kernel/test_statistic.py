@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from probe_format.cli import main
+from probe_format.cli.main import main
 from probe_format.errors import ConfigError
 from probe_kernel import cli
-from probe_kernel.categories import CATEGORIES, check_categories
-from probe_kernel.filename import parse_file_name
-from probe_kernel.mapping import read_mapping
-from probe_kernel.order import read_order
-from probe_kernel.statistic import Row, read_table, table_text
-from probe_kernel.synthesis import NUMBERS, numbers
+from probe_kernel.read.categories import CATEGORIES, check_categories
+from probe_kernel.read.computed_statistics import NUMBERS, numbers
+from probe_kernel.read.execution_order import read_order
+from probe_kernel.read.file_name import parse_file_name
+from probe_kernel.read.mapping import read_mapping
+from probe_kernel.read.statistic_csv import Row, read_table, table_text
 from trees import CONV, TIME, conv, tensor
 
 FIXED = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape"

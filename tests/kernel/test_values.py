@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from probe_format.errors import DamagedError, FormatError
-from probe_kernel.dtypes import decode, dtype_of
-from probe_kernel.filename import parse_file_name
-from probe_kernel.loaders import contents
-from probe_kernel.npyfile import load_npy, read_header
+from probe_kernel.files.dtypes import decode, dtype_of
+from probe_kernel.files.npy_file import load_npy, read_header
+from probe_kernel.read.file_name import parse_file_name
+from probe_kernel.read.loaders import contents
 
 DATA = Path(__file__).parent / "data"
 

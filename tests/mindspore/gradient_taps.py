@@ -1,4 +1,4 @@
-"""Taps around any calls, without the rest of Probe: what `probe_mindspore.gradients` itself sees."""
+"""Taps around any calls, without the rest of Probe: what `probe_mindspore.hooks.gradients` itself sees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 from mindspore import Tensor, nn
-from probe_mindspore import gradients
+from probe_mindspore.hooks import gradients
 
 Path = tuple[Any, ...]
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from probe_format.patching.switch import Label
+from probe_runtime.patching.switch import Label
 
 
 class Recorder(threading.local):

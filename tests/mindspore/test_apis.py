@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from probe_format.errors import ConfigError
-from probe_format.patching.lookup import go_down
-from probe_mindspore.apis import MINDTORCH, RISK_LEVELS, SECTIONS, Api, load_apis, resolve_owner
-from probe_mindspore.lookup import look_up_all
+from probe_mindspore.patching.apis import MINDTORCH, RISK_LEVELS, SECTIONS, Api, load_apis, resolve_owner
+from probe_mindspore.patching.lookup import look_up_all
+from probe_runtime.patching.lookup import go_down
 
 ALL = load_apis()
 SECTION_OF = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import agrees, capture, report
-from probe_mindspore import gradients
+from probe_mindspore.hooks import gradients
 
 
 class Two(nn.Cell):

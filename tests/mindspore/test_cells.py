@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore_dumping import agrees, capture, construct, load, opened, records, report
-from probe_mindspore import gradients
-from probe_mindspore.flavour import CELLS
+from probe_mindspore.hooks import gradients
+from probe_mindspore.module_kind import CELLS
 
 
 def tensor(*shape: int, seed: int = 0) -> Tensor:

@@ -20,7 +20,7 @@ from probe_mindspore import (
     PrecisionDebugger,
     ProbeInitStep,
     ProbeStep,
-    flavour,
+    module_kind,
 )
 
 
@@ -344,7 +344,7 @@ def test_a_torch_on_mindspore_is_noticed_and_named_as_torch(
 
     lists = SimpleNamespace(Module=Module, ModuleList=type("ModuleList", (Module,), {}))
     monkeypatch.setitem(__import__("sys").modules, "torch", SimpleNamespace(Tensor=ms.Tensor, nn=lists))
-    found = flavour.detect()
+    found = module_kind.detect()
     assert (found.framework, found.prefix) == ("mindtorch", "Module")
     model = Outer()
     data = capture(tmp_path, lambda: model(ones(2)), model, level="L0", task="tensor")
@@ -358,4 +358,4 @@ def test_a_torch_on_mindspore_is_noticed_and_named_as_torch(
 
 def test_a_real_torch_is_no_torch_on_mindspore(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch", SimpleNamespace(Tensor=int))
-    assert flavour.detect() is flavour.CELLS
+    assert module_kind.detect() is module_kind.CELLS

@@ -20,7 +20,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common import hook_handle
 from mindspore.common._grad_function import _Function
 from mindspore_dumping import agrees, capture, report
-from probe_mindspore import autograd, gradients
+from probe_mindspore.hooks import autograd, gradients
 
 only_own = pytest.mark.skipif(not gradients.OWN, reason=gradients.WHY_NOT_OWN)
 Array = Any

@@ -14,9 +14,9 @@ ms = pytest.importorskip("mindspore")
 from graph_nets import Net, batch, build  # noqa: E402
 from graphing import dumped  # noqa: E402
 from mindspore import Parameter, Tensor, nn, ops  # noqa: E402
-from probe_format.verify import verify  # noqa: E402
-from probe_mindspore.graph_values import DYNAMIC  # noqa: E402
-from probe_mindspore.tensors import TensorLeaf  # noqa: E402
+from probe_format.read.verify import verify  # noqa: E402
+from probe_mindspore.graph.value_layouts import DYNAMIC  # noqa: E402
+from probe_mindspore.tensors.leaf import TensorLeaf  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

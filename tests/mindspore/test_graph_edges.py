@@ -18,8 +18,8 @@ from bytecode import needs_bytecode  # noqa: E402
 from graph_nets import batch, build  # noqa: E402
 from mindspore import Parameter, Tensor, nn  # noqa: E402
 from mindspore_dumping import opened, records, report  # noqa: E402
-from probe_format.cli import main as probe  # noqa: E402
-from probe_mindspore.graph_taps import BYTECODE  # noqa: E402
+from probe_format.cli.main import main as probe  # noqa: E402
+from probe_mindspore.graph.taps import BYTECODE  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

@@ -14,8 +14,8 @@ ms = pytest.importorskip("mindspore")
 from graph_everyday import NETS, Aux, Branch, Truth, batch, build  # noqa: E402
 from graphing import dumped  # noqa: E402
 from mindspore import Tensor, nn  # noqa: E402
-from probe_mindspore import graph_save  # noqa: E402
-from probe_mindspore.graph_taps import HOOKED  # noqa: E402
+from probe_mindspore.graph import save  # noqa: E402
+from probe_mindspore.graph.taps import HOOKED  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
@@ -136,9 +136,9 @@ class Saved(nn.Cell):
 
     def construct(self, x):
         if x.sum() > 100:
-            x = self.a(graph_save.save_grad(self.folder, "never", x))
+            x = self.a(save.save_grad(self.folder, "never", x))
         else:
-            x = self.a(graph_save.save_grad(self.folder, "there", x)) * 2
+            x = self.a(save.save_grad(self.folder, "there", x)) * 2
         return x.sum()
 
 

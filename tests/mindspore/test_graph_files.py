@@ -21,11 +21,11 @@ from graph_nets import Jitted, Net, batch, build  # noqa: E402
 from mindspore import Tensor, nn  # noqa: E402
 from mindspore.ops import operations as P  # noqa: E402
 from mindspore_dumping import construct, opened, records, report  # noqa: E402
-from probe_format.narrow import widen  # noqa: E402
-from probe_mindspore import hostcall  # noqa: E402
-from probe_mindspore.graph_files import Counter, FileCall, Spool  # noqa: E402
-from probe_mindspore.graph_routes import Route, by_callbacks, by_files  # noqa: E402
-from probe_mindspore.hostcall import FIRST, HostCall, Message  # noqa: E402
+from probe_format.tensors.narrow_floats import widen  # noqa: E402
+from probe_mindspore.graph import host_callback  # noqa: E402
+from probe_mindspore.graph.file_messages import Counter, FileCall, Spool  # noqa: E402
+from probe_mindspore.graph.host_callback import FIRST, HostCall, Message  # noqa: E402
+from probe_mindspore.graph.routes import Route, by_callbacks, by_files  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
@@ -33,9 +33,9 @@ pytestmark = pytest.mark.usefixtures("pynative")
 @pytest.fixture
 def faults() -> Iterator[list[str]]:
     found: list[str] = []
-    hostcall.on_fault.append(note := lambda error: found.append(f"{type(error).__name__}: {error}"))
+    host_callback.on_fault.append(note := lambda error: found.append(f"{type(error).__name__}: {error}"))
     yield found
-    hostcall.on_fault.remove(note)
+    host_callback.on_fault.remove(note)
 
 
 class Real(nn.Cell):
@@ -161,7 +161,7 @@ def _holds(record: Any, other: Any) -> bool:
 
 def dumped(folder: Path, net: Any, route: Route, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The bits of a dumped step whose graphs tell by this route."""
-    monkeypatch.setattr(import_module("probe_mindspore.step"), "route_for", lambda where: route)
+    monkeypatch.setattr(import_module("probe_mindspore.session.step"), "route_for", lambda where: route)
     with opened(folder, level="L0") as debugger:
         debugger.start(net)
         seen = bits(net)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from probe_mindspore.graph_search import Extent, Found, Search
+from probe_mindspore.graph.search import Extent, Found, Search
 
 
 class Compiler:

@@ -14,15 +14,17 @@ import pytest
 from gradient_nets import values
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import opened, strict
-from probe_format.backward import BackwardRecords
-from probe_format.collector import Collector
-from probe_format.gradtap import GradientTap
-from probe_format.guard import sheltered
-from probe_format.recorder import Recorder
-from probe_mindspore import autograd, gradients, graph_calls, graph_taps, hostcall, jit_guard
-from probe_mindspore.arrivals import Arrivals
-from probe_mindspore.patches import Patches
-from probe_mindspore.tensors import TensorLeaf
+from probe_mindspore.graph import calls, host_callback, taps
+from probe_mindspore.hooks import autograd, gradients
+from probe_mindspore.hooks.parameter_gradients import Arrivals
+from probe_mindspore.patching import jit_guard
+from probe_mindspore.patching.patches import Patches
+from probe_mindspore.tensors.leaf import TensorLeaf
+from probe_runtime.collect.backward_records import BackwardRecords
+from probe_runtime.collect.collector import Collector
+from probe_runtime.collect.gradient_tap import GradientTap
+from probe_runtime.collect.guard import sheltered
+from probe_runtime.collect.recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
@@ -41,11 +43,11 @@ PLACES: dict[str, tuple[Any, str]] = {
     "a jitted call": (jit_guard, "handed"),
     "originals back for the compiler": (Patches, "suspended"),
     "hooks off for the compiler": (Arrivals, "_held_back"),
-    "taps on for the compiler": (graph_taps.GraphTaps, "_tapped"),
-    "a graph with taps runs": (graph_taps.GraphTaps, "_ran"),
-    "a host callback": (hostcall, "rebuild"),
-    "a Cell in a graph begins": (graph_calls.GraphCalls, "_note_dynamic"),
-    "a gradient in a graph": (graph_calls.GraphCalls, "_gradient"),
+    "taps on for the compiler": (taps.GraphTaps, "_tapped"),
+    "a graph with taps runs": (taps.GraphTaps, "_ran"),
+    "a host callback": (host_callback, "rebuild"),
+    "a Cell in a graph begins": (calls.GraphCalls, "_note_dynamic"),
+    "a gradient in a graph": (calls.GraphCalls, "_gradient"),
 }
 if autograd.GRAPH:
     PLACES["a hook on a node"] = (GradientTap, "fire")

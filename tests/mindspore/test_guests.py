@@ -18,10 +18,10 @@ from mindspore import Tensor, amp, nn, ops, train
 from mindspore import save_checkpoint as early_save
 from mindspore.mint.nn import functional
 from mindspore_tapping import Recorder
-from probe_format.patching.originals import original_of
-from probe_mindspore.apis import load_apis
-from probe_mindspore.guests import Guests
-from probe_mindspore.patches import Patches
+from probe_mindspore.patching.apis import load_apis
+from probe_mindspore.patching.introspection import Guests
+from probe_mindspore.patching.patches import Patches
+from probe_runtime.patching.originals import original_of
 
 RELU, GELU, SILU = (vars(ops)["relu"],), (vars(ops)["gelu"],), (vars(functional)["silu"],)
 OWNERS = (copy, pickle, ms, train, amp, multiprocessing.reduction, multiprocessing.reduction.ForkingPickler)

@@ -13,11 +13,11 @@ ms = pytest.importorskip("mindspore")
 from bytecode import needs_bytecode  # noqa: E402
 from mindspore import Tensor, nn  # noqa: E402
 from mindspore.ops import operations as P  # noqa: E402
-from probe_format.narrow import widen  # noqa: E402
-from probe_mindspore import hostcall  # noqa: E402
-from probe_mindspore.gradientcall import GradientCall  # noqa: E402
-from probe_mindspore.graph_values import DYNAMIC, Variable  # noqa: E402
-from probe_mindspore.hostcall import FIRST, HostCall, Message  # noqa: E402
+from probe_format.tensors.narrow_floats import widen  # noqa: E402
+from probe_mindspore.graph import host_callback  # noqa: E402
+from probe_mindspore.graph.gradient_callback import GradientCall  # noqa: E402
+from probe_mindspore.graph.host_callback import FIRST, HostCall, Message  # noqa: E402
+from probe_mindspore.graph.value_layouts import DYNAMIC, Variable  # noqa: E402
 
 DTYPES = "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ complex64 complex128"
 
@@ -215,7 +215,7 @@ def test_gradients_come_with_the_token_of_their_call(how: str) -> None:
 
 def test_a_callback_that_raises_never_stops_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[Exception] = []
-    monkeypatch.setattr(hostcall, "on_fault", [faults.append])
+    monkeypatch.setattr(host_callback, "on_fault", [faults.append])
 
     def bad(message: Message) -> int:
         raise ValueError("mine")

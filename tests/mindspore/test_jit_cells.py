@@ -14,8 +14,8 @@ from bytecode import needs_bytecode  # noqa: E402
 from graph_nets import Jitted, Net, batch, build  # noqa: E402
 from graphing import dumped  # noqa: E402
 from mindspore import nn  # noqa: E402
-from probe_mindspore.cells import is_bytecode  # noqa: E402
-from probe_mindspore.graph_taps import BYTECODE  # noqa: E402
+from probe_mindspore.graph.taps import BYTECODE  # noqa: E402
+from probe_mindspore.hooks.modules import is_bytecode  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

@@ -12,7 +12,7 @@ from gradient_nets import values
 from jit_forms import CONSTANT, FORMS, WEIGHT, Around, slot, truth
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import agrees, capture, opened, records, report
-from probe_mindspore import gradients
+from probe_mindspore.hooks import gradients
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

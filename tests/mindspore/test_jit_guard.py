@@ -18,10 +18,10 @@ from bytecode import CAPTURES_BYTECODE, needs_bytecode
 from mindspore import Tensor, mint, nn, ops
 from mindspore._c_expression import GraphExecutor_
 from mindspore_tapping import Recorder
-from probe_format.patching.switch import is_muted, muted
-from probe_mindspore.apis import load_apis
-from probe_mindspore.jit_guard import JitGuard
-from probe_mindspore.patches import Patches
+from probe_mindspore.patching.apis import load_apis
+from probe_mindspore.patching.jit_guard import JitGuard
+from probe_mindspore.patching.patches import Patches
+from probe_runtime.patching.switch import is_muted, muted
 
 X = Tensor(np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32))
 MODES = ("ast", "bytecode") if CAPTURES_BYTECODE else ("ast",)
@@ -274,10 +274,10 @@ def lambda_free(x):  # type: ignore[no-untyped-def]
 TRACED = """
 import mindspore as ms, numpy as np
 from mindspore import Tensor, ops
-from probe_format.patching.switch import is_muted
-from probe_mindspore.apis import load_apis
-from probe_mindspore.jit_guard import JitGuard
-from probe_mindspore.patches import Patches
+from probe_runtime.patching.switch import is_muted
+from probe_mindspore.patching.apis import load_apis
+from probe_mindspore.patching.jit_guard import JitGuard
+from probe_mindspore.patching.patches import Patches
 
 calls = []
 patches = Patches(load_apis(), lambda label, f, args, kwargs: calls.append(label.name) or f(*args, **kwargs))

@@ -18,12 +18,12 @@ import pytest
 from hostile import HOSTILE, Raises
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import capture, opened, records, report, write_config
-from probe_format.backward import BackwardRecords
 from probe_format.errors import ConfigError, ProbeError, UsageError
-from probe_format.recorder import Recorder
-from probe_format.step import DumpedStep
 from probe_mindspore import PrecisionDebugger, ProbeStep
-from probe_mindspore.tensors import TensorLeaf
+from probe_mindspore.tensors.leaf import TensorLeaf
+from probe_runtime.collect.backward_records import BackwardRecords
+from probe_runtime.collect.recorder import Recorder
+from probe_runtime.session.step import DumpedStep
 
 X = Tensor(np.ones((2, 3), np.float32))
 

@@ -12,7 +12,7 @@ import probe_format
 import pytest
 from mindspore import Tensor, nn
 from mindspore_dumping import opened, records, report
-from probe_mindspore import graph_taps
+from probe_mindspore.graph import taps
 
 LEVELS = ["L0", "mix"]
 CELLS = ["first.Dense", "inner.a.Dense", "inner.act.ReLU", "inner.b.Dense", "inner.Plain", "last.Dense"]
@@ -178,7 +178,7 @@ def test_a_graph_that_takes_no_taps_is_told_where_the_step_is(
     def refuse(*args: Any) -> Any:
         raise ValueError("no tap can be here")
 
-    monkeypatch.setattr(graph_taps, "tapped", refuse)
+    monkeypatch.setattr(taps, "tapped", refuse)
     with pytest.warns(RuntimeWarning, match="nothing of the graph of .*train: .*no tap"):
         run(Plain, tmp_path, in_function=True)
     assert sorted(p.name for p in (tmp_path / "dump").iterdir()) == ["step0", "step1"]

@@ -2,9 +2,9 @@
 
 import mindspore as ms
 import pytest
-from probe_format.tree import UNKNOWN, Tree
-from probe_mindspore.objects import object_json
-from probe_mindspore.plain import dtype_name
+from probe_format.values import UNKNOWN, Tree
+from probe_mindspore.tensors.objects import object_json
+from probe_mindspore.tensors.tensor_view import dtype_name
 
 
 def _json(value):
@@ -31,8 +31,8 @@ def test_a_cell_is_told_by_its_class():
 
 
 def test_point_to_point_operation(tmp_path):
-    from probe_format.coverage import Coverage
-    from probe_mindspore.tensors import Slot, TensorLeaf, TensorOptions
+    from probe_format.write.coverage import Coverage
+    from probe_mindspore.tensors.leaf import Slot, TensorLeaf, TensorOptions
 
     op = object.__new__(ms.mint.distributed.P2POp)
     op.op, op.tensor, op.peer, op.tag, op.group = "isend", ms.Tensor([1.0, 2.0]), 1, 0, "group"

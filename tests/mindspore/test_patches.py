@@ -22,11 +22,11 @@ from mindspore.mint.nn import functional as early_module
 from mindspore.ops import relu as early_relu  # bound before any patch
 from mindspore_tapping import Recorder
 from probe_format.errors import UsageError
-from probe_format.patching.lookup import go_down, resolve_owner
-from probe_format.patching.places import Attribute
-from probe_format.patching.switch import muted
-from probe_mindspore.apis import Apis, load_apis
-from probe_mindspore.patches import Label, Patches
+from probe_mindspore.patching.apis import Apis, load_apis
+from probe_mindspore.patching.patches import Label, Patches
+from probe_runtime.patching.lookup import go_down, resolve_owner
+from probe_runtime.patching.places import Attribute
+from probe_runtime.patching.switch import muted
 
 EVERYTHING = load_apis(views=True)
 ABSENT = object()

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 from mindspore_tapping import Recorder
-from probe_mindspore.apis import Apis
-from probe_mindspore.guests import Guests
-from probe_mindspore.patches import Patches
-from probe_mindspore.primitives import labels_of
+from probe_mindspore.patching.apis import Apis
+from probe_mindspore.patching.introspection import Guests
+from probe_mindspore.patching.patches import Patches
+from probe_mindspore.patching.primitives import labels_of
 
 
 class Net(nn.Cell):

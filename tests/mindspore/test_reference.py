@@ -13,7 +13,7 @@ import mindspore as ms
 import pytest
 import reference_cells
 from mindspore_dumping import Json, number, opened, rank_dir, strict
-from probe_mindspore.autograd import GRAPH
+from probe_mindspore.hooks.autograd import GRAPH
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus" / "mindspore"
 # What msprobe 26.2 calls otherwise than the documents of 8.3, which we follow.

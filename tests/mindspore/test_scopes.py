@@ -18,11 +18,11 @@ import pytest
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.common.initializer import Normal, initializer
 from mindspore_tapping import Recorder
-from probe_format.patching.switch import is_muted
-from probe_mindspore.apis import load_apis
-from probe_mindspore.jit_guard import JitGuard
-from probe_mindspore.patches import Patches
-from probe_mindspore.scopes import OPTIMIZER, Scopes
+from probe_mindspore.patching.apis import load_apis
+from probe_mindspore.patching.jit_guard import JitGuard
+from probe_mindspore.patching.patches import Patches
+from probe_mindspore.patching.regions import OPTIMIZER, Scopes
+from probe_runtime.patching.switch import is_muted
 from reasons import left_out
 
 X = Tensor(np.linspace(-1, 1, 8, dtype=np.float32).reshape(4, 2))

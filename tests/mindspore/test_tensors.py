@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, ops
 from mindspore.common.initializer import Normal
-from probe_format.coverage import Coverage
-from probe_format.narrow import bits_of, narrow_name
-from probe_format.tree import UNKNOWN, Tree
-from probe_mindspore.tensors import Slot, TensorLeaf, TensorOptions
+from probe_format.tensors.narrow_floats import bits_of, narrow_name
+from probe_format.values import UNKNOWN, Tree
+from probe_format.write.coverage import Coverage
+from probe_mindspore.tensors.leaf import Slot, TensorLeaf, TensorOptions
 
 
 class Bench:

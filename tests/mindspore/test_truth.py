@@ -17,7 +17,7 @@ from mindspore import Tensor, mint, nn, ops
 from mindspore_dumping import agrees, construct, load, opened, records
 from mindspore_witness import Path as Slot
 from mindspore_witness import Seen, array, contributions, listed, same, tensors, witnessed
-from probe_mindspore import gradients
+from probe_mindspore.hooks import gradients
 
 Json = Any
 pytestmark = pytest.mark.usefixtures("pynative")

@@ -33,8 +33,8 @@ from mindspore_dumping import (
 )
 from mindtorch_training import Bytes, Sgd, Text, filled, ones, train
 from probe_format.errors import UsageError
-from probe_format.verify import verify
-from probe_mindspore import PrecisionDebugger, flavour, seed_all
+from probe_format.read.verify import verify
+from probe_mindspore import PrecisionDebugger, module_kind, seed_all
 from torch import nn
 from torch.nn.functional import silu  # bound before Probe comes
 
@@ -84,10 +84,10 @@ def text_work(model: Any) -> Any:
 # ---------------- what is under test is the real thing
 def test_torch_stands_on_mindspore() -> None:
     assert isinstance(torch.tensor(0.0), mindspore.Tensor)
-    found = flavour.detect()
+    found = module_kind.detect()
     assert (found.framework, found.prefix, found.kind) == ("mindtorch", "Module", nn.Module)
-    assert flavour.source_of_torch("torch.nn.functional") == "mindtorch.nn.functional"
-    assert flavour.source_of_torch("torch") == "mindtorch"
+    assert module_kind.source_of_torch("torch.nn.functional") == "mindtorch.nn.functional"
+    assert module_kind.source_of_torch("torch") == "mindtorch"
 
 
 # ---------------- the run is what it is without Probe

@@ -9,7 +9,7 @@ from typing import Any
 import probe_format
 from documents import header_keys
 from jsonschema import Draft202012Validator
-from probe_format.verify import verify
+from probe_format.read.verify import verify
 
 SCHEMA = Draft202012Validator(
     json.loads((Path(probe_format.__file__).parent / "schema" / "debug.schema.json").read_text())

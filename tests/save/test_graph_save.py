@@ -12,8 +12,8 @@ import pytest
 ms = pytest.importorskip("mindspore")
 
 from mindspore import Tensor, nn  # noqa: E402
-from probe_mindspore import graph_save  # noqa: E402
-from probe_mindspore.graph_save import save, save_grad, step  # noqa: E402
+from probe_mindspore.graph import save as graph_save  # noqa: E402
+from probe_mindspore.graph.save import save, save_grad, step  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import probe_format
 import pytest
-from probe_format.recover import recover
-from probe_format.verify import verify
+from probe_format.read.verify import verify
+from probe_format.write.recover import recover
 
 pytestmark = pytest.mark.slow
 

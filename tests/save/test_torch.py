@@ -368,7 +368,7 @@ def test_numbers_that_come_late_are_filled_in(
     full: ps.Saver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As from an accelerator: the leaf fetches numbers for many tensors at a time."""
-    monkeypatch.setattr("probe_torch.tensors.TensorLeaf._numbers", _wait)
+    monkeypatch.setattr("probe_torch.tensors.leaf.TensorLeaf._numbers", _wait)
     x = torch.arange(4.0, requires_grad=True)
     y = full.save({"a": [x * 2]}, "y")["a"][0]
     (y * y).sum().backward()

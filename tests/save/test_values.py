@@ -16,9 +16,9 @@ import probe_save as ps
 import pytest
 from hostile import HOSTILE as RAISING
 from hostile import HUGE
-from probe_format.arrayjson import array_stats
 from probe_format.errors import UsageError
-from probe_format.stats import stats_json, stats_of
+from probe_format.tensors.array_json import array_stats
+from probe_format.tensors.stats import stats_json, stats_of
 from saving import data, document, load
 
 Pair = namedtuple("Pair", "left right")

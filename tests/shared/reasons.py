@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from probe_format.coverage import Coverage
+from probe_format.write.coverage import Coverage
 
 
 def left_out(part: Any) -> dict[str, int]:

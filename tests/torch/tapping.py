@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from probe_torch.patches import Label
+from probe_torch.patching.patches import Label
 
 
 class Recorder(threading.local):

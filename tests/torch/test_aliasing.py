@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo
-from probe_torch.aliasing import Aliasing
-from probe_torch.apis import load_apis
-from probe_torch.patches import Patches
+from probe_torch.patching.aliasing import Aliasing
+from probe_torch.patching.apis import load_apis
+from probe_torch.patching.patches import Patches
 from tapping import Recorder
 from torch import nn
 

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.errors import ConfigError
-from probe_torch.apis import RISK_LEVELS, SECTIONS, Api, load_apis, resolve_owner
+from probe_torch.patching.apis import RISK_LEVELS, SECTIONS, Api, load_apis, resolve_owner
 
 ALL = load_apis()
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from dumping import opened, records, report
 from hostile import HOSTILE, Raises
-from probe_format.backward import BackwardRecords
-from probe_format.recorder import Recorder
-from probe_format.step import DumpedStep
-from probe_torch.tensors import TensorLeaf
+from probe_runtime.collect.backward_records import BackwardRecords
+from probe_runtime.collect.recorder import Recorder
+from probe_runtime.session.step import DumpedStep
+from probe_torch.tensors.leaf import TensorLeaf
 from torch import nn
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 from dumping import opened, strict
-from probe_format.backward import BackwardRecords
-from probe_format.collector import Collector
-from probe_format.gradtap import GradientTap
-from probe_format.recorder import Recorder
-from probe_torch import arrivals, gradients, leaves
-from probe_torch.sharing import Sharing
-from probe_torch.tensors import TensorLeaf
+from probe_runtime.collect.backward_records import BackwardRecords
+from probe_runtime.collect.collector import Collector
+from probe_runtime.collect.gradient_tap import GradientTap
+from probe_runtime.collect.recorder import Recorder
+from probe_torch.hooks import gradients, leaf_gradients, parameter_gradients
+from probe_torch.tensors.leaf import TensorLeaf
+from probe_torch.tensors.sharing import Sharing
 from torch import nn
 
 #: Where torch comes to us -> the first function of ours that is called there.
@@ -28,9 +28,9 @@ PLACES: dict[str, tuple[Any, str]] = {
     "the graph is hooked": (BackwardRecords, "attach"),
     "the graph is walked": (gradients, "_consumers"),
     "a hook on a node": (GradientTap, "fire"),
-    "a hook on a leaf": (leaves, "aside"),
+    "a hook on a leaf": (leaf_gradients, "aside"),
     "a gradient is recorded": (BackwardRecords, "_told"),
-    "a hook on a parameter": (arrivals.Arrivals, "_told"),
+    "a hook on a parameter": (parameter_gradients.Arrivals, "_told"),
     "a parameter's gradient": (Collector, "parameter_gradient"),
     "a tensor": (TensorLeaf, "leaf"),
     "a gradient": (TensorLeaf, "tensor"),

@@ -22,11 +22,11 @@ import torch
 import torch._dynamo
 import torch.fx
 import torch.nn.functional as F
-from probe_format.patching.originals import original_of, originals_by_id
-from probe_torch.aliasing import Aliasing
-from probe_torch.apis import load_apis
-from probe_torch.guests import Guests
-from probe_torch.patches import Patches
+from probe_runtime.patching.originals import original_of, originals_by_id
+from probe_torch.patching.aliasing import Aliasing
+from probe_torch.patching.apis import load_apis
+from probe_torch.patching.introspection import Guests
+from probe_torch.patching.patches import Patches
 from tapping import Recorder
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -427,10 +427,10 @@ def test_first_compilation_with_patches_in_place() -> None:
 
     code = """
 import sys, torch, torch.nn.functional as F
-from probe_torch.aliasing import Aliasing
-from probe_torch.apis import load_apis
-from probe_torch.guests import Guests
-from probe_torch.patches import Patches
+from probe_torch.patching.aliasing import Aliasing
+from probe_torch.patching.apis import load_apis
+from probe_torch.patching.introspection import Guests
+from probe_torch.patching.patches import Patches
 assert "torch._dynamo" not in sys.modules
 patches = Patches(load_apis(views=True), lambda label, original, args, kwargs: original(*args, **kwargs))
 def f(x): return F.layer_norm(torch.relu(x.add(1)) * 2 + x, (8,)).sum()

@@ -16,8 +16,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dumping import opened
-from probe_format.patching import kept as kept_module
-from probe_format.patching import patches
+from probe_runtime.patching import kept as kept_module
+from probe_runtime.patching import patches
 from torch import nn
 
 RELU = (F.relu, "kept")  # out of reach of the search for names bound early

@@ -10,8 +10,8 @@ import pytest
 import torch
 from documents import leaves, rank_dir, records, strict, validate
 from killing import Server, killed, names, serving, unkilled, without_files
-from probe_format.cli import main as probe
-from probe_format.journal import read_journal
+from probe_format.cli.main import main as probe
+from probe_format.journal.frames import read_journal
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 import torch
 import zoo
 from dumping import agrees, leaves, load, rank_dir, records, report, write_config
-from probe_format.verify import verify
+from probe_format.read.verify import verify
 from torch import Tensor
 
 HERE = Path(__file__).parent

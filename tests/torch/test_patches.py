@@ -20,10 +20,10 @@ import torch._dynamo  # replaces torch.manual_seed when imported; not ours to no
 import torch.distributed as dist
 import torch.nn.functional as F
 from probe_format.errors import UsageError
-from probe_format.patching.places import Attribute
-from probe_torch.apis import Apis, load_apis, resolve_owner
-from probe_torch.patches import Label, Patches
-from probe_torch.wrappers import muted
+from probe_runtime.patching.places import Attribute
+from probe_torch.patching.apis import Apis, load_apis, resolve_owner
+from probe_torch.patching.patches import Label, Patches
+from probe_torch.patching.wrappers import muted
 from tapping import Recorder
 from torch import nn
 from torch import relu as early_relu  # bound before any patch

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from probe_torch.plain import PlainTensor, plain
+from probe_torch.tensors.tensor_view import PlainTensor, plain
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.checkpoint as checkpoint
-from probe_format.segments import Replay, Segment, SegmentState
-from probe_torch.recompute import watched_checkpoints
+from probe_runtime.collect.recompute import Replay, Segment, SegmentState
+from probe_torch.hooks.recompute import watched_checkpoints
 from torch import Tensor
 
 KINDS = pytest.mark.parametrize("reentrant", [False, True], ids=["non-reentrant", "reentrant"])

@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from probe_torch.apis import load_apis
-from probe_torch.patches import Patches
-from probe_torch.scopes import Scopes
+from probe_torch.patching.apis import load_apis
+from probe_torch.patching.patches import Patches
+from probe_torch.patching.regions import Scopes
 from reasons import left_out
 from tapping import Recorder
 from torch import nn

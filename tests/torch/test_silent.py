@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from dumping import agrees, load, opened, records
-from probe_torch.silent import SILENT, Answer, is_silent_op
+from probe_torch.tensors.silent import SILENT, Answer, is_silent_op
 from torch import Tensor, nn
 
 N = 40

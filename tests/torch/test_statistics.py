@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_format.stats import NO_STATS, Stats, stats_of
-from probe_torch import statistics
-from probe_torch.statistics import DeferredStats, cpu_stats, flat, raw_bytes
+from probe_format.tensors.stats import NO_STATS, Stats, stats_of
+from probe_torch.tensors import statistics
+from probe_torch.tensors.statistics import DeferredStats, cpu_stats, flat, raw_bytes
 from torch import Tensor
 
 NARROW = ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]

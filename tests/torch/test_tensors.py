@@ -16,11 +16,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_format.assemble import assemble
-from probe_format.coverage import Coverage
-from probe_torch import PrecisionDebugger, tensors
-from probe_torch.aliasing import Aliasing
-from probe_torch.tensors import Slot, TensorLeaf, TensorOptions
+from probe_format.journal.assembly import assemble
+from probe_format.write.coverage import Coverage
+from probe_torch import PrecisionDebugger
+from probe_torch.patching.aliasing import Aliasing
+from probe_torch.tensors import leaf
+from probe_torch.tensors.leaf import Slot, TensorLeaf, TensorOptions
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -72,13 +73,13 @@ def fresh(t: Tensor, folder: Path, **options: Any) -> Json:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """Every tensor whose numbers were really computed."""
     looked: list[Tensor] = []
-    real = tensors.cpu_stats
+    real = leaf.cpu_stats
 
     def counted(t: Tensor, **kw: Any) -> Any:
         looked.append(t)
         return real(t, **kw)
 
-    monkeypatch.setattr(tensors, "cpu_stats", counted)
+    monkeypatch.setattr(leaf, "cpu_stats", counted)
     return looked
 
 

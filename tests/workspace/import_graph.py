@@ -18,6 +18,7 @@ class Import:
     of: str
     line: int
     where: str  # "module" (runs on import), "guarded" (in try/except ImportError), "function" or "typing"
+    name: str | None = None  # what is taken from ``of``; None for ``import of`` and where ``of`` is the name itself
 
     @property
     def top(self) -> str:
@@ -63,7 +64,10 @@ def imports_of(name: str, path: Path, known: frozenset[str]) -> list[Import]:
             base = ".".join([*parent, base] if base else parent)
         for alias in node.names:
             inner = f"{base}.{alias.name}"
-            found.append(Import(name, inner if inner in known else base, node.lineno, where))
+            is_module = inner in known
+            found.append(
+                Import(name, inner if is_module else base, node.lineno, where, None if is_module else alias.name)
+            )
     return found
 
 

@@ -7,40 +7,111 @@ import sys
 import textwrap
 
 import pytest
-from import_graph import graph, imports_of, reach
+from import_graph import Import, graph, imports_of, reach
 from members import MEMBERS, modules, source
+from test_public_api import LISTED as DOORS
 
 FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindspeed", "tensorflow", "jax"}
 
-# What a package may import when it is imported, besides the standard library and itself.
+# The packages, from the ground up: each imports only from rows above its own, and only what a door there lists.
+ORDER: tuple[set[str], ...] = (
+    {"probe_format"},
+    {"probe_runtime"},
+    {"probe_save", "probe_kernel"},
+    {"probe_torch", "probe_mindspore"},
+)
+
+# The rooms of each package (folders, and the modules beside them), from the ground up: each imports only from rows
+# above its own. ``face`` is the package's ``__init__``; its version is the one name that a room may take from it.
+ROOMS: dict[str, tuple[set[str], ...]] = {
+    "probe_format": (
+        {"excerpts", "jsonio", "layout", "own_code", "safe_files", "suggest"},
+        {"errors", "values"},
+        {"names", "plain_files"},
+        {"debug_names", "journal", "schema", "tensors"},
+        {"read"},
+        {"write"},
+        {"cli"},
+        {"face"},
+        {"__main__"},
+    ),
+    "probe_runtime": (
+        {"notice", "yaml_text"},
+        {"config", "patching"},
+        {"describe", "select"},
+        {"collect"},
+        {"session"},
+        {"face"},
+    ),
+    "probe_torch": (
+        {"aside", "compiling", "ranks"},
+        {"tensors"},
+        {"patching"},
+        {"hooks"},
+        {"dropout", "saving"},
+        {"seed", "session"},
+        {"debugger"},
+        {"face"},
+        {"demo_model"},
+        {"demo"},
+    ),
+    "probe_mindspore": (
+        {"module_kind", "ranks"},
+        {"tensors"},
+        {"patching"},
+        {"hooks"},
+        {"graph"},
+        {"dropout", "saving"},
+        {"seed", "session"},
+        {"debugger"},
+        {"callbacks"},
+        {"face"},
+        {"demo_model"},
+        {"demo"},
+    ),
+    "probe_save": (
+        {"claim", "counts", "place", "two_at_once", "uncompiled"},
+        {"arrays", "frameworks", "settings"},
+        {"saved_step"},
+        {"saver"},
+        {"current"},
+        {"face"},
+    ),
+    "probe_kernel": (
+        {"files", "graph", "output_folder"},
+        {"read"},
+        {"trace"},
+        {"control", "convert"},
+        {"ascend", "export"},
+        {"commands", "mindspore", "torch"},
+        {"cli", "level2"},
+        {"face"},
+    ),
+}
+
+# What a package may import when it is imported, besides the standard library, itself and what ORDER allows.
 MODULE_LEVEL = {
-    "probe_format": {"attrs", "numpy", "orjson", "yaml"},
-    "probe_torch": {"attrs", "numpy", "probe_format", "probe_save", "torch", "yaml"},
-    "probe_mindspore": {"attrs", "mindspore", "numpy", "probe_format", "probe_save"},
-    "probe_save": {"attrs", "numpy", "probe_format"},
-    "probe_kernel": {"attrs", "numpy", "probe_format"},
+    "probe_format": {"attrs", "numpy", "orjson"},
+    "probe_runtime": {"attrs", "numpy", "yaml"},
+    "probe_torch": {"attrs", "numpy", "torch"},
+    "probe_mindspore": {"attrs", "mindspore", "numpy"},
+    "probe_save": {"attrs", "numpy"},
+    "probe_kernel": {"attrs", "numpy"},
 }
 
 # (module or package, what it may import) inside a function or a try/except ImportError: optional things.
 OPTIONAL = {
-    ("probe_format.arrays", "ml_dtypes"),  # gives back bfloat16 and float8 as such where it is installed
-    ("probe_format.arrays", "torch"),  # the one place that opens a .pt file
-    ("probe_format.checksum", "isal"),  # the extra "fast"
-    ("probe_format.fused", "numkong"),  # the same
+    ("probe_format.tensors.files", "ml_dtypes"),  # gives back bfloat16 and float8 as such where it is installed
+    ("probe_format.tensors.files", "torch"),  # the one place that opens a .pt file
+    ("probe_format.tensors.checksum", "isal"),  # the extra "fast"
+    ("probe_format.tensors.stats_fast", "numkong"),  # the same
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),
     ("probe_torch", "numkong"),
 }
 
-# Reading never loads writing: an analysis tool must not be able to change a dump by accident.
-READ_SIDE = ("read", "dump", "stack", "construct", "report", "verify", "show")
-WRITE_SIDE = {
-    *("write", "stream", "recorder", "collector", "works", "segments", "whereabouts", "plan"),
-    *("step", "session", "preflight", "clearing", "single"),
-}
-
 # One place each for a library with pitfalls of its own.
-ONLY_IN = {"orjson": {"probe_format.jsonio"}}
+ONLY_IN = {"orjson": {"probe_format.jsonio"}, "yaml": {"probe_runtime.yaml_text", "probe_runtime.config.config_file", "probe_runtime.patching.api_list"}}
 
 JUNK_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "tools"}
 
@@ -51,15 +122,78 @@ def _optional(by: str, top: str) -> bool:
     return (by, top) in OPTIONAL or (by.partition(".")[0], top) in OPTIONAL
 
 
-def test_the_five_packages_are_the_ones_with_rules() -> None:
-    assert set(MODULE_LEVEL) == set(MEMBERS)
+def level_of(name: str, order: tuple[set[str], ...]) -> int:
+    """Return the row of a name, from the ground up. Raises AssertionError where no row has it."""
+    rows = [i for i, row in enumerate(order) if name in row]
+    assert len(rows) == 1, f"{name} is in {len(rows)} rows of the table: a new room or module needs its place"
+    return rows[0]
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module of its package: the first folder, or the module itself where it is in none."""
+    return module.split(".")[1] if "." in module else "face"
+
+
+def wrong_arrows(package: str, order: tuple[set[str], ...], imports: list[Import]) -> list[str]:
+    """Return the imports within a package that do not lead to a row above their own."""
+    wrong = []
+    for i in imports:
+        by, of = room_of(i.by), room_of(i.of)
+        if i.top != package or by == of or (of == "face" and i.name == "__version__"):
+            continue
+        if level_of(of, order) >= level_of(by, order):
+            wrong.append(str(i))
+    return wrong
+
+
+def test_every_package_has_its_rules() -> None:
+    assert set(MODULE_LEVEL) == set(MEMBERS) == set(ROOMS) == {p for row in ORDER for p in row}
+
+
+@pytest.mark.parametrize("package", sorted(MEMBERS))
+def test_every_room_has_its_row_and_every_row_its_room(package: str) -> None:
+    rooms = {room_of(m) for m in modules(package)}
+    assert rooms == {room for row in ROOMS[package] for room in row}
+
+
+@pytest.mark.parametrize("package", sorted(MEMBERS))
+def test_rooms_import_from_rows_above_their_own(package: str) -> None:
+    wrong = wrong_arrows(package, ROOMS[package], graph(package))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_arrow_turned_round_is_found() -> None:
+    """The rule can convict: reading that imports writing, and a room that imports its package's face."""
+    for of, name in (("probe_format.write.rank_writer", "RankWriter"), ("probe_format", "open")):
+        turned = Import("probe_format.read.dump", of, 1, "module", name)
+        assert wrong_arrows("probe_format", ROOMS["probe_format"], [turned]) == [str(turned)]
+
+
+def test_packages_import_downward_and_through_doors() -> None:
+    """What another package uses is in ``__all__`` of a door: the package, a room, or a module beside the rooms."""
+    wrong = []
+    for i in ALL:
+        package = i.by.partition(".")[0]
+        if i.top == package or i.top not in MEMBERS:
+            continue
+        if level_of(i.top, ORDER) >= level_of(package, ORDER):
+            wrong.append(f"{i}: upward")
+        elif i.of.count(".") > 1:
+            wrong.append(f"{i}: private to {i.top}; take it from {'.'.join(i.of.split('.')[:2])}")
+        elif f"{i.of}.{i.name}" in DOORS:
+            continue
+        elif i.name is None:
+            wrong.append(f"{i}: say which names, with from ... import")
+        elif i.of not in DOORS or i.name not in DOORS[i.of]:
+            wrong.append(f"{i}: {i.name} is not in the list of what {i.of} offers (test_public_api.py)")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_package_imports_only_what_its_table_allows() -> None:
     wrong = []
     for i in ALL:
         package = i.by.partition(".")[0]
-        if i.top == package or i.top in sys.stdlib_module_names or i.top == "__future__":
+        if i.top in MEMBERS or i.top in sys.stdlib_module_names or i.top == "__future__":
             continue
         allowed = i.top in MODULE_LEVEL[package] or (
             i.where in ("function", "guarded") and _optional(i.by, i.top)
@@ -83,19 +217,6 @@ def test_no_framework_switch_in_probe_format() -> None:
 @pytest.mark.parametrize("library", sorted(ONLY_IN))
 def test_a_library_with_pitfalls_is_imported_in_one_place(library: str) -> None:
     assert {i.by for i in ALL if i.top == library} == ONLY_IN[library]
-
-
-@pytest.mark.parametrize("module", READ_SIDE)
-def test_reading_does_not_reach_writing(module: str) -> None:
-    name = f"probe_format.{module}"
-    assert name in modules("probe_format"), f"{name} is gone: correct READ_SIDE"
-    chains = reach("probe_format", name, frozenset({"module", "guarded", "function"}))
-    for write in WRITE_SIDE & {m.removeprefix("probe_format.") for m in chains}:
-        raise AssertionError(" -> ".join(map(str, chains[f"probe_format.{write}"])))
-
-
-def test_write_side_exists() -> None:
-    assert {f"probe_format.{m}" for m in WRITE_SIDE} <= set(modules("probe_format"))
 
 
 @pytest.mark.parametrize("package", sorted(MEMBERS))
@@ -140,9 +261,9 @@ def test_the_reader_needs_only_numpy_orjson_and_attrs() -> None:
     """An analysis tool opens a dump where neither a framework, nor YAML, nor the fast extra is installed."""
     code = """
         import sys
-        for name in ("torch", "mindspore", "yaml", "numkong", "ml_dtypes"):
+        for name in ("torch", "mindspore", "yaml", "numkong", "ml_dtypes", "probe_runtime"):
             sys.modules[name] = None
-        import probe_format, probe_format.read
+        import probe_format, probe_format.read.dump
         assert callable(probe_format.open)
     """
     run = subprocess.run(

@@ -18,6 +18,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
         "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",
         "__version__", "open",
     },
+    "probe_runtime": {"__version__"},
     "probe_torch": {"PrecisionDebugger", "__version__", "seed_all"},
     "probe_save": {"Saver", "__version__", "configure", "save", "step"},
     "probe_kernel": {
@@ -30,57 +31,94 @@ PACKAGE_NAMES: dict[str, set[str]] = {
     },
 }  # fmt: skip
 
-# Modules that other packages and analysis tools build on.
+# Doors: the rooms, and modules beside them, that other packages and analysis tools build on. Whatever is not listed
+# is private to its package (test_boundary.py).
 MODULE_NAMES: dict[str, set[str]] = {
-    "probe_format.arrays": {"PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"},
-    "probe_format.checksum": {"crc32", "crc32_hex", "xor_hex"},
-    "probe_format.config": {"Config", "as_mapping", "check_rank", "load", "resolve"},
+    "probe_format.debug_names": {"blank", "debug_record", "gradient_record", "parse_debug_name"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",
     },
-    "probe_format.journal": {"MAGIC", "JournalContents", "JournalWriter", "read_journal"},
+    "probe_format.excerpts": {"brief", "cut", "error_text", "text"},
+    "probe_format.journal": {"Documents", "JournalContents", "JournalWriter", "MAGIC", "read_journal"},
     "probe_format.jsonio": {"dumps", "finite", "fragment", "loads", "number"},
+    "probe_format.layout": {
+        "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "REPORT", "RankDir", "STACK", "StepDir",
+        "TENSORS", "dump_path_of", "existing_dump", "find_ranks", "find_steps", "is_dump_dir", "mode_of",
+        "rank_dir",
+    },
     "probe_format.names": {
         "ApiName", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "ParamsGradName",
         "backward_of", "is_name", "parse_name", "safe_file_name", "tensor_file_name",
     },
+    "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
     "probe_format.read": {
-        "Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open",
+        "Dump", "Progress", "Rank", "Record", "Records", "STATES", "State", "Step", "Tensor", "Verdict",
+        "assemble_journal", "open", "verify", "verify_rank",
     },
-    "probe_format.recover": {"Recovery", "recover", "recover_rank"},
-    "probe_format.select": {"Fields", "NameFilter", "RankFilter", "StepFilter", "fields_of"},
-    "probe_format.stats": {"NO_STATS", "Stats", "stats_json", "stats_of"},
-    "probe_format.verify": {"STATES", "Progress", "State", "Verdict", "verify", "verify_rank"},
-    "probe_kernel.binfile": {"BinFile", "Section", "open_bin"},
+    "probe_format.safe_files": {"FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"},
+    "probe_format.schema": {"Report", "parse_object", "slot", "tensors"},
+    "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
+    "probe_format.tensors": {
+        "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_object", "checksum_of", "combine", "crc32",
+        "crc32_hex", "load_npy", "load_pt", "narrow_name", "npy_bytes", "pt_bytes", "quick", "quick_stats",
+        "stats_json", "stats_of", "stored", "widen", "write_parts", "xor_hex",
+    },
+    "probe_format.values": {"MAX_DEPTH", "MAX_LEAVES", "Path", "Tree", "UNKNOWN", "unsupported"},
+    "probe_format.write": {
+        "Coverage", "FORMAT_VERSION", "RankWriter", "Recovery", "Summary", "Tally", "check_writable", "clear",
+        "documents_bytes", "explain", "recover", "recover_rank", "write_documents",
+    },
+    "probe_runtime.collect": {
+        "Autograd", "Call", "Collectives", "Collector", "Emit", "GradientTap", "Gradients", "ModuleEntry",
+        "ParameterEntry", "PendingWork", "Plan", "Recorder", "Segment", "SegmentState", "Stream", "Target",
+        "guard", "guarded", "header_of", "kind_of", "noted", "parameter_entries", "plan_of", "sheltered",
+    },
+    "probe_runtime.config": {"Config", "ConfigFile", "compact", "load", "resolve"},
+    "probe_runtime.describe": {
+        "Leaf", "Slot", "StepFiles", "TensorOptions", "array_json", "options_of", "summarise",
+    },
+    "probe_runtime.notice": {"notice"},
+    "probe_runtime.patching": {
+        "ABSENT", "Apis", "Attribute", "Function", "Held", "HeldPatches", "Label", "NEVER_SCANNED", "Own",
+        "Patches", "RISK_LEVELS", "Regions", "Replace", "Scan", "Switch", "Tap", "api_list", "attribute",
+        "forget", "found", "go_down", "introspection", "is_function", "is_muted", "muted", "name_of",
+        "original_of", "patches", "quiet", "remember", "resolve_owner", "suspended", "thread",
+    },
+    "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
+    "probe_runtime.session": {
+        "AnySession", "Debugger", "DumpedStep", "EitherWay", "Framework", "Install", "KernelSession",
+        "SavingSession", "Seeded", "Session", "Step", "TokenGate", "WARM_UP", "bar", "checked_seed",
+        "kernel_package", "preflight", "seed_python", "set_variable", "summary", "warn",
+    },
+    "probe_save.place": {"FileNames", "LeafOptions", "Spot"},
+    "probe_save.two_at_once": {"LARGE", "beside"},
     "probe_kernel.cli": {"COMMANDS", "Command", "main"},
-    "probe_kernel.conversion": {"TYPES", "Conversion", "Outcome", "Sources", "bin_files", "convert_file"},
-    "probe_kernel.converting": {"convert_all"},
-    "probe_kernel.destination": {"Destination", "short_name"},
-    "probe_kernel.dtypes": {"Dtype", "decode", "dtype_of", "shaped"},
-    "probe_kernel.dumpdata": {"FORMATS", "DumpData", "Piece", "Tensor", "parse_dump_data"},
+    "probe_kernel.convert": {
+        "Conversion", "Destination", "Outcome", "Sources", "TYPES", "bin_files", "convert_all",
+        "convert_file", "short_name",
+    },
     "probe_kernel.export": {"Exported", "cells_of", "export"},
-    "probe_kernel.filename": {"MOST_SLOTS", "FileName", "Kind", "flat", "is_file_name", "parse_file_name"},
-    "probe_kernel.find": {"Hit", "Line", "find", "parse_line"},
-    "probe_kernel.ir": {"Frame", "Graph", "Operator", "Type"},
-    "probe_kernel.irtext": {"parse_ir", "read_ir"},
-    "probe_kernel.layouts": {"TARGETS", "convert"},
+    "probe_kernel.files": {
+        "BinFile", "Dtype", "DumpData", "FORMATS", "Piece", "Section", "TARGETS", "Tensor", "convert",
+        "decode", "dtype_of", "is_opdebug", "opdebug_json", "open_bin", "parse_dump_data", "shaped",
+    },
+    "probe_kernel.graph": {"Frame", "Graph", "Operator", "Type", "parse_ir", "read_ir"},
     "probe_kernel.level2": {
-        "MindSporeKernels", "TorchKernels", "description_of", "find_npu", "mindspore_notes", "mindspore_problems",
-        "torch_notes", "torch_problems",
+        "MindSporeKernels", "TorchKernels", "description_of", "find_npu", "mindspore_notes",
+        "mindspore_problems", "torch_notes", "torch_problems",
     },
     "probe_kernel.mindspore": {"KernelRun", "dump", "find_backend"},
-    "probe_kernel.torch": {"Patch", "dump", "replaced"},
-    "probe_kernel.loaders": {"READERS", "Contents", "Part", "Reader", "contents"},
-    "probe_kernel.mapping": {"MAPPING", "Mapping", "read_mapping"},
-    "probe_kernel.match": {"Contradiction", "How", "Match", "agrees", "contradictions", "match", "stem"},
-    "probe_kernel.opdebug": {"is_opdebug", "opdebug_json"},
-    "probe_kernel.overflow": {"Overflow", "is_overflow", "read_overflow"},
     "probe_kernel.read": {
-        "Dump", "Iteration", "Kernel", "Layout", "LazyGraph", "Place", "Rank", "Slot", "open",
+        "Contents", "Dump", "FileName", "Iteration", "Kernel", "Kind", "Layout", "LazyGraph", "MAPPING",
+        "MOST_SLOTS", "Mapping", "NUMBERS", "Overflow", "Part", "Place", "READERS", "Rank", "Reader", "Row",
+        "STATISTIC", "Slot", "Table", "Value", "contents", "flat", "is_file_name", "is_overflow", "numbers",
+        "open", "parse_file_name", "read_mapping", "read_overflow", "read_table", "row", "rows", "table_text",
     },
-    "probe_kernel.statistic": {"STATISTIC", "Row", "Table", "Value", "read_table", "table_text"},
-    "probe_kernel.synthesis": {"NUMBERS", "numbers", "row", "rows"},
-    "probe_format.write": {"FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"},
+    "probe_kernel.torch": {"Patch", "dump", "replaced"},
+    "probe_kernel.trace": {
+        "Contradiction", "Hit", "How", "Line", "Match", "agrees", "contradictions", "find", "match",
+        "parse_line", "stem",
+    },
 }  # fmt: skip
 
 LISTED = {**PACKAGE_NAMES, **MODULE_NAMES}

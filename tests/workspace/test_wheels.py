@@ -17,26 +17,22 @@ from test_versions import version
 pytestmark = pytest.mark.slow
 
 # Everything that `pip install PACKAGE` may bring, and nothing else: no framework, no test tool.
+FORMAT = {"attrs", "numpy", "orjson", "probe-format"}
+RUNTIME = FORMAT | {"probe-runtime", "pyyaml"}
 CLOSURE = {
-    "probe_format": {"attrs", "numpy", "orjson", "probe-format", "pyyaml"},
-    "probe_torch": {"attrs", "numpy", "orjson", "probe-format", "probe-save", "probe-torch", "pyyaml"},
-    "probe_save": {"attrs", "numpy", "orjson", "probe-format", "probe-save", "pyyaml"},
-    "probe_kernel": {"attrs", "numpy", "orjson", "probe-format", "probe-kernel", "pyyaml"},
-    "probe_mindspore": {
-        "attrs",
-        "numpy",
-        "orjson",
-        "probe-format",
-        "probe-mindspore",
-        "probe-save",
-        "pyyaml",
-    },
+    "probe_format": FORMAT,
+    "probe_runtime": RUNTIME,
+    "probe_save": RUNTIME | {"probe-save"},
+    "probe_kernel": RUNTIME | {"probe-kernel"},
+    "probe_torch": RUNTIME | {"probe-save", "probe-torch"},
+    "probe_mindspore": RUNTIME | {"probe-save", "probe-mindspore"},
 }
 
 # Data that code or documentation looks for beside the modules.
 SHIPPED = {
     "probe_format": ["py.typed", "spec/*.md", "schema/*.json"],
-    "probe_torch": ["py.typed", "apis.yaml", "docs/*.md"],
+    "probe_runtime": ["py.typed"],
+    "probe_torch": ["py.typed", "patching/apis.yaml", "docs/*.md"],
     "probe_save": ["py.typed"],
     "probe_kernel": ["py.typed", "spec/*.md"],
     "probe_mindspore": ["py.typed", "docs/*.md"],

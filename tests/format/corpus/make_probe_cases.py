@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-from probe_format.arrays import npy_bytes, pt_bytes, write_parts
-from probe_format.assemble import assemble
-from probe_format.checksum import crc32_hex
-from probe_format.recover import recover
-from probe_format.stats import stats_json, stats_of
-from probe_format.write import RankWriter, _summarise
+from probe_format.journal.assembly import assemble
+from probe_format.tensors.checksum import crc32_hex
+from probe_format.tensors.files import npy_bytes, pt_bytes, write_parts
+from probe_format.tensors.stats import stats_json, stats_of
+from probe_format.write.rank_writer import RankWriter, _summarise
+from probe_format.write.recover import recover
 
 HERE = Path(__file__).parent / "probe"
 FILES = "dump_tensor_data"

@@ -2,10 +2,11 @@
 
 __version__ = "0.1.0"
 
+from probe_format.read.dump import Dump, Rank, Step, open
+from probe_format.read.record import Record, Records
+from probe_format.read.tensor import Tensor
+
 from .errors import DamagedError, FormatError, ProbeError
-from .read import Dump, Rank, Step, open
-from .record import Record, Records
-from .tensor import Tensor
 
 __all__ = [
     "DamagedError",

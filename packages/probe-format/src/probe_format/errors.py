@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from .brief import cut
+from .excerpts import cut
 
 __all__ = ["ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError"]
 

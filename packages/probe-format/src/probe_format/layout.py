@@ -10,8 +10,6 @@ from typing import Literal
 
 from attrs import frozen
 
-from .disk import check_writable, explain
-
 __all__ = [
     "CONSTRUCT",
     "DEBUG",
@@ -24,10 +22,8 @@ __all__ = [
     "TENSORS",
     "RankDir",
     "StepDir",
-    "check_writable",
     "dump_path_of",
     "existing_dump",
-    "explain",
     "find_ranks",
     "find_steps",
     "is_dump_dir",

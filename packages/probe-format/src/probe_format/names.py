@@ -8,8 +8,8 @@ from typing import Literal
 
 from attrs import evolve, frozen
 
-from .brief import brief
 from .errors import FormatError
+from .excerpts import brief
 
 __all__ = [
     "ApiName",

@@ -1,171 +1,242 @@
-"""Checks of single configuration values: the value as Probe keeps it, and what is wrong with it."""
+"""Nested arguments as JSON that mirrors them (spec/values.md).
+
+The caller hands in a leaf: a function that encodes what belongs to its framework (tensors, dtypes, ...)
+and returns `UNKNOWN` for the rest. Nothing here knows a framework, and nothing is dropped without a note.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import dataclasses
+import decimal
+import enum
+import itertools
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from .brief import brief
-from .errors import Problem
-from .ranges import parse_numbers
-from .suggest import did_you_mean
+import numpy as np
 
-__all__ = [
-    "Check",
-    "Checked",
-    "choice",
-    "choices",
-    "flag",
-    "names",
-    "numbers",
-    "one_or_names",
-    "output_path",
-    "positive",
-    "source_file",
-]
+from .excerpts import error_text
+from .jsonio import finite
 
-Checked = tuple[Any, tuple[Problem, ...]]
-"""The value, and its problems. Where there is a problem the value means nothing."""
-Check = Callable[[object, str], Checked]
-"""Takes the value from the file or the argument, and its place."""
+__all__ = ["MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "Path", "Tree", "unsupported"]
+
+Path = tuple[int | str, ...]
+Leaf = Callable[[Any, Path], Any]
+
+#: What a leaf returns for a value that is not its own.
+UNKNOWN: Any = object()
+MAX_DEPTH = 24
+MAX_LEAVES = 20_000
+_TEXT = 4096
+# Python writes no longer ones as text, nor reads them.
+_MOST = 10**4000
+_LEAST = -_MOST
+_TOO_LONG = "a whole number of more than 4000 digits"
 
 
-def _one(where: str, what: str, remedy: str) -> Checked:
-    return None, (Problem(where, what, remedy),)
+def unsupported(value: object, why: str) -> dict[str, Any]:
+    """The stand-in for a value that has no encoding: its type, and the reason."""
+    return {"type": _type_name(type(value)), "value": None, "unsupported": why}
 
 
-def _is(value: object) -> str:
-    """``'x' is a str``, ``3 is an int``: the value and its kind, shortened, for a message."""
-    kind = type(value).__name__
-    return f"{brief(value)} is {'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
+def _type_name(cls: type) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _listed(options: Sequence[str]) -> str:
-    quoted = [f'"{o}"' for o in options]
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+class Tree:
+    """Describes values with one leaf function; reports what it could not describe to ``note(reason)``."""
+
+    def __init__(self, leaf: Leaf, note: Callable[[str], None]) -> None:
+        self._leaf = leaf
+        self._note = note
+        self._left = MAX_LEAVES
+
+    def describe(self, value: Any, path: Path = ()) -> Any:
+        """JSON for one value; ``path`` is its place, handed on to the leaf."""
+        self._left = MAX_LEAVES
+        return self._any(value, path, ())
+
+    def output(self, value: Any) -> Any:
+        """JSON for what a call returned: tuples and lists by element, anything else as its one element.
+
+        Named tuples, mappings and dataclasses become objects, as their fields have names.
+        """
+        self._left = MAX_LEAVES
+        if _has_parts(value):
+            return self._any(value, (), ())
+        return [self._any(value, (0,), ())]
+
+    def _any(self, value: Any, path: Path, above: tuple[int, ...]) -> Any:
+        if value is None:
+            return None
+        cls = type(value)
+        if cls is int:
+            if not _LEAST < value < _MOST:
+                return self._give_up(value, _TOO_LONG)
+            return {"type": "int", "value": value}
+        if cls is bool or cls is str:
+            return {"type": cls.__name__, "value": value}
+        if cls is float:
+            return {"type": "float", "value": finite(value)}
+        try:
+            found = self._leaf(value, path)
+            if found is not UNKNOWN:
+                return found
+            fields, elements = _parts(value)
+        except OSError:
+            raise  # a full disk is no property of the value
+        except Exception as e:
+            return self._give_up(value, f"looking at it raised {error_text(e)[:200]}")
+        if fields is None and elements is None:
+            return self._other(value)
+        if len(above) >= MAX_DEPTH:
+            return self._give_up(value, f"nested deeper than {MAX_DEPTH} levels")
+        if id(value) in above:
+            return self._give_up(value, "contains itself")
+        inside = (*above, id(value))
+        if elements is not None:
+            return self._sequence(elements, path, inside)
+        return self._mapping(value, fields or [], path, inside)
+
+    def _sequence(self, items: list[Any] | tuple[Any, ...], path: Path, above: tuple[int, ...]) -> list[Any]:
+        out: list[Any] = []
+        for i, item in enumerate(items):
+            self._left -= 1
+            if self._left < 0:
+                why = f"{len(items) - i} more elements: over {MAX_LEAVES} values in one argument"
+                out.append(self._give_up(items, why))
+                break
+            out.append(self._any(item, (*path, i), above))
+        return out
+
+    def _mapping(
+        self, value: Any, items: list[tuple[Any, Any]], path: Path, above: tuple[int, ...]
+    ) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, item in items:
+            self._left -= 1
+            if self._left < 0:
+                out["..."] = self._give_up(value, f"over {MAX_LEAVES} values in one argument")
+                break
+            name = key if type(key) is str else _key(key)
+            while name in out:  # {1: a, "1": b} must keep both
+                name += "'"
+            out[name] = self._any(item, (*path, name), above)
+        return out
+
+    def _other(self, value: Any) -> Any:
+        try:
+            found = _plain(value)
+        except Exception as e:
+            return self._give_up(value, f"looking at it raised {error_text(e)[:200]}")
+        if found is not None:
+            return found
+        return self._give_up(value, "no encoding for this type")
+
+    def _give_up(self, value: Any, why: str) -> dict[str, Any]:
+        out = unsupported(value, why)
+        self._note(f"{out['type']}: {why}")
+        return out
 
 
-def flag(value: object, where: str) -> Checked:
-    """true or false, and nothing that merely looks like it."""
-    if isinstance(value, bool):
-        return value, ()
-    return _one(where, f"{_is(value)}, not a bool.", "Write true or false, without quotes.")
+def _parts(value: Any) -> tuple[list[tuple[Any, Any]] | None, list[Any] | tuple[Any, ...] | None]:
+    """(named fields, None) or (None, elements) of what has parts, else (None, None).
+
+    Read here, once: the user's own containers may raise, and other threads may change them meanwhile.
+    """
+    if type(value) is list or type(value) is tuple:
+        return None, value
+    if isinstance(value, type):
+        return None, None
+    fields = _fields(value)
+    if fields is not None:
+        return [(key, item) for key, item in itertools.islice(fields.items(), MAX_LEAVES + 1)], None
+    return None, list(value) if isinstance(value, (list, tuple)) else None
 
 
-def choice(*options: str, known: dict[str, str] | None = None) -> Check:
-    """One of ``options``. known: what to say to values that other tools take and we do not."""
-
-    def check(value: object, where: str) -> Checked:
-        if not isinstance(value, str):
-            return _one(where, f"{_is(value)}.", f"Write {_listed(options)}.")
-        if value in options:
-            return value, ()
-        if known and value in known:
-            return _one(where, f"{value!r} is not done by Probe.", known[value])
-        remedy = f"{did_you_mean(value, options)} Write {_listed(options)}.".strip()
-        return _one(where, f"{value!r} is not known.", remedy)
-
-    return check
+def _key(key: Any) -> str:
+    """A key that is no text, as text."""
+    try:
+        return str(key)
+    except Exception:
+        return f"<{_type_name(type(key))}>"
 
 
-def one_or_names(*options: str) -> Check:
-    """One of ``options``, or a list of names, which is kept as a tuple."""
-    single = choice(*options)
-
-    def check(value: object, where: str) -> Checked:
-        if not isinstance(value, list | tuple):
-            return single(value, where)
-        if len(value) == 1 and value[0] in options:
-            return value[0], ()
-        return names(value, where)
-
-    return check
+def _fields(value: Any) -> Mapping[Any, Any] | None:
+    """The named fields of a mapping, named tuple or dataclass instance; None for anything else."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict"):
+        return dict(zip(value._fields, value, strict=False))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+    return None
 
 
-def choices(*options: str, alone: str) -> Check:
-    """Any of ``options`` together, or ``alone`` by itself; an empty list means ``alone``. A frozenset."""
-
-    def check(value: object, where: str) -> Checked:
-        items, problems = _strings(value, where, f'["{alone}"]')
-        single = choice(alone, *options)
-        for i, item in items:
-            problems.extend(single(item, f"{where}[{i}]")[1])
-        kept = frozenset(item for _, item in items)
-        if not problems and alone in kept and len(kept) > 1:
-            rest = sorted(kept - {alone})
-            return _one(where, f"{alone!r} takes everything, so {rest} beside it says nothing.",
-                        f'Write ["{alone}"] or {rest}.'.replace("'", '"'))  # fmt: skip
-        return kept or frozenset({alone}), tuple(problems)
-
-    return check
+def _has_parts(value: Any) -> bool:
+    try:
+        return isinstance(value, (tuple, list)) or _fields(value) is not None
+    except Exception:
+        return False
 
 
-def names(value: object, where: str) -> Checked:
-    """Names or parts of names; one alone counts as a list of one. Kept as a tuple, in order."""
-    items, problems = _strings(value, where, '["relu"]')
-    for i, item in items:
-        if not item.strip():
-            problems.append(Problem(f"{where}[{i}]", "is empty, and would match every name.", "Remove it."))
-    return tuple(item for _, item in items), tuple(problems)
+def _text(value: object) -> str:
+    """``str(value)``, its length told when it is cut."""
+    text = str(value)
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}... ({len(text)} characters)"
 
 
-def _strings(value: object, where: str, example: str) -> tuple[list[tuple[int, str]], list[Problem]]:
+def _plain(value: Any) -> dict[str, Any] | None:
+    """Values of Python and numpy themselves; None for the rest."""
+    cls = type(value)
+    if isinstance(value, slice):
+        return {"type": "slice", "value": [_bound(b) for b in (value.start, value.stop, value.step)]}
+    if value is Ellipsis:
+        return {"type": "ellipsis", "value": "..."}
+    if isinstance(value, np.generic):
+        return _numpy_scalar(value)
+    if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
+        return {"type": cls.__name__, "value": value.name}
+    if isinstance(value, int):  # IntEnum and other subclasses
+        number = int(value)
+        if _LEAST < number < _MOST:
+            return {"type": cls.__name__, "value": number}
+        return unsupported(value, _TOO_LONG)
+    if isinstance(value, float):
+        return {"type": cls.__name__, "value": finite(float(value))}
     if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, list | tuple | set | frozenset):
-        return [], [Problem(where, f"{_is(value)}, not a list of strings.", f"Write e.g. {example}.")]
-    good, problems = [], []
-    for i, item in enumerate(value):
-        if isinstance(item, str):
-            good.append((i, item))
-        else:
-            problems.append(Problem(f"{where}[{i}]", f"{_is(item)}, not a string.", f"Write e.g. {example}."))
-    return good, problems
+        return {"type": cls.__name__, "value": str.__str__(value)}
+    if isinstance(value, (complex, decimal.Decimal, range)):
+        return {"type": cls.__name__, "value": _text(value)}
+    if isinstance(value, (bytes, bytearray)):
+        return {"type": cls.__name__, "value": _text(bytes(value[:_TEXT]).hex()), "length": len(value)}
+    if isinstance(value, (set, frozenset)) and all(isinstance(v, (int, float, str, bool)) for v in value):
+        return {"type": cls.__name__, "value": sorted(_text(v) for v in value)}
+    if isinstance(value, type):
+        return {"type": "type", "value": _type_name(value)}
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        name = getattr(value, "__qualname__", value.__class__.__name__)
+        return {"type": "function", "value": f"{getattr(value, '__module__', '')}.{name}"}
+    return None
 
 
-numbers: Check = parse_numbers
+def _numpy_scalar(value: np.generic[Any]) -> dict[str, Any]:
+    name = "bool" if isinstance(value, np.bool_) else type(value).__name__
+    item = value.item()
+    if isinstance(item, (bool, int, str)):
+        return {"type": name, "value": item}
+    if isinstance(item, float):
+        return {"type": name, "value": finite(item)}
+    return {"type": name, "value": _text(value)}
 
 
-def positive(value: object, where: str) -> Checked:
-    """A whole number from 1 on (a bool is none)."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return _one(where, f"{_is(value)}, not a whole number.", "Write e.g. 100.")
-    return (value, ()) if value > 0 else _one(where, f"{value} is not above 0.", "Write 1 or more.")
-
-
-def _path(value: object, where: str, example: str) -> Checked:
-    if not isinstance(value, str | os.PathLike):
-        return _one(where, f"{_is(value)}, not a path.", f'Write e.g. "{example}".')
-    text = os.fspath(value)
-    if not isinstance(text, str):
-        return _one(where, f"{text!r} is bytes, not text.", f'Write e.g. "{example}".')
-    if not text.strip():
-        return _one(where, "is empty.", f'Write e.g. "{example}", or leave the key out.')
-    if "\0" in text:
-        return _one(where, f"{text!r} holds a NUL character.", "No file system takes that; remove it.")
+def _bound(value: Any) -> Any:
+    """A slice bound: None, an int, or what ``__index__`` gives (0-d tensors); floats keep their value."""
+    if value is None:
+        return value
     try:
-        os.fsencode(text)
-    except UnicodeEncodeError:
-        return _one(where, f"{text!a} is no text that a file system takes.", "Write it without escapes.")
-    try:
-        return Path(text).expanduser().absolute(), ()
-    except RuntimeError as e:  # ~nobody
-        return _one(where, f"{text!r}: {e}", "Write the path in full.")
-
-
-def output_path(value: object, where: str) -> Checked:
-    """A directory to write to, made absolute against the working directory; it need not exist."""
-    path, problems = _path(value, where, "./dump_path")
-    if path is not None and os.path.exists(path) and not os.path.isdir(path):
-        return _one(where, f"{path} is a file, not a directory.", "Give another path.")
-    return path, problems
-
-
-def source_file(value: object, where: str) -> Checked:
-    """An existing file to read, made absolute against the working directory."""
-    path, problems = _path(value, where, "./apis.yaml")
-    if path is not None and not path.is_file():
-        return _one(where, f"there is no file {path}.", "Give the path of an existing file.")
-    return path, problems
+        number = value.__index__()
+        return number if _LEAST < number < _MOST else _TOO_LONG
+    except Exception:
+        return finite(value) if isinstance(value, float) else _text(type(value).__name__)

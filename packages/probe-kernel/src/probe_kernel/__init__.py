@@ -4,13 +4,14 @@ from __future__ import annotations
 
 __version__ = "0.1.0"
 
+from probe_kernel.ascend.acl import AclDump, AclModel, acl_settings
+from probe_kernel.control.backends import BACKENDS
+from probe_kernel.control.control_file import ControlFile, load_settings
+from probe_kernel.control.description import KernelDump
+from probe_kernel.control.settings import settings
+from probe_kernel.read.dump import Dump, open
+
 from . import mindspore, torch
-from .acl import AclDump, AclModel, acl_settings
-from .backends import BACKENDS
-from .controlfile import ControlFile, load_settings
-from .description import KernelDump
-from .read import Dump, open
-from .settings import settings
 
 __all__ = [
     "BACKENDS",

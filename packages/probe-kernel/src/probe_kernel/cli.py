@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from probe_format.errors import ProbeError
 
+from probe_kernel.commands.command import Command
+from probe_kernel.commands.config import CONFIG
+from probe_kernel.commands.convert import CONVERT
+from probe_kernel.commands.show_find_check import CHECK, FIND, SHOW
+from probe_kernel.commands.statistics_export import EXPORT, STATISTICS
+
 from . import __version__
-from .command import Command
-from .configuring import CONFIG
-from .converter import CONVERT
-from .looking import CHECK, FIND, SHOW
-from .making import EXPORT, STATISTICS
 
 __all__ = ["COMMANDS", "Command", "main"]
 

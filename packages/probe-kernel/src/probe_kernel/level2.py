@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
-from probe_format.config import Config
 from probe_format.errors import ConfigError, Problem
-from probe_format.notice import notice
-from probe_format.ranges import compact
+from probe_runtime.config import Config, compact
+from probe_runtime.notice import notice
+
+from probe_kernel.ascend.api_watch import ApiWatch, parse_api
+from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
+from probe_kernel.control.backends import backend_named
+from probe_kernel.control.description import KernelDump
+from probe_kernel.control.mindspore_run import KernelRun
+from probe_kernel.control.option_checks import check_values
+from probe_kernel.control.option_rules import broken_rules
+from probe_kernel.control.outcome import Outcome
+from probe_kernel.control.readiness import find_backend
 
 from . import mindspore as _mindspore
-from .apiwatch import ApiWatch, parse_api
-from .backends import backend_named
-from .description import KernelDump
-from .kernelrun import KernelRun
-from .npu import NpuDumper, find_npu, write_acl
-from .outcome import Outcome
-from .readiness import find_backend
-from .rules import broken_rules
-from .values import check_values
 
 __all__ = [
     "MindSporeKernels",

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import ConfigError, Problem, UsageError
-from probe_format.safefile import make_folder
+from probe_format.safe_files import make_folder
 
-from .backends import Backend
-from .description import KernelDump
-from .environment import changed
-from .kernelrun import KernelRun
-from .notes import notes_of
-from .outfolder import replace_file
-from .readiness import find_backend, ready
-from .settings import document_of, settings_text
+from probe_kernel.control.backends import Backend
+from probe_kernel.control.description import KernelDump
+from probe_kernel.control.environment import changed
+from probe_kernel.control.mindspore_run import KernelRun
+from probe_kernel.control.notes import notes_of
+from probe_kernel.control.readiness import find_backend, ready
+from probe_kernel.control.settings import document_of, settings_text
+
+from .output_folder import replace_file
 
 __all__ = ["KernelRun", "dump", "find_backend"]
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
-from probe_format.notice import notice
 from probe_format.suggest import did_you_mean
+from probe_runtime.notice import notice
 
-from .apiwatch import ApiWatch, parse_api
-from .folder import unwritable
-from .npu import NpuDumper, find_npu, write_acl
+from probe_kernel.ascend.api_watch import ApiWatch, parse_api
+from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
+from probe_kernel.control.folder import unwritable
 
 __all__ = ["Patch", "dump", "replaced"]
 

@@ -11,9 +11,14 @@ except ImportError as e:
         f"read dumps without MindSpore, use probe_format. ({e})"
     ) from e
 
+from probe_mindspore.graph.save import (  # after the debugger: a module of ours is called step as well
+    save,
+    save_grad,
+    step,
+)
+
 from .callbacks import MsprobeInitStep, MsprobeStep, ProbeInitStep, ProbeStep
 from .debugger import PrecisionDebugger
-from .graph_save import save, save_grad, step  # after the debugger: a module of ours is called step as well
 from .seed import seed_all
 
 __all__ = [

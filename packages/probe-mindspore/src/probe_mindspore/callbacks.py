@@ -8,7 +8,7 @@ from typing import Any
 import mindspore
 from mindspore.train import Callback
 from probe_format.errors import UsageError
-from probe_format.session import warn
+from probe_runtime.session import warn
 
 from .debugger import PrecisionDebugger
 

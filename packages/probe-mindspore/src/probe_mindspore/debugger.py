@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe_format.debugger import Debugger
-from probe_format.single import EitherWay
+from probe_runtime.session import Debugger, EitherWay
+
+from probe_mindspore.session.session import open_session
 
 from . import __version__
-from .session import open_session
 
 __all__ = ["PrecisionDebugger"]
 

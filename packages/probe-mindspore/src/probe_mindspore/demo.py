@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mindspore as ms
 from mindspore import nn
-from probe_format.overview import WARM_UP, bar, summary
+from probe_runtime.session import WARM_UP, bar, summary
 
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches

@@ -11,7 +11,7 @@ from typing import Any
 import mindspore.ops.function.nn_func as nn_func
 from mindspore import ops
 from mindspore.nn.layer import basic
-from probe_format.held import Held, HeldPatches, Replace
+from probe_runtime.patching import Held, HeldPatches, Replace
 
 __all__ = ["no_dropout"]
 

@@ -9,18 +9,18 @@ from typing import Any
 
 from attrs import define, field
 from mindspore import Parameter
-from probe_format.coverage import Coverage
-from probe_format.leafparts import TensorOptions
-from probe_format.slot import Slot
-from probe_format.tree import Path
-from probe_save.spot import LeafOptions, Spot
+from probe_format.values import Path
+from probe_format.write import Coverage
+from probe_runtime.describe import Slot, TensorOptions
+from probe_save.place import LeafOptions, Spot
 
-from . import autograd
-from .compiling import Around, around_compilation
-from .flavour import detect
-from .plain import is_tensor
+from probe_mindspore.hooks import autograd
+from probe_mindspore.patching.compile_hook import Around, around_compilation
+from probe_mindspore.tensors.leaf import TensorLeaf
+from probe_mindspore.tensors.tensor_view import is_tensor
+
+from .module_kind import detect
 from .ranks import current_rank
-from .tensors import TensorLeaf
 
 __all__ = ["FRAMEWORK", "MindSporeSaving", "current_rank", "open_leaf"]
 

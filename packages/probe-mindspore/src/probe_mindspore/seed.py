@@ -8,10 +8,10 @@ from typing import Any
 
 import mindspore as ms
 import mindspore.dataset as dataset
-from probe_format.seeding import Seeded, checked_seed, seed_python, set_variable
+from probe_runtime.session import Seeded, checked_seed, seed_python, set_variable
 
 from .dropout import no_dropout
-from .flavour import torch_on_mindspore
+from .module_kind import torch_on_mindspore
 
 __all__ = ["Seeded", "seed_all"]
 

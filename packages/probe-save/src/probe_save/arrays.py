@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.arrayjson import array_object, stored
-from probe_format.arrays import npy_bytes, write_parts
-from probe_format.coverage import Coverage
 from probe_format.names import tensor_file_name
-from probe_format.tree import Path
+from probe_format.tensors import array_object, npy_bytes, stored, write_parts
+from probe_format.values import Path
+from probe_format.write import Coverage
 
-from .beside import LARGE, beside
-from .spot import LeafOptions, Spot
+from .place import LeafOptions, Spot
+from .two_at_once import LARGE, beside
 
 __all__ = ["array_json"]
 

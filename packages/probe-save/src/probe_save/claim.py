@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attrs import define
 from probe_format import layout
-from probe_format.safefile import make_folder, refuse_links
+from probe_format.safe_files import make_folder, refuse_links
 
 __all__ = ["Claim", "claim", "in_use", "is_child"]
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol
 
-from probe_format.coverage import Coverage
 from probe_format.errors import UsageError
-from probe_format.tree import Path
+from probe_format.values import Path
+from probe_format.write import Coverage
 
-from .spot import LeafOptions, Spot
+from .place import LeafOptions, Spot
 
 __all__ = ["Home", "MissingPackage", "SavedLeaf", "current_rank", "framework_of", "home"]
 
@@ -37,7 +37,7 @@ class SavedLeaf(Protocol):
     """What a framework's package does for one step."""
 
     def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
-        """JSON of a value of the framework, else `probe_format.tree.UNKNOWN`. Notes tensors in spot.found."""
+        """JSON of a value of the framework, else `probe_format.values.UNKNOWN`. Notes tensors in spot.found."""
 
     def settle(self, value: Any) -> None:
         """Fill in the numbers of a described value that were still on their way from a device."""

@@ -11,19 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from probe_format.brief import brief, error_text
-from probe_format.config import Config
 from probe_format.errors import UsageError
-from probe_format.layout import explain
-from probe_format.notice import notice
-from probe_format.select import RankFilter, StepFilter
+from probe_format.excerpts import brief, error_text
+from probe_format.write import explain
+from probe_runtime.config import Config
+from probe_runtime.notice import notice
+from probe_runtime.select import RankFilter, StepFilter
 
 from .claim import claim, is_child
-from .compilers import uncompiled
 from .frameworks import current_rank
-from .saved import SavedStep
+from .saved_step import SavedStep
 from .settings import check_place
 from .settings import settings as resolved
+from .uncompiled import uncompiled
 
 __all__ = ["Saver"]
 

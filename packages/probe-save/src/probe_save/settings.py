@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from probe_format.brief import brief
-from probe_format.config import Config, load, resolve
-from probe_format.configfile import ConfigFile
 from probe_format.errors import ConfigError, Problem
-from probe_format.layout import check_writable, existing_dump, explain
-from probe_format.notice import notice
+from probe_format.excerpts import brief
+from probe_format.layout import existing_dump
+from probe_format.write import check_writable, explain
+from probe_runtime.config import Config, ConfigFile, load, resolve
+from probe_runtime.notice import notice
 
 from .claim import in_use, is_child
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe_format.debugger import Debugger
 from probe_format.errors import UsageError
-from probe_format.session import Session
-from probe_format.single import EitherWay
+from probe_runtime.session import Debugger, EitherWay, Session
 from torch import nn
 
+from probe_torch.hooks.modules import Model
+from probe_torch.session.session import open_session
+
 from . import __version__
-from .modules import Model
-from .session import open_session
 
 __all__ = ["PrecisionDebugger"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from probe_format.overview import WARM_UP, bar, summary
+from probe_runtime.session import WARM_UP, bar, summary
 
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches

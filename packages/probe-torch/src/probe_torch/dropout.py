@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 
-from .caches import fill_caches
+from probe_torch.patching.torch_tables import fill_caches
 
 __all__ = ["NoDropout"]
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from attrs import define, field
-from probe_format.coverage import Coverage
-from probe_format.tree import Path
-from probe_save.beside import LARGE, beside
-from probe_save.spot import LeafOptions, Spot
+from probe_format.values import Path
+from probe_format.write import Coverage
+from probe_save.place import LeafOptions, Spot
+from probe_save.two_at_once import LARGE, beside
+
+from probe_torch.tensors.leaf import Slot, TensorLeaf, TensorOptions
 
 from .ranks import current_rank
-from .tensors import Slot, TensorLeaf, TensorOptions
 
 __all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf", "untraced"]
 

@@ -10,8 +10,8 @@ import sys
 from typing import Any
 
 import torch
-from probe_format.notice import notice
-from probe_format.seeding import Seeded, checked_seed, seed_python, set_variable
+from probe_runtime.notice import notice
+from probe_runtime.session import Seeded, checked_seed, seed_python, set_variable
 
 from .dropout import NoDropout
 

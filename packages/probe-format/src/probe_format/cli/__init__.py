@@ -1,0 +1,3 @@
+"""The command ``probe``."""
+
+__all__: list[str] = []

@@ -1,0 +1,240 @@
+"""The command ``probe``: show, verify and recover dumps. Needs no framework."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from probe_format import __version__
+from probe_format.errors import FormatError, ProbeError
+from probe_format.layout import MODES
+from probe_format.read.dump import Rank, Step, open
+from probe_format.read.nonfinite import story, troubles
+from probe_format.read.verify import STATES, Verdict, verify_rank
+from probe_format.write.recover import Recovery, recover_rank
+
+from .show import View, heading, summary, tree
+
+__all__ = ["main"]
+
+#: Lines of the tree of what is not finite, where not all are asked for.
+_MOST = 20
+
+_EXIT = """\
+exit codes:
+  show     0  shown                       1  not a dump, or not readable
+  verify   0  every rank is complete or recovered
+           1  not a dump                  3  some rank is torn      4  some rank is damaged
+  recover  0  everything recovered        1  nothing to recover     3  recovered in part
+  all      2  wrong arguments
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; gives its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    run = _kernel if words[:1] == ["kernel"] else _own
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # names may hold what the terminal cannot print
+    try:
+        code = run(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `probe show ... | head`
+        return 0
+
+
+def _own(words: Sequence[str]) -> int:
+    arguments = _parser().parse_args(words)
+    try:
+        code: int = arguments.run(arguments)
+        return code
+    except BrokenPipeError:
+        raise
+    except (ProbeError, OSError) as error:
+        print(f"probe {arguments.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def _kernel(words: Sequence[str]) -> int:
+    """``probe kernel ...`` belongs to probe-kernel, which is asked for only here."""
+    try:
+        cli = importlib.import_module("probe_kernel.cli")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "probe_kernel":
+            raise
+        print("probe kernel: not installed here. Install it with: pip install probe-kernel", file=sys.stderr)
+        return 1
+    code: int = cli.main(words[1:])
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="probe",
+        description="Look at dumps by Probe and by msprobe, check them, and recover those of a killed run.",
+        epilog=_EXIT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"probe-format {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, run, what in (
+        ("show", _show, "print the records as a tree by module, with shapes and norms"),
+        ("verify", _verify, "check schema, checksums and tensor files: complete, recovered, torn or damaged"),
+        ("recover", _recover, "write the JSON files of a run that was killed, from its journal"),
+    ):
+        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+        command.set_defaults(run=run)
+        command.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
+        command.add_argument("--step", type=_count, metavar="N", help="only this step")
+        command.add_argument("--rank", type=_count, metavar="N", help="only this rank")
+        command.add_argument("--mode", choices=MODES, help="only MindSpore's graphs, or only PyNative")
+        if name == "show":
+            _show_arguments(command)
+    # Only for the list: `main` hands its words on before they get here.
+    commands.add_parser(
+        "kernel", help="kernel dumps of MindSpore and Ascend (package probe-kernel)", add_help=False
+    )
+    return parser
+
+
+def _show_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
+    command.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
+    command.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
+    command.add_argument(
+        "--bad",
+        action="store_true",
+        help="where it stops being finite: the first, how many, and a few of them",
+    )
+    command.add_argument("--all", action="store_true", help="with --bad: the tree of all of them")
+    command.add_argument(
+        "--full", action="store_true", help="max, min and every digit, and the arguments that are no tensors"
+    )
+    command.add_argument("--brief", action="store_true", help="names without their tensors")
+    command.add_argument("--stack", action="store_true", help="with the line that made the call")
+
+
+def _count(text: str) -> int:
+    """A number from 0 up."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    """A number from 1 up."""
+    if not _count(text):
+        raise argparse.ArgumentTypeError("0 levels show nothing; write 1 or more")
+    return int(text)
+
+
+def _chosen(arguments: argparse.Namespace) -> list[Rank]:
+    steps: tuple[Step, ...] = open(arguments.dir).steps
+    chosen = [
+        rank
+        for step in steps
+        for rank in step.ranks
+        if arguments.step in (None, step.number)
+        and arguments.rank in (None, rank.number)
+        and arguments.mode in (None, step.mode)
+    ]
+    if not chosen:
+        there = ", ".join(sorted({r.label for s in steps for r in s.ranks}))
+        raise FormatError(f"{arguments.dir} has no such step, rank or mode; it has {there}.")
+    return chosen
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    view = View(
+        arguments.filter,
+        arguments.level,
+        arguments.depth,
+        arguments.bad,
+        arguments.brief,
+        arguments.stack,
+        arguments.full,
+    )
+    worst = 0
+    for rank in _chosen(arguments):
+        try:
+            _print([heading(rank), *(f"  {line}" for line in summary(rank)), ""])
+            if arguments.bad:
+                _print(story(rank, list(troubles(rank))))
+            shown = _print(_few(tree(rank, view), _MOST if arguments.bad and not arguments.all else None))
+            if not shown and not arguments.bad:
+                print("(no record matches; 'probe show DIR --brief' lists their names)")
+            print()
+        except FormatError as error:
+            print(f"probe show: {error}", file=sys.stderr)
+            worst = 1
+    return worst
+
+
+def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
+    """The first lines, and how many more there are."""
+    yield from itertools.islice(lines, most)
+    more = sum(1 for _ in lines)
+    if more:
+        yield f"... and {more} more lines: --all shows them, --filter and --depth choose"
+
+
+def _print(lines: Iterable[str]) -> int:
+    printed = 0
+    for line in lines:
+        print(line)
+        printed += 1
+    return printed
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    progress = _progress("verify")
+    verdicts: list[Verdict] = []
+    for rank in _chosen(arguments):
+        verdict = verify_rank(rank, progress)
+        verdicts.append(verdict)
+        print(f"{verdict.state:<9} {verdict.path}")
+        _print([f"    {problem}" for problem in verdict.problems])
+        _print([f"    ({note})" for note in verdict.notes])
+    worst = max((verdict.state for verdict in verdicts), key=STATES.index)
+    return {"complete": 0, "recovered": 0, "torn": 3, "damaged": 4}[worst]
+
+
+def _recover(arguments: argparse.Namespace) -> int:
+    found: list[Recovery] = []
+    for rank in _chosen(arguments):
+        recovery = recover_rank(rank)
+        found.append(recovery)
+        amount = (
+            f" {recovery.records} records, {recovery.tensors} tensors."
+            if recovery.outcome != "nothing"
+            else ""
+        )
+        print(f"{recovery.outcome:<8} {recovery.path}{':' if amount else ''}{amount}")
+        print(f"    {recovery.detail}")
+    outcomes = {recovery.outcome for recovery in found}
+    return 3 if "partial" in outcomes else 0 if "whole" in outcomes else 1
+
+
+def _progress(command: str) -> Callable[[Rank, int, int], None]:
+    """A line on stderr: over and over on a terminal, every 10 s elsewhere."""
+    terminal = sys.stderr.isatty()
+    wait, end = (0.2, "\r") if terminal else (10.0, "\n")
+    last = time.monotonic()
+
+    def show(rank: Rank, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= wait or (terminal and done == total and total > 1000):
+            last = now
+            line = f"probe {command}: {rank.label}: {done} of {total} tensor files"
+            print(line, end=end if done < total else "\n", file=sys.stderr, flush=True)
+
+    return show

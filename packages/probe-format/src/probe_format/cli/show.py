@@ -1,0 +1,274 @@
+"""A dump as text: its records as a tree by module, with shapes and norms (the command ``probe show``)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from attrs import frozen
+
+from probe_format.errors import FormatError
+from probe_format.excerpts import brief, cut, text
+from probe_format.jsonio import dumps
+from probe_format.names import ModuleName, ParamsGradName, is_name, parse_name
+from probe_format.own_code import FRAMEWORKS, OWN_MODULES
+from probe_format.read.dump import Rank, Record, Tensor
+from probe_format.schema.tensor_objects import Path, others, slot
+
+__all__ = ["View", "heading", "summary", "tree"]
+
+_INDENT = "  "
+_WIDTH = 28
+_LONGEST = 200
+_DEEPEST = 100
+
+
+@frozen
+class View:
+    """What to show.
+
+    text: only records with this in their name. level: only modules (``L0``) or only API calls (``L1``).
+    depth: levels of nesting, None for all. bad: only records that hold something not finite. brief: names
+    without their tensors. stack: with the caller's line. full: with max and min, and what is no tensor.
+    """
+
+    text: str = ""
+    level: Literal["L0", "L1"] | None = None
+    depth: int | None = None
+    bad: bool = False
+    brief: bool = False
+    stack: bool = False
+    full: bool = False
+
+    def takes(self, record: Record) -> bool:
+        """Whether a record is shown in its own right, rather than as the parent of one."""
+        return self.takes_name(record.name) and (
+            not self.bad or any(tensor.non_finite for tensor in record.tensors)
+        )
+
+    def takes_name(self, name: str) -> bool:
+        """The same by the name alone."""
+        return self.text in name and self.level in (None, _level(name))
+
+
+def heading(rank: Rank) -> str:
+    """One line: which step and rank, what made the dump, how it ended."""
+    header = rank.header
+    amount = f"{len(rank.records)} records"
+    if not len(rank.records) and rank.construct.parents:
+        amount = f"{len(rank.construct.parents)} nodes, no values"
+    facts = [text(header[key]) for key in ("framework", "level", "task") if header.get(key) is not None]
+    state = "interrupted: run 'probe recover'" if rank.source == "journal" else ""
+    if not state and rank.report is not None:
+        state = rank.report.state
+    return f"{rank.label}: {', '.join([*facts, amount, *([state] if state else [])])}"
+
+
+def summary(rank: Rank) -> Iterator[str]:
+    """What the report says: counts, what was not seen, the largest norms, the first non-finite value."""
+    report = rank.report
+    if report is None:
+        return
+    for what, table in report.counts.items():
+        if table:
+            yield f"{what}: " + ", ".join(f"{count} {key}" for key, count in table.items())
+    for item in report.not_seen:
+        yield f"not seen: {text(item.get('what'))} ({text(item.get('why'))})"
+    for item in report.unmatched:
+        nearest = item.get("nearest")
+        near = ", ".join(map(text, nearest if isinstance(nearest, list) else ()))
+        yield f"matched nothing: {text(item.get('filter'))} {brief(item.get('value'))}" + (
+            f"; nearest: {near}" if near else ""
+        )
+    for item in report.faults:
+        yield f"fault: {text(item.get('where'))}: {text(item.get('message'))} ({text(item.get('count'))} times)"
+    largest = {norm: name for name, norm in reversed(report.norms)}  # passed on, a tensor has many names
+    for norm, name in reversed(largest.items()):
+        yield f"norm {norm:.6g}: {name}"
+    if report.first_non_finite is not None:
+        first = report.first_non_finite
+        where = ".".join(text(part) for part in (first.get("record"), first.get("slot")) if part)
+        yield f"first non-finite value: {where} ({text(first.get('why'))})"
+
+
+def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
+    """The lines of the tree. Nodes without a record are shown where something below them is."""
+    view = view or View()
+    records = rank.records
+    children, parents = _family(rank)
+    if len(records):
+        wanted = {record.name for record in records if view.takes(record)}
+    else:  # task structure has the tree alone
+        wanted = {name for name in parents if view.takes_name(name) and not view.bad}
+    shown = set(wanted)
+    for name in wanted:
+        above = parents.get(name)
+        while above is not None and above not in shown:
+            shown.add(above)
+            above = parents.get(above)
+    todo = [(name, 0) for name in reversed(children[None])]
+    while todo:
+        name, depth = todo.pop()
+        if name not in shown:
+            continue
+        indent = _INDENT * min(depth, _DEEPEST)  # else the spaces of a deep tree would fill the disk
+        below = [child for child in children.get(name, ()) if child in shown]
+        if name not in wanted:
+            yield indent + name
+        elif len(records):
+            yield from _lines(records[name], indent, view)
+        else:
+            yield indent + name
+            yield from _at(rank.stack.of(name), indent, view)
+        if view.depth is not None and depth + 1 >= view.depth:
+            if below:
+                yield f"{indent}{_INDENT}... {len(below)} inside"
+            continue
+        todo.extend((child, depth + 1) for child in reversed(below))
+
+
+def _family(rank: Rank) -> tuple[dict[str | None, list[str]], dict[str, str | None]]:
+    """Children and parent of each node and record, also of the records that construct.json does not have."""
+    nodes = rank.construct.parents
+    parents = {name: parent if parent in nodes else None for name, parent in nodes.items()}
+    for name in rank.records.names:
+        if name not in parents:
+            parents[name] = _owner(name, nodes)
+    for name in _unreachable(parents):
+        parents[name] = None
+    children: dict[str | None, list[str]] = {None: []}
+    for name, parent in parents.items():
+        children.setdefault(parent, []).append(name)
+    return children, parents
+
+
+def _unreachable(parents: dict[str, str | None]) -> list[str]:
+    """The first node of each circle in a damaged construct.json: cutting there lets all be reached."""
+    done: set[str] = set()
+    circles: list[str] = []
+    for name in parents:
+        trail: set[str] = set()
+        node: str | None = name
+        while node is not None and node not in done and node not in trail:
+            trail.add(node)
+            node = parents[node]
+        if node in trail and node is not None:
+            circles.append(node)
+        done |= trail
+    return circles
+
+
+def _owner(name: str, nodes: Any) -> str | None:
+    """The module call that parameter gradients are shown under: the first."""
+    parsed = parse_name(name) if is_name(name) else None
+    if isinstance(parsed, ParamsGradName):
+        first = str(ModuleName(parsed.prefix, parsed.path, parsed.cls, "forward", 0))
+        return first if first in nodes else None
+    return None
+
+
+def _level(name: str) -> str:
+    parsed = parse_name(name) if is_name(name) else None
+    return "L0" if isinstance(parsed, ModuleName | ParamsGradName) else "L1"
+
+
+def _lines(record: Record, indent: str, view: View) -> Iterator[str]:
+    tensors = record.tensors
+    bad = any(tensor.non_finite for tensor in tensors)
+    yield f"{indent}{record.name}{_marks(record.json)}{'  NOT FINITE' if bad and view.brief else ''}"
+    yield from _at(record.stack, indent, view)
+    if view.brief:
+        return
+    for tensor in tensors:
+        yield f"{indent}{_INDENT}{_full(tensor) if view.full else _tensor(tensor)}"
+    if view.full:
+        for keys, leaf in others(record.json):
+            if len(keys) > 1 or not keys:  # not the marks of the record itself
+                yield f"{indent}{_INDENT}{_scalar(keys, leaf)}"
+
+
+def _at(stack: tuple[str, ...], indent: str, view: View) -> Iterator[str]:
+    if view.stack and stack:
+        yield f"{indent}{_INDENT}@ {_caller(stack)}"
+
+
+_MACHINERY = re.compile(
+    r"File (?:[^,]*/)?(?:"
+    rf"(?:site|dist)-packages/(?:{'|'.join((*FRAMEWORKS, *OWN_MODULES))})/"
+    r"|lib/python3\.\d+/(?:contextlib|functools|threading)\.py)"
+)
+
+
+def _caller(stack: tuple[str, ...]) -> str:
+    """The innermost frame that is neither the framework's nor Probe's: a model's own, installed or not."""
+    return " ".join(next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0]).split())
+
+
+def _marks(record: Any) -> str:
+    if not isinstance(record, dict):
+        return ""
+    found = [
+        key
+        for key in ("incomplete", "in_backward", "recompute", "is_recompute", "partial")
+        if record.get(key)
+    ]
+    if isinstance(record.get("raised"), str):
+        found.append(f"raised {record['raised']}")
+    return f"  [{', '.join(found)}]" if found else ""
+
+
+def _scalar(keys: Path, leaf: Any) -> str:
+    """A value that is no tensor, on one line: its slot, type and value, or why it has none."""
+    kind, value = "None", leaf
+    if isinstance(leaf, dict):
+        kind = str(leaf.get("type", ""))
+        value = leaf["value"] if "value" in leaf else {k: v for k, v in leaf.items() if k != "type"}
+        if "unsupported" in leaf:
+            value = f"not recorded: {text(leaf['unsupported'])}"
+    try:
+        words = value if isinstance(value, str) else dumps(value).decode()
+    except (TypeError, ValueError, RecursionError):  # deeper than any writer nests
+        words = brief(value)
+    shown = "" if leaf is None else cut(" ".join(words.split()), _LONGEST + 3)
+    return f"{slot(keys) or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {shown}".rstrip()
+
+
+def _tensor(tensor: Tensor) -> str:
+    """One line that can be compared: shape, mean and norm to six digits, the checksum where there is one."""
+    numbers = f"mean {_number(tensor.mean):<13} norm {_number(tensor.norm)}"
+    return _line(tensor, numbers if tensor.checksum is None or tensor.norm is not None else "")
+
+
+def _full(tensor: Tensor) -> str:
+    """The same with max and min, and every digit."""
+    keys = (("max", tensor.max), ("min", tensor.min), ("mean", tensor.mean), ("norm", tensor.norm))
+    told = [f"{key} {'-' if value is None else value}" for key, value in keys]
+    grad = [] if tensor.requires_grad is None else [f"requires_grad {str(tensor.requires_grad).lower()}"]
+    file = tensor.json.get("data_name")
+    return _line(tensor, "  ".join([*told, *grad, *([f"file {text(file)}"] if file else [])]))
+
+
+def _line(tensor: Tensor, numbers: str) -> str:
+    try:
+        shape = ",".join(map(str, tensor.shape))
+    except FormatError:
+        shape = "?"
+    kind = f"{tensor.dtype.removeprefix('torch.')}[{shape}]"
+    parts = [f"{tensor.slot or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {numbers}".rstrip()]
+    if tensor.checksum is not None:
+        parts.append(f"checksum {tensor.checksum}")
+    if isinstance(tensor.json.get("unsupported"), str):
+        parts.append(f"no numbers: {tensor.json['unsupported']}")
+    if tensor.shared_with:
+        parts.append(f"one sum with {', '.join(tensor.shared_with)}")
+    if tensor.non_finite:
+        parts.append(f"NOT FINITE: {tensor.non_finite}")
+    return "  ".join(parts)
+
+
+def _number(value: float | int | bool | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else str(value)

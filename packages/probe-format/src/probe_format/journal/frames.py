@@ -1,0 +1,186 @@
+"""The append-only log of events that makes a killed run readable (spec/journal.md).
+
+One frame per event, one write(2) per frame, no fsync: what was written survives the death of the process
+(not of the machine). A frame is u32 length, u32 CRC-32 of the payload (both little-endian), payload.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import threading
+import zlib
+from pathlib import Path
+from typing import Any, Literal
+
+from attrs import frozen
+
+from probe_format import jsonio
+from probe_format.errors import FormatError
+from probe_format.safe_files import FILE_MODE
+
+__all__ = ["MAGIC", "JournalContents", "JournalWriter", "read_journal"]
+
+MAGIC = b"PROBEJ1\n"
+_HEAD = struct.Struct("<II")
+_MAX_FRAME = 1 << 30
+
+
+class JournalWriter:
+    """Appends events to one file. Safe from many threads and processes: a frame is one O_APPEND write."""
+
+    def __init__(self, path: Path) -> None:
+        """Open ``path`` for appending, creating it with its header. Raises OSError."""
+        self.path = path
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        if os.fstat(self._fd).st_size == 0:
+            os.write(self._fd, MAGIC)
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Write one event. When this returns, the event survives SIGKILL. Raises OSError when it cannot."""
+        payload = jsonio.dumps(event)
+        if len(payload) > _MAX_FRAME:
+            raise OSError(errno.EFBIG, f"an event of {len(payload)} bytes is too large", str(self.path))
+        frame = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+        with self._lock:
+            done = os.write(self._fd, frame)
+            if done != len(frame):
+                self._complete(frame, done)
+
+    def _complete(self, frame: bytes, done: int) -> None:
+        """Write the rest after a short write (a disk or a limit reached half-way), or cut it off again."""
+        start = os.fstat(self._fd).st_size - done
+        try:
+            while done < len(frame):
+                done += os.write(self._fd, frame[done:])
+        except OSError:
+            os.ftruncate(self._fd, start)  # half a frame would make every later one hard to find
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return os.fstat(self._fd).st_size
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a copy that a fork() made: the child must not write into the parent's journal."""
+        return os.getpid() != self._pid
+
+    def close(self) -> None:
+        """Close the file; more calls do nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@frozen
+class JournalContents:
+    """Everything readable in a journal.
+
+    state: ``whole``; ``torn`` (the last frame is cut short, normal after a kill); ``damaged`` (a frame in
+    the middle does not match its checksum; the events after it, if found, are included).
+    """
+
+    events: tuple[dict[str, Any], ...]
+    state: Literal["whole", "torn", "damaged"]
+    valid_bytes: int
+    file_bytes: int
+    detail: str = ""
+
+
+def read_journal(path: Path) -> JournalContents:
+    """Read every intact event of ``path``.
+
+    Raises FormatError when it is no journal, OSError when it cannot be read.
+    """
+    data = path.read_bytes()
+    events: list[dict[str, Any]] = []
+    at, end = len(MAGIC), len(data)
+    frames = _Frames(data)
+    damage: list[str] = []
+    if not data.startswith(MAGIC):
+        if MAGIC.startswith(data):  # killed between open and the first write
+            return JournalContents((), "torn", 0, len(data), "the header itself is cut short")
+        if frames.at(at)[0] is None:
+            raise FormatError(f"{path} is not a Probe journal (it does not start with {MAGIC!r}).")
+        damage.append("the header is not what it should be")
+    while at < end:
+        event, after, why = frames.at(at)
+        if event is not None:
+            events.append(event)
+            at = after
+            continue
+        following = frames.after(at + 1)
+        if following is None:
+            if why == "cut short" and not damage and not _wrong_length(data, at):
+                return JournalContents(
+                    tuple(events), "torn", at, end, f"{end - at} bytes after the last event"
+                )
+            damage.append(f"{why} at byte {at}; nothing readable after it")
+            break
+        damage.append(f"{why} at byte {at}; reading goes on at byte {following}")
+        at = following
+    if damage:
+        if len(damage) > _MOST_TOLD:
+            damage[_MOST_TOLD:-1] = [f"... and {len(damage) - _MOST_TOLD - 1} more places"]
+        return JournalContents(tuple(events), "damaged", min(at, end), end, "; ".join(damage))
+    return JournalContents(tuple(events), "whole", end, end)
+
+
+_MOST_TOLD = 10
+#: Bytes that may be looked at in vain: false frames could have the whole file read once for each of them.
+_VAIN_FLOOR, _VAIN_TIMES = 1 << 26, 4
+
+
+class _Frames:
+    """The frames in a journal's bytes, found in time that grows with the bytes and no faster."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._view = memoryview(data)
+        self._left = _VAIN_FLOOR + _VAIN_TIMES * len(data)
+
+    def at(self, at: int) -> tuple[dict[str, Any] | None, int, str]:
+        """The event whose frame begins at ``at`` and where it ends; None, and why, where there is no such frame."""
+        data = self._data
+        if at + _HEAD.size > len(data):
+            return None, at, "cut short"
+        length, crc = _HEAD.unpack_from(data, at)
+        stop = at + _HEAD.size + length
+        if length > _MAX_FRAME or stop > len(data):
+            return None, at, "cut short"
+        if length > self._left:
+            return None, at, "too much damage to be looked through"
+        payload = self._view[at + _HEAD.size : stop]
+        if zlib.crc32(payload) != crc:
+            self._left -= length
+            return None, at, "checksum differs"
+        try:
+            event = jsonio.loads(payload.tobytes())
+        except ValueError:
+            event = None
+        if event is None or not isinstance(event, dict) or not isinstance(event.get("k"), str):
+            self._left -= length
+            return None, at, "not an event"
+        return event, stop, ""
+
+    def after(self, at: int) -> int | None:
+        """The start of the next intact frame at or after ``at``: frames hold objects that begin ``{"k":``."""
+        probe = b'{"k":'
+        found = self._data.find(probe, at + _HEAD.size)
+        while found >= 0:
+            start = found - _HEAD.size
+            if start >= at and self.at(start)[0] is not None:
+                return start
+            found = self._data.find(probe, found + 1)
+        return None
+
+
+def _wrong_length(data: bytes, at: int) -> bool:
+    """Whether the last frame is all there and only its length is not what it was."""
+    payload = data[at + _HEAD.size :]
+    return bool(payload) and zlib.crc32(payload) == _HEAD.unpack_from(data, at)[1]

@@ -1,0 +1,99 @@
+"""Places inside a record: nested lists and dicts of tensor objects, reached by a path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define
+
+from probe_format.excerpts import brief
+
+__all__ = ["Room", "blank_slots", "get", "put"]
+
+#: Writers end at 24 levels of arguments, below a few of the record's own.
+_DEEPEST = 100
+
+
+@define
+class Room:
+    """How many places may be made for what a file says of its own slots: a small file must not fill the memory."""
+
+    left: int
+
+    def take(self, count: int) -> None:
+        """Raises ValueError when there is no room for as many."""
+        self.left -= count
+        if self.left < 0:
+            raise ValueError("it asks for more slots than its size allows")
+
+    def check(self, path: Any) -> None:
+        """Raises ValueError for what is no path."""
+        if not isinstance(path, list) or len(path) > _DEEPEST:
+            raise ValueError(f"{brief(path)} is no path to a slot")
+        if not all((type(key) is int and key >= 0) or isinstance(key, str) for key in path):
+            raise ValueError(f"{brief(path)} is no path to a slot")
+
+
+def blank_slots(shape: Any, room: Room | None = None) -> list[Any]:
+    """Empty slots: ``shape`` is a number of slots or a nested JSON of nulls. room: of a shape from a file."""
+    if isinstance(shape, int):
+        if room is not None:
+            room.take(shape)
+        return [None] * shape
+    return [_copy(s, room) for s in shape] if isinstance(shape, list) else []
+
+
+def _copy(shape: Any, room: Room | None) -> Any:
+    if room is not None:
+        room.take(1)
+    if isinstance(shape, list):
+        return [_copy(s, room) for s in shape]
+    if isinstance(shape, dict):
+        return {k: _copy(v, room) for k, v in shape.items()}
+    return None
+
+
+def get(value: Any, path: list[Any]) -> Any:
+    """What stands at ``path``, None where nothing does."""
+    for key in path:
+        if isinstance(value, list) and isinstance(key, int) and key < len(value):
+            value = value[key]
+        elif isinstance(value, dict):
+            value = value.get(str(key))
+        else:
+            return None
+    return value
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether this is a tensor object, not a container (whose ``type`` would be a gradient)."""
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> None:
+    """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed.
+
+    room: of a path from a file. Raises ValueError where it is none, or there is no room for it.
+    """
+    if room is not None:
+        room.check(path)
+    here: Any = slots
+    for i, key in enumerate(path):
+        last = i == len(path) - 1
+        if isinstance(here, list):
+            if not isinstance(key, int):
+                return
+            missing = key + 1 - len(here)
+            if missing > 0:
+                if room is not None:
+                    room.take(missing)
+                here.extend([None] * missing)
+        elif isinstance(here, dict):
+            key = str(key)
+            here.setdefault(key, None)
+        if last:
+            here[key] = value
+            return
+        if not isinstance(here[key], (list, dict)) or _is_tensor(here[key]):
+            here[key] = [] if isinstance(path[i + 1], int) else {}
+        here = here[key]

@@ -1,0 +1,26 @@
+"""Whose code a frame of a stack is: Probe's own, a framework's, or the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["FRAMEWORKS", "OWN_MODULES", "is_own"]
+
+OWN_MODULES = ("probe_format", "probe_runtime", "probe_torch", "probe_mindspore", "probe_save", "probe_kernel")
+"""Frames of these packages are left out of recorded stacks, and no others."""
+
+FRAMEWORKS = ("torch", "torch_npu", "mindspore", "mindtorch", "mindtorch_v2", "msadapter")
+"""Packages between the user's line and Probe: their hooks and functions call it. Their frames are kept."""
+
+
+def is_own(module: object, skip: Sequence[str] = OWN_MODULES) -> bool:
+    """Return whether the module of this name belongs to one of these packages.
+
+    module: the ``__name__`` of a frame's globals; whatever is not a string belongs to no package.
+    skip: names of packages.
+    """
+    if not isinstance(module, str):
+        return False
+    package, _, rest = module.partition(".")
+    # A demo plays the user: its frames are what its dump is about.
+    return package in skip and rest.partition(".")[0] != "demo"

@@ -1,0 +1,233 @@
+"""Reading dumps: `open` a folder, walk steps, ranks, records and tensors. No framework, nothing eager.
+
+Works on everything that Probe and msprobe 1, 8 and 26 write (spec/layout.md), and on what a killed run by
+Probe left behind: then the records come from the journal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from attrs import field, frozen
+
+from probe_format import layout
+from probe_format.errors import DamagedError, FormatError, UsageError
+from probe_format.excerpts import brief
+from probe_format.journal.assembly import Documents, assemble
+from probe_format.journal.frames import JournalContents, read_journal
+from probe_format.plain_files import read_plain, refuse_link
+from probe_format.schema.construct import Construct, check_construct, construct_of, parse_construct
+from probe_format.schema.dump import Document, parse_dump
+from probe_format.schema.report import Report, check_report, parse_report
+from probe_format.schema.stack import Stack, check_stack, parse_stack, stack_of
+
+from . import find
+from .record import Record, Records
+from .tensor import Tensor
+
+__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open"]
+
+
+def open(path: str | Path) -> Dump:
+    """Open a dump: a dump_path, a step folder, a rank folder, or one dump.json or debug.json.
+
+    Finds the folders and reads nothing else: files are read when they are asked for, and records of a dump
+    by Probe are parsed one by one. Raises FormatError when there is no dump, naming those nearby.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"open wants the path of a dump, not {brief(path)}.")
+    found = find.find(Path(path))
+    steps: dict[tuple[Path, int | None], list[Rank]] = {}
+    for place in found:
+        rank = Rank(place.path, place.rank, place.step, place.file, place.mode)
+        steps.setdefault((place.step_path, place.step), []).append(rank)
+    return Dump(Path(path), tuple(Step(where, n, tuple(r), r[0].mode) for (where, n), r in steps.items()))
+
+
+@frozen
+class Dump:
+    """What `open` gives: ``steps`` in the order of their numbers, those of each mode together."""
+
+    path: Path
+    steps: tuple[Step, ...]
+
+    def step(self, step: int, mode: layout.Mode | None = None) -> Step:
+        """The step with this number. mode: needed where MindSpore left it twice, ``graph`` and ``pynative``.
+
+        Raises KeyError naming the steps there are, UsageError where two have this number and no mode is given.
+        """
+        found = [s for s in self.steps if s.number == step and mode in (None, s.mode)]
+        if not found:
+            there = ", ".join(
+                str(s.number) if s.mode is None else f"{s.number} ({s.mode})" for s in self.steps
+            )
+            raise KeyError(
+                f"{self.path} has no step {step!r}{f' of mode {mode}' if mode else ''}; it has [{there}]."
+            )
+        if len(found) > 1:
+            raise UsageError(
+                f"{self.path} has step {step} {len(found)} times: {', '.join(str(s.path) for s in found)}. "
+                f"Say which: step({step}, {found[0].mode!r})."
+            )
+        return found[0]
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Every rank of every step."""
+        return tuple(rank for step in self.steps for rank in step.ranks)
+
+
+@frozen
+class Step:
+    """One step. ``number`` is None when the folder's name does not tell it.
+
+    mode: ``graph`` or ``pynative`` where MindSpore ran in both, each of which has steps of its own; else None.
+    """
+
+    path: Path
+    number: int | None
+    ranks: tuple[Rank, ...]
+    mode: layout.Mode | None = None
+
+    def rank(self, rank: int | None) -> Rank:
+        """The rank with this number; None is the rank of a run that was not distributed."""
+        for candidate in self.ranks:
+            if candidate.number == rank:
+                return candidate
+        raise KeyError(f"{self.path} has no rank {rank!r}; it has {[r.number for r in self.ranks]}.")
+
+
+@frozen(slots=False)
+class Rank:
+    """One rank of one step: its records, and what is known about them.
+
+    number: None when the run was not distributed. file: the one file to read, where `open` was given a file.
+    mode: as in `Step`.
+    """
+
+    path: Path
+    number: int | None = None
+    step: int | None = None
+    file: Path | None = field(default=None, repr=False)
+    mode: layout.Mode | None = None
+
+    @property
+    def label(self) -> str:
+        """``step0/rank1``, with the mode in front where there is one: what tells it from the others."""
+        return "/".join(self.path.parts[-3 if self.mode else -2 :])
+
+    @cached_property
+    def report(self) -> Report | None:
+        """report.json, which only Probe writes. Raises FormatError when it is there and no good."""
+        path = self.path / layout.REPORT
+        return parse_report(read_plain(path), str(path)) if path.is_file() and self.file is None else None
+
+    @cached_property
+    def source(self) -> Literal["files", "journal"]:
+        """Where the records come from: the JSON files, or, for a run that did not end, the journal."""
+        journal = self.path / layout.JOURNAL
+        if self.file is not None or not journal.is_file():
+            return "files"
+        try:
+            covered = self.report.covered if self.report is not None else None
+        except FormatError:
+            covered = None
+        return "files" if covered == journal.stat().st_size else "journal"
+
+    @cached_property
+    def journal(self) -> JournalContents | None:
+        """The journal, when the records come from it."""
+        if self.source != "journal":
+            return None
+        refuse_link(self.path / layout.JOURNAL)
+        return read_journal(self.path / layout.JOURNAL)
+
+    @cached_property
+    def header(self) -> Mapping[str, Any]:
+        """The top-level keys of dump.json (or debug.json) without ``data``: task, level, framework, ..."""
+        return self.documents[0].header
+
+    @cached_property
+    def records(self) -> Records:
+        """The records, in the order of the file: of completion in a dump by Probe."""
+        return Records(self, tuple(document.records for document in self.documents))
+
+    @cached_property
+    def stack(self) -> Stack:
+        """The stacks of the calls; empty when none were written."""
+        if self._assembled is not None:
+            return stack_of(self._assembled.stack)
+        raw = self._beside(layout.STACK)
+        return Stack() if raw is None else parse_stack(raw, str(self.path / layout.STACK))
+
+    @cached_property
+    def construct(self) -> Construct:
+        """Which call ran inside which module; empty when none was written, and at level L1."""
+        if self._assembled is not None:
+            return construct_of(self._assembled.construct)
+        raw = self._beside(layout.CONSTRUCT)
+        return Construct() if raw is None else parse_construct(raw, str(self.path / layout.CONSTRUCT))
+
+    @cached_property
+    def _assembled(self) -> Documents | None:
+        return None if self.journal is None else assemble_journal(self.journal, self.path)
+
+    @cached_property
+    def documents(self) -> tuple[Document, ...]:
+        """The dump.json and the debug.json that are here, one of them or both. Raises FormatError."""
+        if self._assembled is not None:
+            return (Document(self._assembled.header, self._assembled.data),)
+        files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
+        read = Path.read_bytes if self.file else read_plain  # a file that was asked for may be a link
+        found = tuple(parse_dump(read(file), str(file)) for file in files if file.is_file())
+        if not found:
+            raise FormatError(
+                f"{self.path} has neither a dump.json nor a debug.json: nothing was recorded here."
+            )
+        return found
+
+    def _beside(self, name: str) -> bytes | None:
+        path = self.path / name
+        return read_plain(path) if path.is_file() else None
+
+
+def assemble_journal(contents: JournalContents, where: Path) -> Documents:
+    """The documents in a journal. Raises DamagedError when its events are not what this version knows."""
+    try:
+        documents = assemble(contents.events, contents.file_bytes + _SLOTS)
+        _check_forms(documents)
+    except _WRONG as error:
+        raise DamagedError(
+            f"{where / layout.JOURNAL} has an event of an unknown form ({brief(error, 300)}). If a newer version "
+            "wrote it, install that version of probe-format."
+        ) from error
+    return documents
+
+
+#: Empty slots that a journal may ask for beyond one for each of its bytes.
+_SLOTS = 1 << 22
+_WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError)
+
+
+def _check_forms(documents: Documents) -> None:
+    """Raise ValueError where events of a wrong form have become documents of a wrong form."""
+    for what, mapping in (("header", documents.header), ("data", documents.data)):
+        for key in mapping:
+            if not isinstance(key, str):
+                raise ValueError(f"{brief(key)} is no key of {what}")
+    for problem in (*check_stack(documents.stack), *check_construct(documents.construct)):
+        raise ValueError(str(problem))
+    coverage = dict(documents.coverage)
+    summary = coverage.pop("summary", None)
+    blank: dict[str, Any] = {key: {} for key in ("header", "files", "counts")}
+    blank |= {"format_version": "", "state": "open", "journal": None}
+    blank |= dict.fromkeys(("records", "tensors", "tensor_files"), 0)
+    for problem in check_report({**blank, **coverage, **({} if summary is None else summary)}):
+        raise ValueError(str(problem))
+    for fault in documents.faults:
+        if not isinstance(fault["where"], str) or not isinstance(fault["message"], str):
+            raise ValueError(f"{brief(fault)} is no fault")

@@ -1,0 +1,120 @@
+"""Where the ranks of a dump are, for somebody who wants to read it (spec/layout.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import frozen
+
+from probe_format import layout
+from probe_format.errors import FormatError
+from probe_format.suggest import nearest
+
+__all__ = ["Place", "find"]
+
+_STEP = re.compile(r"step([0-9]+)")
+_RANK = re.compile(r"rank([0-9]*)|proc[0-9]+")
+_BESIDE = (layout.STACK, layout.CONSTRUCT, layout.REPORT, layout.JOURNAL)
+
+
+@frozen
+class Place:
+    """One rank's folder. step, rank: None where the names do not tell. file: the one that was asked for."""
+
+    path: Path
+    step_path: Path
+    step: int | None = None
+    rank: int | None = None
+    file: Path | None = None
+
+    @property
+    def mode(self) -> layout.Mode | None:
+        """MindSpore's ``graph`` or ``pynative``, where the step's folder is in a folder of that name."""
+        return None if self.step is None else layout.mode_of(self.step_path.parent)
+
+
+def find(path: Path) -> list[Place]:
+    """The ranks at or below ``path``, by step, then rank. Raises FormatError when there are none."""
+    path = Path(os.path.abspath(path))  # a later chdir must not move what is read later
+    if path.is_file():
+        _check_file(path)
+        return [_alone(path.parent, path)]
+    if not path.is_dir():
+        raise FormatError(f"{path} does not exist.{_near(path)}")
+    found = list(_inside_only(path))
+    if not found:
+        raise FormatError(
+            f"{path} is not a dump: it has no step folders, no rank folders and no dump.json.{_inside(path)}"
+        )
+    return found
+
+
+def _check_file(path: Path) -> None:
+    """Raise FormatError for a file that nobody would take for a dump: then it is not a damaged one."""
+    if path.name in (layout.DUMP, layout.DEBUG):
+        return
+    if path.name in _BESIDE:
+        raise FormatError(f"{path} is a part of a dump: give its folder, {path.parent}.")
+    if path.suffix != ".json" or b'"data"' not in path.read_bytes():
+        raise FormatError(f"{path} is not a dump: give a folder, a dump.json or a debug.json.")
+
+
+def _inside_only(path: Path) -> Iterator[Place]:
+    """The ranks below ``path``; a link that leads out of it is an error, not a part of the dump."""
+    root = os.path.realpath(path)
+    for mode in layout.MODES:
+        _check_inside(path / mode, root)
+    for step in layout.find_steps(path):
+        _check_inside(step.path, root)
+    for place in _below(path):
+        _check_inside(place.path, root)
+        yield place
+
+
+def _check_inside(path: Path, root: str) -> None:
+    real = os.path.realpath(path)
+    if real != root and not real.startswith(root.rstrip("/") + "/"):
+        raise FormatError(f"{path} is a link that leads out of the dump, to {real}. Give that path itself to read it.")
+
+
+def _below(path: Path) -> Iterator[Place]:
+    if layout.is_dump_dir(path) or (path / layout.REPORT).is_file():
+        yield _alone(path)
+        return
+    for step in layout.find_steps(path):
+        yield from sorted(
+            (_alone(child) for child in step.path.iterdir() if _RANK.fullmatch(child.name) and _holds(child)),
+            key=lambda place: (-1 if place.rank is None else place.rank, place.path.name),
+        )
+
+
+def _holds(path: Path) -> bool:
+    """Whether a rank's folder has anything in it: one that lost its dump.json must not go unnoticed."""
+    return path.is_dir() and any(path.iterdir())
+
+
+def _alone(path: Path, file: Path | None = None) -> Place:
+    step, rank = _STEP.fullmatch(path.parent.name), _RANK.fullmatch(path.name)
+    number = int(rank[1]) if rank and rank[1] else None
+    return Place(path, path.parent if step else path, int(step[1]) if step else None, number, file)
+
+
+def _near(path: Path) -> str:
+    if not path.parent.is_dir():
+        return ""
+    near = nearest(path.name, [child.name for child in path.parent.iterdir()], 1)
+    return f" Did you mean {path.parent / near[0]}?" if near else ""
+
+
+def _inside(path: Path) -> str:
+    """The dumps one or two levels down, for somebody who pointed too high."""
+    try:
+        children = [child for child in sorted(path.iterdir()) if child.is_dir()][:100]
+        children += [below for child in children for below in sorted(child.iterdir()) if below.is_dir()][:100]
+    except OSError:
+        return ""
+    found = [str(child) for child in children if any(_below(child))]
+    return f" There are dumps in it: {', '.join(found[:3])}." if found else ""

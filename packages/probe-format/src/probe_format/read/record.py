@@ -1,0 +1,109 @@
+"""One rank's records and their tensors, as `read.open` gives them: lazy, framework-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from attrs import field, frozen
+
+from probe_format import names
+from probe_format.debug_names import parse_debug_name
+from probe_format.schema.tensor_objects import tensors
+from probe_format.suggest import did_you_mean
+
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .dump import Rank
+
+__all__ = ["Record", "Records"]
+
+
+@frozen(repr=False)
+class Records:
+    """The records of one rank, in order: iterate, or look one up by its name."""
+
+    rank: Rank
+    _parts: tuple[Mapping[str, Any], ...]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self.rank.path}>"
+
+    def __iter__(self) -> Iterator[Record]:
+        return (Record(name, self.rank, part) for part in self._parts for name in part)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __contains__(self, name: str) -> bool:
+        return any(name in part for part in self._parts)
+
+    def __getitem__(self, name: str) -> Record:
+        if not isinstance(name, str):
+            raise KeyError(f"Records are looked up by name, not by {name!r}; `names` lists them.")
+        for part in self._parts:
+            if name in part:
+                return Record(name, self.rank, part)
+        raise KeyError(f"There is no record {name!r}. {did_you_mean(name, self.names)}".rstrip())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the records, in order, without parsing them."""
+        return tuple(name for part in self._parts for name in part)
+
+
+@frozen(slots=False, eq=False)
+class Record:
+    """One record: a forward or backward call, the gradients of a module's parameters, or a saved value."""
+
+    name: str
+    rank: Rank = field(repr=False)
+    _part: Mapping[str, Any] = field(repr=False)
+
+    @cached_property
+    def json(self) -> Any:
+        """The record as it is in the file. Raises DamagedError when its line is not JSON any more."""
+        return self._part[self.name]
+
+    @property
+    def parsed(self) -> names.Name:
+        """The parts of the name. Raises FormatError when it is none that Probe or msprobe writes."""
+        return parse_debug_name(self.name) if self._saved else names.parse_name(self.name)
+
+    @property
+    def _saved(self) -> bool:
+        """Whether it stands in a debug.json, whose names msprobe 1.2 spells in a way of its own."""
+        levels = (d.header.get("level") for d in self.rank.documents if d.records is self._part)
+        return "debug" in levels
+
+    @property
+    def kind(self) -> Literal["forward", "backward", "parameters_grad", "debug"]:
+        """What was recorded. Raises FormatError for an unknown name."""
+        parsed = self.parsed
+        if isinstance(parsed, names.ApiName | names.ModuleName):
+            return parsed.direction
+        return "parameters_grad" if isinstance(parsed, names.ParamsGradName) else "debug"
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor and numpy array in the record, in the order of the file."""
+        return tuple(Tensor(self, keys, node) for keys, node in tensors(self.json))
+
+    def tensor(self, at: str) -> Tensor:
+        """The tensor in one slot, as ``record.tensor("input_args.0")``. Raises KeyError naming the slots."""
+        for tensor in self.tensors:
+            if tensor.slot == at:
+                return tensor
+        raise KeyError(f"{self.name} has no tensor at {at!r}; it has {[t.slot for t in self.tensors]}.")
+
+    @property
+    def stack(self) -> tuple[str, ...]:
+        """Where the call was made, innermost frame first; empty when that was not recorded."""
+        return self.rank.stack.of(self.name)
+
+    @property
+    def parent(self) -> str | None:
+        """The module call around this one; None at the top, and where that was not recorded."""
+        return self.rank.construct.parents.get(self.name)

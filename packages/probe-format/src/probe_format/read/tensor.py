@@ -1,0 +1,228 @@
+"""One tensor of a record: its statistics, and its values where they were saved."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+
+from probe_format import layout
+from probe_format.errors import DamagedError, FormatError
+from probe_format.excerpts import brief
+from probe_format.jsonio import number
+from probe_format.plain_files import is_file, refuse_link
+from probe_format.schema.report import non_finite
+from probe_format.schema.tensor_objects import Path as Keys
+from probe_format.schema.tensor_objects import slot
+from probe_format.tensors import files
+from probe_format.tensors.narrow_floats import bits_of, narrow_name
+
+if TYPE_CHECKING:
+    from .record import Record
+
+__all__ = ["Statistic", "Tensor"]
+
+Statistic = float | int | bool | None
+#: No framework has more.
+_MOST_DIMENSIONS = 64
+
+
+@frozen(slots=False, eq=False, repr=False)
+class Tensor:
+    """One tensor in a record: its statistics, and its bytes where they were saved.
+
+    keys: its place in the record, as ``("input_args", 0)``. json: the tensor object itself.
+    """
+
+    record: Record
+    keys: Keys
+    json: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        get = self.json.get  # a damaged file must not make it raise
+        shape = ", ".join(map(str, shape)) if isinstance(shape := get("shape"), list) else "?"
+        numbers = ", ".join(f"{key} {get(key)}" for key in ("Max", "Min", "Mean", "Norm") if key in self.json)
+        return f"<{self.name}: {get('dtype')}[{shape}]{', ' if numbers else ''}{numbers}>"
+
+    @property
+    def slot(self) -> str:
+        """``input_args.0``, ``output.1``, ``parameters.weight``, ... (spec/dump.md)."""
+        return slot(self.keys)
+
+    @property
+    def name(self) -> str:
+        """The record's name and the slot."""
+        return f"{self.record.name}.{self.slot}" if self.keys else self.record.name
+
+    @property
+    def type(self) -> str:
+        """``torch.Tensor``, ``mindspore.Tensor``, ``numpy.ndarray``, ..."""
+        return str(self.json["type"])
+
+    @property
+    def dtype(self) -> str:
+        """The framework's name for it: ``torch.float32``, ``Float32``, ``float32``."""
+        return str(self.json["dtype"])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a DTensor: the local one. Raises FormatError when the file has no such thing there."""
+        shape = self.json["shape"]
+        if len(shape) <= _MOST_DIMENSIONS and all(type(size) is int and size >= 0 for size in shape):
+            return tuple(shape)
+        raise FormatError(f"{self.name}: {brief(shape)} is no shape.")
+
+    def statistic(self, key: str) -> Statistic:
+        """One number of the tensor object (spec/statistics.md): None when absent, null or not a number."""
+        value = number(self.json.get(key))
+        return value if isinstance(value, bool | int | float) else None
+
+    @property
+    def max(self) -> Statistic:
+        """Largest element (of the absolute values when complex, ``any`` when bool). NaN if there is one."""
+        return self.statistic("Max")
+
+    @property
+    def min(self) -> Statistic:
+        """Smallest element (of the absolute values when complex, ``all`` when bool). NaN if there is one."""
+        return self.statistic("Min")
+
+    @property
+    def mean(self) -> Statistic:
+        """Arithmetic mean (of the absolute values when complex)."""
+        return self.statistic("Mean")
+
+    @property
+    def norm(self) -> Statistic:
+        """Euclidean norm. msprobe's overflows in the tensor's dtype, and of a 0-d tensor has a sign."""
+        return self.statistic("Norm")
+
+    @property
+    def non_finite(self) -> str:
+        """What is not finite, in words (``3 NaN, 1 +Inf``); empty when all is finite, or unknown."""
+        return non_finite(self.json)
+
+    @property
+    def requires_grad(self) -> bool | None:
+        """None where the framework has no such thing."""
+        value = self.json.get("requires_grad")
+        return value if isinstance(value, bool) else None
+
+    @property
+    def checksum(self) -> str | None:
+        """The checksum under ``md5`` (a CRC-32 in spite of the key); None without summary_mode md5 or xor."""
+        value = self.json.get("md5")
+        return value if isinstance(value, str) else None
+
+    @property
+    def shared_with(self) -> tuple[str, ...]:
+        """The other slots of a backward record that hold the same sum (spec/dump.md): not to be added up."""
+        value = self.json.get("shared_with")
+        return tuple(slot for slot in value if isinstance(slot, str)) if isinstance(value, list) else ()
+
+    @property
+    def file(self) -> Path | None:
+        """Where its bytes are; None when they were not saved.
+
+        Raises FormatError for a data_name that points out of the dump.
+        """
+        name = self.json.get("data_name")
+        if name is None:
+            return None
+        if (
+            not isinstance(name, str)
+            or name in ("", ".", "..")
+            or "/" in name
+            or "\\" in name
+            or "\0" in name
+        ):
+            raise FormatError(f"{self.name}: the data_name {brief(name)} is not a file name.")
+        rank = self.record.rank
+        here = rank.path / layout.TENSORS / name
+        refuse_link(here.parent)
+        elsewhere = rank.header.get("dump_data_dir")
+        if not here.parent.is_dir() and isinstance(elsewhere, str):
+            with contextlib.suppress(ValueError):  # no path at all
+                beside = os.path.realpath(os.path.join(rank.path, elsewhere))
+                if beside.startswith(os.path.realpath(rank.path) + os.sep):  # never out of the dump
+                    return Path(beside) / name
+        return here
+
+    def load(self) -> npt.NDArray[np.generic]:
+        """The values. From ``.npy`` with numpy alone; from ``.pt`` with torch installed (weights_only=True).
+
+        numpy has no bfloat16, float8 and complex32: they come as float32 and complex64, which hold each of
+        their values exactly (`load_bits` gives their bits). Of a sparse tensor the stored values come, of a
+        quantised one the integers (dequantised from a dump by msprobe). `load_torch` gives the tensor as it
+        was saved.
+
+        Raises FormatError when nothing was saved, DamagedError when the file is missing or not whole,
+        ProbeError when torch is needed and not there.
+        """
+        path = self._saved()
+        if path.suffix == ".npy":
+            return files.load_npy(path)
+        values = _as_numpy(files.load_pt(path), path)
+        if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # saved as bytes (spec/layout.md)
+            halves = values.reshape(-1).view(np.float16).astype(np.float32)
+            return halves.view(np.complex64).reshape(self.shape)
+        return values
+
+    def load_bits(self) -> npt.NDArray[np.generic]:
+        """The bits of a bfloat16 (as uint16) or 8-bit float (as uint8) tensor, in its shape.
+
+        Raises FormatError for another dtype, and for values that are none of this one; else like `load`.
+        """
+        name = narrow_name(self.dtype)
+        if name is None:
+            raise FormatError(f"{self.name} is {self.dtype}, which numpy has itself: use load().")
+        values = self.load()
+        if values.dtype != np.float32:
+            raise FormatError(
+                f"{self.file} holds {values.dtype}, not the float32 that {self.dtype} has there."
+            )
+        try:
+            return bits_of(values.astype(np.float32, copy=False), name)
+        except ValueError as error:
+            raise FormatError(f"{self.file} is not of {self.dtype}: {error}.") from error
+
+    def load_torch(self) -> Any:
+        """The ``torch.Tensor`` in a ``.pt`` file, as it was saved. Raises like `load`."""
+        path = self._saved()
+        if path.suffix == ".npy":
+            raise FormatError(f"{path} is a numpy file: use load().")
+        return files.load_pt(path)
+
+    def _saved(self) -> Path:
+        path = self.file
+        if path is None:
+            why = self.json.get("lost") or "use task 'tensor', or tensor_list, to have tensors saved"
+            raise FormatError(f"{self.name} was not saved to a file: {why}.")
+        if not is_file(path):
+            where = f"{layout.TENSORS} beside dump.json is the folder that is looked into"
+            raise DamagedError(f"{self.name}: its file {path} is missing ({where}).")
+        refuse_link(path)
+        return path
+
+
+def _as_numpy(value: Any, path: Path) -> npt.NDArray[np.generic]:
+    try:
+        if value.is_quantized:
+            value = value.dequantize()
+        kind = str(value.dtype).removeprefix("torch.")
+        if kind == "bfloat16" or kind.startswith("float8"):
+            value = value.float()
+        elif kind == "complex32":
+            value = value.cfloat()
+        return np.asarray(value.detach().resolve_conj().resolve_neg().numpy())
+    except (AttributeError, TypeError, RuntimeError, NotImplementedError) as error:
+        raise FormatError(
+            f"{path} holds a {type(value).__name__} that numpy cannot hold ({error}); load_torch() gives it "
+            "as it was saved."
+        ) from error

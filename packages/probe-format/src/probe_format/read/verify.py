@@ -1,0 +1,211 @@
+"""Is a dump whole? Schema, checksums, tensor files, and the journal of a killed run (spec/layout.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+from zlib import crc32
+
+from attrs import frozen
+
+from probe_format import layout
+from probe_format.errors import FormatError, Problem
+from probe_format.excerpts import brief, cut, text
+from probe_format.names import is_name
+from probe_format.plain_files import is_file, read_plain
+from probe_format.schema.construct import Construct
+from probe_format.schema.dump import Document, check_debug, check_dump, is_strict
+from probe_format.schema.report import Report
+from probe_format.schema.stack import Stack
+
+from .dump import Rank, open
+from .tensor_file import TensorFiles
+
+__all__ = ["STATES", "Progress", "State", "Verdict", "verify", "verify_rank"]
+
+State = Literal["complete", "recovered", "torn", "damaged"]
+STATES: tuple[State, ...] = ("complete", "recovered", "torn", "damaged")
+Progress = Callable[[Rank, int, int], None]
+
+_MOST = 50
+_LONGEST = 1000
+_TOKEN = re.compile(rb"(?:^|[\[,:\s])-?(?:NaN|Infinity)(?=[\],}\s]|$)")
+
+
+@frozen
+class Verdict:
+    """What is the matter with one rank.
+
+    state: ``complete``; ``recovered`` (complete, made by `probe recover`); ``torn`` (the run was killed and
+    the journal holds more than the files do: `probe recover`); ``damaged`` (see ``problems``).
+    problems: one sentence each, at most 50. notes: what is worth knowing and no fault.
+    """
+
+    path: Path
+    step: int | None
+    rank: int | None
+    state: State
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def verify(path: str | Path, progress: Progress | None = None) -> tuple[Verdict, ...]:
+    """A verdict for each rank at or below ``path``. Reads every file, the tensor files included.
+
+    progress: called with (rank, files done, files in all). Raises FormatError when there is no dump.
+    """
+    return tuple(verify_rank(rank, progress) for rank in open(path).ranks)
+
+
+def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
+    """The verdict on one rank."""
+    notes: list[str] = []
+    problems: list[str] = []
+    try:
+        problems.extend(islice(_problems(rank, notes, progress), _MOST + 1))
+    except FormatError as error:  # nothing behind it can be looked at; what was found before it stands
+        problems.append(str(error))
+    if len(problems) > _MOST:
+        problems[_MOST:] = ["... and more."]
+    if rank.source == "journal" and problems:
+        notes.append("'probe recover' restores what the journal still holds.")
+    state: State = "damaged" if problems else "complete"
+    if not problems and rank.source == "journal":
+        state = "torn"
+    elif not problems and rank.report is not None and rank.report.state == "recovered":
+        state = "recovered"
+    told = tuple(cut(problem, _LONGEST) for problem in problems)
+    return Verdict(rank.path, rank.step, rank.number, state, told, tuple(cut(note, _LONGEST) for note in notes))
+
+
+def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterator[str]:
+    report = rank.report
+    journal = rank.journal
+    if journal is not None:
+        if journal.state == "damaged":
+            yield f"records.journal is damaged: {journal.detail}."
+        else:
+            tail = f", and {journal.detail} were being written" if journal.detail else ""
+            notes.append(f"The run did not end: {len(journal.events)} events are in the journal{tail}.")
+            notes.append("'probe recover' writes the JSON files from them.")
+            for document in rank.documents:  # what recovery would write
+                yield from map(str, _checked(document))
+        return
+    if report is None:
+        notes.append("No checksums: only dumps by Probe have a report.json.")
+    else:
+        yield from _checksums(rank.path, report)
+        if report.state == "open":
+            notes.append("The step was stopped and never ended (no step()); the files hold all of it.")
+        for fault in report.faults:
+            where, message, count = (text(fault.get(key)) for key in ("where", "message", "count"))
+            notes.append(f"{where}: {message} ({count} times)")
+    yield from _documents(rank, report)
+    yield from _tensor_files(rank, notes, progress)
+
+
+def _checksums(folder: Path, report: Report) -> Iterator[str]:
+    for name, entry in report.files.items():
+        path = folder / name
+        if Path(name).name != name or not is_file(path):
+            yield f"{name} is missing; report.json lists it."
+            continue
+        raw = read_plain(path)
+        if len(raw) != entry["bytes"]:
+            yield f"{name} has {len(raw)} bytes; it had {entry['bytes']} when it was written."
+        elif f"{crc32(raw):08x}" != entry["crc32"]:
+            yield f"{name} was changed: its CRC-32 is {crc32(raw):08x}, and was {entry['crc32']}."
+
+
+def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
+    strict = is_strict(rank.header)
+    if strict and report is None and rank.file is None:
+        yield "report.json is missing: without it nobody can tell whether the dump is whole."
+    for document in rank.documents:
+        yield from map(str, _checked(document))
+    if strict:
+        for name in (layout.DUMP, layout.DEBUG, layout.STACK, layout.CONSTRUCT):
+            yield from _strict_json(rank.path / name)
+    for record in rank.records:
+        try:
+            _ = record.parsed
+        except FormatError:
+            yield f"{brief(record.name)} is no record name."
+    # Both are read from their files here, whatever is in them.
+    stack, construct = rank.stack, rank.construct
+    yield from map(str, construct.faults())
+    if strict:
+        yield from _agree(rank, stack, construct)
+    if report is not None:
+        yield from _counts(rank, report)
+
+
+def _checked(document: Document) -> Iterator[Problem]:
+    check = check_debug if document.header.get("level") == "debug" else check_dump
+    return check(document.header, document.records)
+
+
+def _strict_json(path: Path) -> Iterator[str]:
+    if path.is_file() and _TOKEN.search(raw := read_plain(path)):
+        try:
+            json.loads(raw, parse_constant=_refuse)
+        except RecursionError:
+            yield f"{path.name} nests too deeply."
+        except ValueError as error:
+            yield f"{path.name} is not strict JSON: {error}."
+
+
+def _refuse(token: str) -> Any:
+    raise ValueError(f"it holds the bare token {token}")
+
+
+def _agree(rank: Rank, stack: Stack, construct: Construct) -> Iterator[str]:
+    """Whether the three files speak of the same calls."""
+    known = set(rank.records.names) | set(construct.parents)
+    for names, _ in stack.groups:
+        for name in names:
+            if name not in known:
+                yield f"stack.json has {brief(name)}, which is neither a record nor a node."
+    if rank.header.get("level") in ("L0", "mix") and construct.parents:
+        for record in rank.records:
+            if not is_name(record.name) or record.kind not in ("forward", "backward"):
+                continue
+            if record.name not in construct:
+                yield f"construct.json does not have the record {brief(record.name)}."
+
+
+def _counts(rank: Rank, report: Report) -> Iterator[str]:
+    tensors = [tensor for record in rank.records for tensor in record.tensors]
+    saved = sum("data_name" in tensor.json for tensor in tensors)
+    for what, said, found in (
+        ("records", report.records, len(rank.records)),
+        ("tensors", report.tensors, len(tensors)),
+        ("tensor files", report.tensor_files, saved),
+    ):
+        if said != found:
+            yield f"report.json counts {said} {what}; there are {found}."
+
+
+def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> Iterator[str]:
+    tensors = [tensor for record in rank.records for tensor in record.tensors]
+    lost = sum(isinstance(tensor.json.get("lost"), str) for tensor in tensors)
+    if lost:
+        notes.append(f"{lost} tensors were not saved; their records say why ('lost').")
+    files = TensorFiles(checksums=rank.header.get("checksum") == "crc32")
+    saved = [tensor for tensor in tensors if tensor.json.get("data_name") is not None]
+    names = {name for tensor in saved if isinstance(name := tensor.json["data_name"], str)}
+    for done, tensor in enumerate(saved, start=1):
+        problem = files.problem(tensor)
+        if problem:
+            yield f"{tensor.name}: {problem}"
+        if progress is not None:
+            progress(rank, done, len(saved))
+    folder = rank.path / layout.TENSORS
+    if rank.file is None and folder.is_dir() and not folder.is_symlink():
+        strays = sum(1 for child in folder.iterdir() if child.name not in names)
+        if strays:
+            notes.append(f"{strays} files in dump_tensor_data belong to no record.")

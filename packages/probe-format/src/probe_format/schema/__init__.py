@@ -1,0 +1,9 @@
+"""What each document must hold: its JSON Schema, and the check that says the same."""
+
+from __future__ import annotations
+
+from .dump import parse_object
+from .report import Report
+from .tensor_objects import slot, tensors
+
+__all__ = ["Report", "parse_object", "slot", "tensors"]

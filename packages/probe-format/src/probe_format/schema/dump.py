@@ -1,0 +1,232 @@
+"""dump.json and debug.json: what was recorded (spec/dump.md, spec/debug.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from probe_format import jsonio
+from probe_format.errors import DamagedError, FormatError, Problem
+from probe_format.excerpts import brief, cut
+
+from .tensor_objects import check_foreign, check_values
+
+__all__ = ["Document", "check_debug", "check_dump", "is_strict", "parse_dump", "parse_object"]
+
+_DATA = re.compile(rb'"data"[ \t]*:[ \t]*\{[ \t\r]*\n')
+_NAME = re.compile(rb'[ \t]*("(?:[^"\\\n]|\\[^\n])*")[ \t]*:[ \t]*')
+_KIND = re.compile(r"\.(?:(forward|backward)|(parameters_grad))(?:\.[0-9]+)?$")
+_DEBUG = re.compile(r"\.[0-9]+\.debug$")
+
+_LISTS = {"forward": ("input_args",), "backward": ("input", "output")}
+_FLAGS = ("incomplete", "in_backward", "is_recompute", "partial")
+
+
+@frozen
+class Document:
+    """One dump.json or debug.json. ``header``: every top-level key but data. ``records``: name -> record.
+
+    ``records`` of a file that Probe wrote are parsed one by one, when they are asked for.
+    """
+
+    header: Mapping[str, Any]
+    records: Mapping[str, Any]
+
+
+@frozen
+class _Lines(Mapping[str, Any]):
+    """The records of a file that has one per line, each parsed on access."""
+
+    raw: bytes
+    spans: dict[str, tuple[int, int]]
+    where: str
+
+    def __getitem__(self, name: str) -> Any:
+        start, stop = self.spans[name]
+        try:
+            return jsonio.loads(self.raw[start:stop])
+        except (ValueError, RecursionError) as error:
+            raise DamagedError(f"{self.where}: the record {brief(name)} is not JSON any more ({error}).") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.spans)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+
+def parse_object(raw: bytes, where: str) -> dict[str, Any]:
+    """A JSON object, bare NaN tokens accepted. Raises FormatError."""
+    if not raw.strip():
+        raise FormatError(f"{where} is empty: the run was killed before it wrote any record here.")
+    try:
+        document = jsonio.loads(raw)
+    except (ValueError, RecursionError) as error:
+        if _is_cut(raw, error):
+            raise FormatError(
+                f"{where} is cut short after {len(raw)} bytes: the run was killed, or failed to write, "
+                "in the middle of the file. What is missing is lost: dump that step again. (A dump by Probe "
+                "has a records.journal beside it, from which 'probe recover' restores the file.)"
+            ) from None
+        raise FormatError(f"{where} is not JSON ({error}).") from None
+    if not isinstance(document, dict):
+        raise FormatError(f"{where} holds a JSON {type(document).__name__}, not an object.")
+    return document
+
+
+def _is_cut(raw: bytes, error: Exception) -> bool:
+    """Whether the parser wanted more, rather than something else."""
+    if not isinstance(error, json.JSONDecodeError) or not raw.lstrip().startswith(b"{"):
+        return False
+    return error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+
+
+def parse_dump(raw: bytes, where: str = "dump.json") -> Document:
+    """Read a dump.json or debug.json of any msprobe or of Probe. Raises FormatError."""
+    lines = _index(raw, where)
+    if lines is not None:
+        return lines
+    document = parse_object(raw, where)
+    data = document.pop("data", None)
+    if not isinstance(data, dict):
+        raise FormatError(
+            f"{where} has no object under 'data', so it is no dump.json. A dump.json has the keys "
+            f"task, level, framework, dump_data_dir and data; this one has: {cut(', '.join(document), 200) or 'none'}."
+        )
+    return Document(document, data)
+
+
+def _index(raw: bytes, where: str) -> Document | None:
+    """The records by line, or None where the file is not laid out that way (spec/dump.md, "Layout")."""
+    found = _DATA.search(raw)
+    if found is None:
+        return None
+    try:
+        header = jsonio.loads(raw[: found.start()].rstrip().removesuffix(b",") + b"}")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(header, dict) or "format_version" not in header:
+        return None
+    spans: dict[str, tuple[int, int]] = {}
+    at = found.end()
+    more = True
+    while more and (name := _NAME.match(raw, at)) is not None:
+        end = raw.find(b"\n", name.end())
+        end = len(raw) if end < 0 else end
+        stop = end - 1 if raw[end - 1 : end] == b"\r" else end
+        more = raw[stop - 1 : stop] == b","
+        try:
+            spans[jsonio.loads(name[1])] = (name.end(), stop - 1 if more else stop)
+        except ValueError:
+            return None
+        at = end + 1
+    if b"".join(raw[at:].split()) != b"}}" or (more and spans):
+        return None
+    return Document(header, _Lines(raw, spans, where))
+
+
+def is_strict(header: Mapping[str, Any]) -> bool:
+    """Whether a file claims to follow Probe's specification, rather than being some msprobe's."""
+    return "format_version" in header
+
+
+def check_dump(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterator[Problem]:
+    """Everything wrong with a dump.json, as schema/dump.schema.json has it: strict for Probe's own files."""
+    strict = is_strict(header)
+    yield from _check_header(header, ("L0", "L1", "mix", "L2") if strict else ())
+    for name in records:
+        record = records[name]
+        if not isinstance(record, dict):
+            yield Problem(name, "is not a JSON object.")
+        elif strict:
+            yield from _check_record(name, record)
+        else:
+            yield from check_foreign(record, (name,))
+
+
+def check_debug(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterator[Problem]:
+    """Everything wrong with a debug.json, as schema/debug.schema.json has it."""
+    strict = is_strict(header)
+    yield from _check_header(header, ("debug",) if strict else ())
+    for name in records:
+        if not strict:
+            yield from check_foreign(records[name], (name,))
+            continue
+        if not _DEBUG.search(name):
+            yield Problem(name, "is no name of a saved value; 'loss.0.debug' would be.")
+        yield from check_values(records[name], (name,))
+
+
+def _check_header(header: Mapping[str, Any], levels: tuple[str, ...]) -> Iterator[Problem]:
+    texts = ("task", "level", "framework", *(("format_version", "tool") if levels else ()))
+    for key in texts:
+        if key in header and not isinstance(header[key], str):
+            yield Problem(key, f"{brief(header[key])} is not a text.")
+    if not isinstance(header.get("dump_data_dir"), str | None):
+        yield Problem("dump_data_dir", f"{brief(header['dump_data_dir'])} is neither a path nor null.")
+    if not levels:
+        return
+    for key in (*texts, "dump_data_dir"):
+        if key not in header:
+            yield Problem(key, "is missing.")
+    if isinstance(header.get("task"), str) and header["task"] not in ("statistics", "tensor", "structure"):
+        yield Problem("task", f"{brief(header['task'])} is none of statistics, tensor, structure.")
+    if isinstance(header.get("level"), str) and header["level"] not in levels:
+        yield Problem("level", f"{brief(header['level'])} is none of {', '.join(levels)}.")
+    version = header.get("format_version")
+    if isinstance(version, str) and not re.search(r"^1\.[0-9]+$", version):
+        yield Problem("format_version", f"{brief(version)} is not 1.x; a newer probe-format may read it.")
+
+
+def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
+    kind = _KIND.search(name)
+    if kind is None:
+        yield Problem(name, "is no record name; it ends in neither forward, backward nor parameters_grad.")
+        return
+    if kind[2]:
+        for key, value in record.items():
+            if not isinstance(value, list):
+                yield Problem(f"{name}.{key}", "is not a list of gradients.")
+            yield from check_values(value, (name, key))
+        return
+    yield from _check_parts(name, kind[1], record)
+    for key in _FLAGS:
+        if key in record and not isinstance(record[key], bool):
+            yield Problem(f"{name}.{key}", f"{brief(record[key])} is neither true nor false.")
+    if "raised" in record and not isinstance(record["raised"], str):
+        yield Problem(f"{name}.raised", f"{brief(record['raised'])} is not a text.")
+    if "recompute" in record:
+        if isinstance(record["recompute"], dict):
+            yield from _check_parts(f"{name}.recompute", "forward", record["recompute"])
+        else:
+            yield Problem(f"{name}.recompute", "is not a JSON object.")
+    passes = record.get("later_passes", [])
+    if not isinstance(passes, list) or not all(isinstance(again, dict) for again in passes):
+        yield Problem(f"{name}.later_passes", "is not a list of JSON objects.")
+        return
+    for i, again in enumerate(passes):
+        yield from _check_parts(f"{name}.later_passes.{i}", "backward", again)
+
+
+def _check_parts(name: str, kind: str, part: dict[str, Any]) -> Iterator[Problem]:
+    for key in _LISTS[kind]:
+        if key in part:
+            if not isinstance(part[key], list):
+                yield Problem(f"{name}.{key}", "is not a list.")
+            yield from check_values(part[key], (name, key))
+    if kind == "backward":
+        return
+    if "output" in part:
+        if not isinstance(part["output"], list | dict):
+            yield Problem(f"{name}.output", "is neither a list nor a JSON object.")
+        yield from check_values(part["output"], (name, "output"))
+    for key in ("input_kwargs", "parameters"):
+        if not isinstance(part.get(key, {}), dict):
+            yield Problem(f"{name}.{key}", "is not a JSON object.")
+            continue
+        for keyword, value in part.get(key, {}).items():
+            yield from check_values(value, (name, key, keyword))

@@ -1,0 +1,35 @@
+"""One tensor: its statistics, its checksum, its bytes in a file, and floats that numpy has not."""
+
+from __future__ import annotations
+
+from .array_json import array_object, checksum_of, stored
+from .checksum import crc32, crc32_hex, xor_hex
+from .files import PT_DTYPES, load_npy, load_pt, npy_bytes, pt_bytes, write_parts
+from .narrow_floats import narrow_name, widen
+from .stats import NO_STATS, Stats, stats_json, stats_of
+from .stats_fast import CHUNK, combine, quick, quick_stats
+
+__all__ = [
+    "CHUNK",
+    "NO_STATS",
+    "PT_DTYPES",
+    "Stats",
+    "array_object",
+    "checksum_of",
+    "combine",
+    "crc32",
+    "crc32_hex",
+    "load_npy",
+    "load_pt",
+    "narrow_name",
+    "npy_bytes",
+    "pt_bytes",
+    "quick",
+    "quick_stats",
+    "stats_json",
+    "stats_of",
+    "stored",
+    "widen",
+    "write_parts",
+    "xor_hex",
+]

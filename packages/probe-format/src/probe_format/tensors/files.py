@@ -1,0 +1,102 @@
+"""Tensor files: ``.npy`` and ``.pt``, written with one system call and read back (spec/layout.md).
+
+What a ``.pt`` file consists of is in `ptfile`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from probe_format.errors import DamagedError, FormatError, ProbeError
+from probe_format.safe_files import FILE_MODE
+
+from .npy_file import read_npy
+from .pt_file import PT_DTYPES, Buffer, pt_bytes
+from .pt_read import read_pt
+
+__all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"]
+
+
+def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
+    """Write the parts as one new file; returns its size. An existing file is replaced.
+
+    Raises OSError; then there is no file.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags, FILE_MODE)
+    except FileExistsError:
+        os.unlink(path)  # not truncated: other names may be linked to the old content
+        fd = os.open(path, flags, FILE_MODE)
+    try:
+        total = sum(len(p) if isinstance(p, bytes) else p.nbytes for p in parts)
+        done = os.writev(fd, parts)
+        if done < total:  # over 2 GiB in one call, or a full disk
+            rest = [memoryview(p).cast("B") for p in parts]
+            while done < total:
+                skip, todo = done, []
+                for r in rest:
+                    todo.extend([r[skip:]] if skip < len(r) else [])
+                    skip = max(0, skip - len(r))
+                done += os.writev(fd, todo)
+        return total
+    except OSError:
+        os.unlink(path)  # half a file helps nobody, and a full disk has a use for the space
+        raise
+    finally:
+        os.close(fd)
+
+
+def npy_bytes(array: npt.NDArray[Any]) -> list[Buffer]:
+    """The parts of a ``.npy`` file (format 1.0 or newer) of a C-contiguous array without objects."""
+    if array.dtype.hasobject:
+        raise FormatError("An array of Python objects cannot be written to a .npy file.")
+    a = np.asarray(array, order="C")  # ascontiguousarray would make one dimension of none
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(a))
+    if not a.nbytes:
+        return [head.getvalue()]
+    data: Any = a.reshape(-1).view(np.uint8)
+    return [head.getvalue(), memoryview(data)]
+
+
+def load_npy(path: Path | str) -> npt.NDArray[Any]:
+    """Read a ``.npy`` file, never unpickling.
+
+    Raises DamagedError when it is cut short or no .npy file, OSError when it cannot be opened.
+    """
+    return read_npy(path)
+
+
+def load_pt(path: Path | str) -> Any:
+    """Read a ``.pt`` file with torch (``weights_only=True``, onto the CPU).
+
+    Raises ProbeError without torch, DamagedError when it is no PyTorch file or not whole, OSError when it cannot
+    be opened.
+    """
+    try:
+        import torch
+    except ImportError as e:
+        raise ProbeError(
+            f"{path} is a PyTorch file and torch is not installed here. Install torch (any CPU build), or "
+            "use the statistics, which need no framework."
+        ) from e
+    try:
+        read_pt(path)  # torch.load looks at no checksum, and takes the sizes in the file for true
+    except DamagedError:
+        raise
+    except FormatError:
+        pass  # whole, and of something that only torch knows: it runs nothing with weights_only
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except Exception as e:
+        raise DamagedError(f"{path} cannot be read as a PyTorch file: {e}") from e

@@ -1,0 +1,144 @@
+"""``.npy`` files, read strictly: nothing is allocated before the file has the size that its header promises."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import re
+import struct
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+
+from probe_format.errors import DamagedError
+
+__all__ = ["NpyHeader", "map_npy", "read_npy", "read_npy_header"]
+
+_MAGIC = b"\x93NUMPY"
+#: As in numpy, which refuses longer ones too.
+_MOST = 10_000
+_MOST_DIMENSIONS = 64
+_MOST_FIELDS = 100
+#: Numbers, bools, texts, bytes and times; no objects.
+_DESCR = re.compile(r"[<>|](?:[biufcSUV][0-9]{1,9}|[mM]8(?:\[[0-9]{0,9}[a-zA-Zμ]{1,7}\])?)")
+
+
+@frozen
+class NpyHeader:
+    """What stands before the values. offset: where they begin. fortran: the first index runs fastest."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_npy_header(file: BinaryIO) -> NpyHeader:
+    """The header of an open file that is as long as the header says.
+
+    Raises DamagedError; its message has no file name.
+    """
+    start = file.read(8)
+    if start[:6] != _MAGIC or start[6:] not in (b"\1\0", b"\2\0", b"\3\0"):
+        raise DamagedError("it does not begin as one")
+    form = struct.Struct("<H" if start[6] == 1 else "<I")
+    raw = file.read(form.size)
+    length = form.unpack(raw)[0] if len(raw) == form.size else 0
+    if length > _MOST:
+        raise DamagedError(f"its header has {length} bytes, and no header has more than {_MOST}")
+    text = file.read(length)
+    if not text or len(text) < length:
+        raise DamagedError("it is cut short in its header")
+    offset = 8 + form.size + length
+    dtype, fortran, shape = _fields(text, "utf-8" if start[6] == 3 else "latin-1")
+    header = NpyHeader(dtype, shape, fortran, offset)
+    found = os.fstat(file.fileno()).st_size - offset
+    if found != header.size:
+        what = "is cut short" if found < header.size else "holds more than its header says"
+        raise DamagedError(f"it {what}: it has {found} bytes of values, and {_amount(header.size)} belong there")
+    return header
+
+
+def _fields(text: bytes, encoding: str) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
+    try:
+        fields = ast.literal_eval(text.decode(encoding).strip(" \n"))
+        if not isinstance(fields, dict) or fields.keys() != {"descr", "fortran_order", "shape"}:
+            raise ValueError("it has other keys than descr, fortran_order and shape")
+        fortran, shape = fields["fortran_order"], fields["shape"]
+        if type(fortran) is not bool or not isinstance(shape, tuple) or len(shape) > _MOST_DIMENSIONS:
+            raise ValueError("its shape or its order is none")
+        if not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
+            raise ValueError("its shape is none")
+        dtype = _dtype(fields["descr"])
+        if math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) >= 1 << 63:
+            raise ValueError("its shape is too large for any array")
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise DamagedError(f"its header is not one ({str(error)[:100]})") from None
+    return dtype, fortran, shape
+
+
+def _dtype(descr: Any, depth: int = 0) -> np.dtype[Any]:
+    """The dtype of a descriptor as numpy writes it; of fields, those of each one."""
+    if isinstance(descr, str) and _DESCR.fullmatch(descr):
+        dtype = np.dtype(descr)
+        if dtype.str != descr:
+            raise ValueError(f"numpy would write {dtype.str!r} for {descr!r}")
+        return dtype
+    if not isinstance(descr, list) or depth > 4 or not 0 < len(descr) <= _MOST_FIELDS:
+        raise ValueError("it has no dtype that numpy writes")
+    for field in descr:
+        if not isinstance(field, tuple) or len(field) not in (2, 3):
+            raise ValueError("it has no dtype that numpy writes")
+        inner = field[2:]
+        if inner and not (isinstance(inner[0], tuple) and all(type(n) is int and 0 <= n < 1 << 31 for n in inner[0])):
+            raise ValueError("it has a field of no shape")
+        _dtype(field[1], depth + 1)
+    whole: np.dtype[Any] = np.lib.format.descr_to_dtype(descr)
+    return whole
+
+
+def _amount(size: int) -> str:
+    """A number that may be one of thousands of digits."""
+    return str(size) if size < 1 << 64 else "far more"
+
+
+def read_npy(path: Path | str) -> npt.NDArray[Any]:
+    """The array, never unpickling. Raises DamagedError, OSError when the file cannot be opened."""
+    try:
+        with open(path, "rb") as file:
+            header = read_npy_header(file)
+            values = np.fromfile(file, header.dtype, math.prod(header.shape)) if header.size else None
+            return _shaped(values, header)
+    except (DamagedError, ValueError, MemoryError) as error:
+        raise DamagedError(f"{path} is not a whole .npy file: {error}.") from error
+
+
+def map_npy(path: Path | str) -> npt.NDArray[Any]:
+    """The array, its bytes read when they are looked at. Raises like `read_npy`."""
+    try:
+        with open(path, "rb") as file:
+            header = read_npy_header(file)
+            values = None
+            if header.size:
+                count = math.prod(header.shape)
+                values = np.memmap(file, header.dtype, "r", header.offset, (count,))
+            return _shaped(values, header)
+    except (DamagedError, ValueError, MemoryError) as error:
+        raise DamagedError(f"{path} is not a whole .npy file: {error}.") from error
+
+
+def _shaped(values: npt.NDArray[Any] | None, header: NpyHeader) -> npt.NDArray[Any]:
+    if values is None:
+        if math.prod(header.shape) > _MOST:  # of no bytes each: as many as one likes in a file of none
+            raise ValueError(f"it has {math.prod(header.shape)} values of no bytes")
+        return np.zeros(header.shape, header.dtype, "F" if header.fortran else "C")
+    return values.reshape(header.shape, order="F" if header.fortran else "C")

@@ -1,0 +1,87 @@
+"""What is in a ``.pt`` file, found without torch and without unpickling: the tensor's form, and its bytes' checksum."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from attrs import frozen
+
+from probe_format.errors import DamagedError, FormatError
+
+from .checksum import crc32
+from .pt_archive import Member, read_archive
+from .pt_pickle import PtTensor, tensors_of
+
+__all__ = ["PtContent", "read_pt"]
+
+_SMALL = 1 << 16
+_VERSIONS = range(1, 11)
+
+
+@frozen
+class PtContent:
+    """tensors: one, or those that a sparse or quantised one is made of. crc: of the one's elements in C order."""
+
+    tensors: tuple[PtTensor, ...]
+    crc: int | None
+
+
+def read_pt(path: Path | str) -> PtContent:
+    """Look through a ``.pt`` file, its checksums included.
+
+    Raises DamagedError when it is not whole, FormatError when what it holds is no tensor that torch.save writes,
+    OSError when it cannot be opened.
+    """
+    with open(path, "rb") as file:
+        try:
+            members = read_archive(file, os.fstat(file.fileno()).st_size)
+            tensors = _tensors(file, members)
+        except DamagedError as error:
+            raise DamagedError(f"{path} is not a whole PyTorch file: {error}.") from None
+        except FormatError as error:
+            raise FormatError(f"{path} cannot be checked: {error}.") from None
+        crc = None
+        if len(tensors) == 1:
+            crc = _crc(file, tensors[0], members[tensors[0].storage])
+    return PtContent(tensors, crc)
+
+
+def _tensors(file: BinaryIO, members: dict[str, Member]) -> tuple[PtTensor, ...]:
+    for name in ("data.pkl", "version"):
+        if name not in members:
+            raise DamagedError(f"it lacks its member {name}")
+    version = _content(file, members["version"]).strip()
+    if not version.isdigit() or len(version) > 2 or int(version) not in _VERSIONS:
+        raise FormatError(f"it is of version {version[:20].decode('latin-1')!a}, which is not known here")
+    order = members.get("byteorder")
+    if order is not None and _content(file, order) != b"little":
+        raise FormatError("its byte order is not that of this machine")
+    sizes = {name: member.size for name, member in members.items() if name.startswith("data/")}
+    return tensors_of(_content(file, members["data.pkl"]), sizes)
+
+
+def _content(file: BinaryIO, member: Member) -> bytes:
+    if member.size > _SMALL:
+        raise FormatError(f"a part of it that describes the tensor has {member.size} bytes")
+    file.seek(member.start)
+    return file.read(member.size)
+
+
+def _crc(file: BinaryIO, tensor: PtTensor, member: Member) -> int:
+    """Of the elements alone: a view is stored with all of what it is a view of."""
+    size = tensor.count * tensor.width
+    if not size:
+        return 0
+    if tensor.contiguous and size == member.size:
+        return member.crc
+    raw: Any = np.memmap(file, np.uint8, "r", member.start, (member.size,))
+    if tensor.contiguous:
+        start = tensor.offset * tensor.width
+        return crc32(raw[start : start + size].data)
+    elements = raw.view(np.dtype((np.void, tensor.width)))[tensor.offset :]
+    stride = [n * tensor.width for n in tensor.stride]
+    view = np.lib.stride_tricks.as_strided(elements, tensor.shape, stride, writeable=False)
+    return crc32(np.ascontiguousarray(view).reshape(-1).view(np.uint8).data)

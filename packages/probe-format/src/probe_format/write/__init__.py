@@ -1,0 +1,26 @@
+"""Write dumps: a rank's journal and documents, and whole documents from what a killed run left."""
+
+from __future__ import annotations
+
+from .clear import clear
+from .coverage import Coverage, Tally
+from .disk import check_writable, explain
+from .rank_writer import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
+from .recover import Recovery, recover, recover_rank
+from .summary import Summary
+
+__all__ = [
+    "FORMAT_VERSION",
+    "Coverage",
+    "RankWriter",
+    "Recovery",
+    "Summary",
+    "Tally",
+    "check_writable",
+    "clear",
+    "documents_bytes",
+    "explain",
+    "recover",
+    "recover_rank",
+    "write_documents",
+]

@@ -1,0 +1,79 @@
+"""Whether a directory can be written to, and plain words for why not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from probe_format.safe_files import make_folder
+
+__all__ = ["check_writable", "explain"]
+
+
+def check_writable(path: Path, need: int = 1 << 20) -> str | None:
+    """Why nothing can be dumped below ``path``, and what to do; None when it can.
+
+    Tries it: makes the directory, and in it a file that is removed again. need: bytes that must be free.
+    """
+    try:
+        make_folder(path)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(bytes(4096))
+            file.flush()
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        return explain(error, path)
+    if free < need:
+        return explain(OSError(errno.ENOSPC, "full"), path)
+    return None
+
+
+def explain(error: OSError, path: Path) -> str:
+    """One sentence for a failed write below ``path``: what is wrong, and what to do."""
+    other = "choose another dump_path"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"dump_path {path}: {_full(error, path)}. Free some space, or {other}."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"dump_path {path}: no permission to write there. Change its permissions, or {other}."
+    if error.errno == errno.EROFS:
+        return f"dump_path {path}: the file system is read-only. Please {other}."
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        what = _file_in_the_way(path)
+        return f"dump_path {path}: {what} is a file, not a directory. Remove it, or {other}."
+    if error.errno == errno.ENAMETOOLONG:
+        return f"dump_path {path}: the path is too long for this file system. Please {other}."
+    if error.errno == errno.ELOOP:
+        what = error.filename or path
+        return f"dump_path {path}: {what} is a link, and Probe writes through none below it. Remove it, or {other}."
+    if error.errno == errno.EMFILE:
+        return f"dump_path {path}: this process has too many files open. Raise the limit (ulimit -n)."
+    return f"dump_path {path}: {error.strerror or error}. Please {other}."
+
+
+def _full(error: OSError, path: Path) -> str:
+    if error.errno == errno.EDQUOT:
+        return "the disk quota is used up"
+    # A disk is full for many small files, too: then there are bytes left but no inodes.
+    try:
+        state = os.statvfs(next(p for p in (path, *path.parents) if p.exists()))
+    except OSError:
+        return "the disk is full"
+    if state.f_files and not state.f_favail and state.f_bavail:
+        return "the file system has no room for more files (no inodes left)"
+    return f"the disk is full ({_size(state.f_bavail * state.f_frsize)} free)"
+
+
+def _file_in_the_way(path: Path) -> Path:
+    return next((p for p in (path, *path.parents) if p.exists() and not p.is_dir()), path)
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.0f} TiB"

@@ -1,0 +1,277 @@
+"""Writing one rank's dump: events to the journal as they happen, the JSON files when a step ends."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import threading
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from probe_format import jsonio
+from probe_format.journal.assembly import Assembly, Documents
+from probe_format.journal.frames import JournalWriter
+from probe_format.layout import dump_path_of
+from probe_format.safe_files import make_folder, refuse_links, replace_file
+from probe_format.schema.tensor_objects import tensors
+
+from .summary import Summary
+
+__all__ = ["FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"]
+
+FORMAT_VERSION = "1.0"
+
+
+class RankWriter:
+    """One rank's directory of one step, from its first event until the step is over."""
+
+    def __init__(self, directory: Path, header: Mapping[str, Any], *, late: bool = False) -> None:
+        """Create ``directory`` and its journal, and write the header event. Raises OSError.
+
+        header: the top-level keys of dump.json without ``data``. late: nothing is created before there is a record
+        (or a fault), and nothing at all when none comes, whenever the process ends.
+        """
+        self.directory = directory
+        self.header = dict(header)
+        self.tensor_directory = directory / "dump_tensor_data"
+        self.started = _now()
+        self._pid = os.getpid()
+        self._waiting: list[dict[str, Any]] = []
+        self._journal: JournalWriter | None = None
+        if not late:
+            self._open()
+        self._assembly = Assembly()
+        self._lock = threading.Lock()
+        # Finished JSON is kept until the end of the step, not trees of dicts: those would make every run of
+        # the garbage collector slower. Numbers that come later need the trees.
+        self._pack = not header.get("deferred")
+        self._covered = -1
+        self._over = False
+        self._report: dict[str, Any] = {}
+        self.append({"k": "head", "header": self.header})
+
+    def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
+        """Write one event; when this returns it survives the death of the process. Raises OSError.
+
+        The event belongs to the writer from now on. then: called when it is written, before any other event and
+        before `finish`, so that what it counts is in step with the files. After the last `finish` nothing is
+        written or called: another thread was too late for this step.
+        """
+        if self._pack:
+            _pack(event)
+        with self._lock:
+            if self._over:
+                return
+            self._take(event)
+            if then is not None:
+                then()
+
+    def begin(self) -> None:
+        """Create what a late directory has from its first record on: a file of its comes before it. Raises OSError."""
+        with self._lock:
+            if self._journal is None and not self._over:
+                self._open()
+                waited, self._waiting = self._waiting, []
+                for event in waited:
+                    self._take(event)
+
+    def _open(self) -> None:
+        directory = self.tensor_directory if self.header.get("dump_data_dir") else self.directory
+        refuse_links(self.tensor_directory, self.directory)
+        make_folder(directory, dump_path_of(self.directory))
+        self._journal = JournalWriter(self.directory / "records.journal")
+
+    def _take(self, event: dict[str, Any]) -> None:
+        # Under one lock, so that both have one order, and recovery gives what the files give.
+        if self._journal is None:
+            self._waiting.append(event)
+            if event["k"] in _ASIDE:
+                return
+            self._open()
+            waited, self._waiting = self._waiting, []
+            for event in waited:
+                self._take(event)
+            return
+        self._journal.append(event)
+        self._assembly.take(event)
+
+    @property
+    def forked(self) -> bool:
+        """Whether this object is a fork()ed child's copy, which must write nothing."""
+        return os.getpid() != self._pid
+
+    def finish(
+        self, *, final: bool, last: Callable[[], dict[str, Any] | None] = lambda: None
+    ) -> dict[str, Any]:
+        """Write dump.json, stack.json, construct.json and report.json; gives the report.
+
+        final: the step is over, nothing will follow: the journal is closed and, its content being in the
+        files now, removed. Otherwise it stays, and the report says how much of it the files cover. last: gives
+        one more event, behind which no other gets into these files: the counts of what is in them. A late writer
+        that has met no record writes nothing, and its report is empty.
+        """
+        with self._lock:
+            event = last()
+            if event is not None:
+                self._take(event)
+            if self._journal is None:
+                self._over = self._over or final
+                return self._report
+            size = self._journal.size
+            if size != self._covered:
+                self._assembly.cut_short()
+                self._report = write_documents(
+                    self.directory,
+                    self._assembly.documents(),
+                    state="complete" if final else "open",
+                    journal_bytes=None if final else size,
+                    started=self.started,
+                )
+                self._covered = size
+            elif final:  # nothing came since stop(): the files are right as they are
+                self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
+                replace_file(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
+            if final:
+                self._over = True
+                self._journal.close()
+                os.unlink(self._journal.path)
+            return self._report
+
+    def close(self) -> None:
+        """Stop writing and leave the journal for `probe recover`."""
+        if self._journal is not None:
+            self._journal.close()
+
+
+#: The events that make no record.
+_ASIDE = ("head", "frames", "tally")
+#: The keys of each kind of event that hold values.
+_VALUES = {
+    "enter": ("a", "w", "p"),
+    "exit": ("o",),
+    "redo": ("a", "w"),
+    "redone": ("o",),
+    "pgrad": ("v",),
+    "save": ("v",),
+}
+
+
+def _pack(event: dict[str, Any]) -> None:
+    """Turn the values in an event into finished JSON, in place."""
+    kind = event["k"]
+    for key in _VALUES.get(kind, ()):
+        if key in event:
+            event[key] = jsonio.fragment(event[key])
+    if kind == "back":
+        for key in ("i", "o"):
+            for pair in event.get(key, ()):
+                pair[1] = jsonio.fragment(pair[1])
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def documents_bytes(documents: Documents) -> dict[str, bytes]:
+    """The JSON files of msprobe's layout, the one with the records first.
+
+    That one has one record a line (spec/dump.md): dump.json, or debug.json, which stands alone.
+    """
+    records = _records(documents)
+    if documents.header.get("level") == "debug":
+        return {"debug.json": records}
+    construct: Mapping[str, str | None] = {} if documents.header.get("level") == "L1" else documents.construct
+    return {
+        "dump.json": records,
+        "stack.json": _lines(documents.stack),
+        "construct.json": _lines(construct),
+    }
+
+
+def _records(documents: Documents) -> bytes:
+    head = jsonio.dumps(documents.header)[1:-1]
+    records = b",\n".join(
+        jsonio.dumps(name) + b": " + jsonio.dumps(record) for name, record in documents.data.items()
+    )
+    data = b'"data": {\n' + records + b"\n}" if records else b'"data": {}'
+    return b"{" + head + (b",\n" if head else b"\n") + data + b"}\n"
+
+
+def _lines(mapping: Mapping[str, Any]) -> bytes:
+    body = b",\n".join(jsonio.dumps(k) + b": " + jsonio.dumps(v) for k, v in mapping.items())
+    return b"{\n" + body + b"\n}\n" if body else b"{}\n"
+
+
+def write_documents(
+    directory: Path,
+    documents: Documents,
+    *,
+    state: Literal["open", "complete", "recovered"],
+    journal_bytes: int | None,
+    started: str | None = None,
+) -> dict[str, Any]:
+    """Write one rank's files, each complete before it takes its name; gives the report (spec/report.md)."""
+    files = {}
+    blobs = documents_bytes(documents)
+    records = next(iter(blobs.values()))
+    if not documents.header.get("extra_info", True):
+        blobs = dict([next(iter(blobs.items()))])
+    for name, blob in blobs.items():
+        replace_file(directory / name, blob)
+        files[name] = {"bytes": len(blob), "crc32": f"{zlib.crc32(blob):08x}"}
+    if documents.faults:
+        replace_file(directory / "dump_error_info.log", _fault_log(documents.faults))
+    report = _report(documents, state, files, journal_bytes, started)
+    # Counted in the bytes written: inside JSON strings the quotes are escaped, so only keys match.
+    report["tensors"] = records.count(b'"dtype":"')
+    report["tensor_files"] = records.count(b'"data_name":"')
+    replace_file(directory / "report.json", jsonio.dumps(report) + b"\n")
+    return report
+
+
+def _report(
+    documents: Documents,
+    state: str,
+    files: Mapping[str, Any],
+    journal_bytes: int | None,
+    started: str | None,
+) -> dict[str, Any]:
+    """What report.json holds."""
+    coverage = dict(documents.coverage)
+    summary = coverage.pop("summary", None)
+    if summary is None:
+        summary = _summarise(documents.data)
+    return {
+        "format_version": FORMAT_VERSION,
+        "state": state,
+        "header": documents.header,
+        "files": dict(files),
+        "journal": None if journal_bytes is None else {"bytes": journal_bytes},
+        "counts": coverage.pop("counts", {}),
+        "not_seen": coverage.pop("not_seen", []),
+        "unmatched": coverage.pop("unmatched", []),
+        "faults": documents.faults,
+        "records": len(documents.data),
+        **summary,
+        "started": started,
+        "ended": _now(),
+        **coverage,
+    }
+
+
+def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
+    """norms and first_non_finite of finished records."""
+    summary = Summary()
+    for name, record in data.items():
+        for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
+            norm = jsonio.number(tensor.get("Norm"))
+            if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):  # a damaged one has anything
+                summary.add(name, ".".join(map(str, path)), tensor)
+    return summary.json()
+
+
+def _fault_log(faults: list[dict[str, Any]]) -> bytes:
+    lines = [f"{f['count']} x {f['where']}\n{f['message']}\n" for f in faults]
+    return "\n".join(lines).encode("utf-8", "replace")

@@ -1,0 +1,84 @@
+"""Make whole files of what a killed run left in its journal (spec/journal.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from attrs import evolve, frozen
+
+from probe_format import layout
+from probe_format.errors import FormatError
+from probe_format.excerpts import brief
+from probe_format.journal.frames import read_journal
+from probe_format.plain_files import refuse_link
+from probe_format.read.dump import Rank, assemble_journal, open
+
+from .rank_writer import write_documents
+
+__all__ = ["Recovery", "recover", "recover_rank"]
+
+
+@frozen
+class Recovery:
+    """What came of one rank.
+
+    outcome: ``whole`` (every event that the run had written is in the files now); ``partial`` (the journal
+    is damaged: ``detail`` says what is lost); ``nothing`` (there was nothing to do, or to do it with).
+    """
+
+    path: Path
+    step: int | None
+    rank: int | None
+    outcome: Literal["whole", "partial", "nothing"]
+    detail: str
+    records: int = 0
+    tensors: int = 0
+
+
+def recover(path: str | Path) -> tuple[Recovery, ...]:
+    """Recover each rank at or below ``path``. Raises FormatError when there is no dump, OSError when the
+    files cannot be written.
+
+    Writes dump.json, stack.json, construct.json and report.json, each by renaming a complete file. The
+    journal stays where it is, so recovering once more gives the same.
+    """
+    return tuple(recover_rank(rank) for rank in open(path).ranks)
+
+
+def recover_rank(rank: Rank) -> Recovery:
+    """Recover one rank."""
+
+    def result(
+        outcome: Literal["whole", "partial", "nothing"], detail: str, records: int = 0, tensors: int = 0
+    ) -> Recovery:
+        return Recovery(rank.path, rank.step, rank.number, outcome, detail, records, tensors)
+
+    path = rank.path / layout.JOURNAL
+    if not path.is_file():
+        return result("nothing", "There is no journal: the step ended, or msprobe wrote the dump.")
+    try:
+        if rank.source == "files" and rank.report is not None and rank.report.state == "complete":
+            return result("nothing", "The files are complete and hold everything in the journal.")
+        refuse_link(path)
+        contents = read_journal(path)
+        documents = assemble_journal(contents, rank.path)
+    except FormatError as error:
+        return result("nothing", str(error))
+    if not contents.events:
+        return result("nothing", "The journal holds no event: the run was killed before the first call.")
+    detail = f"The run was cut off: {contents.detail}." if contents.detail else "The journal is whole."
+    if contents.state == "damaged":
+        detail = f"The journal is damaged, and what was there is lost: {contents.detail}."
+        fault = {"where": layout.JOURNAL, "message": detail, "count": 1}
+        documents = evolve(documents, faults=[*documents.faults, fault])
+    # The last summary in the journal is of the last stop(): what came after it has to be counted as well.
+    coverage = {key: value for key, value in documents.coverage.items() if key != "summary"}
+    documents = evolve(documents, coverage=coverage)
+    # The files cover the torn tail too: it was looked at, and there is nothing in it.
+    try:
+        report = write_documents(rank.path, documents, state="recovered", journal_bytes=contents.file_bytes)
+    except (ValueError, TypeError) as error:
+        return result("nothing", f"The journal holds what no file can ({brief(error, 300)}).")
+    outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"
+    return result(outcome, detail, report["records"], report["tensors"])

@@ -1,0 +1,75 @@
+"""What a person asks first of a dump: the largest norms, and the first number that is none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, field
+
+from probe_format.excerpts import text
+from probe_format.jsonio import number
+
+__all__ = ["LARGEST", "Summary", "is_whole"]
+
+#: How many norms are kept.
+LARGEST = 5
+
+
+@define
+class Summary:
+    """Keeps the extremes while tensors go by. Safe to use from many threads.
+
+    norms: each with the first slot that had it, as a tensor that is passed on has many. complete: False when
+    some tensors had no numbers yet (``$``).
+    """
+
+    complete: bool = True
+    norms: dict[float, str] = field(factory=dict)
+    least: float = -1.0
+    first: dict[str, str] | None = None
+    _lock: threading.Lock = field(factory=threading.Lock, repr=False, eq=False)
+
+    def add(self, record: str, slot: str, tensor: Mapping[str, Any]) -> None:
+        """One tensor object (spec/statistics.md) at ``slot`` (``output.0``, empty: all of it) of a record."""
+        if "$" in tensor:
+            self.complete = False
+            return
+        norm = number(tensor.get("Norm"))
+        if norm is None:
+            return
+        if norm - norm == 0:
+            if norm > self.least and not is_whole(tensor.get("dtype")):
+                self._keep(f"{record}.{slot}" if slot else record, float(norm))
+        elif self.first is None:
+            self.first = {"record": record, "slot": slot, "why": _why(tensor)}
+
+    def _keep(self, name: str, norm: float) -> None:
+        with self._lock:
+            self.norms.setdefault(norm, name)
+            if len(self.norms) > LARGEST:
+                del self.norms[min(self.norms)]
+            if len(self.norms) == LARGEST:
+                self.least = min(self.norms)
+
+    def json(self) -> dict[str, Any]:
+        """The keys of report.json."""
+        return {
+            "norms": [[name, norm] for norm, name in sorted(self.norms.items(), reverse=True)],
+            "first_non_finite": self.first,
+        }
+
+
+def is_whole(dtype: object) -> bool:
+    """Whether a dtype counts or says yes and no: the norm of token numbers and of masks tells nothing."""
+    return str(dtype).rpartition(".")[2].lower().startswith(("int", "uint", "bool"))
+
+
+def _why(tensor: Mapping[str, Any]) -> str:
+    parts = [
+        f"{text(tensor[key])} {word}"
+        for key, word in (("nan_count", "NaN"), ("posinf_count", "+Inf"), ("neginf_count", "-Inf"))
+        if tensor.get(key)
+    ]
+    return ", ".join(parts) or f"Max {text(tensor.get('Max'))}, Min {text(tensor.get('Min'))}"

@@ -1,0 +1,166 @@
+"""`AclDump`: the JSON that Ascend's own interface (aclInit, aclmdlSetDump, torch_npu) reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import attrs
+from probe_format.errors import ConfigError, Problem
+from probe_format.suggest import did_you_mean
+
+from probe_kernel.control.iteration_ranges import parse_iterations
+
+__all__ = ["ACL_STATISTICS", "AclDump", "AclModel", "acl_settings"]
+
+ACL_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
+"""What ``stats`` may name."""
+_SCENES = ("lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "mode": ("all", "input", "output"),
+    "level": ("op", "kernel", "all"),
+    "data": ("tensor", "stats"),
+    "scene": _SCENES,
+}
+
+
+def _path(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+@attrs.frozen
+class AclModel:
+    """One entry of ``dump_list``: the operators to dump of one model, or of all (no name), all of them (no layers)."""
+
+    model_name: str | None = None
+    layers: Sequence[str] = attrs.field(default=(), converter=_tuple)
+
+
+@attrs.frozen(kw_only=True)
+class AclDump:
+    """What Ascend's own dumper is told. Checks nothing itself: `acl_settings` does.
+
+    models: entries of dump_list; an AclModel() means everything, none at all an empty list, which is what single
+    operators (PyTorch) want. step: iterations, as in KernelDump. debug: operators that overflow, and nothing else.
+    scene: operators that fail, and nothing else. op_switch: single operators, as PyTorch runs them.
+    """
+
+    path: str | os.PathLike[str] | None = attrs.field(default=None, converter=_path)
+    models: Sequence[AclModel] = attrs.field(default=(), converter=_tuple)
+    mode: Literal["all", "input", "output"] = "all"
+    level: Literal["op", "kernel", "all"] | None = None
+    step: Any = "all"
+    data: Literal["tensor", "stats"] | None = None
+    stats: Sequence[str] | None = attrs.field(default=None, converter=_tuple)
+    debug: bool = False
+    scene: str | None = None
+    op_switch: bool = True
+
+
+def acl_settings(dump: AclDump) -> dict[str, Any]:
+    """The JSON as a mapping, keys in alphabetical order. Raises ConfigError with every problem at once."""
+    problems = list(_problems(dump))
+    if problems:
+        raise ConfigError(problems)
+    if dump.debug:
+        return {"dump": {"dump_debug": "on", "dump_path": dump.path}}
+    if dump.scene is not None:
+        inside = {"dump_path": dump.path, "dump_scene": dump.scene}
+        return {"dump": {k: v for k, v in inside.items() if v is not None}}
+    steps, _ = parse_iterations(dump.step, "step")
+    full = {
+        "dump_data": dump.data,
+        "dump_level": dump.level,
+        "dump_list": [_entry(m) for m in dump.models],
+        "dump_mode": dump.mode,
+        "dump_op_switch": "on" if dump.op_switch else "off",
+        "dump_path": dump.path,
+        "dump_stats": None if dump.stats is None else list(dump.stats),
+        "dump_step": None if steps.all else str(steps),
+    }
+    return {"dump": {k: v for k, v in full.items() if v is not None}}
+
+
+def _entry(model: AclModel) -> dict[str, Any]:
+    named = {} if model.model_name is None else {"model_name": model.model_name}
+    return {**named, **({"layer": list(model.layers)} if model.layers else {})}
+
+
+def _problems(dump: AclDump) -> Iterator[Problem]:
+    if dump.path is None and dump.scene is None:
+        yield Problem("path", "is not given.", 'Write e.g. path="/data/dump".')
+    elif dump.path is not None and (not isinstance(dump.path, str) or not dump.path):
+        yield Problem("path", f"{dump.path!r} is no path.", 'Write e.g. path="/data/dump".')
+    for name, options in _CHOICES.items():
+        value = getattr(dump, name)
+        if value is not None and value not in options:
+            hint = did_you_mean(str(value), options)
+            listed = " or ".join(f'"{o}"' for o in options)
+            yield Problem(name, f"{value!r} is not known.", f"{hint} Write {listed}.".strip())
+    for name in ("debug", "op_switch"):
+        if not isinstance(getattr(dump, name), bool):
+            yield Problem(name, f"{getattr(dump, name)!r} is no bool.", "Write True or False.")
+    yield from parse_iterations(dump.step, "step")[1]
+    yield from _list(dump)
+    yield from _statistics(dump)
+    yield from _alone(dump)
+
+
+def _list(dump: AclDump) -> Iterator[Problem]:
+    if not isinstance(dump.models, tuple):
+        yield Problem("models", f"{dump.models!r} is no list of AclModel.", "Write e.g. [AclModel()].")
+        return
+    names = []
+    for i, model in enumerate(dump.models):
+        if not isinstance(model, AclModel):
+            yield Problem(f"models[{i}]", f"{model!r} is no AclModel.", 'Write e.g. AclModel("ResNet-50").')
+            continue
+        if model.model_name is not None and model.model_name in names:
+            what = f"the model {model.model_name!r} is there twice; each name must be once."
+            yield Problem(f"models[{i}]", what, "Join their layers.")
+        names.append(model.model_name)
+        if not isinstance(model.layers, tuple) or not all(isinstance(n, str) and n for n in model.layers):
+            yield Problem(
+                f"models[{i}].layers", f"{model.layers!r} is no list of names.", 'Write e.g. ["conv1"].'
+            )
+
+
+def _statistics(dump: AclDump) -> Iterator[Problem]:
+    if dump.stats is None:
+        return
+    if dump.data != "stats":
+        what = "is for data 'stats', and data is " + repr(dump.data or "tensor") + "."
+        yield Problem("stats", what, 'Leave it out, or write data="stats".')
+    if not isinstance(dump.stats, tuple) or not dump.stats:
+        yield Problem("stats", f"{dump.stats!r} is no list of statistics.", 'Write e.g. ["Max", "Min"].')
+        return
+    for i, name in enumerate(dump.stats):
+        if name not in ACL_STATISTICS:
+            hint = did_you_mean(str(name), ACL_STATISTICS) or f"There are {', '.join(ACL_STATISTICS)}."
+            yield Problem(f"stats[{i}]", f"{name!r} is no statistic.", hint)
+
+
+def _alone(dump: AclDump) -> Iterator[Problem]:
+    """debug and scene go with nothing else: the interface returns an error for the pair."""
+    if dump.debug and dump.scene is not None:
+        yield Problem("scene", "goes with no other kind of dump, debug is on.", "Leave one of them out.")
+    kind = "debug" if dump.debug else "scene" if dump.scene is not None else None
+    if kind is None:
+        return
+    said = {
+        "models": dump.models != (),
+        "mode": dump.mode != "all",
+        "level": dump.level is not None,
+        "step": dump.step != "all",
+        "data": dump.data is not None,
+        "stats": dump.stats is not None,
+    }
+    for name in (n for n, given in said.items() if given):
+        yield Problem(
+            name, f"goes with no {kind} dump: that one chooses its operators itself.", "Leave it out."
+        )

@@ -1,0 +1,201 @@
+"""Waits for one call of one API and has its kernels dumped, forward or backward."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import Factory, define, field
+from probe_format.errors import FormatError, Problem
+from probe_format.names import ApiName, parse_name
+from probe_format.suggest import nearest
+from probe_runtime.notice import notice
+
+from .npu import NpuDumper
+from .replay import Replay, differentiable, replayed
+
+__all__ = ["ApiWatch", "parse_api"]
+
+
+def parse_api(text: Any, where: str) -> tuple[ApiName | None, tuple[Problem, ...]]:
+    """The call that is named, ``Functional.linear.0.backward``, and what is wrong with the name."""
+    example = 'Write a name from a dump.json of level L1, e.g. "Functional.linear.0.backward".'
+    if not isinstance(text, str):
+        return None, (Problem(where, f"{text!r} is no name of a call.", example),)
+    try:
+        name = parse_name(text)
+    except FormatError:
+        return None, (Problem(where, f"{text!r} is not the full name of a call.", example),)
+    if not isinstance(name, ApiName):
+        return None, (Problem(where, f"{text!r} is no API: kernels are dumped for one API call.", example),)
+    return name, ()
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.inside = 0
+
+
+@define(eq=False)
+class ApiWatch:
+    """The tap of one step. name: the call to dump; config: the ACL file for it.
+
+    on: calls are looked at; over: nothing is any more.
+    state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
+    """
+
+    name: ApiName
+    config: Path
+    dumper: NpuDumper
+    state: str = "waiting"
+    on: bool = True
+    over: bool = False
+    seen: Counter[str] = Factory(Counter)
+    why: str = ""
+    _local: _Thread = field(factory=_Thread)
+    _lock: Any = field(factory=threading.Lock)
+    _handle: Any = None
+
+    def api(
+        self,
+        key: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        composite: bool = False,
+    ) -> Any:
+        """Run ``original`` and give its result; dump on the way if this is the call.
+
+        key: ``Functional.linear``. Calls inside another API do not count, as in the names of level L1; those inside
+        a composite one do.
+        """
+        local = self._local
+        if local.inside or not self.on:
+            return original(*args, **kwargs)
+        with self._lock:
+            number = self.seen[key]
+            self.seen[key] += 1
+        mine = (
+            self.state == "waiting"
+            and key == f"{self.name.prefix}.{self.name.api}"
+            and number == self.name.count
+        )
+        local.inside += 1
+        try:
+            if mine and self.name.direction == "forward":
+                return self._forward(original, args, kwargs)
+            replay = self._replay(original, args, kwargs) if mine else None
+            local.inside -= composite
+            try:
+                out = original(*args, **kwargs)
+            finally:
+                local.inside += composite
+            if replay is not None:
+                self._await_gradient(replay, out)
+            return out
+        finally:
+            local.inside -= 1
+
+    def pause(self) -> None:
+        """Count and look at no more calls; the gradient of one that came is still waited for."""
+        self.on = False
+
+    def close(self) -> str:
+        """Stop watching for good; one sentence about what came of it."""
+        self.on, self.over = False, True
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+        return self.said()
+
+    def said(self) -> str:
+        """What came of it, so far."""
+        if self.state == "dumped":
+            return f"the kernels of {self.name} are dumped in {self.config.parent}"
+        if self.state == "failed":
+            return f"the kernels of {self.name} are not dumped: {self.why}"
+        if self.state == "called":
+            return f"{self.name} ran forward, but no gradient came back to it, so its backward kernels are not dumped"
+        key = f"{self.name.prefix}.{self.name.api}"
+        times = self.seen[key]
+        if times:
+            return f"{self.name} is not dumped: {key} was called {times} times, so its numbers end at {times - 1}"
+        near = nearest(key, self.seen, 3, 0.5)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        return f"{self.name} is not dumped: {key} was never called{hint}"
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _forward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The user's call runs once, with the dumper on if it can be switched on."""
+        block = self.dumper.dumping(self.config)
+        try:
+            block.__enter__()
+        except Exception as e:
+            self._fault(e)
+            return original(*args, **kwargs)
+        try:
+            out = original(*args, **kwargs)
+        except BaseException as e:
+            self.state, self.why = "failed", f"the call raised {type(e).__name__}"
+            self._leave(block, e)
+            raise
+        self.state = "dumped"
+        self._leave(block, None)
+        return out
+
+    def _leave(self, block: Any, error: BaseException | None) -> None:
+        try:
+            block.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        except BaseException as e:
+            if e is not error:
+                self._fault(e)
+
+    def _replay(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Replay | None:
+        api = self.name.api
+        in_place = (api.endswith("_") and not api.endswith("__")) or api.startswith("__i")
+        try:
+            with self.dumper.same_random():
+                return replayed(original, args, kwargs, in_place=in_place)
+        except Exception as e:
+            self._fault(e)
+            return None
+
+    def _await_gradient(self, replay: Replay, out: Any) -> None:
+        try:
+            torch = importlib.import_module("torch")
+            tensors = differentiable(out)
+            if not tensors or len(tensors) != len(replay.outputs) or not replay.inputs:
+                raise ValueError("no input or output of this call has a gradient")
+            self.state = "called"
+
+            def arrived(gradients: Any) -> None:
+                if not self.over and self.state == "called":
+                    self._backward(replay, gradients)
+
+            self._handle = torch.autograd.graph.register_multi_grad_hook(tensors, arrived)
+        except Exception as e:
+            self._fault(e)
+
+    def _backward(self, replay: Replay, gradients: Any) -> None:
+        self._local.inside += 1
+        try:
+            with self.dumper.dumping(self.config):
+                replay.backward([None if g is None else g.detach() for g in gradients])
+            self.state = "dumped"
+        except Exception as e:
+            self._fault(e)
+        finally:
+            self._local.inside -= 1
+
+    def _fault(self, error: BaseException) -> None:
+        """A fault of the dump costs the dump, never the run."""
+        self.state, self.why = "failed", f"{type(error).__name__}: {error}"
+        notice(f"Probe: {self.said()}")

@@ -1,0 +1,88 @@
+"""Ascend's own dumper, as torch_npu offers it: three calls, and a wait around each."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from probe_format.errors import UsageError
+from probe_format.safe_files import make_folder
+
+from probe_kernel.output_folder import replace_file
+
+from .acl import AclDump, acl_settings
+
+__all__ = ["NpuDumper", "find_npu", "write_acl"]
+
+_NEEDED = ("init_dump", "set_dump", "finalize_dump", "synchronize")
+
+
+@frozen
+class NpuDumper:
+    """``torch_npu.npu``, or whatever has its four functions."""
+
+    npu: Any
+
+    @contextlib.contextmanager
+    def dumping(self, config: Path) -> Iterator[None]:
+        """Dump every operator that runs in the block, as the ACL file ``config`` says."""
+        self.npu.synchronize()  # what was queued before is not of this call
+        self.npu.init_dump()
+        try:
+            self.npu.set_dump(str(config))
+            self.npu.synchronize()
+            yield
+        finally:
+            try:
+                self.npu.synchronize()  # what the call queued is
+            finally:
+                self.npu.finalize_dump()
+                self.npu.synchronize()
+
+    @contextlib.contextmanager
+    def same_random(self) -> Iterator[None]:
+        """The random numbers drawn in the block are drawn again after it."""
+        get, put = getattr(self.npu, "get_rng_state", None), getattr(self.npu, "set_rng_state", None)
+        state = get() if get is not None and put is not None else None
+        torch = importlib.import_module("torch")
+        with torch.random.fork_rng(devices=[]):
+            try:
+                yield
+            finally:
+                if state is not None and put is not None:
+                    put(state)
+
+
+def find_npu() -> Any:
+    """``torch_npu.npu``. Raises UsageError where it is not installed, or too old to dump."""
+    try:
+        npu = importlib.import_module("torch_npu").npu
+    except ImportError as e:
+        raise UsageError(
+            "Kernels of PyTorch are dumped by Ascend's own dumper, and torch_npu is not installed. On a machine with "
+            "an NPU install it (pip install torch_npu); elsewhere use level L0, L1 or mix."
+        ) from e
+    missing = [name for name in _NEEDED if not hasattr(npu, name)]
+    if missing:
+        raise UsageError(
+            f"This torch_npu cannot dump kernels: it has no npu.{missing[0]}. Install a newer one."
+        )
+    return npu
+
+
+def write_acl(folder: Path, mode: str) -> Path:
+    """Write ``kernel_config_{pid}.json`` for single operators into ``folder``; the folder is made.
+
+    mode: all, input or output. Raises ConfigError.
+    """
+    document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
+    make_folder(folder)
+    path = folder / f"kernel_config_{os.getpid()}.json"
+    replace_file(path, [f"{json.dumps(document, indent=4)}\n".encode()])
+    return path

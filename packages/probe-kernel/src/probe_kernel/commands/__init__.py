@@ -1,0 +1,3 @@
+"""The subcommands of ``probe kernel``."""
+
+__all__: list[str] = []

@@ -1,0 +1,55 @@
+"""What every subcommand of ``probe kernel`` is made of: its arguments, the iterations it is about, its report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import frozen
+from probe_format.errors import FormatError
+
+from probe_kernel.read.dump import Dump, Iteration, open
+
+__all__ = ["Command", "add_folder", "chosen", "report"]
+
+
+@frozen
+class Command:
+    """One subcommand. add: gives a parser its arguments. run: gives the exit code."""
+
+    what: str
+    add: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """The dump, and what of it."""
+    parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
+    parser.add_argument("--rank", type=int, metavar="N", help="only this rank or device")
+    parser.add_argument("--step", type=int, metavar="N", help="only this step or iteration")
+
+
+def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
+    """The dump, and its iterations that --rank and --step leave. Raises FormatError when that is none."""
+    dump = open(arguments.dir)
+    found = [
+        iteration
+        for rank in dump.ranks
+        for iteration in rank.iterations
+        if arguments.rank in (None, rank.number) and arguments.step in (None, iteration.place.number)
+    ]
+    if not found:
+        there = "; ".join(iteration.label for iteration in list(dump.iterations)[:10])
+        raise FormatError(f"{arguments.dir} has no such rank or step. It has: {there}.")
+    return dump, found
+
+
+def report(problems: Sequence[str]) -> int:
+    """Name the problems; gives the exit code."""
+    for problem in problems[:50]:
+        print(f"probe kernel: {problem}", file=sys.stderr)
+    if len(problems) > 50:
+        print(f"probe kernel: ... and {len(problems) - 50} more.", file=sys.stderr)
+    return 3 if problems else 0

@@ -1,0 +1,46 @@
+"""The subcommand config: whether a backend can read a control file, and what it would do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from probe_format.errors import UsageError
+
+from probe_kernel.control.backends import BACKENDS
+from probe_kernel.control.control_file import load_settings
+from probe_kernel.control.option_checks import check_values
+from probe_kernel.control.settings import document_of, settings_text
+
+from .command import Command
+
+__all__ = ["CONFIG"]
+
+_VARIABLE = "MINDSPORE_DUMP_CONFIG"
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        help=f"the control file (data_dump.json); without it, the one that {_VARIABLE} names",
+    )
+    parser.add_argument("--backend", required=True, choices=BACKENDS, help="for which it is")
+
+
+def _config(arguments: argparse.Namespace) -> int:
+    path = arguments.file or os.environ.get(_VARIABLE)
+    if not path:
+        raise UsageError(f"Which file? Name it (probe kernel config data_dump.json), or set {_VARIABLE}.")
+    found = load_settings(path, arguments.backend)
+    values, _ = check_values(found.description, os.environ)
+    print(f"{found.path}: {found.backend.title} reads it as")
+    print(settings_text(document_of(found.description, values, found.backend)), end="")
+    for note in found.notes:
+        print(f"note: {note}")
+    return 0
+
+
+CONFIG = Command("check a control file of MindSpore, and print what of it counts", _arguments, _config)

@@ -1,0 +1,90 @@
+"""The subcommand convert: from the words of the command line to converted files."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from probe_format.errors import FormatError
+from probe_format.suggest import did_you_mean
+
+from probe_kernel.convert.convert_file import TYPES, Conversion, bin_files
+from probe_kernel.convert.convert_many import convert_all
+from probe_kernel.files.tensor_layouts import TARGETS
+
+from .command import Command, report
+from .progress import Progress
+
+__all__ = ["CONVERT"]
+
+
+def _convert_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", type=Path, help="a bin file, or a folder with some in it")
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="where to write; files of an earlier conversion are replaced",
+    )
+    parser.add_argument("--type", choices=TYPES, default="npy", help="what to write (npy)")
+    parser.add_argument(
+        "--format",
+        default="",
+        metavar="LAYOUT",
+        help=f"convert to {', '.join(TARGETS)}; without it, every tensor stays as it lies on the device",
+    )
+    parser.add_argument(
+        "--shape", default="", metavar="N,C,...", help="the tensor's own shape, if the file lacks it"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="input.0", help="only this; again for more"
+    )
+    parser.add_argument("--workers", type=_count, metavar="N", help="threads (one for each core, at most 8)")
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    if arguments.format and arguments.format not in TARGETS:
+        raise FormatError(f"--format {arguments.format}: unknown. {did_you_mean(arguments.format, TARGETS)}")
+    shape = _shape(arguments.shape)
+    if shape and not arguments.format:
+        raise FormatError("--shape says what --format is to cut off: give a --format too.")
+    sources = bin_files(arguments.source)
+    files = sources.files
+    if not files:
+        lost = "".join(f" {problem}" for problem in sources.problems[:3])
+        raise FormatError(f"{arguments.source} has no bin files (those whose names end with a timestamp).{lost}")
+    how = Conversion(arguments.type, arguments.format, shape, tuple(arguments.only))
+    faults: list[str] = [*sources.problems]
+    written = 0
+    progress = Progress(len(files))
+    try:
+        for outcome in convert_all(files, arguments.source, arguments.out, how, arguments.workers):
+            progress.step(outcome)
+            written += len(outcome.written)
+            faults += outcome.faults
+    except KeyboardInterrupt:
+        progress.end()
+        report(sorted(faults))
+        print(f"probe kernel convert: stopped; {written} files are in {arguments.out}.", file=sys.stderr)
+        return 130
+    print(f"{arguments.out}: {written} files from {len(files)} bin files")
+    return report(sorted(faults)) if written else report(sorted(faults)) and 1
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    if text and not re.fullmatch(r"[1-9]\d{0,18}(,[1-9]\d{0,18})*", text):
+        raise FormatError(f"--shape {text}: whole numbers above 0 with commas, as 1,3,224,224.")
+    return tuple(int(n) for n in text.split(",")) if text else ()
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of threads from 1 to 1024")
+    return int(text)
+
+
+CONVERT = Command("turn Ascend's bin files into npy or pt files", _convert_arguments, _convert)

@@ -1,0 +1,103 @@
+"""The subcommands that only look: show, find, check."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from probe_format.errors import FormatError
+
+from probe_kernel.trace.find_line import find, parse_line
+
+from .command import Command, add_folder, chosen, report
+from .display import hit_lines, is_bad, slot_line, times, unreadable
+
+__all__ = ["CHECK", "FIND", "SHOW"]
+
+
+def _show_arguments(parser: argparse.ArgumentParser) -> None:
+    add_folder(parser)
+    parser.add_argument("--filter", default="", metavar="TEXT", help="only kernels with TEXT in type or name")
+    parser.add_argument("--brief", action="store_true", help="names without their tensors")
+    parser.add_argument(
+        "--bad",
+        action="store_true",
+        help="only kernels that hold something not finite, or that cannot be read",
+    )
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    dump, iterations = chosen(arguments)
+    problems = list(dump.problems)
+    for iteration in iterations:
+        kernels = [
+            k for k in iteration.kernels if arguments.filter in k.op_type or arguments.filter in k.name
+        ]
+        if arguments.bad:
+            kernels = [kernel for kernel in kernels if any(map(is_bad, kernel.slots))]
+        print(f"{iteration.label}: {len(kernels)} of {len(iteration.kernels)} kernels")
+        for kernel in kernels:
+            print(f"  {kernel.op_type}  {kernel.name}{times(kernel)}")
+            if not arguments.brief:
+                for slot in kernel.slots:
+                    print(f"    {slot_line(slot)}")
+                    problems += unreadable(slot)
+        try:
+            for overflow in iteration.overflows:
+                print(f"  overflow: {overflow.path.name}, tasks (task, stream): {list(overflow.tasks)}")
+        except (FormatError, OSError) as error:
+            problems.append(str(error))
+    return report(problems)
+
+
+def _find_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("line", metavar="SCRIPT:LINE", help="a line of your script, as train.py:175")
+    add_folder(parser)
+    parser.add_argument("--graphs", type=Path, metavar="DIR", help=".ir files from elsewhere (Ascend O2)")
+    parser.add_argument("--all", action="store_true", help="also nodes that no kernel is run for")
+
+
+def _find(arguments: argparse.Namespace) -> int:
+    dump, _ = chosen(arguments)
+    hits = find(dump, parse_line(arguments.line), arguments.graphs)
+    shown = [hit for hit in hits if arguments.rank in (None, hit.rank) and (arguments.all or hit.runs_kernel)]
+    frame = next((hit.frame for hit in hits if hit.frame), None)
+    if frame is not None:
+        print(f"{frame.file}:{arguments.line.rpartition(':')[2]}: {frame.text.strip()}")
+    for hit in shown:
+        for line in hit_lines(hit, arguments.step):
+            print(line)
+    hidden = len(hits) - len(shown)
+    if hidden:
+        print(f"({hidden} more nodes that no kernel is run for, or of other ranks; --all shows them)")
+    return report(list(dump.problems))
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    dump, iterations = chosen(arguments)
+    problems = list(dump.problems)
+    for iteration in iterations:
+        tensors = 0
+        for kernel in iteration.kernels:
+            try:
+                kernel.arguments  # noqa: B018 - reads them
+            except (FormatError, OSError) as error:
+                problems.append(str(error))
+            for slot in kernel.slots:
+                if slot.part is not None:
+                    tensors += 1
+                    try:
+                        slot.load()
+                    except (FormatError, OSError) as error:
+                        problems.append(str(error))
+        try:
+            iteration.overflows  # noqa: B018 - reads them
+        except (FormatError, OSError) as error:
+            problems.append(str(error))
+        print(f"{iteration.label}: {len(iteration.kernels)} kernels, {tensors} tensor files")
+    return report(problems)
+
+
+SHOW = Command("print the kernels with shapes and statistics", _show_arguments, _show)
+FIND = Command("list the operators of a line of your script, with their files", _find_arguments, _find)
+CHECK = Command("read every file and name those that are damaged or unknown", add_folder, _check)

@@ -1,0 +1,89 @@
+"""The subcommands that write files beside a dump: statistics, export."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from probe_format.errors import FormatError
+
+from probe_kernel.export.export import export
+from probe_kernel.output_folder import folder_in, replace_file
+from probe_kernel.read.categories import check_categories
+from probe_kernel.read.computed_statistics import NUMBERS, row
+from probe_kernel.read.dump import open
+from probe_kernel.read.statistic_csv import STATISTIC, table_text
+
+from .command import Command, add_folder, chosen, report
+
+__all__ = ["EXPORT", "STATISTICS"]
+
+
+def _statistics_arguments(parser: argparse.ArgumentParser) -> None:
+    add_folder(parser)
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="DIR", help="write there instead of beside the tensors"
+    )
+    parser.add_argument(
+        "--category",
+        action="append",
+        metavar="NAME",
+        help="max, min, l2norm, md5, ...; again for more (all but hashes)",
+    )
+
+
+def _statistics(arguments: argparse.Namespace) -> int:
+    categories = check_categories(arguments.category) if arguments.category else NUMBERS
+    dump, iterations = chosen(arguments)
+    problems = list(dump.problems)
+    written = 0
+    top = dump.path.parent if dump.path.is_file() else dump.path
+    for iteration in iterations:
+        folder = iteration.path
+        if arguments.out is not None:
+            folder = folder_in(arguments.out, iteration.path.relative_to(os.path.abspath(top)))
+        path = folder / STATISTIC
+        if os.path.lexists(path):
+            print(f"{path} is there already and stays as it is.")
+            continue
+        lines: list[str] = []
+        for slot in (slot for kernel in iteration.kernels for slot in kernel.slots if slot.part is not None):
+            try:  # each alone: one that is damaged must not cost the others of its kernel
+                lines += list(table_text([row(slot, categories)], categories))[1:]
+            except (FormatError, OSError) as error:
+                problems.append(str(error))
+        text = "\n".join([next(table_text((), categories)), *lines]) + "\n"
+        replace_file(path, [os.fsencode(text)])  # whole: half a table would count as there, and stay
+        written += 1
+        print(f"{path}: {len(lines)} tensors")
+    return report(problems) or (0 if written else 1)
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="DIR", help="where to write step<N>/rank<R>"
+    )
+    parser.add_argument(
+        "--root",
+        default="",
+        metavar="CELL",
+        help="leave out this Cell and those around it, as network._backbone",
+    )
+    parser.add_argument("--statistics", action="store_true", help="without the tensors")
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    faults: list[str] = []
+    dump = open(arguments.dir)
+    for done in export(dump, arguments.out, root=arguments.root, values=not arguments.statistics):
+        print(f"{done.path}: {done.records} records, {done.tensors} tensors")
+        faults += done.faults
+    return report(faults)
+
+
+STATISTICS = Command(
+    "write statistic.csv for dumps that have only tensors", _statistics_arguments, _statistics
+)
+EXPORT = Command("write dump.json, for probe show and probe verify", _export_arguments, _export)

@@ -1,0 +1,140 @@
+"""A kernel dump of MindSpore under way: its switches, and what is said when it is over."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+from probe_format.errors import UsageError
+from probe_runtime.notice import notice
+
+from .backends import Backend
+from .compiled_graphs import compiled_graphs
+from .description import KernelDump
+from .option_checks import Values
+from .outcome import Outcome, look
+
+__all__ = ["KernelRun", "current_rank"]
+
+_log = logging.getLogger("probe_kernel")
+
+
+@attrs.define(eq=False)
+class KernelRun:
+    """A kernel dump under way. file: the control file; folder: where this rank's data goes."""
+
+    description: KernelDump
+    backend: Backend
+    file: Path
+    path: str
+    _values: Values
+    _calls: Any
+    manual_steps: bool = False
+    _outcome: Outcome | None = None
+    _notes: list[str] = attrs.Factory(list)
+
+    @property
+    def folder(self) -> str:
+        """The folder of this rank, or the whole dump's where the backend has none for ranks."""
+        return self.path if self.backend.acl else f"{self.path}/rank_{current_rank()}"
+
+    @property
+    def outcome(self) -> Outcome:
+        """What was written. Raises UsageError before the block has ended."""
+        if self._outcome is None:
+            raise UsageError("The dump is not over yet: read outcome after the with block.")
+        return self._outcome
+
+    def start(self) -> None:
+        """Go on dumping. On a CPU MindSpore has no switch: there all runs of a graph are dumped."""
+        self.call("_dump_start")
+
+    def stop(self) -> None:
+        """Stop until start(), where the version and the backend can."""
+        if self.backend.name not in ("cpu",):
+            self._synchronize()
+        self.call("_dump_stop")
+
+    def step(self) -> None:
+        """Count one iteration on. Raises UsageError unless the dump was opened with manual_steps."""
+        if not self.manual_steps:
+            raise UsageError(
+                "This dump counts the runs of each graph by itself. To count with step(), open it with "
+                "manual_steps=True."
+            )
+        self.call("_dump_step", 1)
+
+    def first_iteration(self, number: int) -> None:
+        """Count iterations from ``number``, with manual_steps."""
+        self.call("_set_init_iter", number)
+
+    def call(self, name: str, *arguments: int) -> None:
+        """One of the functions of mindspore._c_expression, where this version has it."""
+        function = getattr(self._calls, name, None)
+        if function is None:
+            return
+        try:
+            function(*arguments)
+        except Exception as e:  # a dump that cannot be switched must not end the run
+            self._note(f"{name} of this MindSpore failed: {e}")
+
+    def _synchronize(self) -> None:
+        try:
+            importlib.import_module("mindspore").runtime.synchronize()
+        except Exception as e:
+            self._note(f"MindSpore could not synchronise: {e}")
+
+    def note(self, text: str) -> None:
+        """Say something that is in the outcome, too."""
+        if text not in self._notes:
+            self._notes.append(text)
+            notice(f"Probe: {text}")
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+            _log.warning("%s", text)
+
+    def finish(self, *, quiet: bool = False) -> None:
+        """Look at what was written, and say it; quiet: in the log only, as the run has an error of its own."""
+        notes = [*self._notes, *_remarks(self, bool(compiled_graphs()))]
+        try:
+            self._outcome = look(self.folder, self._values.kernels, notes)
+        except Exception as e:
+            self._outcome = Outcome(self.folder, 0, 0, (), 0, (), (*notes, f"The folder is unreadable: {e}"))
+        _log.info("%s", self._outcome)
+        if quiet:
+            return
+        for missing in self._outcome.never_ran:
+            notice(f"Probe: nothing was dumped for {missing}")
+        if not self._outcome.files and not self._outcome.never_ran:
+            notice(f"Probe: {self._outcome}")
+
+
+def _remarks(run: KernelRun, compiled: bool) -> Iterator[str]:
+    if not compiled:
+        yield (
+            "No graph was compiled in the block: MindSpore dumps the kernels of graphs (GRAPH_MODE, @jit), and in "
+            "PyNative mode nothing else."
+        )
+    elif run.backend.name == "cpu" and run._values.iterations.all:
+        yield (
+            "On a CPU MindSpore goes on dumping each run of a graph until the process ends, also after the block; "
+            "give iterations to limit it."
+        )
+
+
+def current_rank() -> int:
+    """The rank of this process: from the group where there is one, else from RANK_ID, else 0."""
+    with contextlib.suppress(Exception):
+        communication = importlib.import_module("mindspore.communication")
+        if communication.GlobalComm.INITED:
+            return int(communication.get_rank())
+    text = os.environ.get("RANK_ID", "")
+    return int(text) if text.isdigit() else 0

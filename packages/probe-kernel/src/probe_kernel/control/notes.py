@@ -1,0 +1,50 @@
+"""What the documents show in a control file although it has no effect there: accepted, and said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from .backends import Backend
+from .description import KernelDump
+from .option_checks import Values
+
+__all__ = ["NOTES", "devices_of_cpu", "layout_of_cpu", "notes_of", "sides_of_exception", "unused_categories"]
+
+Note = Callable[[KernelDump, Values, Backend], Iterator[str]]
+
+
+def notes_of(dump: KernelDump, values: Values, backend: Backend) -> tuple[str, ...]:
+    """Return what ``dump`` asks for without effect on ``backend``, each as ``option: why``."""
+    return tuple(said for note in NOTES for said in note(dump, values, backend))
+
+
+def devices_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
+    """A CPU has no devices, and the documents keep the list all the same."""
+    if backend.name == "cpu" and dump.devices is not None:
+        yield (
+            "devices: has no effect: a CPU has no devices, so every rank dumps. To dump one rank, open the dump on "
+            "that rank only."
+        )
+
+
+def layout_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
+    """Nor has it layouts of its own."""
+    if backend.name == "cpu" and dump.trans_flag is False:
+        yield "trans_flag: has no effect: a CPU has one layout."
+
+
+def unused_categories(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
+    """How to compute statistics, where none are wanted."""
+    tensors = dump.saved_data in (None, "tensor")
+    if tensors and dump.statistic_category is not None and backend.knows("statistic_category"):
+        yield "statistic_category: has no effect: saved_data is tensor, so there are no statistics."
+
+
+def sides_of_exception(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
+    """A kernel that failed has no output."""
+    if dump.op_debug_mode == 4 and dump.inputs is True and dump.outputs is True:
+        yield "outputs: has no effect: op_debug_mode 4 dumps the inputs of a kernel that failed, which has no output."
+
+
+NOTES: tuple[Note, ...] = (devices_of_cpu, layout_of_cpu, unused_categories, sides_of_exception)
+"""All of them; spec/kernel-config.md names each."""

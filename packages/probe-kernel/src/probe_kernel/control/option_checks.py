@@ -1,0 +1,176 @@
+"""The options of a `KernelDump` one by one: what each may hold, whatever the backend."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+from probe_format.errors import Problem
+from probe_format.suggest import did_you_mean
+
+from .description import KernelDump
+from .iteration_ranges import Iterations, parse_iterations
+from .kernel_patterns import KernelPattern, parse_kernel
+
+__all__ = ["STATISTICS", "Values", "check_values", "dump_folder"]
+
+STATISTICS = (
+    "max", "min", "avg", "count", "negative zero count", "positive zero count", "nan count", "negative inf count",
+    "positive inf count", "zero count", "l2norm", "md5", "hash",
+)  # fmt: skip
+"""The thirteen statistics. hash may also be written ``hash:md5`` or ``hash:sha1`` (since MindSpore 2.7.1)."""
+_WRITTEN = (*STATISTICS, "hash:md5", "hash:sha1")
+_MEANT = {
+    "mean": "avg",
+    "norm": "l2norm",
+    "average": "avg",
+    "sha1": "hash:sha1",
+    "l2": "l2norm",
+    "nan": "nan count",
+}
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "saved_data": ("tensor", "statistic", "full"),
+    "op_debug_mode": (0, 1, 2, 3, 4),
+    "file_format": ("npy", "bin"),
+    "stat_calc_mode": ("host", "device"),
+    "device_stat_precision_mode": ("high", "low"),
+    "sample_mode": (0, 1),
+}
+_FLAGS = ("inputs", "outputs", "trans_flag", "save_kernel_args", "set_dump", "synchronous")
+_LEAST = {"overflow_number": 0, "sample_num": 1}
+
+
+@frozen
+class Values:
+    """The options that are read, not copied. path: of the dump, None where there is none that can be used."""
+
+    path: str | None
+    iterations: Iterations
+    kernels: tuple[KernelPattern, ...]
+
+
+def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, tuple[Problem, ...]]:
+    """What can be read of ``dump``, and every problem of a single option. environ: the process's variables."""
+    iterations, problems = parse_iterations(dump.iterations, "iterations")
+    patterns = []
+    found = list(problems)
+    for i, kernel in enumerate(dump.kernels if isinstance(dump.kernels, tuple) else (dump.kernels,)):
+        pattern, wrong = parse_kernel(kernel, f"kernels[{i}]")
+        found += wrong
+        if pattern is not None:
+            if pattern in patterns:
+                found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
+            patterns.append(pattern)
+    found += _path(dump, environ)
+    found += _net_name(dump.net_name)
+    found += _chosen(dump)
+    found += _devices(dump.devices)
+    found += _statistics(dump.statistic_category)
+    path = dump_folder(dump, environ)
+    return Values(path, iterations, tuple(patterns)), tuple(found)
+
+
+def dump_folder(dump: KernelDump, environ: Mapping[str, str]) -> str | None:
+    """Where MindSpore will write: ``path``, or the folder ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, or None."""
+    if isinstance(dump.path, str) and dump.path:
+        return dump.path
+    root = environ.get("MS_DIAGNOSTIC_DATA_PATH")
+    return f"{root}/debug_dump" if root else None
+
+
+def _path(dump: KernelDump, environ: Mapping[str, str]) -> Iterator[Problem]:
+    if dump.path is not None and not isinstance(dump.path, str):
+        what = f"{dump.path!r} is a {type(dump.path).__name__}, not a path."
+        yield Problem("path", what, 'Write e.g. "/data/dump".')
+        return
+    path = dump_folder(dump, environ)
+    if path is None:
+        what = "is not given, and MS_DIAGNOSTIC_DATA_PATH is not set either."
+        yield Problem("path", what, 'Write e.g. path="/data/dump".')
+        return
+    where = "path" if dump.path else "MS_DIAGNOSTIC_DATA_PATH"
+    if not path.startswith("/"):
+        absolute = os.path.abspath(path) if dump.path else "/data"
+        yield Problem(where, f"{path!r} is not absolute.", f'Write "{_clean(absolute)}".')
+    odd = sorted(set(re.findall(r"[^A-Za-z0-9_/-]", path)))
+    if odd:
+        what = f"{path!r} has {' '.join(map(repr, odd))}; MindSpore takes only letters, digits, '-', '_' and '/'."
+        yield Problem(where, what, f'Write e.g. "{_clean(path if path.startswith("/") else "/data/dump")}".')
+    if os.path.exists(path) and not os.path.isdir(path):
+        yield Problem(where, f"{path} is a file.", "Give a folder; it need not exist.")
+
+
+def _clean(path: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_/-]", "_", path)
+
+
+def _net_name(name: Any) -> Iterator[Problem]:
+    if not isinstance(name, str) or not name:
+        yield Problem("net_name", f"{name!r} is no name.", 'Write e.g. "ResNet50".')
+    elif not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+        yield Problem(
+            "net_name", f"{name!r} may hold letters, digits, '-' and '_' only.", f'Write "{clean}".'
+        )
+
+
+def _chosen(dump: KernelDump) -> Iterator[Problem]:
+    for name, options in _CHOICES.items():
+        value = getattr(dump, name)
+        if value is None or any(value is o or (value == o and type(value) is type(o)) for o in options):
+            continue
+        listed = " or ".join(f'"{o}"' if isinstance(o, str) else str(o) for o in options)
+        hint = did_you_mean(value, options) if isinstance(value, str) and isinstance(options[0], str) else ""
+        yield Problem(name, f"{value!r} is not known.", f"{hint} Write {listed}.".strip())
+    for name in _FLAGS:
+        value = getattr(dump, name)
+        if value is not None and not isinstance(value, bool):
+            yield Problem(name, f"{value!r} is no bool.", "Write True or False.")
+    for name, least in _LEAST.items():
+        value = getattr(dump, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            yield Problem(name, f"{value!r} is no whole number from {least} up.", "Write e.g. 100.")
+    if dump.inputs is False and dump.outputs is False:
+        yield Problem("outputs", "neither inputs nor outputs are wanted.", "Leave one of them True.")
+
+
+def _devices(devices: Any) -> Iterator[Problem]:
+    if devices is None:
+        return
+    if not isinstance(devices, Sequence) or isinstance(devices, str):
+        yield Problem("devices", f"{devices!r} is no list of numbers.", "Write e.g. [0, 1].")
+        return
+    if not devices:
+        yield Problem("devices", "is empty, so no device would dump.", "Leave it out to take 0 to 7.")
+    for i, device in enumerate(devices):
+        if isinstance(device, bool) or not isinstance(device, int) or device < 0:
+            yield Problem(f"devices[{i}]", f"{device!r} is no device number.", "Write e.g. 0.")
+        elif device in devices[:i]:
+            yield Problem(f"devices[{i}]", f"{device} is there twice.", "Keep one.")
+
+
+def _statistics(categories: Any) -> Iterator[Problem]:
+    if categories is None:
+        return
+    if not isinstance(categories, tuple):
+        yield Problem("statistic_category", f"{categories!r} is no list.", 'Write e.g. ["max", "min"].')
+        return
+    if not categories:
+        what = "is empty, so there would be no statistics."
+        yield Problem("statistic_category", what, "Leave it out to take max, min and l2norm.")
+    for i, category in enumerate(categories):
+        where = f"statistic_category[{i}]"
+        if category in _WRITTEN:
+            if category in categories[:i]:
+                yield Problem(where, f"{category!r} is there twice.", "Keep one.")
+            continue
+        text = category.lower().replace("_", " ").strip() if isinstance(category, str) else ""
+        if text in _WRITTEN or text in _MEANT:
+            hint = f'Write "{_MEANT.get(text, text)}".'
+        else:
+            hint = did_you_mean(text, _WRITTEN) or f"There are {', '.join(STATISTICS)}."
+        yield Problem(where, f"{category!r} is no statistic.", hint)

@@ -1,0 +1,244 @@
+"""What the documents say of options together, and of options on a backend: each rule is one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from probe_format.errors import Problem
+
+from .backends import Backend
+from .description import KernelDump
+from .option_checks import Values
+
+__all__ = [
+    "RULES",
+    "broken_rules",
+    "debug_directions",
+    "debug_modes",
+    "debug_selection",
+    "device_statistics",
+    "kinds_of_kernels",
+    "overflow_limit",
+    "samples",
+    "set_dump_mode",
+    "statistics_need_data",
+    "statistics_need_npy",
+    "statistics_of_saved",
+    "synchrony",
+    "unknown_options",
+]
+
+Rule = Callable[[KernelDump, Values, Backend], Iterator[Problem]]
+
+
+def broken_rules(dump: KernelDump, values: Values, backend: Backend) -> list[Problem]:
+    """Every rule that ``dump`` breaks on ``backend``, as what to write instead."""
+    return [problem for rule in RULES for problem in rule(dump, values, backend)]
+
+
+# Option -> key of the control file, for the options that not every backend has.
+_KEYS = {
+    "file_format": "file_format",
+    "overflow_number": "overflow_number",
+    "statistic_category": "statistic_category",
+    "saved_data": "saved_data",
+    "trans_flag": "trans_flag",
+    "stat_calc_mode": "stat_calc_mode",
+    "device_stat_precision_mode": "device_stat_precision_mode",
+    "sample_mode": "sample_mode",
+    "sample_num": "sample_num",
+    "save_kernel_args": "save_kernel_args",
+}
+_WHY = {
+    "file_format": "always writes npy files",
+    "overflow_number": "has no overflow dump with a limit",
+    "stat_calc_mode": "computes statistics on the host only",
+    "device_stat_precision_mode": "computes statistics on the host only",
+    "sample_mode": "has no sample dump",
+    "sample_num": "has no sample dump",
+    "save_kernel_args": "does not save the kernels' arguments",
+    "trans_flag": "has no such setting",
+    "saved_data": "saves tensors only, and has no such setting",
+    "statistic_category": "has no statistics",
+}
+
+
+def unknown_options(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """An option that the backend would not read."""
+    for option, key in _KEYS.items():
+        if getattr(dump, option) is not None and not backend.knows(key):
+            if option == "saved_data" and dump.saved_data == "tensor":
+                continue  # what it does anyway
+            if option == "file_format" and dump.file_format == "npy" and not backend.asynchronous:
+                continue
+            yield Problem(option, f"{backend.title} {_WHY[option]}.", "Leave it out.")
+
+
+def kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """r1.5 knows names only, O2 and GE names and expressions, the others types as well."""
+    for pattern in values.kernels:
+        if pattern.kind in backend.kinds:
+            if pattern.kind == "name" and "type" in backend.kinds and "-op" not in pattern.text:
+                what = f"{pattern.text!r} is a scope: every operator's name ends in -op and a number."
+                remedy = f'Write "name-regex({pattern.text.rstrip("/")}/.+)".'
+                yield Problem("kernels", what, remedy)
+            continue
+        if pattern.kind == "type" and "regex" in backend.kinds:
+            what = f"{backend.title} knows no operator types, and {pattern.text!r} has no scope."
+            yield Problem("kernels", what, f'Write "name-regex(.*{pattern.text}.*)", or the full name.')
+        else:
+            what = f"{backend.title} knows full names only, and {pattern.text!r} is none."
+            yield Problem("kernels", what, 'Write e.g. "Default/conv1-Conv2d/Conv2D-op12".')
+
+
+def statistics_of_saved(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """Which saved_data the backend has."""
+    saved = dump.saved_data
+    if saved in ("statistic", "full") and saved not in backend.saved and backend.knows("saved_data"):
+        what = f"MindSpore on {backend.title} refuses statistics ({saved!r})."
+        remedy = 'Write "tensor", and let `probe kernel statistics` compute them from the tensors afterwards.'
+        yield Problem("saved_data", what, remedy)
+
+
+def statistics_need_npy(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """bin files come without statistics, and bin is what MindSpore takes when nothing is said."""
+    if dump.saved_data in ("statistic", "full") and backend.knows("file_format"):
+        if dump.file_format == "bin":
+            what = f"bin files come without statistics (saved_data is {dump.saved_data!r})."
+            yield Problem("file_format", what, 'Write "npy", or saved_data="tensor".')
+        elif dump.file_format is None:
+            what = f"is bin when left out, and bin files come without statistics ({dump.saved_data!r})."
+            yield Problem("file_format", what, 'Write "npy".')
+
+
+def statistics_need_data(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """Statistics are of operators as chosen, not of those that overflowed or failed."""
+    if dump.saved_data not in (None, "tensor") and dump.op_debug_mode != 0:
+        what = f"statistics exist only with op_debug_mode 0, and it is {dump.op_debug_mode!r}."
+        yield Problem("saved_data", what, 'Write "tensor".')
+
+
+def device_statistics(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """Statistics computed on the device: four of them, and never together with tensors."""
+    if not backend.knows("stat_calc_mode"):
+        return
+    device = dump.stat_calc_mode == "device"
+    if device and dump.saved_data != "statistic":
+        what = f"the device computes statistics only with saved_data 'statistic', not {dump.saved_data or 'tensor'!r}."
+        yield Problem("stat_calc_mode", what, 'Write "host", or saved_data="statistic".')
+    if device:
+        there = ("max", "min", "avg", "l2norm")
+        extra = [c for c in dump.statistic_category or () if c not in there]
+        if extra:
+            what = f"the device computes max, min, avg and l2norm, not {', '.join(map(str, extra))}."
+            yield Problem("statistic_category", what, 'Remove these, or write stat_calc_mode="host".')
+    if dump.device_stat_precision_mode is not None and not device:
+        what = 'has no effect: it is for stat_calc_mode "device".'
+        yield Problem("device_stat_precision_mode", what, "Leave it out.")
+
+
+def debug_modes(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """Which op_debug_mode the backend has."""
+    mode = dump.op_debug_mode
+    if isinstance(mode, bool) or mode in backend.debug_modes or mode not in (0, 1, 2, 3, 4):
+        return
+    listed = " or ".join(map(str, backend.debug_modes))
+    if mode in (1, 2):
+        yield Problem("op_debug_mode", f"{mode} is of MindSpore r1.5.", f"Write {listed}.")
+    elif backend.debug_modes == (0,):
+        what = f"{mode}: {backend.title} finds no overflows and no failing kernels."
+        yield Problem("op_debug_mode", what, "Write 0.")
+    else:
+        yield Problem("op_debug_mode", f"{backend.title} has no mode {mode}.", f"Write {listed}.")
+
+
+def debug_directions(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """Overflows are dumped with both sides, exceptions with inputs."""
+    if dump.op_debug_mode == 3 and not (dump.inputs is True and dump.outputs is True):
+        side = "outputs" if dump.inputs is False else "inputs"
+        missing = "inputs" if side == "outputs" else "outputs"
+        what = f"an overflow (op_debug_mode 3) is dumped with inputs and outputs, not with {side} alone."
+        yield Problem(missing, what, f"Leave out {missing}=False.")
+    if dump.op_debug_mode == 4 and dump.inputs is False:
+        yield Problem("inputs", "op_debug_mode 4 dumps inputs only.", "Write inputs=True.")
+
+
+def debug_selection(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """With op_debug_mode other than 0 the dumper chooses the kernels, and partly the iterations, itself."""
+    mode = dump.op_debug_mode
+    if mode == 0:
+        return
+    if values.kernels:
+        what = f"op_debug_mode {mode} dumps the kernels that it finds; MindSpore would drop the list."
+        yield Problem("kernels", what, "Leave it out, or write op_debug_mode=0.")
+    if dump.set_dump is True:
+        yield Problem("set_dump", f"works with op_debug_mode 0 only, not {mode}.", "Leave it out.")
+    everywhere = (3, 4) if backend.knows("file_format") else (4,)
+    if mode in everywhere and not values.iterations.all:
+        what = f"op_debug_mode {mode} cannot be limited to iterations on {backend.title}."
+        yield Problem("iterations", what, 'Write "all".')
+    if dump.sample_mode:
+        yield Problem("sample_mode", f"works with op_debug_mode 0 only, not {mode}.", "Leave it out.")
+
+
+def overflow_limit(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """overflow_number is for overflows, and on O2 for npy files."""
+    if dump.overflow_number is None or not backend.knows("overflow_number"):
+        return
+    if dump.op_debug_mode != 3:
+        what = f"is for op_debug_mode 3, and it is {dump.op_debug_mode!r}; MindSpore refuses it."
+        yield Problem("overflow_number", what, "Leave it out, or write op_debug_mode=3.")
+    elif backend.knows("file_format") and dump.file_format != "npy":
+        yield Problem("overflow_number", "works with npy files only.", 'Write file_format="npy".')
+
+
+def samples(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """sample_num is read only where samples are taken."""
+    if dump.sample_num is not None and backend.knows("sample_num") and dump.sample_mode != 1:
+        yield Problem(
+            "sample_num", "has no effect without sample_mode 1.", "Write sample_mode=1, or leave it out."
+        )
+
+
+def set_dump_mode(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """dump_mode 2."""
+    if dump.set_dump is not True:
+        return
+    if values.kernels:
+        what = "set_dump and a list of kernels exclude each other."
+        yield Problem("set_dump", what, "Leave one of them out.")
+    if backend.name != "ascend-o0o1":
+        what = f"MindSpore refuses set_dump (dump_mode 2) on {backend.title}."
+        yield Problem("set_dump", what, "Leave it out, and choose with kernels.")
+
+
+def synchrony(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+    """Which of the two ways the backend has."""
+    if dump.synchronous is None:
+        return
+    if not backend.knows("enable"):
+        if dump.synchronous or not backend.asynchronous:
+            yield Problem("synchronous", f"{backend.title} has one way of dumping.", "Leave it out.")
+    elif dump.synchronous is False and not backend.asynchronous:
+        yield Problem("synchronous", f"{backend.title} dumps synchronously only.", "Leave it out.")
+    elif dump.synchronous is False and dump.save_kernel_args:
+        what = "are saved in synchronous dumps only."
+        yield Problem("save_kernel_args", what, "Leave out synchronous=False.")
+
+
+RULES: tuple[Rule, ...] = (
+    unknown_options,
+    kinds_of_kernels,
+    statistics_of_saved,
+    statistics_need_npy,
+    statistics_need_data,
+    device_statistics,
+    debug_modes,
+    debug_directions,
+    debug_selection,
+    overflow_limit,
+    samples,
+    set_dump_mode,
+    synchrony,
+)
+"""All rules; spec/kernel-config.md names each with the sentence of the documents it comes from."""

@@ -1,0 +1,161 @@
+"""What a kernel dump has written, and which requested kernels never ran: a look at file names only."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import frozen
+from probe_format.suggest import nearest
+
+from probe_kernel.read.mapping import read_mapping
+from probe_kernel.read.statistic_csv import STATISTIC, read_table
+
+from .kernel_patterns import KernelPattern
+
+__all__ = ["NeverRan", "Outcome", "look"]
+
+_OP = re.compile(r"-op\d+$")
+
+
+@frozen
+class NeverRan:
+    """A requested kernel of which nothing was written. why: a sentence with what to do."""
+
+    kernel: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel!r}: {self.why}"
+
+
+@frozen
+class Outcome:
+    """What there is after a dump. files, size: number and bytes of the data files; kernels: how many different."""
+
+    path: str
+    files: int
+    size: int
+    iterations: tuple[int, ...]
+    kernels: int
+    never_ran: tuple[NeverRan, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        steps = _listed(self.iterations)
+        what = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
+        head = f"{what}; iterations {steps}." if self.iterations else f"{what}."
+        said = [f"Nothing was written for {n}" for n in self.never_ran]
+        return "\n".join(
+            [head if self.files else f"Nothing was written below {self.path}.", *said, *self.notes]
+        )
+
+
+@frozen
+class _Seen:
+    """A kernel met in the tree: its type and name with the separators replaced, as in file names."""
+
+    kind: str
+    name: str
+
+
+def look(
+    path: str | os.PathLike[str], requested: Sequence[KernelPattern] = (), notes: Sequence[str] = ()
+) -> Outcome:
+    """Look through a dump's folder. requested: the kernels that were asked for; none means all.
+
+    path: the folder of one rank. Folders named with a number are iterations where they hold data files.
+    """
+    files, size = 0, 0
+    seen: set[_Seen] = set()
+    iterations: set[int] = set()
+    for folder, _, names in os.walk(path):
+        if os.path.basename(folder) in ("graphs", "execution_order", ".dump_metadata"):
+            continue
+        here = [n for n in names if not n.endswith((".json", ".csv")) or n.startswith("Opdebug.")]
+        if "statistic.csv" in names:
+            rows = read_table(Path(folder, STATISTIC)).rows
+            seen.update(_Seen(row.op_type, row.op_name) for row in rows)
+            here.append("statistic.csv")
+        if not here:
+            continue
+        old = read_mapping(Path(folder)).names
+        for name in here:
+            files += 1
+            size += os.path.getsize(os.path.join(folder, name))
+            parts = old.get(name, name).split(".")
+            if len(parts) > 4:
+                seen.add(_Seen(parts[0], parts[1]))
+        if os.path.basename(folder).isdigit():
+            iterations.add(int(os.path.basename(folder)))
+    compiled = _execution_order(Path(path))
+    missing = tuple(_never_ran(k, compiled, seen) for k in requested if not _ran(k, compiled, seen))
+    kernels = len({s for s in seen if s.kind != "Parameter"})
+    return Outcome(str(path), files, size, tuple(sorted(iterations)), kernels, missing, tuple(notes))
+
+
+def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> NeverRan:
+    meant = [n for n in compiled if pattern.matches(n)]
+    if meant:
+        other = ""
+        if pattern.kind == "name":  # seen: the graph's file says Cast-op3 of what runs as Cast-op0
+            any_number = _OP.sub("-op[0-9]+", pattern.text)
+            other = f' Or the backend has given it another number: "name-regex({any_number})" takes any.'
+        more = f" and {len(meant) - 1} more" if len(meant) > 1 else ""
+        return NeverRan(
+            pattern.text,
+            f"{meant[0]}{more} is in the graph, but it was not run in these iterations, "
+            f"or has no tensor on the side that was asked for.{other}",
+        )
+    lasts = [_OP.sub("", n.rpartition("/")[2]) for n in compiled]
+    near = nearest(pattern.text, dict.fromkeys(lasts if pattern.kind == "type" else compiled), 3, 0.5)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    if pattern.kind == "regex":
+        hint = f" It must match the whole name, such as {compiled[0]!r}." if compiled else ""
+    return NeverRan(pattern.text, f"no operator of this name was compiled.{hint}")
+
+
+def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> bool:
+    names = {s.name for s in seen}
+    # Where the backend rewrote a graph the number behind -op is another one in the file's name.
+    numberless = {_OP.sub("", n) for n in names}
+    if pattern.kind == "name":
+        return _flat(pattern.text) in names
+    for full in compiled:
+        if pattern.matches(full) and (_flat(full) in names or _OP.sub("", _flat(full)) in numberless):
+            return True
+    if pattern.kind == "type":
+        wanted = pattern.text.lower()
+        return any(
+            wanted in _OP.sub("", s.name.rpartition("_")[2]).lower()
+            or wanted in s.kind.lower()
+            or (s.kind == "Parameter" and _flat(wanted) in s.name.lower())
+            for s in seen
+        )
+    flattened = KernelPattern(pattern.text.replace("/", "_"), "regex")
+    return any(flattened.matches(n) for n in names)
+
+
+def _flat(name: str) -> str:
+    return re.sub(r"[./\\ ]", "_", name)
+
+
+def _execution_order(rank: Path) -> list[str]:
+    """Full names of the operators of every compiled graph; empty where the backend writes no execution order."""
+    found: dict[str, None] = {}
+    for path in sorted(rank.glob("execution_order/ms_execution_order_graph_*.csv")):
+        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+        found.update(dict.fromkeys(line.strip() for line in lines[1:] if line.strip()))
+    return list(found)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

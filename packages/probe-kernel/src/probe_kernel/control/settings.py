@@ -1,0 +1,84 @@
+"""The control file of a kernel dump: from a description and a backend to the JSON that the backend reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from probe_format.errors import ConfigError
+from probe_runtime.notice import notice
+
+from .backends import Backend, backend_named
+from .description import KernelDump
+from .notes import notes_of
+from .option_checks import Values, check_values
+from .option_rules import broken_rules
+
+__all__ = ["check", "document_of", "settings", "settings_text"]
+
+
+def check(
+    dump: KernelDump, backend: str | Backend, environ: Mapping[str, str] | None = None
+) -> tuple[Values, Backend]:
+    """Hold ``dump`` against every rule of ``backend``. Raises ConfigError with all problems at once.
+
+    environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
+    """
+    chosen = backend if isinstance(backend, Backend) else backend_named(backend)
+    values, problems = check_values(dump, os.environ if environ is None else environ)
+    found = [*problems, *broken_rules(dump, values, chosen)]
+    if found:
+        raise ConfigError(found)
+    return values, chosen
+
+
+def settings(
+    dump: KernelDump, backend: str | Backend, environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The control file as a mapping, keys in the order of the documents.
+
+    Warns of what has no effect (RuntimeWarning). Raises ConfigError.
+    """
+    values, chosen = check(dump, backend, environ)
+    for note in notes_of(dump, values, chosen):
+        notice(f"Probe: {note}")
+    return document_of(dump, values, chosen)
+
+
+def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, Any]:
+    """Return the control file of a description that `check` has let pass."""
+    full: dict[str, Any] = {
+        "op_debug_mode": dump.op_debug_mode,
+        "dump_mode": 2 if dump.set_dump else int(bool(values.kernels)),
+        "path": dump.path or "",
+        "net_name": dump.net_name,
+        "iteration": str(values.iterations),
+        "saved_data": dump.saved_data or "tensor",
+        "input_output": 0 if dump.inputs and dump.outputs else 1 if dump.inputs else 2,
+        "kernels": [k.text for k in values.kernels],
+        "support_device": list(range(8) if dump.devices is None else dump.devices),
+        "statistic_category": list(dump.statistic_category or ("max", "min", "l2norm")),
+        "file_format": dump.file_format or "bin",
+        "overflow_number": dump.overflow_number,
+        "enable": dump.synchronous is not False,
+        "trans_flag": dump.trans_flag is not False,
+        "stat_calc_mode": dump.stat_calc_mode,
+        "device_stat_precision_mode": dump.device_stat_precision_mode,
+        "sample_mode": dump.sample_mode,
+        "sample_num": dump.sample_num,
+        "save_kernel_args": dump.save_kernel_args,
+    }
+    # What was not given and has a default in the dumper stays out: overflow_number alone makes it refuse the file.
+    document: dict[str, Any] = {
+        "common_dump_settings": {k: full[k] for k in chosen.common if full[k] is not None}
+    }
+    if chosen.e2e:
+        document["e2e_dump_settings"] = {k: full[k] for k in chosen.e2e if full[k] is not None}
+    return document
+
+
+def settings_text(document: Mapping[str, Any]) -> str:
+    """The control file's text: strict JSON with four blanks, as msprobe writes it."""
+    return json.dumps(document, indent=4, ensure_ascii=True, allow_nan=False) + "\n"

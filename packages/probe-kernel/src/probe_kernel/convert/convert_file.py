@@ -1,0 +1,174 @@
+"""Converting one ``bin`` file into files that numpy, torch or nobody else reads, named as msaccucmp names them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+from probe_format.errors import FormatError, ProbeError
+from probe_format.tensors import npy_bytes, pt_bytes
+
+from probe_kernel.files.bin_file import BinFile, Section, open_bin
+from probe_kernel.files.dtypes import dtype_of
+from probe_kernel.files.dump_data import Tensor
+from probe_kernel.files.opdebug import is_opdebug, opdebug_json
+from probe_kernel.files.tensor_layouts import convert
+from probe_kernel.read.file_name import FileName, is_file_name, parse_file_name
+from probe_kernel.read.folders import walk
+from probe_kernel.read.listing import NO_TRUE_NAME, list_files
+from probe_kernel.read.mapping import read_mapping
+
+from .destination import Destination
+
+__all__ = ["TYPES", "Conversion", "Outcome", "Sources", "bin_files", "convert_file"]
+
+Array = npt.NDArray[Any]
+Type = Literal["npy", "bin", "pt", "msnpy"]
+TYPES: tuple[Type, ...] = ("npy", "bin", "pt", "msnpy")
+
+
+@frozen
+class Conversion:
+    """What to make. target: a layout of `layouts.TARGETS`; empty leaves each tensor as it lies on the device.
+
+    shape: stands in for the tensors' own shapes, where a file does not tell them. only: ``input.0`` and the like;
+    empty means all.
+    """
+
+    type: Type = "npy"
+    target: str = ""
+    shape: tuple[int, ...] = ()
+    only: tuple[str, ...] = ()
+
+
+@frozen
+class Outcome:
+    """What became of one file. written: new files. faults: what could not be converted, and why."""
+
+    path: Path
+    written: tuple[Path, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def convert_file(
+    path: Path, out: Path, how: Conversion, name: str = "", destination: Destination | None = None
+) -> Outcome:
+    """Convert every tensor of ``path`` into ``out``, a folder that exists. Never raises for a bad file.
+
+    name: the file's true name, where mapping.csv has it. destination: shared by all files of one conversion.
+    """
+    name = name or path.name
+    destination = destination or Destination()
+    written: list[Path] = []
+    faults: list[str] = []
+    try:
+        file = open_bin(path)
+    except (ProbeError, OSError, MemoryError) as error:
+        return Outcome(path, faults=(_said(path, error),))
+    done = 0
+    faults += file.problems
+    for section in file.sections:
+        if how.only and str(section) not in how.only:
+            continue
+        done += 1
+        try:
+            written.append(destination.write(out, *_made(file, name, section, how)))
+        except (ProbeError, OSError, ValueError, MemoryError) as error:
+            faults.append(_said(path, error))
+    if how.only and not done:
+        there = ", ".join(map(str, file.sections)) or "nothing"
+        faults.append(f"{path}: there is no {' or '.join(how.only)} in it, but {there}.")
+    return Outcome(path, tuple(written), tuple(faults))
+
+
+Made = tuple[str, Path, list[bytes | memoryview]]
+"""Name, source, and what to write."""
+
+
+def _made(file: BinFile, name: str, section: Section, how: Conversion) -> Made:
+    head = f"{name}.{section}"
+    tensor = section.tensor
+    if tensor is None:
+        return f"{head}.bin", file.path, [_memory(section.raw())]
+    if section.io == "output" and name.startswith("Opdebug.") and is_opdebug(raw := section.raw()):
+        return f"{head}.json", file.path, [json.dumps(opdebug_json(raw), indent=4).encode()]
+    values = section.load()
+    shown = tensor.format
+    if how.target:
+        values = convert(values, tensor.format, how.target, how.shape or tensor.original_shape)
+        shown = how.target
+    if how.type == "pt":
+        head = f"{head}.{'x'.join(map(str, values.shape or (1,)))}" if how.target else head
+        return f"{head}.pt", file.path, pt_bytes(values.dtype.name, values.shape, _memory(values))
+    if values.ndim == 0:
+        values = values.reshape(1)
+    if how.type == "bin":
+        dims = "_".join(map(str, values.shape if how.target else (values.size,)))
+        return f"{head}.{dims}.{_dtype(tensor, values)}.{shown}.bin", file.path, [_memory(values)]
+    if how.type == "msnpy":
+        return _for_mindspore(file, name, section, shown), file.path, npy_bytes(values)
+    if how.target:
+        head = f"{head}.{'x'.join(map(str, values.shape))}"
+    return f"{head}.npy", file.path, npy_bytes(values)
+
+
+def _dtype(tensor: Tensor, values: Array) -> str:
+    """What the bytes are: the tensor's dtype is said only where they are its codes."""
+    return values.dtype.name if dtype_of(tensor.dtype).numeric else tensor.dtype
+
+
+def _for_mindspore(file: BinFile, name: str, section: Section, layout: str) -> str:
+    """The name that MindSpore gives a tensor file: the operator's own, not that of its scopes."""
+    parsed = parse_file_name(name)
+    operator = file.header.op_name.rpartition("/")[2] or parsed.op_name
+    plain = FileName(
+        parsed.op_type, operator.replace(".", "_"), parsed.task, parsed.stream, parsed.timestamp,
+        section.io, section.slot, layout, "", None, ".npy",
+    )  # fmt: skip
+    return str(plain)
+
+
+def _memory(values: Array) -> memoryview:
+    flat: Any = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    return memoryview(flat)
+
+
+def _said(path: Path, error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    if isinstance(error, MemoryError):
+        text = "is too large for this machine's memory"
+    return text if str(path) in text else f"{path}: {text}"
+
+
+@frozen
+class Sources:
+    """What there is to convert. files: each with its true name, in order. problems: files whose true name is lost."""
+
+    files: tuple[tuple[Path, str], ...]
+    problems: tuple[str, ...] = ()
+
+
+def bin_files(source: Path) -> Sources:
+    """Return every ``bin`` file at or below ``source`` with its true name (mapping.csv).
+
+    A file that is named itself is taken as one, whatever its name. Raises FormatError where there is nothing of the
+    name ``source``, OSError for a folder that cannot be opened.
+    """
+    if source.is_file():
+        name = read_mapping(source.parent).names.get(source.name, source.name)
+        if name == source.name or is_file_name(name):
+            return Sources(((source, name),))
+        return Sources(((source, source.name),), (f"{source}: {NO_TRUE_NAME}; it keeps its own.",))
+    if not source.is_dir():
+        raise FormatError(f"There is no file or folder {source}.")
+    files: list[tuple[Path, str]] = []
+    problems: list[str] = []
+    for folder, _, _ in walk(source):
+        here = list_files(folder)
+        files += [(path, str(name)) for path, name in here.files if name.kind == "bin"]
+        problems += [f"{folder}: {lost}" for lost in here.lost]
+    return Sources(tuple(files), tuple(problems))

@@ -1,0 +1,52 @@
+"""Many files at once: the work of ``probe kernel convert``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from probe_format.errors import UsageError
+
+from probe_kernel.output_folder import folder_in
+
+from .convert_file import Conversion, Outcome, convert_file
+from .destination import Destination
+
+__all__ = ["convert_all"]
+
+_MOST_WORKERS = (
+    8  # each holds a tensor, and up to two copies: a hundred cores would want a hundred times that
+)
+
+
+def convert_all(
+    files: Iterable[tuple[Path, str]], source: Path, out: Path, how: Conversion, workers: int | None = None
+) -> Iterator[Outcome]:
+    """Convert ``files`` (`conversion.bin_files` of ``source``) into ``out``, in the same folders as there.
+
+    The outcomes come as they are ready. workers: threads, as many as there are cores and 8 at most unless told:
+    reading, writing and numpy's copies let others run. Only a few files a worker are under way at a time, so that
+    memory is bounded by the largest of them. Who stops early (Ctrl-C) has whole files and their lines in mapping.csv.
+    Raises UsageError when ``out`` is the folder of ``source``, or a folder in it is a link; OSError when it cannot be
+    made.
+    """
+    workers = workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
+    root = source if source.is_dir() else source.parent
+    if out.resolve() == root.resolve():
+        raise UsageError("The converted files want a folder of their own: give another -o.")
+    destination = Destination()
+    with ThreadPoolExecutor(workers, "probe-convert") as pool:
+        under_way: set[Future[Outcome]] = set()
+        try:
+            for path, name in files:
+                folder = folder_in(out, path.parent.relative_to(root))
+                under_way.add(pool.submit(convert_file, path, folder, how, name, destination))
+                if len(under_way) >= 2 * workers:
+                    done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in done)
+            yield from (future.result() for future in wait(under_way).done)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # those that run are waited for
+            raise

@@ -1,0 +1,76 @@
+"""Where converted files go: one name for one file, and a line of mapping.csv for each name that was too long."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from probe_format.errors import FormatError
+from probe_format.tensors import write_parts
+
+from probe_kernel.output_folder import file_in, replace_file
+from probe_kernel.read.mapping import MAPPING
+
+__all__ = ["Destination", "short_name"]
+
+_LONGEST = 254  # msaccucmp renames from 255 bytes on
+
+
+class Destination:
+    """Shared by the threads of one conversion, for as long as it runs."""
+
+    def __init__(self) -> None:
+        self._owners: dict[Path, Path] = {}
+        self._lines: dict[Path, set[str]] = {}
+        self._lock = threading.Lock()
+
+    def write(self, folder: Path, name: str, source: Path, parts: Sequence[bytes | memoryview]) -> Path:
+        """Write ``parts`` as ``folder/name`` (or as its short name), in place of what an earlier conversion wrote.
+
+        Raises FormatError where another source has become that file, or where the name is not one of a file in
+        ``folder``; OSError.
+        """
+        short = short_name(name)
+        path = file_in(folder, short)
+        if short != name and "\n" in name:
+            raise FormatError(
+                f"{folder}: {name!r} has a line break, which a line of mapping.csv cannot hold."
+            )
+        if (owner := self._owners.setdefault(path, source)) != source:
+            raise FormatError(
+                f"{path} has come from {owner} already: the names differ only in what this --type leaves out. "
+                "Convert the two into different folders, or use another --type."
+            )
+        write_parts(path, parts)
+        if short != name:
+            self._note(folder, f"{short},{name}")
+        return path
+
+    def _note(self, folder: Path, line: str) -> None:
+        """At once, and not at the end: who stops the command wants to know the names of what is there."""
+        path = folder / MAPPING
+        with self._lock:
+            lines = self._lines.get(folder)
+            if lines is None:
+                # A file of our own from here on: what was there may be a link to something else.
+                there = path.is_file() and not path.is_symlink()
+                text = path.read_text("utf-8", "surrogateescape") if there else ""
+                lines = self._lines[folder] = set(text.split("\n"))
+                replace_file(path, [os.fsencode("".join(f"{old}\n" for old in text.split("\n") if old))])
+            if line not in lines:
+                lines.add(line)
+                fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    os.write(fd, os.fsencode(f"{line}\n"))
+                finally:
+                    os.close(fd)
+
+
+def short_name(name: str) -> str:
+    """``name``, or where it is too long a name made from it (a UUID of it), with its ending."""
+    if len(os.fsencode(name)) <= _LONGEST:
+        return name
+    return uuid.uuid3(uuid.NAMESPACE_DNS, name).hex + Path(name).suffix

@@ -1,0 +1,190 @@
+"""A kernel dump as dump.json, stack.json and construct.json: for `probe show`, `probe verify`, `probe_format.open`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+from probe_format.errors import FormatError, UsageError
+from probe_format.journal import Documents
+from probe_format.layout import DUMP, TENSORS, rank_dir
+from probe_format.names import Direction, tensor_file_name
+from probe_format.write import FORMAT_VERSION, Coverage, write_documents
+
+from probe_kernel import __version__
+from probe_kernel.graph.model import Operator
+from probe_kernel.output_folder import folder_in
+from probe_kernel.read.dump import Dump, Iteration, Rank
+from probe_kernel.read.kernel import Kernel, Slot
+from probe_kernel.trace.cell_scopes import cells_of, stack_of
+from probe_kernel.trace.match import match
+
+from .tensor_json import head_json, tensor_json
+
+__all__ = ["Exported", "cells_of", "export"]
+
+_MOST_GAPS = 1024
+_FRAMEWORKS = {"torch": "pytorch"}
+
+
+@frozen
+class Exported:
+    """One rank of one step that was written. faults: what of it could not be read, in sentences."""
+
+    path: Path
+    records: int
+    tensors: int
+    faults: tuple[str, ...] = ()
+
+
+def export(
+    dump: Dump,
+    out: Path,
+    *,
+    root: str = "",
+    values: bool = True,
+    progress: Callable[[Iteration], None] | None = None,
+) -> Iterator[Exported]:
+    """Write ``out/step<N>/rank<R>/`` for each step (or iteration) and rank, as they are done.
+
+    root: the Cell that Probe's own dump was made of, as ``network._backbone``: it and those around it are left out,
+    so that the names of the Cells are the same in both. values: with the tensors, linked where they can stay as
+    they are; False: statistics alone. Raises UsageError when there is a dump already, OSError.
+    """
+    for rank in dump.ranks:
+        graphs = _graphs(rank)
+        steps: dict[int, list[Iteration]] = {}
+        for iteration in rank.iterations:
+            steps.setdefault(iteration.place.number or 0, []).append(iteration)
+        for step, iterations in steps.items():
+            folder = rank_dir(out, step, rank.number)
+            if os.path.lexists(folder / DUMP):
+                raise UsageError(f"{folder} holds a dump already. Give an empty folder with -o.")
+            folder_in(out, (folder / TENSORS if values else folder).relative_to(out))
+            draft = _Draft(folder, root, values)
+            several = len({(i.place.net, i.place.graph) for i in iterations}) > 1
+            for iteration in iterations:
+                draft.add(iteration, graphs.get(iteration.place.graph, {}), several)
+                if progress is not None:
+                    progress(iteration)
+            yield draft.write()
+
+
+Known = Mapping[str, tuple[Operator, str]]
+"""Kernel name -> its operator, and the full name that tells its Cells."""
+
+
+def _graphs(rank: Rank) -> dict[int | None, Known]:
+    """What is known of each graph's kernels. A graph that cannot be read gives no parents and no lines, no error."""
+    found: dict[int | None, Known] = {}
+    for number, lazy in rank.graphs.items():
+        kernels = [k for i in rank.iterations if i.place.graph == number for k in i.kernels]
+        try:
+            graph = lazy.graph
+            names = match(graph.operators, kernels, rank.order.get(number, ()))
+        except (FormatError, OSError):
+            continue
+        found[number] = {name: (one.operator, graph.scope_of(one.operator)) for name, one in names.items()}
+    return found
+
+
+@define
+class _Draft:
+    """One rank of one step, while its records come together."""
+
+    folder: Path
+    root: str
+    values: bool
+    data: dict[str, Any] = field(factory=dict)
+    construct: dict[str, str | None] = field(factory=dict)
+    frames: dict[tuple[str, ...], list[str]] = field(factory=dict)
+    coverage: Coverage = field(factory=Coverage)
+    faults: list[str] = field(factory=list)
+    framework: str = "mindspore"
+    tensors: int = 0
+
+    def add(self, iteration: Iteration, operators: Known, several: bool) -> None:
+        """Take the kernels of one folder. several: the step has more than one graph, the names tell which."""
+        self.framework = _FRAMEWORKS.get(iteration.place.layout, "mindspore")
+        self.faults += iteration.problems
+        for kernel in iteration.kernels:
+            operator, scope = operators.get(kernel.name, (None, ""))
+            prefix = f"graph{iteration.place.graph}." if several and iteration.place.graph is not None else ""
+            direction: Direction = "backward" if _is_gradient(kernel, operator) else "forward"
+            name = f"Kernel.{prefix}{kernel.op_type}.{kernel.name}.{kernel.count}.{direction}"
+            while name in self.data:  # two nets, or two streams, with a kernel of one name
+                name = name.replace("Kernel.", "Kernel.other.", 1)
+            self.data[name] = self._record(name, kernel, direction)
+            self.construct[name] = self._parent(scope, direction)
+            if operator is not None and operator.frames:
+                self.frames.setdefault(tuple(stack_of(operator)), []).append(name)
+            self.coverage.add("seen", "kernels")
+            self.coverage.add("recorded", "kernels")
+
+    def _record(self, name: str, kernel: Kernel, direction: str) -> dict[str, Any]:
+        inputs = _by_index(self._near(kernel.inputs), lambda slot: self._tensor(name, slot))
+        outputs = _by_index(self._near(kernel.outputs), lambda slot: self._tensor(name, slot))
+        if direction == "backward":
+            return {"input": inputs, "output": outputs}
+        return {"input_args": inputs, "input_kwargs": {}, "output": outputs}
+
+    def _near(self, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        """Those before which no absurd number of slots is empty: each of these is a null in dump.json."""
+        near = tuple(slot for at, slot in enumerate(slots) if slot.index <= at + _MOST_GAPS)
+        for slot in slots[len(near) :]:
+            self.faults.append(f"{slot.kernel.name} {slot} is left out: over {_MOST_GAPS} slots before it are empty.")
+            self.coverage.add("failed", "tensor files")
+        return near
+
+    def _tensor(self, record: str, slot: Slot) -> dict[str, Any]:
+        self.tensors += 1
+        self.coverage.add("recorded", "tensors")
+        file = (
+            self.folder / TENSORS / tensor_file_name(record, slot.io, [slot.index], "npy")
+            if self.values
+            else None
+        )
+        try:
+            return tensor_json(slot, self.framework, file)
+        except (FormatError, OSError) as error:
+            self.faults.append(str(error))
+            self.coverage.add("failed", "tensor files")
+            return {**head_json(slot.dtype or "unknown", (), self.framework), "unsupported": str(error)}
+
+    def _parent(self, scope: str, direction: Direction) -> str | None:
+        parent = None
+        for node in cells_of(scope, direction, self.root):
+            self.construct.setdefault(node, parent)
+            parent = node
+        return parent
+
+    def write(self) -> Exported:
+        """Write the files."""
+        header = {
+            "task": "tensor" if self.values else "statistics",
+            "level": "L2",
+            "framework": self.framework,
+            "dump_data_dir": str((self.folder / TENSORS).absolute()) if self.values else None,
+            "format_version": FORMAT_VERSION,
+            "tool": f"probe-kernel {__version__}",
+        }
+        stack = {str(i): [names, list(frames)] for i, (frames, names) in enumerate(self.frames.items())}
+        faults = [{"where": "kernel dump", "message": fault, "count": 1} for fault in self.faults]
+        documents = Documents(header, self.data, stack, self.construct, self.coverage.json(), faults)
+        write_documents(self.folder, documents, state="complete", journal_bytes=None)
+        return Exported(self.folder, len(self.data), self.tensors, tuple(self.faults))
+
+
+def _is_gradient(kernel: Kernel, operator: Operator | None) -> bool:
+    return operator.gradient if operator else kernel.name.startswith("Gradients_")
+
+
+def _by_index(slots: tuple[Slot, ...], json: Callable[[Slot], Any]) -> list[Any]:
+    """The tensors at their index; null where nothing was dumped."""
+    out: list[Any] = [None] * (max((slot.index for slot in slots), default=-1) + 1)
+    for slot in slots:
+        out[slot.index] = json(slot)
+    return out

@@ -1,0 +1,102 @@
+"""One tensor of a kernel as an object of dump.json, and its values as a file beside it."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from probe_format.errors import FormatError
+from probe_format.jsonio import finite
+from probe_format.tensors import npy_bytes, stats_json, stats_of, write_parts
+
+from probe_kernel.files.dtypes import dtype_of
+from probe_kernel.files.npy_file import read_header
+from probe_kernel.read.kernel import Slot
+from probe_kernel.read.statistic_csv import Row
+
+__all__ = ["head_json", "tensor_json"]
+
+
+def tensor_json(slot: Slot, framework: str, file: Path | None) -> dict[str, Any]:
+    """The tensor object; of a slot without values it has the numbers of statistic.csv.
+
+    framework: ``mindspore`` or ``pytorch``. file: where its values go; None: nowhere. Raises FormatError
+    (DamagedError) when the values cannot be read, OSError.
+    """
+    if slot.part is None:
+        head = head_json(slot.dtype, slot.shape or (), framework)
+        return head if slot.row is None else {**head, **_row_json(slot.row)}
+    array = slot.load()
+    out = head_json(slot.dtype or array.dtype.name, array.shape, framework)
+    if _numeric(slot.dtype):
+        out.update(stats_json(stats_of(array)))
+    else:
+        out["unsupported"] = f"{slot.dtype}: only its codes are known"
+    if file is not None:
+        _save(slot.file, array, file)
+        out["data_name"] = file.name
+    return out
+
+
+def head_json(dtype: str, shape: tuple[int, ...], framework: str) -> dict[str, Any]:
+    """Type, dtype and shape, as that framework's dumps have them."""
+    if framework == "pytorch":
+        return {"type": "torch.Tensor", "dtype": f"torch.{_plain(dtype)}", "shape": list(shape)}
+    return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape)}
+
+
+def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
+    """The values as a .npy that numpy reads: the dumper's own file, linked, where it is one."""
+    if source is not None and source.suffix == ".npy" and read_header(source).stored is None:
+        target.unlink(missing_ok=True)  # of an export that was stopped, or a link to somewhere else
+        try:
+            os.link(source.resolve(), target)  # a link to the link would lead nowhere from there
+            return
+        except OSError:  # another file system
+            pass
+    write_parts(target, npy_bytes(np.asarray(array, order="C")))
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    """A line of statistic.csv as a tensor object; its extremes are those of the finite elements."""
+    values = row.values
+    counts = [values.get(key) for key in ("nan count", "positive inf count", "negative inf count")]
+    top, low = _number(values.get("max")), _number(values.get("min"))
+    out = {"Max": top, "Min": low, "Mean": _number(values.get("avg")), "Norm": _number(values.get("l2norm"))}
+    if all(isinstance(count, int) for count in counts) and any(counts):
+        nan, above, below = counts
+        out["Max"] = "NaN" if nan else "Infinity" if above else "-Infinity" if top is None else top
+        out["Min"] = "NaN" if nan else "-Infinity" if below else "Infinity" if low is None else low
+        out["Mean"] = "NaN" if nan or (above and below) else "Infinity" if above else "-Infinity"
+        out |= {
+            "nan_count": nan,
+            "posinf_count": above,
+            "neginf_count": below,
+            "finite_max": top,
+            "finite_min": low,
+        }
+    if isinstance(values.get("md5"), str):
+        out["file_md5"] = values["md5"]  # the key md5 holds a CRC-32 (spec/values.md)
+    return out
+
+
+def _number(value: Any) -> Any:
+    return finite(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numeric(dtype: str) -> bool:
+    try:
+        return dtype_of(dtype).numeric
+    except FormatError:
+        return True
+
+
+def _plain(dtype: str) -> str:
+    try:
+        return dtype_of(dtype).name
+    except FormatError:
+        return dtype

@@ -1,0 +1,168 @@
+"""Ascend's ``bin`` files: length of the header (8 bytes), the header, then the bytes of every tensor in order."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+from probe_format.errors import DamagedError, FormatError
+
+from .dtypes import decode, dtype_of, shaped
+from .dump_data import DumpData, Piece, Tensor, parse_dump_data
+
+__all__ = ["BinFile", "Section", "open_bin"]
+
+Array = npt.NDArray[Any]
+_MOST_HEADER = 64 << 20
+_NANO = 0x5A5A5A5A
+
+
+@frozen
+class Section:
+    """One tensor, buffer or work space of a file. io: ``input``, ``output``, ``l1buffer`` or ``space``.
+
+    offset, size: where its bytes are. tensor: what they are; None for a buffer or work space.
+    """
+
+    path: Path
+    io: str
+    slot: int
+    offset: int
+    size: int
+    tensor: Tensor | None = None
+    inline: bytes | None = None
+
+    def raw(self) -> Array:
+        """Its bytes: uint8, one dimension. Raises DamagedError, OSError."""
+        if self.inline is not None:
+            return np.frombuffer(self.inline, np.uint8)
+        found = np.fromfile(self.path, np.uint8, count=self.size, offset=self.offset)
+        if found.size != self.size:
+            raise DamagedError(f"{self.path}: {self} is cut short ({found.size} of {self.size} bytes).")
+        return found
+
+    def load(self) -> Array:
+        """Its values in the shape that they have on the device; what numpy has not as `dtypes.decode` gives it.
+
+        Raises FormatError for a dtype without values (resource, string), DamagedError, OSError.
+        """
+        if self.tensor is None:
+            return self.raw()
+        try:
+            dtype = dtype_of(self.tensor.dtype)
+        except FormatError:
+            raise FormatError(
+                f"{self.path}: {self} is of dtype {self.tensor.dtype}, which is no number."
+            ) from None
+        count = math.prod(self.tensor.shape)
+        if dtype.size(count) != self.size:
+            shape = list(self.tensor.shape)
+            raise DamagedError(
+                f"{self.path}: {self} has {self.size} bytes, and {dtype.name} {shape} has {dtype.size(count)}."
+            )
+        values = decode(self.raw(), dtype)
+        if dtype.packed_codes:
+            return values
+        return shaped(values[:count], self.tensor.shape, f"{self.path}: {self}")
+
+    def __str__(self) -> str:
+        return f"{self.io}.{self.slot}"
+
+
+@frozen
+class BinFile:
+    """What a file holds. No tensor is read before it is asked for.
+
+    problems: what its header does not account for, in sentences; the tensors can be read all the same.
+    """
+
+    path: Path
+    header: DumpData
+    sections: tuple[Section, ...]
+    problems: tuple[str, ...] = ()
+
+
+def open_bin(path: Path) -> BinFile:
+    """Read a file's header. Raises DamagedError (cut short, no header), FormatError (another form), OSError."""
+    with path.open("rb") as file:
+        total = os.fstat(file.fileno()).st_size
+        head = file.read(12)
+        if len(head) < 8:
+            raise DamagedError(
+                f"{path} is no dump file: it has {total} bytes, and the length of a header has 8."
+            )
+        (length,) = struct.unpack_from("<Q", head)
+        if len(head) == 12 and struct.unpack_from("<I", head, 8) == (_NANO,):
+            raise FormatError(f"{path} is a dump of the Nano devices, which is not read here.")
+        if length == 0:
+            zeros = ", the first eight of them zero" if total > 8 else ", all zero"
+            raise DamagedError(
+                f"{path} has an empty header ({total} bytes{zeros}): nothing of what was dumped is in it. A full disk "
+                "leaves such files."
+            )
+        if length > total - 8 or length > _MOST_HEADER:
+            return _first_version(path, total, length)
+        file.seek(8)
+        message = memoryview(file.read(length))
+    try:
+        header = parse_dump_data(message)
+    except DamagedError as e:
+        raise DamagedError(f"{path} has no readable header: {e}.") from e
+    found = tuple(_sections(path, header, 8 + length, total))
+    return BinFile(path, header, found, tuple(_unaccounted(path, found, 8 + length, total)))
+
+
+def _unaccounted(path: Path, sections: tuple[Section, ...], start: int, total: int) -> Iterator[str]:
+    """What is in the file, or should be, and is none of the header's tensors."""
+    rest = total - start - sum(section.size for section in sections if section.inline is None)
+    if not sections:
+        more = f", and {rest} bytes that nothing describes" if rest else ""
+        yield f"{path} has a header that names no tensor{more}."
+    elif rest:
+        yield f"{path} has {rest} bytes behind its last tensor, {sections[-1]}, which its header does not mention."
+
+
+def _first_version(path: Path, total: int, length: int) -> BinFile:
+    """The whole file is one message, with the tensors in it."""
+    why = f"{path} has no readable header: it would have {length} bytes, and {total - 8} follow"
+    if total > 1 << 31:  # protobuf's own limit
+        raise DamagedError(f"{why}.")
+    try:
+        with path.open("rb") as file:  # mapped: the bytes of a damaged file need not all come into memory
+            header = parse_dump_data(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+    except DamagedError as e:
+        raise DamagedError(f"{why}; nor is the whole file a message ({e}).") from e
+    found = tuple(_sections(path, header, 0, 0))
+    if not found:
+        raise DamagedError(f"{why}.")
+    return BinFile(path, header, found)
+
+
+def _sections(path: Path, header: DumpData, at: int, total: int) -> Iterator[Section]:
+    for io, parts in (
+        ("input", header.inputs),
+        ("output", header.outputs),
+        ("l1buffer", header.buffers),
+        ("space", header.spaces),
+    ):
+        each: tuple[Tensor | Piece, ...] = parts
+        for slot, part in enumerate(each):
+            tensor = part if isinstance(part, Tensor) else None
+            if part.inline is not None:
+                yield Section(path, io, slot, 0, len(part.inline), tensor, part.inline)
+                continue
+            if part.size > total - at:
+                raise DamagedError(
+                    f"{path} is cut short: {io}.{slot} has {part.size} bytes from byte {at} on, and the file has "
+                    f"{total}."
+                )
+            yield Section(path, io, slot, at, part.size, tensor)
+            at += part.size

@@ -1,0 +1,152 @@
+"""Reading ``ms_output_trace_code_graph_N.ir``: MindSpore's graph as text, of version 1.5 to 2.10."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import define, evolve, field
+from probe_format.errors import FormatError
+
+from .ir_types import is_device, pieces, sides_of
+from .model import Frame, Graph, Operator, Type
+
+__all__ = ["parse_ir", "read_ir"]
+
+_HEAD = re.compile(r"\s*(?P<ref>%\S*?)(?:\((?P<name>[^=]*)\))? = (?P<op>[^(]+)\(")
+_RETURN = re.compile(r"\s*[Rr]eturn\(")
+_SUBGRAPH = re.compile(r"\s*subgraph\b(?! attr| instance)")
+_FRAME = re.compile(
+    r"\s*#? ?In file (?P<file>.+?)"
+    r"(?:\((?P<old>\d{1,9})\)|:(?P<line>\d{1,9})(?:~(?P<end>\d{1,9}))?(?:, \d+~\d+)?)/(?P<text>.*)",
+    re.ASCII,
+)
+_NAME = re.compile(
+    r"\s*[:#]\s*(?:full_?\s?name_?\s?with_?\s?scope:?\s*)?\((?P<name>[^<>\s]+)\)\s*", re.IGNORECASE
+)
+_UID = re.compile(r'[{ ]unique_id: "(\w+)"')
+_FORWARD_UID = re.compile(r'forward_unique_id: "(\w+)"')
+_SHARED = "<~~This line of code can be shared"
+
+
+def read_ir(path: Path) -> Graph:
+    """Read a file. Raises FormatError when there is no operator in it, OSError when it cannot be opened."""
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
+        graph = parse_ir(lines, str(path))
+    if not graph.operators:
+        raise FormatError(
+            f"{path} has no operators in it. An .ir file that a dump wrote has lines like "
+            "'%1(equiv_output) = Conv2D(%para1_x, %0) ...'; is this one?"
+        )
+    return graph
+
+
+@define
+class _Draft:
+    """An operator of which lines are still coming."""
+
+    line: int
+    head: str
+    details: list[str] = field(factory=list)
+    frames: list[Frame] = field(factory=list)
+    gradient: bool = False
+
+
+def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
+    """Parse the lines of a graph; nothing stops it, what is not understood is in ``problems``."""
+    operators: list[Operator] = []
+    problems: list[str] = []
+    known: dict[str, Frame] = {}
+    draft: _Draft | None = None
+
+    def finish() -> None:
+        if draft is None:
+            return
+        try:
+            operators.append(_operator(draft))
+        except ValueError as error:
+            problems.append(f"{where}:{draft.line}: an operator cannot be read: {error}.")
+
+    for number, line in enumerate(lines, start=1):
+        if (" = " in line and _HEAD.match(line)) or _RETURN.match(line):
+            finish()
+            draft = _Draft(number, line.rstrip("\n"))
+        elif draft is None:
+            continue
+        elif (stripped := line.strip()) == "}" or _SUBGRAPH.match(line):
+            finish()
+            draft = None
+        elif stripped.startswith(("# In file ", "In file ")):
+            frame = known.get(stripped)
+            if frame is None:
+                frame = known[stripped] = _frame(stripped)
+            draft.frames.append(frame)
+        elif stripped.startswith("# Corresponding forward node candidate"):
+            draft.gradient = True
+        elif stripped.startswith((":", "#")):
+            draft.details.append(stripped)
+        elif not draft.details:
+            draft.head += " " + stripped  # a constant's value goes on over lines
+    finish()
+    return Graph(_with_own_lines(operators), tuple(problems))
+
+
+def _with_own_lines(operators: list[Operator]) -> tuple[Operator, ...]:
+    """Where a Cell is called on several lines, MindSpore gives all its operators the lines of one call (it says
+    so: "can be shared by multiple nodes"). Their gradients have the right ones, and say whose gradient they are.
+    """
+    lines = {op.forward_uid: op.frames for op in reversed(operators) if op.forward_uid and op.frames}
+    return tuple(
+        evolve(op, frames=lines[op.uid]) if not op.forward_uid and op.uid in lines else op for op in operators
+    )
+
+
+def _frame(text: str) -> Frame:
+    match = _FRAME.fullmatch(text)
+    if match is None:
+        return Frame(text.removeprefix("# In file "), 0, 0, "")
+    line = int(match["old"] or match["line"])
+    code = match["text"].split(_SHARED)[0].rstrip().removesuffix("/")
+    return Frame(match["file"], line, int(match["end"] or line), code)
+
+
+def _operator(draft: _Draft) -> Operator:
+    match = _HEAD.match(draft.head)
+    ref, op, start = (
+        (match["ref"], match["op"], match.end()) if match else ("", "Return", draft.head.index("(") + 1)
+    )
+    full_name = ""
+    host: tuple[tuple[Type, ...], tuple[Type, ...]] | None = None
+    device: tuple[tuple[Type, ...], tuple[Type, ...]] = ((), ())
+    for detail in draft.details:
+        if "<" in detail and detail.startswith(":"):
+            sides = sides_of(detail)
+            if is_device(detail):
+                device = sides
+            elif host is None:
+                host = sides
+        elif (name := _NAME.fullmatch(detail)) is not None and ("/" in name["name"] or "-op" in name["name"]):
+            full_name = name["name"]
+    inputs, outputs = host or ((), ())
+    op = op.strip().removeprefix("PrimFunc_").removeprefix("DoSignaturePrimitive::S-Prim-")
+    return Operator(
+        ref=ref,
+        op=op,
+        full_name=full_name,
+        args=tuple(pieces(draft.head, start)),
+        inputs=inputs,
+        outputs=outputs,
+        device_inputs=device[0],
+        device_outputs=device[1],
+        frames=tuple(draft.frames),
+        gradient=draft.gradient or full_name.startswith("Gradients/"),
+        line=draft.line,
+        uid=_first(_UID, draft.head),
+        forward_uid=_first(_FORWARD_UID, draft.head),
+    )
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return match[1] if match else ""

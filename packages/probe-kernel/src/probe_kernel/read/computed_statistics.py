@@ -1,0 +1,119 @@
+"""The numbers of statistic.csv from the values, for dumps that have only tensors."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from probe_format.errors import FormatError
+from probe_format.tensors import stats_of
+
+from probe_kernel.files.dtypes import dtype_of
+
+from .categories import CATEGORIES
+from .statistic_csv import Row, Value
+
+if TYPE_CHECKING:
+    from .kernel import Kernel, Slot
+
+__all__ = ["NUMBERS", "numbers", "row", "rows"]
+
+#: Everything but the hashes, which are asked for by name: they cost as much as all the rest.
+NUMBERS = tuple(name for name in CATEGORIES if name not in ("md5", "sha1"))
+
+
+def numbers(
+    array: npt.NDArray[Any], categories: Sequence[str] = NUMBERS, dtype: str = ""
+) -> Mapping[str, Value]:
+    """Statistics by their names in statistic_category, as MindSpore's host computes them, in float64.
+
+    max, min and avg are of the finite elements; None where there is none. l2norm is of all elements, None where
+    none is finite. ``negative zero count`` counts elements below zero and ``positive zero count`` those above, as
+    MindSpore's documents have it. Complex values, and dtypes of which only the codes can be had (hifloat8), have
+    a count and hashes alone. md5 and sha1 are of the bytes
+    in C order.
+    """
+    out: dict[str, Value] = {"count": array.size}
+    if array.dtype.kind in "biuf" and _has_values(dtype):
+        out.update(_numbers(array))
+    if "md5" in categories:
+        out["md5"] = hashlib.md5(_bytes(array), usedforsecurity=False).hexdigest()
+    if "sha1" in categories:
+        out["sha1"] = hashlib.sha1(_bytes(array), usedforsecurity=False).hexdigest()
+    return {name: out.get(name) for name in categories}
+
+
+def _has_values(dtype: str) -> bool:
+    try:
+        return dtype_of(dtype).numeric
+    except FormatError:
+        return True
+
+
+def _bytes(array: npt.NDArray[Any]) -> Any:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _numbers(array: npt.NDArray[Any]) -> dict[str, Value]:
+    stats = stats_of(array)
+    finite = not (stats.nan or stats.posinf or stats.neginf)
+    some = array[np.isfinite(array)] if not finite else array
+    real = stats_of(some) if not finite else stats
+    norm = stats.norm if some.size and stats.norm is not None else None
+    with np.errstate(invalid="ignore"):
+        below, above = int(np.count_nonzero(some < 0)), int(np.count_nonzero(some > 0))
+    return {
+        "max": _plain(real.max),
+        "min": _plain(real.min),
+        "avg": real.mean,
+        "negative zero count": below,
+        "positive zero count": above,
+        "nan count": stats.nan,
+        "negative inf count": stats.neginf,
+        "positive inf count": stats.posinf,
+        "zero count": some.size - below - above,
+        "l2norm": norm,
+    }
+
+
+def _plain(value: float | int | bool | None) -> Value:
+    return int(value) if isinstance(value, bool) else value
+
+
+def rows(kernels: Iterable[Kernel], categories: Sequence[str]) -> Iterator[Row]:
+    """A line for each tensor with values, in the order of the kernels. Raises like `Slot.load`."""
+    for kernel in kernels:
+        for slot in kernel.slots:
+            if slot.part is not None:
+                yield row(slot, categories)
+
+
+def row(slot: Slot, categories: Sequence[str]) -> Row:
+    """Return the line of one tensor. Raises like `Slot.load`."""
+    kernel, array = slot.kernel, slot.load()
+    return Row(
+        kernel.op_type,
+        kernel.name,
+        kernel.task,
+        kernel.stream,
+        slot.timestamp,
+        slot.io,
+        slot.index,
+        slot.dtype.lower() or array.dtype.name,
+        array.shape,
+        _size(array, slot.dtype),
+        slot.format,
+        numbers(array, categories, slot.dtype),
+    )
+
+
+def _size(array: npt.NDArray[Any], dtype: str) -> int:
+    """The bytes that the tensor had on the device: two for each bfloat16, though its file has four."""
+    try:
+        return dtype_of(dtype).size(math.prod(array.shape))
+    except FormatError:  # unknown, or not in the name
+        return array.nbytes

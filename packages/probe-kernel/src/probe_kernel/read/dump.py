@@ -1,0 +1,144 @@
+"""Reading kernel dumps: `open` a folder, walk ranks, iterations, kernels and their tensors. Lazy, no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+from probe_format.errors import FormatError
+from probe_format.schema import parse_object
+
+from probe_kernel.graph.ir_text import read_ir
+from probe_kernel.graph.model import Graph
+
+from . import find
+from .execution_order import find_graph_files, read_history, read_order
+from .find import Layout, Place
+from .iteration import Iteration
+from .kernel import Kernel, Slot
+
+__all__ = ["Dump", "Iteration", "Kernel", "Layout", "LazyGraph", "Place", "Rank", "Slot", "open"]
+
+
+def open(path: str | Path) -> Dump:
+    """Open a kernel dump: the folder given to the dumper, or any folder in it.
+
+    Finds the folders with kernel files and reads nothing else; names are parsed when a folder is looked at,
+    values when they are asked for. Raises FormatError when there is no kernel dump.
+    """
+    found = find.find(Path(path))
+    ranks: dict[tuple[int | None, Path], list[Place]] = {}
+    for place in found:
+        # Folders of a tree without rank folders belong together where their rank is the same.
+        key = place.rank_path if place.layout in ("mindspore", "constants") else Path()
+        ranks.setdefault((place.rank, key), []).append(place)
+    return Dump(
+        Path(path),
+        tuple(
+            Rank(number, members[0].rank_path, tuple(Iteration(place) for place in members))
+            for (number, _), members in ranks.items()
+        ),
+    )
+
+
+@frozen
+class Dump:
+    """What `open` gives. ranks: in the order of their numbers."""
+
+    path: Path
+    ranks: tuple[Rank, ...]
+
+    def rank(self, number: int | None) -> Rank:
+        """The rank with this number. Raises KeyError naming those there are."""
+        for rank in self.ranks:
+            if rank.number == number:
+                return rank
+        raise KeyError(f"{self.path} has no rank {number}; it has {[rank.number for rank in self.ranks]}.")
+
+    @property
+    def iterations(self) -> Iterator[Iteration]:
+        """Every folder with kernel files, of every rank."""
+        return (iteration for rank in self.ranks for iteration in rank.iterations)
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """Everything that could not be understood, in sentences: files, lines and graphs. Reads all names."""
+        for rank in self.ranks:
+            yield from rank.problems
+            for iteration in rank.iterations:
+                yield from (f"{iteration.path}: {problem}" for problem in iteration.problems)
+
+
+@frozen(slots=False, eq=False)
+class Rank:
+    """One rank, or device. number: None where the paths do not tell. path: with its graphs, if it has any."""
+
+    number: int | None
+    path: Path
+    iterations: tuple[Iteration, ...] = field(repr=False)
+
+    @cached_property
+    def graphs(self) -> Mapping[int, LazyGraph]:
+        """The graphs as text, by number; empty where none were saved."""
+        files = find_graph_files(self.path / "graphs", "ms_output_trace_code", ".ir")
+        return {number: LazyGraph(path) for number, path in files.items()}
+
+    @cached_property
+    def order(self) -> Mapping[int, tuple[str, ...]]:
+        """Graph -> the full names of its nodes in the order in which they run."""
+        files = find_graph_files(self.path / "execution_order", "ms_execution_order", ".csv")
+        return {number: read_order(path) for number, path in files.items()}
+
+    @cached_property
+    def history(self) -> Mapping[int, tuple[int, ...]]:
+        """Graph -> the iterations in which it ran. Raises FormatError."""
+        files = find_graph_files(self.path / "execution_order", "ms_global_execution_order", ".csv")
+        return {number: read_history(path) for number, path in files.items()}
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        """The JSON files of ``.dump_metadata`` by name without ``.json``: ``config`` (device, version) and
+        ``data_dump`` (the dump's configuration). Raises FormatError for one that is no JSON.
+        """
+        folder = self.path / ".dump_metadata"
+        files = [path for path in sorted(folder.glob("*.json")) if path.is_file()]
+        return {path.stem: parse_object(path.read_bytes(), str(path)) for path in files}
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """What beside the iterations could not be understood: graphs, the order, the metadata, stray files."""
+        for graph in self.graphs.values():
+            try:
+                yield from graph.problems
+            except (FormatError, OSError) as error:
+                yield str(error)
+        for read in (lambda: self.order, lambda: self.history, lambda: self.metadata):
+            try:
+                read()
+            except (FormatError, OSError) as error:
+                yield str(error)
+        if self.iterations[0].place.layout in ("mindspore", "constants"):
+            for depth in ("*", "*/*", "*/*/*"):
+                for path in sorted(self.path.glob(depth)):
+                    if path.is_file() and not find.is_beside(path.relative_to(self.path)):
+                        yield f"{path} is unknown: no dumper puts such a file there."
+
+
+@frozen(slots=False, eq=False)
+class LazyGraph:
+    """A graph's file, parsed at the first use. Each property raises FormatError where it cannot be."""
+
+    path: Path
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The parsed graph."""
+        return read_ir(self.path)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What in it could not be understood."""
+        return self.graph.problems

@@ -1,0 +1,151 @@
+"""From the files and the lines of a folder to executions of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from attrs import frozen
+
+from .file_name import FileName
+from .kernel import Kernel, Slot
+from .loaders import Part
+from .statistic_csv import Row
+
+if TYPE_CHECKING:
+    from .iteration import Iteration
+
+__all__ = ["Found", "Kernels", "group"]
+
+Key = tuple[str, str, int, int]
+"""Type, name, task, stream."""
+Ident = tuple[str, int]
+"""input or output, and which."""
+
+
+@frozen
+class Found:
+    """A tensor in a file."""
+
+    path: Path
+    name: FileName
+    part: Part
+
+    @property
+    def key(self) -> Key:
+        """Whose it is."""
+        return (self.name.op_type, self.name.op_name, self.name.task or 0, self.name.stream or 0)
+
+    @property
+    def ident(self) -> Ident:
+        """Which of the kernel's tensors."""
+        return (self.part.io, self.part.slot)
+
+    @property
+    def timestamp(self) -> int:
+        """Microseconds."""
+        return self.name.timestamp or 0
+
+
+@frozen
+class _Line:
+    """A line of statistic.csv, seen like a file."""
+
+    row: Row
+
+    @property
+    def key(self) -> Key:
+        return (self.row.op_type, self.row.op_name, self.row.task, self.row.stream)
+
+    @property
+    def ident(self) -> Ident:
+        return (self.row.io, self.row.slot)
+
+    @property
+    def timestamp(self) -> int:
+        return self.row.timestamp
+
+
+@frozen
+class Kernels:
+    """kernels: in order of time, parameters last. problems: in sentences."""
+
+    kernels: tuple[Kernel, ...]
+    problems: tuple[str, ...] = ()
+
+
+class _Piece(Protocol):
+    @property
+    def key(self) -> Key: ...
+    @property
+    def ident(self) -> Ident: ...
+    @property
+    def timestamp(self) -> int: ...
+
+
+P = TypeVar("P", bound=_Piece)
+
+
+def group(
+    iteration: Iteration,
+    files: Iterable[Found],
+    rows: Iterable[Row],
+    arguments: Mapping[tuple[str, str], Path],
+) -> Kernels:
+    """The executions. A kernel in a loop runs several times in one iteration: its tensors come again, later."""
+    by_files, by_rows = _executions(files), _executions(map(_Line, rows))
+    kernels, problems = [], []
+    for key in dict.fromkeys([*by_files, *by_rows]):
+        saved, lines = by_files.get(key, []), by_rows.get(key, [])
+        if saved and lines and len(saved) != len(lines):
+            problems.append(
+                f"{key[0][:80]} {key[1][:200]} ran {len(saved)} times by its files and {len(lines)} times by "
+                "statistic.csv; "
+                "they are paired from the first on."
+            )
+        for count in range(max(len(saved), len(lines))):
+            files_of = saved[count] if count < len(saved) else {}
+            lines_of = lines[count] if count < len(lines) else {}
+            path = arguments.get(key[:2])
+            kernels.append(_kernel(iteration, key, count, files_of, lines_of, path))
+    kernels.sort(key=lambda kernel: (kernel.is_parameter, kernel.timestamp, kernel.name, kernel.count))
+    return Kernels(tuple(kernels), tuple(problems))
+
+
+def _executions(pieces: Iterable[P]) -> dict[Key, list[dict[Ident, P]]]:
+    """By kernel, in order of time: a new execution begins where one of its tensors comes again."""
+    out: dict[Key, list[dict[Ident, P]]] = {}
+    for piece in sorted(pieces, key=lambda p: (p.timestamp, p.ident)):
+        runs = out.setdefault(piece.key, [{}])
+        if piece.ident in runs[-1]:
+            runs.append({})
+        runs[-1][piece.ident] = piece
+    return out
+
+
+def _kernel(
+    iteration: Iteration,
+    key: Key,
+    count: int,
+    files: Mapping[Ident, Found],
+    lines: Mapping[Ident, _Line],
+    arguments: Path | None,
+) -> Kernel:
+    pieces: Sequence[_Piece] = [*files.values(), *lines.values()]
+    kernel = Kernel(iteration, *key, min(piece.timestamp for piece in pieces), count, arguments)
+    slots = []
+    for ident in sorted({*files, *lines}):
+        found, line = files.get(ident), lines.get(ident)
+        slots.append(
+            Slot(
+                kernel,
+                *ident,
+                timestamp=(found or line or kernel).timestamp,
+                file=found.path if found else None,
+                part=found.part if found else None,
+                row=line.row if line else None,
+            )
+        )
+    object.__setattr__(kernel, "slots", tuple(slots))  # they know their kernel: built in two steps
+    return kernel

@@ -1,0 +1,148 @@
+"""Which folders of a tree hold kernel files, and what their path says: rank, net, graph, iteration, step, time."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Literal
+
+from attrs import frozen
+from probe_format.errors import FormatError
+from probe_format.suggest import nearest
+
+from .file_name import is_file_name
+from .folders import walk
+from .mapping import MAPPING
+from .statistic_csv import STATISTIC
+
+__all__ = ["Layout", "Place", "find", "is_auxiliary", "is_beside"]
+
+Layout = Literal["mindspore", "constants", "msprobe", "torch", "o2", "ge", "async", "acl", "folder"]
+"""mindspore: rank_R/net/graph/iteration. constants: rank_R/net/graph/constants. msprobe: rank_R/time/step_N.
+torch: stepN/time/device[/model/id/iteration]. o2: step/time/device/model/id/iteration. ge: the same without the
+step. async: device/net_graph_G/G/iteration (MindSpore 1.5). acl: time/device. folder: files and nothing above."""
+
+_D, _TIME = r"\d+", r"\d{8,20}"
+_FORMS: tuple[tuple[Layout, str], ...] = (
+    ("mindspore", rf"rank_(?P<rank>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D})"),
+    ("constants", rf"rank_(?P<rank>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/constants"),
+    ("msprobe", rf"rank_?(?P<rank>{_D})?/(?P<time>{_TIME})/step_?(?P<step>{_D})(?:/(?P<net>.+))?"),
+    (
+        "torch",
+        rf"step_?(?P<step>{_D})(?:/rank_?(?P<rank>{_D})?)?/(?P<time>{_TIME})/(?P<device>{_D})"
+        rf"(?:/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D}))?",
+    ),
+    (
+        "o2",
+        rf"(?P<step>{_D})/(?P<time>{_TIME})/(?P<device>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D})",
+    ),
+    ("ge", rf"(?P<time>{_TIME})/(?P<device>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D})"),
+    ("async", rf"(?P<device>{_D})/(?P<net>[^/]+)_graph_{_D}/(?P<graph>{_D})/(?P<iteration>{_D})"),
+    ("acl", rf"(?P<time>{_TIME})/(?P<device>{_D})"),
+)
+_PATTERNS = tuple((layout, re.compile(f"(?:.*/)?{form}")) for layout, form in _FORMS)
+_OWN = frozenset({STATISTIC, MAPPING})
+_SKIP = frozenset({"graphs", "execution_order", ".dump_metadata", "dump_tensor_data", "__pycache__"})
+_AUXILIARY = re.compile(
+    r"acl_dump_\d+\.json|aclinit\.json|kernel_config\w*\.json|kernel_\w*(?:dump|check)\.json|data_dump\.json"
+    r"|\.tmp.*|dump\.json|construct\.json|stack\.json|report\.json"
+)
+
+
+@frozen
+class Place:
+    """One folder with kernel files. None where its path does not tell.
+
+    graph: of O2, GE and ACL trees the model's id. iteration: of the graph. step: of the user's training loop.
+    """
+
+    path: Path
+    layout: Layout
+    rank: int | None = None
+    net: str | None = None
+    graph: int | None = None
+    iteration: int | None = None
+    step: int | None = None
+    time: str | None = None
+
+    @property
+    def rank_path(self) -> Path:
+        """Where ``graphs`` and ``execution_order`` would be: rank_R in MindSpore's tree, the folder in others."""
+        if self.layout in ("mindspore", "constants"):
+            return self.path.parents[2]
+        return self.path
+
+    @property
+    def number(self) -> int | None:
+        """The step if the path has one, else the iteration: what tells it from its neighbours in time."""
+        return self.step if self.step is not None else self.iteration
+
+
+def find(path: Path) -> list[Place]:
+    """Every folder with kernel files at or below ``path``, by rank, net, graph and number.
+
+    Raises FormatError when there is none, naming what is near.
+    """
+    path = Path(os.path.abspath(path))
+    if path.is_file():
+        path = path.parent
+    if not path.is_dir():
+        near = nearest(path.name, [p.name for p in path.parent.iterdir()], 1) if path.parent.is_dir() else ()
+        raise FormatError(
+            f"{path} does not exist." + (f" Did you mean {path.parent / near[0]}?" if near else "")
+        )
+    found = [place for found in walk(path, _SKIP) if (place := _place(*found)) is not None]
+    if not found:
+        raise FormatError(
+            f"{path} has no kernel dump in it: no folder like rank_0/net/0/0, no statistic.csv, and no file like "
+            "'Conv2D.Default_Conv2D-op0.0.0.1623124369613540.output.0.DefaultFormat.Float32.npy'. If the run is "
+            "over, the requested kernels or iterations may not have run."
+        )
+    return sorted(found, key=_order)
+
+
+def _order(place: Place) -> tuple[int, str, int, int, str]:
+    numbers = (-1 if n is None else n for n in (place.rank, place.graph, place.number))
+    rank, graph, number = numbers
+    return (rank, place.net or "", graph, number, str(place.path))
+
+
+def _place(folder: Path, below: list[str], files: list[str]) -> Place | None:
+    ours = any(name in _OWN or (is_file_name(name) and not is_auxiliary(name)) for name in files)
+    text = folder.as_posix()
+    for layout, pattern in _PATTERNS:
+        if match := pattern.fullmatch(text):
+            # Many folders are called like a date: those count by what is in them. A rank_0/net/0/0 counts also
+            # when it is empty, or has only files that nobody knows.
+            sure = layout not in ("acl", "torch", "msprobe") and (bool(files) or not below)
+            return _from(layout, folder, match.groupdict()) if ours or sure else None
+    return Place(folder, "folder") if ours else None
+
+
+def _from(layout: Layout, folder: Path, parts: dict[str, str | None]) -> Place:
+    def number(key: str) -> int | None:
+        text = parts.get(key)
+        return int(text) if text else None
+
+    rank = number("rank")
+    return Place(
+        path=folder,
+        layout=layout,
+        rank=number("device") if rank is None else rank,
+        net=parts.get("net"),
+        graph=number("graph"),
+        iteration=number("iteration"),
+        step=number("step"),
+        time=parts.get("time"),
+    )
+
+
+def is_auxiliary(name: str) -> bool:
+    """Whether a file is one that dumpers and Probe leave beside the tensors, and that holds none."""
+    return _AUXILIARY.fullmatch(name) is not None
+
+
+def is_beside(path: Path) -> bool:
+    """Whether a file above the iterations is one that belongs there; ``path``: below the rank's folder."""
+    return path.parts[0] in _SKIP or is_auxiliary(path.name)

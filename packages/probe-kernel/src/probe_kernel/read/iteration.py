@@ -1,0 +1,117 @@
+"""One folder with kernel files: its kernels, statistics, overflows, and what could not be understood."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from attrs import frozen
+from probe_format.errors import FormatError
+from probe_format.suggest import nearest
+
+from .executions import Found, Kernels, group
+from .file_name import flat
+from .find import Place
+from .kernel import Kernel
+from .listing import Listing, list_files
+from .loaders import contents
+from .overflow import Overflow, is_overflow, read_overflow
+from .statistic_csv import STATISTIC, Table, read_table
+
+__all__ = ["Iteration"]
+
+
+@frozen(slots=False, eq=False)
+class Iteration:
+    """One folder with kernel files: one iteration of one graph, or one step."""
+
+    place: Place
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.place.path
+
+    @property
+    def label(self) -> str:
+        """For people: ``rank 0, Net, graph 0, iteration 3``."""
+        p = self.place
+        named = {"rank": p.rank, "step": p.step, "net": p.net, "graph": p.graph, "iteration": p.iteration}
+        words = [
+            value if key == "net" else f"{key} {value}" for key, value in named.items() if value is not None
+        ]
+        if p.layout == "constants":
+            words.append("constants")
+        return ", ".join(map(str, words)) or self.path.name
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Each execution of each kernel, in the order of time; weights and inputs of the graph (``Parameter``)
+        last.
+        """
+        return self._grouped.kernels
+
+    def kernel(self, name: str, count: int = 0) -> Kernel:
+        """The execution ``count`` of the kernel with this name: as in the files, the operator's full name, or its
+        last part where only one kernel has it. Raises KeyError naming what is near.
+        """
+        found = [kernel for kernel in self.kernels if kernel.is_called(name)]
+        exact = [kernel for kernel in found if kernel.count == count]
+        if len({(kernel.op_type, kernel.name) for kernel in exact}) == 1:
+            return exact[0]
+        if exact:
+            raise KeyError(f"{name!r} is the end of several names: {', '.join(k.name for k in exact[:5])}.")
+        if found:
+            raise KeyError(f"{name!r} ran {len(found)} times in {self.path}; there is no count {count}.")
+        near = nearest(
+            flat(name), [part for k in self.kernels for part in (k.name, k.name.rpartition("_")[2])]
+        )
+        raise KeyError(
+            f"{self.path} has no kernel {name!r}." + (f" Near: {', '.join(near)}." if near else "")
+        )
+
+    @cached_property
+    def overflows(self) -> tuple[Overflow, ...]:
+        """The overflow files in it, JSON or in Ascend's own form. Raises FormatError for one that is neither."""
+        return tuple(read_overflow(path, name) for path, name in self._names.files if is_overflow(name))
+
+    @cached_property
+    def statistics(self) -> Table:
+        """statistic.csv and the csv files that a device wrote, together; empty where there are none."""
+        tables = []
+        if (path := self.path / STATISTIC).is_file():
+            tables.append(read_table(path))
+        tables += [read_table(path, name) for path, name in self._names.files if name.kind == "csv"]
+        return Table(
+            tuple(row for table in tables for row in table.rows),
+            tuple(problem for table in tables for problem in table.problems),
+        )
+
+    @cached_property
+    def problems(self) -> tuple[str, ...]:
+        """What in this folder could not be understood, in sentences; values are not looked at."""
+        return (*self._names.problems, *self.statistics.problems, *self._grouped.problems)
+
+    @cached_property
+    def _names(self) -> Listing:
+        return list_files(self.path)
+
+    @cached_property
+    def _grouped(self) -> Kernels:
+        tensors: list[Found] = []
+        arguments: dict[tuple[str, str], Path] = {}
+        problems: list[str] = []
+        for path, name in self._names.files:
+            if name.kind == "args":
+                arguments[name.op_type, name.op_name] = path
+            if name.kind == "args" or is_overflow(name):
+                continue
+            try:
+                held = contents(path, name)
+            except (FormatError, OSError) as error:
+                problems.append(str(error))
+                continue
+            tensors.extend(Found(path, name, part) for part in held.parts)
+            problems.extend(held.problems)
+        grouped = group(self, tensors, self.statistics.rows, arguments)
+        return Kernels(grouped.kernels, (*problems, *grouped.problems))

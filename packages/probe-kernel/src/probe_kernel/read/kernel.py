@@ -1,0 +1,140 @@
+"""One execution of a kernel, with the tensors that went in and came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+from attrs import field, frozen
+from probe_format.errors import FormatError
+from probe_format.schema import parse_object
+
+from .computed_statistics import numbers
+from .file_name import flat
+from .loaders import Part
+from .statistic_csv import Row, Value
+
+if TYPE_CHECKING:
+    from .iteration import Iteration
+
+__all__ = ["Kernel", "Slot"]
+
+
+@frozen(slots=False, eq=False)
+class Slot:
+    """One input or output. io: ``input`` or ``output``. index: which, from 0. timestamp: microseconds.
+
+    file: where the values are; None where only statistics were saved. row: its line of statistic.csv, if any.
+    """
+
+    kernel: Kernel = field(repr=False)
+    io: str
+    index: int
+    timestamp: int
+    file: Path | None = None
+    part: Part | None = field(default=None, repr=False)
+    row: Row | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.io}.{self.index}"
+
+    @property
+    def dtype(self) -> str:
+        """As the kernel had it, in the dump's spelling: ``BFloat16`` also where the file has float32.
+
+        Empty where neither name nor statistics tell; the array has one.
+        """
+        return (self.part.dtype if self.part else "") or (self.row.dtype if self.row else "")
+
+    @property
+    def format(self) -> str:
+        """``DefaultFormat``, ``NCHW``, ``NC1HWC0``, ...; empty where nobody says."""
+        return (self.part.format if self.part else "") or (self.row.format if self.row else "")
+
+    @cached_property
+    def shape(self) -> tuple[int, ...] | None:
+        """From the file's header, else from the statistics; None where neither tells. Raises DamagedError."""
+        shape = self.part.shape() if self.part else None
+        return self.row.shape if shape is None and self.row else shape
+
+    def load(self) -> npt.NDArray[Any]:
+        """The values; bfloat16 and float8 as float32, int4 as int8, uint1 as uint8.
+
+        Raises FormatError where only statistics were saved, DamagedError where the file is not whole, OSError.
+        """
+        if self.part is None:
+            raise FormatError(
+                f"{self.kernel.name} {self} was not saved to a file, only its statistics. Dump with saved_data "
+                "'tensor' or 'full' to have the values."
+            )
+        try:
+            return self.part.load(self.row.shape if self.row else None)
+        except MemoryError:
+            raise FormatError(f"{self.file}: {self} is too large for this machine's memory.") from None
+
+    @cached_property
+    def statistics(self) -> Mapping[str, Value]:
+        """Numbers by the names of statistic_category (``max``, ``l2norm``, ``nan count``, ...).
+
+        Those in statistic.csv; where there are none, computed from the values. Raises like `load`.
+        """
+        return self.row.values if self.row else numbers(self.load(), dtype=self.dtype)
+
+
+@frozen(slots=False, eq=False)
+class Kernel:
+    """One execution of an operator. name, op_type: as in the file names (`filename.flat` of the full name).
+
+    count: which execution in this iteration, from 0. timestamp: of its first tensor, in microseconds.
+    """
+
+    iteration: Iteration = field(repr=False)
+    op_type: str
+    name: str
+    task: int
+    stream: int
+    timestamp: int
+    count: int = 0
+    slots: tuple[Slot, ...] = field(default=(), init=False, repr=False)
+    _arguments: Path | None = field(default=None, repr=False)
+
+    @property
+    def inputs(self) -> tuple[Slot, ...]:
+        """What went in, by index. What is no tensor and no number (a tuple, None) is never dumped: gaps."""
+        return tuple(slot for slot in self.slots if slot.io == "input")
+
+    @property
+    def outputs(self) -> tuple[Slot, ...]:
+        """What came out, by index."""
+        return tuple(slot for slot in self.slots if slot.io == "output")
+
+    def slot(self, io: str, index: int = 0) -> Slot:
+        """One input or output. Raises KeyError naming those there are."""
+        for slot in self.slots:
+            if (slot.io, slot.index) == (io, index):
+                return slot
+        raise KeyError(f"{self.name} has no {io}.{index}; it has {', '.join(map(str, self.slots))}.")
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether this is a weight, an input of the graph or a constant, and no kernel."""
+        return self.op_type == "Parameter"
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Its files."""
+        return tuple(dict.fromkeys(slot.file for slot in self.slots if slot.file is not None))
+
+    @cached_property
+    def arguments(self) -> Mapping[str, Any]:
+        """What the kernel was made with (save_kernel_args); empty where not saved. Raises FormatError."""
+        path = self._arguments
+        return {} if path is None else parse_object(path.read_bytes(), str(path))
+
+    def is_called(self, name: str) -> bool:
+        """Whether ``name`` is its name, its full name, or the last part of it (``Conv2D-op0``)."""
+        plain = flat(name)
+        return plain == self.name or self.name.endswith(f"_{plain}")

@@ -1,0 +1,53 @@
+"""The files of one folder, with their true names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from attrs import frozen
+
+from .file_name import FileName, is_file_name, parse_file_name
+from .find import is_auxiliary
+from .mapping import MAPPING, read_mapping
+from .statistic_csv import STATISTIC
+
+__all__ = ["NO_TRUE_NAME", "Listing", "list_files"]
+
+NO_TRUE_NAME = "its true name in mapping.csv is none"
+
+#: What a name becomes that was too long: digits by the dumpers, a hash by msaccucmp.
+_RENAMED = re.compile(r"(?:\d+|[0-9a-f]{32})(?:\.\w+)?")
+
+
+@frozen
+class Listing:
+    """The files of a folder with their true names. problems: those that have none. lost: of these, and of the lines
+    of mapping.csv, those that are about renamed files.
+    """
+
+    files: tuple[tuple[Path, FileName], ...]
+    problems: tuple[str, ...]
+    lost: tuple[str, ...] = ()
+
+
+def list_files(folder: Path) -> Listing:
+    """The files of a folder; those that cannot be understood are among its problems. Raises OSError."""
+    mapping = read_mapping(folder)
+    files, problems, lost = [], list(mapping.problems), list(mapping.problems)
+    for path in sorted(folder.iterdir()):
+        if path.name in (STATISTIC, MAPPING) or path.is_dir():
+            continue
+        name = mapping.names.get(path.name, path.name)
+        if not path.is_file():  # a pipe would be waited for, for ever
+            problems.append(f"{path.name} is neither a file nor a folder, or a link that leads nowhere.")
+        elif is_file_name(name) and not is_auxiliary(name):
+            files.append((path, parse_file_name(name)))
+        elif not is_auxiliary(name):
+            why = NO_TRUE_NAME if name != path.name else "it has no kernel file's name"
+            if name == path.name and _RENAMED.fullmatch(path.name):
+                why = "it was renamed, and mapping.csv does not have its true name"
+            problems.append(f"{path.name} is unknown: {why}.")
+            if why != "it has no kernel file's name":
+                lost.append(problems[-1])
+    return Listing(tuple(files), tuple(problems), tuple(lost))

@@ -1,0 +1,157 @@
+"""From a file to the tensors in it: one reader for each kind of file.
+
+`READERS` is the seam: a kind that needs a parser of its own gets one by an entry there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+from probe_format.errors import DamagedError
+from probe_format.tensors import load_pt
+
+from probe_kernel.files.bin_file import Section, open_bin
+from probe_kernel.files.dtypes import decode, dtype_of, shaped
+from probe_kernel.files.npy_file import load_npy, read_header
+
+from .file_name import FileName, Kind
+
+__all__ = ["READERS", "Contents", "Part", "Reader", "contents"]
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...] | None
+
+
+@frozen
+class Part:
+    """One tensor in a file. io: ``input`` or ``output``. format, dtype: empty where nobody says.
+
+    shape: gives the shape, from the file's header alone; None where only somebody else knows it. load: gives the
+    values; takes the shape that the statistics tell, for files that have none. Both raise FormatError
+    (DamagedError for a file that is not whole) and OSError.
+    """
+
+    io: str
+    slot: int
+    format: str
+    dtype: str
+    shape: Callable[[], Shape]
+    load: Callable[[Shape], Array]
+
+
+@frozen
+class Contents:
+    """What a file holds. problems: what of it belongs to no tensor, in sentences."""
+
+    parts: tuple[Part, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+Reader = Callable[[Path, FileName], Contents]
+
+
+def contents(path: Path, name: FileName) -> Contents:
+    """Return what is in a file. Raises FormatError when files of its kind cannot be read."""
+    return READERS[name.kind](path, name)
+
+
+def _npy(path: Path, name: FileName) -> Contents:
+    def values(_: Shape) -> Array:
+        return load_npy(path)
+
+    return _one(name, partial(_npy_shape, path), values)
+
+
+def _npy_shape(path: Path) -> Shape:
+    return read_header(path).shape
+
+
+def _raw(path: Path, name: FileName) -> Contents:
+    return _one(name, lambda: None, partial(_load_raw, path, name.dtype))
+
+
+def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
+    dtype = dtype_of(dtype_name)
+    raw = np.fromfile(path, np.uint8)
+    if shape is None and not raw.size:
+        raise DamagedError(
+            f"{path} is empty, and nothing says that its tensor is. A full disk leaves such files."
+        )
+    count = None if shape is None else math.prod(shape)
+    need = dtype.size(count) if count is not None else raw.size
+    if raw.size != need or raw.size * 8 % max(dtype.bits, 8):
+        raise DamagedError(
+            f"{path} has {raw.size} bytes, which is not {dtype.name}"
+            + ("." if count is None else f"{list(shape or ())}.")
+        )
+    values = decode(raw, dtype)
+    return values if shape is None or dtype.packed_codes else shaped(values[:count], shape, str(path))
+
+
+def _pt(path: Path, name: FileName) -> Contents:
+    def values(_: Shape) -> Array:
+        value = load_pt(path)
+        return np.asarray(value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy())
+
+    return _one(name, lambda: name.shape, values)
+
+
+def _bin(path: Path, name: FileName) -> Contents:
+    file = open_bin(path)
+    found = tuple(_section(section) for section in file.sections if section.tensor is not None)
+    return Contents(found, file.problems)
+
+
+def _section(section: Section) -> Part:
+    tensor = section.tensor
+    assert tensor is not None
+
+    def values(_: Shape) -> Array:
+        return section.load()
+
+    return Part(section.io, section.slot, tensor.format, tensor.dtype, lambda: tensor.shape, values)
+
+
+def _part_of_bin(path: Path, name: FileName) -> Contents:
+    if name.io not in ("input", "output"):
+        return Contents()  # buffers and work space: no tensors of the kernel
+
+    def values(_: Shape) -> Array:
+        # msaccucmp writes bfloat16 as float32, and float8 as float64, under the name of what it was.
+        wider = _WIDENED.get(dtype_of(name.dtype).name, "")
+        count = math.prod(name.shape or ())
+        if wider and count and path.stat().st_size == dtype_of(wider).size(count):
+            return _load_raw(path, wider, name.shape).astype(np.float32)
+        return _load_raw(path, name.dtype, name.shape)
+
+    return _one(name, lambda: name.shape, values)
+
+
+_WIDENED = {"bfloat16": "float32", "float8_e5m2": "float64", "float8_e4m3fn": "float64"}
+
+
+def _none(path: Path, name: FileName) -> Contents:
+    return Contents()
+
+
+def _one(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Array]) -> Contents:
+    return Contents((Part(name.io, name.slot or 0, name.format, name.dtype, shape, load),))
+
+
+READERS: dict[Kind, Reader] = {
+    "npy": _npy,
+    "raw": _raw,
+    "pt": _pt,
+    "bin": _bin,
+    "part": _part_of_bin,
+    "overflow": _none,
+    "args": _none,
+    "csv": _none,
+}

@@ -1,0 +1,72 @@
+"""Overflow files (``Opdebug.Node_OpDebug...``, JSON or still in Ascend's form): which task overflowed, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from probe_format.errors import DamagedError, FormatError
+from probe_format.schema import parse_object
+
+from probe_kernel.files.bin_file import open_bin
+from probe_kernel.files.opdebug import is_opdebug, opdebug_json
+
+from .file_name import FileName
+
+__all__ = ["Overflow", "is_overflow", "read_overflow"]
+
+#: A record has about two thousand bytes: what is far longer is a tensor, and need not be read.
+_MOST = 1 << 16
+
+
+@frozen
+class Overflow:
+    """One overflow file. task, stream: of the operator that overflowed, where a unit reports a status.
+
+    units: what each unit (``AI Core``, ``DHA Atomic Add``, ``L2 Atomic Add``; in newer records ``acc_list``, with
+    the one unit that it is about) says, as in the file.
+    """
+
+    path: Path
+    timestamp: int
+    units: Mapping[str, Any]
+
+    @property
+    def tasks(self) -> tuple[tuple[int, int], ...]:
+        """(task, stream) of each unit whose status is not 0: those of the kernels that overflowed."""
+        found = []
+        for unit in self._reports():
+            status = unit.get("status")
+            if any(status) if isinstance(status, list) else status:
+                task, stream = unit.get("task_id"), unit.get("stream_id")
+                if isinstance(task, int) and isinstance(stream, int):
+                    found.append((task, stream))
+        return tuple(dict.fromkeys(found))
+
+    def _reports(self) -> Iterator[Mapping[str, Any]]:
+        for unit in self.units.values():
+            if isinstance(unit, Mapping):
+                inner = unit.get("data")
+                yield inner if isinstance(inner, Mapping) else unit
+
+
+def is_overflow(name: FileName) -> bool:
+    """Whether a file of this name is about an overflow, in either form."""
+    return name.kind == "overflow" or (name.kind == "bin" and name.op_type == "Opdebug")
+
+
+def read_overflow(path: Path, name: FileName) -> Overflow:
+    """Read one file. Raises FormatError when it is no overflow file, OSError when it cannot be opened."""
+    if name.kind == "bin":
+        for section in open_bin(path).sections:
+            if section.io == "output" and section.size <= _MOST and is_opdebug(raw := section.raw()):
+                try:
+                    return Overflow(path, name.timestamp or 0, opdebug_json(raw))
+                except DamagedError as error:
+                    raise DamagedError(f"{path}: {error}.") from None
+                except FormatError as error:
+                    raise FormatError(f"{path}: {error}.") from None
+        raise FormatError(f"{path} is called an overflow file, and has no record of one.")
+    return Overflow(path, name.timestamp or 0, parse_object(path.read_bytes(), str(path)))

@@ -1,0 +1,44 @@
+"""Where an operator stands in the user's program: the Cells around it, the lines that made it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from probe_format.names import Direction, ModuleName
+
+from probe_kernel.graph.model import Operator
+
+__all__ = ["cells_of", "stack_of"]
+
+_DEF = re.compile(r"\s*(?:async\s+)?def\s+(\w+)")
+
+
+def cells_of(full_name: str, direction: Direction, root: str = "") -> Iterator[str]:
+    """The nodes of the Cells around an operator, outermost first, from its scope.
+
+    ``Default/network-WithLossCell/conv1-Conv2d/Conv2D-op0`` is in ``Cell.network.WithLossCell.forward.0`` and
+    ``Cell.network.conv1.Conv2d.forward.0``. The scope does not tell which call of the Cell it was: always 0.
+    """
+    path: list[str] = []
+    for scope in full_name.split("/")[:-1]:
+        name, dash, cls = scope.rpartition("-")
+        if not dash or not name or not cls.isidentifier():
+            continue
+        path.append(name)
+        whole = ".".join(path)
+        if root and not whole.startswith(f"{root}."):
+            continue
+        yield str(ModuleName("Cell", whole.removeprefix(f"{root}.") if root else whole, cls, direction, 0))
+
+
+def stack_of(operator: Operator) -> Iterator[str]:
+    """The lines as in stack.json, innermost first."""
+    function = "<module>"
+    out = []
+    for frame in operator.frames:
+        if found := _DEF.match(frame.text):
+            function = found[1]
+        elif not frame.text.lstrip().startswith("@"):
+            out.append(f"File {frame.file}, line {frame.line}, in {function}, \n {frame.text.strip()}")
+    return reversed(out)

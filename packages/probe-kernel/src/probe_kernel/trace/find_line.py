@@ -1,0 +1,176 @@
+"""From a line of the user's script to the kernels that it became, and their tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from attrs import frozen
+from probe_format.errors import FormatError, UsageError
+from probe_format.suggest import nearest
+
+from probe_kernel.graph.ir_text import read_ir
+from probe_kernel.graph.model import Frame, Graph, Operator
+from probe_kernel.read.dump import Dump, Rank
+from probe_kernel.read.kernel import Kernel
+
+from .match import How, match, stem
+
+__all__ = ["Hit", "Line", "find", "parse_line"]
+
+_LINE = re.compile(r"(?P<file>.+?):(?P<line>[1-9][0-9]{0,8})")
+
+
+@frozen
+class Line:
+    """A line of a script. file: a path, or the end of one. line: from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@frozen
+class Hit:
+    """One operator of the line. kernels: its executions, of every iteration that was dumped; empty where no file
+    and no statistics are there. how: what the files were matched by.
+
+    frame: the line itself, as the graph has it. shared: how many others of its type have all the same lines, so
+    that the graph does not tell which line is whose. cautions: what of the files contradicts the graph. near: names of
+    files that could be its own, and of which the graph does not tell whose they are.
+    """
+
+    rank: int | None
+    graph: int
+    operator: Operator
+    frame: Frame | None
+    kernels: tuple[Kernel, ...] = ()
+    how: How | None = None
+    shared: int = 0
+    cautions: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
+
+    @property
+    def runs_kernel(self) -> bool:
+        """Whether something is run for it: Load, MakeTuple and their like are only in the graph."""
+        return bool(self.kernels) or self.operator.is_kernel
+
+
+def parse_line(text: str) -> Line:
+    """``train.py:175``. Raises UsageError."""
+    found = _LINE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is not a line of a script. Write it as train.py:175.")
+    return Line(found["file"], int(found["line"]))
+
+
+def find(dump: Dump, line: Line, graphs: Path | None = None) -> tuple[Hit, ...]:
+    """The operators of a line, by rank and graph, in the order of the graph; gradients too (``operator.gradient``).
+
+    graphs: a folder with .ir files, for dumps that have none (Ascend O2: set_context(save_graphs=2)).
+    Raises FormatError when there is no graph, or the line is in none: naming lines and scripts nearby.
+    """
+    hits: list[Hit] = []
+    seen: list[Graph] = []
+    bad: list[Exception] = []
+    for rank in dump.ranks:
+        for number, graph in _graphs(rank, graphs, bad):
+            seen.append(graph)
+            operators = graph.at(line.file, line.line)
+            if operators:
+                hits += _hits(rank, number, graph, operators, line)
+    if not seen and bad:
+        raise bad[0]
+    if not seen:
+        raise FormatError(
+            f"{dump.path} has no graph (rank_0/graphs/ms_output_trace_code_graph_0.ir): which kernels a line became "
+            "is written nowhere else. For Ascend O2, run with set_context(save_graphs=2) and give that folder with "
+            "--graphs."
+        )
+    if not hits:
+        raise FormatError(_missed(line, seen))
+    return tuple(hits)
+
+
+def _graphs(rank: Rank, folder: Path | None, bad: list[Exception]) -> Iterator[tuple[int, Graph]]:
+    """Those that can be read; why others cannot goes to ``bad`` (and is among the dump's problems)."""
+    if folder is None:
+        for number, lazy in rank.graphs.items():
+            try:
+                yield number, lazy.graph
+            except (FormatError, OSError) as error:
+                bad.append(error)
+        return
+    paths = sorted(folder.glob("**/*.ir")) if folder.is_dir() else [folder]
+    # save_graphs leaves one file for each pass of the compiler: the last form is the one that runs.
+    paths = [path for path in paths if "trace_code_graph" in path.name] or paths
+    for number, path in enumerate(paths):
+        digits = re.search(r"graph_(\d+)", path.name)
+        yield int(digits[1]) if digits else number, read_ir(path)
+
+
+def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], line: Line) -> Iterator[Hit]:
+    kernels = [
+        kernel
+        for iteration in rank.iterations
+        if iteration.place.graph in (number, None) or iteration.place.layout not in ("mindspore", "constants")
+        for kernel in iteration.kernels
+    ]
+    names = match(graph.operators, kernels, rank.order.get(number, ()))
+    of = {id(found.operator): found for found in names.values()}
+    lost = dict.fromkeys(k.name for k in kernels if not k.is_parameter and k.name not in names)
+    for operator in operators:
+        frame = next(
+            (f for f in reversed(operator.frames) if f.covers(line.line) and _ends(f.file, line.file)), None
+        )
+        found = of.get(id(operator))
+        runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter) if found else ()
+        yield Hit(
+            rank.number,
+            number,
+            operator,
+            frame,
+            runs,
+            found.how if found else None,
+            graph.shared(operator),
+            found.cautions if found else (),
+            () if found else tuple(name for name in lost if _could_be(name, operator)),
+        )
+
+
+def _could_be(name: str, operator: Operator) -> bool:
+    """Whether a name in the files is the operator's but for the number, whole or at its end."""
+    full = operator.full_name
+    return bool(full) and stem(name) in (stem(full), stem(full.rpartition("/")[2]))
+
+
+def _ends(path: str, end: str) -> bool:
+    return path.replace("\\", "/").split("/")[-1] == end.replace("\\", "/").split("/")[-1]
+
+
+def _missed(line: Line, graphs: Sequence[Graph]) -> str:
+    files = tuple(dict.fromkeys(file for graph in graphs for file in graph.files))
+    name = line.file.replace("\\", "/").split("/")[-1]
+    same = [file for file in files if file.replace("\\", "/").split("/")[-1] == name]
+    if not same:
+        near = nearest(name, [file.split("/")[-1] for file in files])
+        where = f"Near: {', '.join(near)}." if near else f"They come from {', '.join(files[:5])}."
+        return f"No operator of the {len(graphs)} graphs comes from {line.file}. {where}"
+    lines = sorted(
+        {
+            (frame.line, frame.text.strip())
+            for graph in graphs
+            for operator in graph.operators
+            for frame in operator.frames
+            if frame.file in same
+        },
+        key=lambda pair: (abs(pair[0] - line.line), pair[0]),
+    )
+    near_lines = "; ".join(f"{number}: {text}" for number, text in sorted(lines[:4]))
+    return (
+        f"No operator comes from line {line.line} of {line.file}. Lines that became operators: {near_lines}. "
+        "(A line that only names things, or that the compiler removed, becomes none.)"
+    )

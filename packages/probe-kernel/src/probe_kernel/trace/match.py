@@ -1,0 +1,189 @@
+"""Which operator of the graph a kernel's files belong to.
+
+Mostly they have one name. Where MindSpore's backend put a new node in an operator's place the number at the end
+differs: the files say ``Default_Cast-op0``, graph and execution order ``Default/Cast-op3`` (measured, 2.7 to 2.10).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from attrs import frozen
+from probe_format.errors import FormatError
+
+from probe_kernel.files.dtypes import dtype_of
+from probe_kernel.graph.model import Operator, Type
+from probe_kernel.read.file_name import flat
+from probe_kernel.read.kernel import Kernel
+
+__all__ = ["Contradiction", "How", "Match", "agrees", "contradictions", "match", "stem"]
+
+How = Literal["name", "last part", "order"]
+"""name: the full name. last part: files that have only the end of it (MindSpore 1.5). order: the same name but for
+the number, types that fit, and the same place among those."""
+
+_NUMBER = re.compile(r"-op\d+$")
+
+
+@frozen
+class Match:
+    """An operator with the name that its files have; how: what they were matched by.
+
+    cautions: what of the files contradicts the graph (another dtype, another spelling of the type), in sentences:
+    the name alone speaks for the match then.
+    """
+
+    operator: Operator
+    name: str
+    how: How
+    cautions: tuple[str, ...] = ()
+
+
+def stem(name: str) -> str:
+    """An operator's name without its number, in the form of file names."""
+    return _NUMBER.sub("", flat(name))
+
+
+def match(
+    operators: Iterable[Operator], kernels: Iterable[Kernel], order: Sequence[str] = ()
+) -> Mapping[str, Match]:
+    """The operator of each kernel name: name in the files -> match. What cannot be told apart is left out.
+
+    order: the full names of the nodes as they run, if known.
+    """
+    firsts: dict[str, Kernel] = {}
+    for kernel in kernels:
+        if not kernel.is_parameter:
+            firsts.setdefault(kernel.name, kernel)
+    found: dict[str, Match] = {}
+    named = [op for op in operators if op.full_name]
+    _by_name(found, named, firsts, cautious=False)
+    taken = {id(match.operator) for match in found.values()}
+    rest = [kernel for name, kernel in firsts.items() if name not in found]
+    found.update(_by_order([op for op in named if op.is_kernel and id(op) not in taken], rest, order))
+    # Last, so that a node with another number but the right types comes before one with the name alone.
+    _by_name(found, named, firsts, cautious=True)
+    return found
+
+
+def _by_name(
+    found: dict[str, Match], operators: Iterable[Operator], kernels: Mapping[str, Kernel], *, cautious: bool
+) -> None:
+    """Add to ``found`` the kernels whose name one operator has, whole or at its end.
+
+    cautious: also those that contradict it in all but their sizes.
+    """
+    taken = {id(match.operator) for match in found.values()}
+    ways: tuple[tuple[How, Callable[[str], str]], ...] = (("name", flat), ("last part", _last))
+    for how, key in ways:
+        by_key: dict[str, list[Operator]] = {}
+        for op in operators:
+            if id(op) not in taken:
+                by_key.setdefault(key(op.full_name), []).append(op)
+        for name, kernel in kernels.items():
+            same = by_key.get(name, ())
+            if name in found or len(same) != 1:
+                continue
+            if cautious:
+                against = contradictions(same[0], kernel)
+                if all(one.kind != "elements" for one in against):
+                    found[name] = Match(same[0], name, how, tuple(one.text for one in against))
+            elif agrees(same[0], kernel):
+                found[name] = Match(same[0], name, how)
+        taken = {id(match.operator) for match in found.values()}
+
+
+def _last(full_name: str) -> str:
+    return flat(full_name.rpartition("/")[2])
+
+
+def _by_order(operators: list[Operator], kernels: list[Kernel], order: Sequence[str]) -> dict[str, Match]:
+    place = {name: at for at, name in enumerate(order)}
+    found: dict[str, Match] = {}
+    groups: dict[str, list[Operator]] = {}
+    for op in sorted(operators, key=lambda op: place.get(op.full_name, op.line + len(place))):
+        groups.setdefault(stem(op.full_name), []).append(op)
+    stems: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        stems.setdefault(stem(kernel.name), []).append(kernel)
+    for key, candidates in groups.items():
+        # Kernels that fit the same operators: if there are as many, the n-th is the n-th.
+        alike: dict[tuple[int, ...], list[Kernel]] = {}
+        for kernel in stems.get(key, ()):
+            fitting = tuple(at for at, op in enumerate(candidates) if agrees(op, kernel))
+            alike.setdefault(fitting, []).append(kernel)
+        for places, same in alike.items():
+            if len(same) == len(places):
+                for kernel, at in zip(sorted(same, key=lambda k: k.timestamp), places, strict=True):
+                    found[kernel.name] = Match(candidates[at], kernel.name, "order")
+    return found
+
+
+def agrees(operator: Operator, kernel: Kernel) -> bool:
+    """Whether no dtype and no number of elements contradicts that the kernel's tensors are the operator's."""
+    return next(_contradictions(operator, kernel), None) is None
+
+
+@frozen
+class Contradiction:
+    """One thing that speaks against a match. kind: ``type``, ``dtype`` or ``elements``. text: a sentence."""
+
+    kind: Literal["type", "dtype", "elements"]
+    text: str
+
+
+def contradictions(operator: Operator, kernel: Kernel) -> tuple[Contradiction, ...]:
+    """Return everything that speaks against the kernel's tensors being the operator's."""
+    return tuple(_contradictions(operator, kernel))
+
+
+def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[Contradiction]:
+    if operator.op != kernel.op_type and stem(operator.full_name) != stem(kernel.name):
+        yield Contradiction(
+            "type", f"the files call its type {kernel.op_type}, and the graph calls it {operator.op}"
+        )
+    for slot in kernel.slots:
+        device, host = (
+            (operator.device_inputs, operator.inputs)
+            if slot.io == "input"
+            else (operator.device_outputs, operator.outputs)
+        )
+        sides = [side[slot.index] for side in (device, host) if slot.index < len(side)]
+        try:
+            dtype, shape = slot.dtype, slot.shape
+        except (FormatError, OSError):
+            continue
+        if not sides or any(_fits(side, dtype, shape) for side in sides):
+            continue
+        there = " or ".join(dict.fromkeys(side.dtype or side.text for side in sides))
+        if any(_same_size(side, shape) for side in sides):
+            yield Contradiction("dtype", f"{slot} is {dtype} in its file, and {there} in the graph")
+        else:
+            shapes = " or ".join(dict.fromkeys(str(list(side.shape or ())) for side in sides))
+            yield Contradiction(
+                "elements",
+                f"{slot} is {dtype}{list(shape or ())} in its file, and {there} {shapes} in the graph",
+            )
+
+
+def _fits(side: Type, dtype: str, shape: tuple[int, ...] | None) -> bool:
+    if side.dtype and dtype and not _same(side.dtype, dtype):
+        return False
+    return _same_size(side, shape)
+
+
+def _same_size(side: Type, shape: tuple[int, ...] | None) -> bool:
+    if side.shape is None or shape is None or -1 in side.shape:
+        return True
+    # Not the shapes: behind a Reshape that only looks at the same memory, files have the shape before it.
+    return math.prod(side.shape) == math.prod(shape)
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return dtype_of(one) == dtype_of(other)
+    except FormatError:
+        return True  # an unknown name contradicts nothing

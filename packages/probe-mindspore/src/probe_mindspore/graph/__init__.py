@@ -1,0 +1,3 @@
+"""Cells and gradients inside compiled graphs."""
+
+__all__: list[str] = []

@@ -1,0 +1,184 @@
+"""What the taps of compiled graphs say, made into records: each call of a Cell, and its gradients."""
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, evolve, field
+from probe_format.values import Path
+from probe_runtime.collect import Call, Collector, Emit, Gradients, ParameterEntry, Recorder
+from probe_runtime.describe import Leaf
+from probe_runtime.select import NameFilter
+
+from probe_mindspore.hooks.modules import CellTable
+from probe_mindspore.tensors.tensor_view import PlainTensor
+
+from .host_callback import Message
+from .routes import Listener
+from .value_layouts import DYNAMIC
+
+__all__ = ["GraphCalls"]
+
+Found = Sequence[tuple[Path, Any]]
+_numbers = itertools.count(1)
+_PARAMETER = (
+    "in a compiled graph the gradient of a Parameter is that of all its uses, and its slot here is null; it is in the "
+    "parameters_grad of the Cell that owns it, where that is recorded"
+)
+
+
+@define(eq=False)
+class _Open:
+    """One call of a Cell in a graph that runs, until its gradients have arrived.
+
+    inputs, outputs: the places in the records of the tensors that travelled, in their order. seen: how often
+    the gradient of each has come. early: gradients that came before the call was over, which constants can do.
+    given: whether a Parameter is among its arguments.
+    """
+
+    call: Call
+    inputs: list[Path] = field(factory=list)
+    outputs: list[Path] = field(factory=list)
+    emit: Emit | None = None
+    seen: dict[tuple[str, int], int] = field(factory=dict)
+    over: bool = False
+    given: bool = False
+    early: list[tuple[Message, str]] = field(factory=list)
+
+
+class GraphCalls:
+    """Records the calls of a table's Cells from the messages of graphs.
+
+    Safe to use from the threads in which MindSpore runs its kernels. Numbers of calls are shared with the
+    collector's own. names: the parameters' attributes of each Cell, by its id. parameters: the parameters that
+    graphs tell the gradients of, by id.
+    """
+
+    def __init__(self, collector: Collector, leaf: Leaf, names: NameFilter, table: CellTable) -> None:
+        self._collector = collector
+        self.table = table
+        gradients = Gradients(lambda inputs, _: _travelling(inputs), self._attach, _flows, lambda: -1)
+        self._recorder = Recorder(
+            collector.plan, collector.stream, leaf, collector.coverage, names, gradients, dict.items
+        )
+        self._recorder.counters = collector.recorder.counters
+        self._calls: dict[int, _Open] = {}
+        self._stack: list[int] = []
+        self._ending: _Open | None = None
+        self._lock = threading.RLock()
+        self.parameters: dict[int, ParameterEntry] = {}
+        self.names: dict[int, tuple[str, ...]] = {}
+
+    def listener(self) -> Listener:
+        """Where the messages go."""
+        return Listener(self._enter, self._leave, self._of_input, self._of_output, self._parameter)
+
+    def fault(self, error: Exception) -> None:
+        """An exception of ours, on the way of a message."""
+        self._collector.stream.fault("a compiled graph", "a message of it", error)
+
+    def _enter(self, message: Message) -> int:
+        entry = self.table.entries.get(message.extra)
+        if entry is None or not self._collector.stream.on:
+            return 0
+        with self._lock:
+            entry.called = True
+            args, kwargs, parameters = message.value
+            own = dict(zip(self.names[message.extra], parameters, strict=True))
+            recorder = self._recorder
+            recorder.where.stack[:] = [
+                (o.call.name, o.call.backward) for o in map(self._calls.get, self._stack) if o
+            ]
+            self._note_dynamic(entry.base, (args, kwargs))
+            call = recorder.begin(entry.base, args, kwargs, own)
+            if call is None:
+                return 0
+            number = next(_numbers) % (2**31 - 1)
+            state = self._calls[number] = _Open(call)
+            state.inputs = [] if call.entry is None else list(call.entry)
+            state.given = _has_parameter((args, kwargs))
+            self._stack.append(number)
+            return number
+
+    def _leave(self, message: Message) -> None:
+        with self._lock:
+            state = self._calls.get(message.token)
+            if state is None:
+                return
+            if message.token in self._stack:
+                del self._stack[self._stack.index(message.token) :]
+            self._ending = state
+            try:
+                self._recorder.end(state.call, message.value)
+            finally:
+                self._ending = None
+            state.over = True
+            early, state.early = state.early, []
+            for gradient in early:
+                self._gradient(*gradient)
+
+    def _attach(self, entry: Any, outputs: Found, keep: Callable[[Any], None], emit: Emit) -> Sequence[Any]:
+        state = self._ending
+        assert state is not None
+        state.outputs = _travelling(outputs)
+        state.emit = emit
+        return ()
+
+    def _of_input(self, message: Message) -> None:
+        self._gradient(message, "input")
+
+    def _of_output(self, message: Message) -> None:
+        self._gradient(message, "output")
+
+    def _gradient(self, message: Message, side: str) -> None:
+        with self._lock:
+            state = self._calls.get(message.token)
+            if state is None or (state.emit is None and state.over):
+                return
+            if state.given:
+                what = f"gradients of the Parameters among the arguments of {state.call.key}"
+                self._collector.coverage.unseen(what, _PARAMETER)
+            if state.emit is None:  # its memory is only valid now
+                value = evolve(message.value, data=message.value.data.copy())
+                state.early.append((evolve(message, value=value), side))
+                return
+            paths = state.inputs if side == "input" else state.outputs
+            number = state.seen.get((side, message.place), 0)
+            state.seen[side, message.place] = number + 1
+            path = paths[message.place]
+            if side == "output":
+                state.emit(number, [(path, message.value)], [], False)
+            else:
+                state.emit(number, [], [((path,), message.value)], False)
+
+    def _parameter(self, message: Message) -> None:
+        entry = self.parameters.get(message.extra)
+        if entry is not None:
+            with self._lock:
+                self._collector.parameter_gradient(entry, message.value)
+
+    def _note_dynamic(self, base: str, value: Any) -> None:
+        if isinstance(value, PlainTensor) and value.reason == DYNAMIC:
+            self._collector.coverage.unseen(f"tensors of {base}", DYNAMIC)
+        elif isinstance(value, dict):
+            self._note_dynamic(base, list(value.values()))
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                self._note_dynamic(base, item)
+
+
+def _travelling(found: Found) -> list[Path]:
+    """The places of the tensors that came with their elements, in their order."""
+    return [path for path, t in found if isinstance(t, PlainTensor) and t.data is not None and t.data.size]
+
+
+def _has_parameter(value: Any) -> bool:
+    if isinstance(value, PlainTensor):
+        return value.is_parameter
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return any(_has_parameter(item) for item in items)
+
+
+def _flows(outputs: Found) -> bool:
+    return any("Float" in t.dtype or "Complex" in t.dtype for _, t in outputs)

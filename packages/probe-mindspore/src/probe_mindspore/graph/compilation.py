@@ -1,0 +1,222 @@
+"""Where graphs are compiled: the taps are there for that moment, and tapped graphs are kept apart from the user's.
+
+While this is in place, the keys under which MindSpore keeps compiled graphs end in a word of ours. So what was
+compiled before is compiled once more, with taps; afterwards the user's own graph is used again as it was, so
+that a dump costs nothing when it is over. What a graph keeps to itself does not follow it from one to the
+other: random operators (dropout) begin anew in each graph (measured: nn.Dropout on 2.7.0 and 2.10.0). A run with
+dropout has the same bits as without Probe when all its steps, or none, are dumped.
+
+What is compiled for something else than to be run (`export`) has no taps, and neither has what MindSpore's compile
+cache keeps on disk (`compile_cache`).
+"""
+
+import functools
+import importlib
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from attrs import define, field
+from mindspore.train.anf_ir_pb2 import ModelProto
+from probe_runtime.collect import guard, sheltered
+from probe_runtime.patching import Attribute, Function, attribute
+
+from probe_mindspore.hooks import autograd
+from probe_mindspore.patching.compile_hook import Around
+
+from . import compile_cache
+from .search import BranchError, Extent, Found, NeverError, Search
+
+__all__ = ["Compilations", "api_module"]
+
+Region = Callable[[Extent], AbstractContextManager[Any]]
+
+
+def api_module() -> Any:
+    """The module that compiles. Since 2.9 `mindspore.common.api` is only a copy of it."""
+    for name in ("mindspore.graph.api", "mindspore.common.api"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    raise ImportError("MindSpore has neither mindspore.graph.api nor mindspore.common.api")
+
+
+#: Why some graphs have no taps that compile with them: they fail when the graph runs (2.7.0 and 2.10.0).
+_BRANCHES = (
+    "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: what passes on "
+    "through such branches on its way back is not to be hooked"
+)
+_PYTHON = (
+    "a part of the graph is Python that MindSpore does not compile (an asnumpy(), for one), and such a graph fails "
+    "when it runs with taps; it ran without"
+)
+#: What was found when it was compiled, by the key under which MindSpore keeps it: later steps use it again.
+_graphs: dict[str, Found] = {}
+#: The same by what was compiled and the word of its taps, for other arguments.
+_alike: weakref.WeakKeyDictionary[Any, dict[str, Found]] = weakref.WeakKeyDictionary()
+
+
+@define(eq=False)
+class Compilations:
+    """Compile inside ``tapped(extent)``, with as much as MindSpore compiles.
+
+    word: ends the keys of graphs compiled so. cells: the ids of the Cells to tap. met: where the compiler leaves
+    the ids of the Cells whose taps it has read; what has none keeps the user's keys from then on. ran: told
+    before each run of a graph, with its name and what was found when it was compiled.
+    """
+
+    word: str
+    tapped: Region
+    cells: tuple[int, ...]
+    met: dict[int, None]
+    ran: Callable[[str, Found], None]
+    _plain: dict[Any, Any] = field(factory=dict)
+    _now: list[Any] = field(factory=list)
+    _found: Found | None = None
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Everything is patched while this is open; undone also when the block raises."""
+        api = api_module()
+        places: list[Attribute | Around] = [
+            attribute(api._JitExecutor, "compile", sheltered("a compilation", self._jit)),
+            attribute(api._CellGraphExecutor, "compile", sheltered("a compilation", self._cell)),
+            attribute(api, "_real_phase", sheltered("a compilation", self._phase)),
+            Around(sheltered("a compilation", self._compile)),
+        ]
+        try:
+            for place in places:
+                place.put()
+            yield
+        finally:
+            for place in reversed(places):
+                place.restore()
+
+    def _jit(self, original: Function) -> Function:
+        @functools.wraps(original)
+        def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            what = executor.obj if executor.obj is not None else executor.fn
+            if id(what) in self._plain or not _to_run():
+                return original(executor, *args, **kwargs)
+            self._keep_cache(what, original, executor, *args, **kwargs)
+            before = executor._cell_cache_key_extend
+            executor._cell_cache_key_extend = f"{before}.{self.word}"
+            try:
+                with self._noted(what) as note:
+                    return note(original(executor, *args, **kwargs))
+            finally:
+                executor._cell_cache_key_extend = before
+
+        return compile
+
+    def _cell(self, original: Function) -> Function:
+        @functools.wraps(original)
+        def compile(executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
+            if id(obj) in self._plain or kwargs.get("phase") != obj.phase:  # another phase: to be exported
+                return original(executor, obj, *args, **kwargs)
+            self._keep_cache(obj, original, executor, obj, *args, **kwargs)
+            with self._noted(obj) as note:
+                return note(original(executor, obj, *args, **kwargs))
+
+        return compile
+
+    def _keep_cache(self, what: Any, original: Function, *args: Any, **kwargs: Any) -> None:
+        """Let the user's own graph come from the compile cache, or go there, as it would without Probe."""
+        if compile_cache.is_on():
+            self._plain[id(what)] = what
+            try:
+                original(*args, **kwargs)
+            finally:
+                del self._plain[id(what)]
+
+    @contextmanager
+    def _noted(self, what: Any) -> Iterator[Callable[[Any], Any]]:
+        """Something is compiled, or was; gives what to hand the compiler's answer through: a key comes first."""
+        self._found = None
+        self._now.append(what)
+
+        def note(answer: Any) -> Any:
+            key = answer[0] if isinstance(answer, tuple) else answer
+            if self._found is not None and (self._found.met or self._found.why):
+                _graphs[key] = self._found
+            if key in _graphs:
+                self.ran(_name(what), _graphs[key])
+            return answer
+
+        try:
+            if compile_cache.is_on():
+                with compile_cache.off():
+                    yield note
+            else:
+                yield note
+        finally:
+            self._now.pop()
+
+    def _phase(self, original: Function) -> Function:
+        @functools.wraps(original)
+        def real_phase(phase: Any, obj: Any) -> Any:
+            real = original(phase, obj)
+            if phase != obj.phase:
+                return real
+            # What met no tap was compiled under our key in the call that is still going on.
+            ours = f"{real}.{self.word}"
+            known = id(obj) not in self._plain or (
+                not self._now and ours in getattr(obj, "compile_cache", ())
+            )
+            return ours if known else real
+
+        return real_phase
+
+    def _compile(self, original: Function) -> Function:
+        @functools.wraps(original)
+        def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._now:
+                return original(executor, *args, **kwargs)
+            what = self._now[-1]
+
+            def with_taps(extent: Extent) -> Any:
+                with self.tapped(extent):
+                    done = original(executor, *args, **kwargs)
+                if extent.forward and _runs_python(executor, *args):
+                    raise NeverError(_PYTHON)
+                if extent.gradients and autograd.recording() and _branches(executor, *args):
+                    raise BranchError(_BRANCHES)
+                return done
+
+            search = Search(self.cells, with_taps, lambda: original(executor, *args, **kwargs), self.met)
+            alike = _alike.setdefault(what, {})
+            found = self._found = alike[self.word] = search.run(alike.get(self.word))
+            if not found.met:
+                self._plain[id(what)] = what  # alive, so that its id stays its own
+            return found.answer
+
+        return compile
+
+
+def _to_run() -> bool:
+    """Whether a jitted function is compiled because it was called, and not to be exported: MindSpore's own module of
+    compilations asks for it then, and it alone."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals is vars(guard):
+        frame = frame.f_back
+    return frame.f_globals is vars(api_module())
+
+
+def _branches(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
+    """Whether the run decides which way a graph goes that has just been compiled: it switches, or calls a graph
+    that was not made part of it (a loop), which has no name as an operator.
+    """
+    graph = ModelProto.FromString(executor.get_func_graph_proto(phase, "anf_ir", False)).graph
+    return any(node.op_type in ("", "Switch", "SwitchLayer") for node in graph.node)
+
+
+def _runs_python(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
+    """Whether a graph that has just been compiled leaves a part to Python."""
+    return b"PyExecute" in executor.get_func_graph_proto(phase, "anf_ir", False)
+
+
+def _name(what: Any) -> str:
+    return getattr(what, "__qualname__", None) or type(what).__name__

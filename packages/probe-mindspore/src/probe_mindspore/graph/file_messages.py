@@ -1,0 +1,181 @@
+"""Messages of a compiled graph through files, for devices that cannot call Python (Ascend): `ops.TensorDump`.
+
+Each tensor of a message is one file, ``{what it is}_{dtype}_{number}.npy``: the operator adds dtype and number, and
+the numbers grow in the order of writing. A last file with the call's token ends the message. Nobody answers a
+graph while it runs, so a counter in the graph gives the calls their tokens. `Spool.collect` reads the files
+when the graph has run, and delivers the messages as `hostcall` would have.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mindspore import Parameter, Tensor, nn
+from mindspore.ops import functional as F
+from mindspore.ops import operations as P
+from mindspore.ops.primitive import constexpr
+
+from . import host_callback
+from .host_callback import FIRST, Callback, deliver, register
+from .value_layouts import flatten
+
+__all__ = ["Counter", "FileCall", "Spool"]
+
+_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
+_ONE = Tensor(np.ones(1, np.int32))
+_KNOWN, _LATE = "of", "late"
+
+
+class Counter(nn.Cell):  # type: ignore[misc]
+    """In a graph: 1, 2, 3, ... as int32[1], one more each time the graph comes there."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_prefix=False)
+        self.count = Parameter(Tensor(np.zeros(1, np.int32)), name="probe_calls", requires_grad=False)
+        self.assign = P.Assign()
+
+    def construct(self) -> Any:
+        """The next number."""
+        number = self.count + _ONE
+        return F.depend(number, self.assign(self.count, number))
+
+
+@_at_compile_time
+def _path(folder: Any, site: Any, layout: Any, extra: Any, place: Any, what: Any) -> str:
+    return f"{folder}/{site}-{layout}-{extra}-{place}-{what}"
+
+
+class FileCall(nn.Cell):  # type: ignore[misc]
+    """Like `HostCall`, by files below ``folder``. What it gives back is the token it was given, or a new one.
+
+    dump: writes a tensor under a path; None: MindSpore's TensorDump. counter: gives this call a token of its own. late:
+    delivered after all that is not: a gradient, which nothing keeps from being written before the call it is of.
+    """
+
+    def __init__(
+        self, folder: Path, dump: Any, callback: Callback, counter: Counter | None = None, late: bool = False
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        self.site = register(callback)
+        self.folder = str(folder)
+        self.dump = P.TensorDump() if dump is None else dump
+        self.counts = counter is not None
+        self.end = _KNOWN if not late else _LATE
+        self.counter: Any = counter
+
+    def construct(self, value: Any, token: Any = FIRST, extra: int = 0, place: int = 0) -> Any:
+        """Write ``value``, then the token."""
+        layout, found = flatten(value, ())
+        index = 0
+        for one in found:
+            self.dump(_path(self.folder, self.site, layout, extra, place, index), one)
+            index = index + 1
+        end = self.end
+        if self.counts:
+            token = self.counter()
+            end = "new"
+        done = self.dump(_path(self.folder, self.site, layout, extra, place, end), token)
+        return F.depend(token, done)
+
+
+_FILE = re.compile(r"((\d+)-(\d+)-(\d+)-(\d+))-(\d+|new|of|late)_([a-z0-9_]+?)_(\d+)\.npy")
+
+
+class Spool:
+    """The folder that such files are in until they are collected.
+
+    patience: seconds to wait at most for the device to stop writing.
+    """
+
+    def __init__(self, folder: Path, patience: float = 10.0) -> None:
+        self.folder = folder
+        self.patience = patience
+        self._calls: dict[int, int] = {}
+
+    def clear(self) -> None:
+        """Forget what lies there."""
+        self._calls.clear()
+        for path, _ in self._files():
+            path.unlink(missing_ok=True)
+
+    def collect(self) -> int:
+        """Deliver the messages in their order and remove the files. How many there were.
+
+        Never raises. What is not whole goes to `hostcall.on_fault`.
+        """
+        number = 0
+        late: list[tuple[Any, ...]] = []
+        waiting: dict[str, list[npt.NDArray[Any]]] = {}
+        try:
+            self._until_still()
+            for path, parts in self._files():
+                try:
+                    number += self._take(path, parts, waiting, late)
+                except Exception as e:
+                    waiting.pop(parts[1], None)
+                    host_callback.on_fault[-1](e)
+                path.unlink(missing_ok=True)
+        except OSError as e:
+            host_callback.on_fault[-1](e)
+        for site, layout, extra, place, token, found in late:
+            deliver(site, layout, extra, place, self._calls.get(token, 0), found)
+        for _ in range(len(waiting)):
+            host_callback.on_fault[-1](ValueError("TensorDump left a message without its end"))
+        return number
+
+    def _take(
+        self,
+        path: Path,
+        parts: re.Match[str],
+        waiting: dict[str, list[npt.NDArray[Any]]],
+        late: list[tuple[Any, ...]],
+    ) -> int:
+        message, what = parts[1], parts[6]
+        array = np.load(path)
+        if what.isdigit():
+            found = waiting.setdefault(message, [])
+            if len(found) != int(what):
+                raise ValueError(f"TensorDump's files are out of order at {path.name}")
+            found.append(_as_memory(array, parts[7]))
+            return 0
+        token = int(array.reshape(-1)[0])
+        site, layout, extra, place = (int(parts[i]) for i in range(2, 6))
+        found = waiting.pop(message, [])
+        if what == _LATE:
+            late.append((site, layout, extra, place, token, found))
+        elif what == _KNOWN:
+            deliver(site, layout, extra, place, self._calls.get(token, 0), found)
+        elif token in self._calls:
+            raise ValueError(f"the graph gave the number {token} to two calls")
+        else:
+            self._calls[token] = deliver(site, layout, extra, place, 0, found)
+        return 1
+
+    def _files(self) -> list[tuple[Path, re.Match[str]]]:
+        """What is ours, in the order in which it was written."""
+        if not self.folder.is_dir():
+            return []
+        found = ((path, _FILE.fullmatch(path.name)) for path in self.folder.iterdir())
+        return sorted(((p, m) for p, m in found if m is not None), key=lambda item: int(item[1][8]))
+
+    def _until_still(self) -> None:
+        """Wait until no file comes and none grows: the device writes behind the run."""
+        end = time.monotonic() + self.patience
+        before: Any = None
+        while time.monotonic() < end:
+            now = {path.name: path.stat().st_size for path, _ in self._files()}
+            if now == before:
+                return
+            before = now
+            time.sleep(0.05)
+
+
+def _as_memory(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """What a host callback would have got: TensorDump writes bfloat16 as float32."""
+    if dtype == "bfloat16" and array.dtype == np.float32:
+        return np.asarray((np.ascontiguousarray(array).view(np.uint32) >> np.uint32(16)).astype(np.uint16))
+    return array

@@ -1,0 +1,158 @@
+"""Calling Python from inside a compiled graph, on the CPU.
+
+`mindspore.ops.Custom` runs a host function as a kernel. What is measured about it (2.7.0 and 2.10.0) and met
+here: it takes a fixed number of inputs, told by the function's signature; an output of its input's own shape
+fails for bfloat16, so every call gives one int32; it has no gradient; without a side effect the compiler merges
+and drops calls, and with one (``side_effect_io``) they run in the order of the program.
+"""
+
+import inspect
+import linecache
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+from mindspore import Tensor, nn
+from mindspore.ops import functional as F  # noqa: F401 - for the functions that are written out below
+from mindspore.ops import operations as P
+from probe_format.excerpts import error_text
+
+from .value_layouts import flatten, meta, rebuild
+
+__all__ = ["FIRST", "Callback", "HostCall", "Message", "deliver", "on_fault", "register"]
+
+_log = logging.getLogger("probe_mindspore")
+_MOST = 64
+
+
+@frozen
+class Message:
+    """What arrives on the host.
+
+    token: what the call that came before gave back (0 without one). value: the nest, its tensors as
+    `PlainTensor`s whose memory is valid during the callback only. extra, place: the numbers given in the graph.
+    layout: the number of the nest's layout (`graph_values.leaf_path`).
+    """
+
+    token: int
+    value: Any
+    extra: int
+    place: int
+    layout: int
+
+
+Callback = Callable[[Message], int | None]
+
+_callbacks: list[Callback] = []
+_said: set[str] = set()
+_lock = threading.RLock()
+
+
+def _tell(error: Exception) -> None:
+    text = error_text(error)
+    if text not in _said:
+        _said.add(text)
+        _log.warning("Probe: a callback from a graph failed (%s); the run goes on.", text)
+
+
+#: Called with each exception of a callback; the graph never sees them.
+on_fault: list[Callable[[Exception], None]] = [_tell]
+
+
+def register(callback: Callback) -> int:
+    """The number under which `deliver` finds this callback, for good: a compiled graph holds it."""
+    with _lock:
+        _callbacks.append(callback)
+        return len(_callbacks) - 1
+
+
+def deliver(site: int, layout: int, extra: int, place: int, token: int, arrays: Sequence[Any]) -> int:
+    """Hand a message to a callback; what it answers. Never raises: an exception here would end the user's run."""
+    try:
+        with _lock:
+            return _callbacks[site](Message(token, rebuild(layout, arrays), extra, place, layout)) or 0
+    except Exception as e:
+        on_fault[-1](e)
+        return 0
+
+
+def _receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """The host function of every call."""
+    site, layout, extra, place = (int(i) for i in arrays[0])
+    answer = deliver(site, layout, extra, place, int(arrays[1][0]), arrays[2:])
+    return np.array([answer], np.int32)
+
+
+def _no_gradients(inputs: int) -> Any:
+    """The bprop of a call: gradients of gradients pass by the calls that saw the first ones.
+
+    Written out, for the compiler wants to read a function with as many parameters as the operator has inputs.
+    """
+    names = [f"a{i}" for i in range(inputs)]
+    zeros = "".join(f"F.zeros_like({name}), " for name in names)
+    here = Path(__file__)  # MindSpore logs an error where there is no such file
+    file = f"{here.parent}/{'./' * (inputs + 1)}{here.name}"
+    source = f"def bprop({', '.join(names)}, out, dout):\n    return ({zeros})\n"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    found: dict[str, Any] = {}
+    exec(compile(source, file, "exec"), globals(), found)
+    return found["bprop"]
+
+
+def _operator(inputs: int) -> Any:
+    """The operator for a number of tensors, beside the two constants that every call has."""
+
+    def receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        return _receive(*arrays)
+
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    names = [inspect.Parameter(f"a{i}", kind) for i in range(inputs + 2)]
+    receive.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+    op = P.Custom(
+        receive, out_shape=(1,), out_dtype=ms.int32, func_type="pyfunc", bprop=_no_gradients(inputs + 2)
+    )
+    op.add_prim_attr("side_effect_io", True)
+    return op
+
+
+_operators: list[Any] = []
+
+
+def _all_operators() -> tuple[Any, ...]:
+    """One operator for each number of tensors, made once: MindSpore keeps a host function for good."""
+    with _lock:
+        while len(_operators) <= _MOST:
+            _operators.append(_operator(len(_operators)))
+        return tuple(_operators)
+
+
+#: The token of a call that no other call comes before: int32[1], zero.
+FIRST = Tensor(np.zeros(1, np.int32))
+
+
+class HostCall(nn.Cell):  # type: ignore[misc]
+    """In a graph: ``token = call(value)``. The callback gets a `Message` whenever the graph runs that line.
+
+    value: any nest of tuples, lists, dicts, tensors and constants, with at most 64 tensors (the rest is cut).
+    What the callback returns (an int, else 0) is the token, int32[1]: give it to later calls to say which call
+    they belong to. extra, place: constant ints that come with the message.
+    """
+
+    def __init__(self, callback: Callback) -> None:
+        super().__init__(auto_prefix=False)
+        self.operators = _all_operators()
+        self.site = register(callback)
+        self.most = _MOST
+
+    def construct(self, value: Any, token: Any = FIRST, extra: int = 0, place: int = 0) -> Any:
+        """Give ``value`` to the host."""
+        layout, found = flatten(value, ())
+        if len(found) > self.most:
+            layout, found = flatten("more tensors than one host callback takes", ())
+        return self.operators[len(found)](meta(self.site, layout, extra, place), token, *found)

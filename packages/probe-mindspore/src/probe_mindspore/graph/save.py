@@ -1,0 +1,207 @@
+"""`save`, `save_grad` and `step` for code that MindSpore compiles (GRAPH_MODE, jit), and for PyNative as well.
+
+On the CPU a host callback writes the files while the graph runs. On Ascend the device's own operator does it
+(`ops.TensorDump`), under the same names. The functions are compiled, so they keep to what the compiler takes.
+"""
+
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mindspore
+from mindspore import Tensor, ops
+from mindspore.common.api import _pynative_executor
+from mindspore.ops.primitive import constexpr
+from probe_format.errors import UsageError
+from probe_format.layout import dump_path_of
+from probe_format.names import safe_file_name
+from probe_format.safe_files import make_folder
+from probe_format.tensors import npy_bytes, widen, write_parts
+from probe_format.write import explain
+
+from probe_mindspore.ranks import current_rank
+from probe_mindspore.tensors.tensor_view import PlainTensor
+
+from .gradient_callback import GradientCall
+from .host_callback import FIRST, HostCall, Message
+
+__all__ = ["save", "save_grad", "step"]
+
+_log = logging.getLogger("probe_mindspore")
+_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
+#: What the device's operator takes as a sign that a step is over.
+_NEXT_STEP = "<tensordump-update-step>"
+
+
+class _Files:
+    """The files of this process: which step it is, and the number of each file."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self._numbers = itertools.count()
+        self._said: set[str] = set()
+        self._lock = threading.Lock()
+
+    def write(self, save_dir: str, name: str, value: Any) -> None:
+        """One file for each tensor in ``value``. A fault is told once and costs the file, never the run."""
+        folder = Path(save_dir) / f"step{self.step}" / f"rank{current_rank() or 0}"
+        for at, tensor in _tensors(value, name):
+            if tensor.data is None or not tensor.data.size:
+                why = tensor.reason or "it is empty"
+                self._tell(f"{at} is not saved: {why}")
+                continue
+            try:
+                self._write(folder, at, tensor)
+            except OSError as error:
+                self._tell(f"{at} is not saved: {explain(error, folder)}")
+
+    def _write(self, folder: Path, name: str, tensor: PlainTensor) -> None:
+        make_folder(folder, dump_path_of(folder))
+        assert tensor.data is not None
+        values = tensor.data if tensor.narrow is None else widen(tensor.data, tensor.narrow)
+        unfinished = folder / f".{os.getpid()}.{threading.get_ident()}.tmp"
+        write_parts(unfinished, npy_bytes(values))
+        try:
+            while True:  # a name is given once, and to a whole file
+                number = next(self._numbers)
+                try:
+                    os.link(
+                        unfinished, folder / safe_file_name(f"{name}_{tensor.dtype.lower()}_{number}.npy")
+                    )
+                    return
+                except FileExistsError:
+                    continue
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def _tell(self, text: str) -> None:
+        with self._lock:
+            new = text not in self._said
+            self._said.add(text)
+        if new:
+            _log.warning("Probe: %s", text)
+
+
+_files = _Files()
+
+
+def _tensors(value: Any, name: str) -> Iterator[tuple[str, PlainTensor]]:
+    if isinstance(value, PlainTensor):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _tensors(item, f"{name}.{key}")
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from _tensors(item, f"{name}.{i}")
+
+
+def _received(message: Message) -> None:
+    save_dir, name, value = message.value
+    _files.write(save_dir, name, value)
+
+
+_places: list[tuple[str, str]] = []
+
+
+def _gradient(message: Message) -> None:
+    save_dir, name = _places[message.extra]
+    _files.write(save_dir, f"{name}_grad", message.value)
+
+
+_call = HostCall(_received)
+_gradient_call = GradientCall(_gradient)
+
+
+@_at_compile_time
+def _checked(save_dir: Any, name: Any) -> str:
+    """The folder, once both are what they should be. While compiling, values of the graph come as None."""
+    for what, text in (("save_dir", save_dir), ("name", name)):
+        if not isinstance(text, str) or not text:
+            raise UsageError(
+                f"{what} must be a text that is known while the graph is compiled; got {text!r}."
+            )
+    return str(Path(save_dir).expanduser().absolute())
+
+
+@_at_compile_time
+def _place(save_dir: Any, name: Any) -> int:
+    if (save_dir, name) not in _places:
+        _places.append((save_dir, name))
+    return _places.index((save_dir, name))
+
+
+@_at_compile_time
+def _on_device() -> bool:
+    """Whether the device's own operator is there."""
+    return bool(mindspore.get_context("device_target") == "Ascend")
+
+
+@_at_compile_time
+def _device_path(save_dir: Any, name: Any) -> str:
+    """As the operator wants it: it puts the step, the rank, the dtype and a number in."""
+    return str(Path(save_dir) / "{step}" / "{rank}" / safe_file_name(name))
+
+
+_tensor_dump = ops.TensorDump()
+
+
+def _dump_each(save_dir: Any, name: Any, value: Any) -> Any:
+    done = 0
+    if isinstance(value, Tensor):
+        done = _tensor_dump(_device_path(save_dir, name), value)
+    elif isinstance(value, dict):
+        for key in value:
+            done = _dump_each(save_dir, _joined(name, key), value[key])
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            done = _dump_each(save_dir, _joined(name, i), item)
+    return done
+
+
+@_at_compile_time
+def _joined(name: Any, key: Any) -> str:
+    return f"{name}.{key}"
+
+
+def save(save_dir: str, name: str, data: Any) -> Any:
+    """Save the values of ``data``, each time this line runs, in a graph or not.
+
+    Each tensor goes to ``{save_dir}/step{N}/rank{R}/{name}[.{key or position}...]_{dtype}_{number}.npy``, with a
+    number that grows. data: a tensor, or lists, tuples and dicts of tensors. save_dir and name are constants of
+    the graph. bfloat16 is written as float32. What it gives back is for the compiler.
+    """
+    folder = _checked(save_dir, name)
+    if _on_device():
+        return _dump_each(folder, name, data)
+    # Returned for the compiler: it drops the second call of a function that gives back nothing of its call.
+    return _call((folder, name, data))
+
+
+def save_grad(save_dir: str, name: str, data: Any) -> Any:
+    """Save the gradient of one tensor when it arrives, as `save` does, under ``{name}_grad``.
+
+    Gives a tensor with the same values: go on with that one (``x = save_grad(d, "x", x)``), for the gradient
+    passes through it.
+    """
+    folder = _checked(save_dir, name)
+    if _on_device():
+        return ops.DumpGradient()(_device_path(folder, _joined(name, "grad")), data, "in")
+    return _gradient_call(data, FIRST, _place(folder, name), 0)
+
+
+def step() -> None:
+    """The step is over: what is saved from now on goes to the next ``step{N}``. Outside of graphs."""
+    _wait()
+    _files.step += 1
+    if _on_device():
+        _tensor_dump(_NEXT_STEP, Tensor(_files.step))
+
+
+def _wait() -> None:
+    """Until every graph that was started has run."""
+    _pynative_executor.sync()

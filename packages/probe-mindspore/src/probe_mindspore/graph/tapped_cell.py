@@ -1,0 +1,168 @@
+"""The construct of a Cell with taps around it, for the compiler to read.
+
+While something is compiled, each tracked Cell has such a construct of its own (`tapped`).
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any
+
+from mindspore import Parameter, Tensor, nn
+from mindspore.ops import functional as F
+from mindspore.ops.primitive import constexpr
+
+from .host_callback import FIRST
+from .routes import Route
+from .value_layouts import is_fixed, is_watched
+
+__all__ = ["compiled", "is_hooked", "tapped"]
+
+
+#: Ids of the Cells whose taps the compiler has read, the latest at the end.
+compiled: dict[int, None] = {}
+_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
+
+
+@_at_compile_time
+def _note(key: Any) -> int:
+    compiled.pop(key, None)
+    compiled[key] = None
+    return 0
+
+
+def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
+    """Inside the compiler: (``value`` with each gradient watched, the number of the next tensor)."""
+    if isinstance(value, Tensor):
+        if not is_fixed(value):
+            return value, place
+        if isinstance(value, Parameter) or not is_watched(value):
+            return value, place + 1
+        return call(value, token, key, place), place + 1
+    if isinstance(value, dict):
+        keys: Any = ()
+        values: Any = ()
+        for name in value.keys():  # noqa: SIM118 - the compiler goes over a dict's keys only like this
+            one, place = _watch(call, value[name], token, key, place)
+            keys = (*keys, name)
+            values = (*values, one)
+        return F.make_dict(keys, values), place
+    if isinstance(value, tuple):
+        items: Any = ()
+        for one in value:
+            one, place = _watch(call, one, token, key, place)
+            items = (*items, one)
+        return items, place
+    if isinstance(value, list):
+        listed: Any = []
+        for one in value:
+            one, place = _watch(call, one, token, key, place)
+            listed = [*listed, one]
+        return listed, place
+    return value, place
+
+
+def _construct(
+    original: Any, key: int, names: tuple[str, ...], route: Route, gradients: bool
+) -> Callable[..., Any]:
+    enter, leave, of_input, of_output = route.enter, route.leave, route.of_input, route.of_output
+
+    def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        parameters = ()  # no annotation: the compiler does not read it
+        for name in names:
+            parameters = (*parameters, getattr(self, name))  # type: ignore[assignment]
+        _note(key)
+        token = enter((args, kwargs, parameters), FIRST, key, 0)
+        if gradients:
+            args, place = _watch(of_input, args, token, key, 0)
+            kwargs, place = _watch(of_input, kwargs, token, key, place)
+        out = original(*args, **kwargs)
+        leave(out, token, key, 0)
+        if gradients:
+            out, place = _watch(of_output, out, token, key, 0)
+        return out
+
+    return construct
+
+
+_PRE_HOOKS = "_lazy_forward_pre_hook"  # where a Cell keeps them; None where it has none
+_HOOKS = ("_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook")
+
+
+def is_hooked(cell: Any) -> bool:
+    """Whether hooks of the user's stand around the Cell's construct that can't be kept as they are around a tapped one.
+
+    In a graph MindSpore calls a forward hook once more with each place that calls the Cell (2.7.0 and 2.10.0), and
+    hands hooks what the construct's own parameters stand for.
+    """
+    return any(vars(cell).get(name) for name in _HOOKS)
+
+
+class _Inner(nn.Cell):  # type: ignore[misc]
+    """A Cell that defines ``bprop``, or has forward pre-hooks, as its tapped construct calls it: with all of them
+    as the user wrote them.
+
+    The compiler takes a bprop in place of the gradients of all that its Cell does, taps included, and it gives
+    pre-hooks what the construct's own parameters stand for; so meanwhile the user's own Cell has none.
+    """
+
+    def __init__(self, cell: Any) -> None:
+        super().__init__(auto_prefix=False)
+        object.__setattr__(self, "_probed", cell)
+        for name in ("construct", "bprop"):
+            if getattr(cell, name, None) is not None:
+                object.__setattr__(self, name, _method(cell, name))
+        object.__setattr__(self, _PRE_HOOKS, vars(cell).get(_PRE_HOOKS))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_probed"), name)
+
+
+def _method(cell: Any, name: str) -> Any:
+    """A Cell's construct or bprop as it was before @jit."""
+    method = getattr(cell, name)
+    if getattr(method, "__wrapped_by_jit__", False):
+        return MethodType(inspect.unwrap(method.__func__), cell)
+    return method
+
+
+def _without_bprop(kind: type) -> type:
+    """The same class as far as anyone can tell, but for the bprop."""
+
+    def absent(self: Any) -> Any:
+        raise AttributeError("bprop")
+
+    names = {"bprop": property(absent), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), names)
+
+
+@contextmanager
+def tapped(cell: Any, names: tuple[str, ...], route: Route, gradients: bool) -> Iterator[None]:
+    """While open, the Cell's construct is a tapped one; undone also when the block raises.
+
+    names: the attributes that hold the Cell's own parameters. route: how the taps reach the host. gradients:
+    whether they are told too.
+    """
+    own, kind = vars(cell), type(cell)
+    before = {name: own[name] for name in ("construct", "bprop", _PRE_HOOKS) if name in own}
+    hooked = bool(own.get(_PRE_HOOKS))
+    original: Any = _method(cell, "construct")
+    if getattr(cell, "bprop", None) is not None or hooked:
+        original = _Inner(cell)
+    if getattr(cell, "bprop", None) is not None:
+        before.pop("bprop", None) if "bprop" not in own else object.__delattr__(cell, "bprop")
+        cell.__class__ = _without_bprop(kind)
+    if hooked:
+        object.__setattr__(cell, _PRE_HOOKS, None)
+    construct = _construct(original, id(cell), names, route, gradients)
+    object.__setattr__(cell, "construct", MethodType(construct, cell))
+    try:
+        yield
+    finally:
+        if type(cell) is not kind:
+            cell.__class__ = kind
+        if "construct" not in before:
+            object.__delattr__(cell, "construct")
+        for name, value in before.items():
+            object.__setattr__(cell, name, value)

@@ -1,0 +1,202 @@
+"""Cells inside compiled graphs (L0): GRAPH_MODE, and what `mindspore.jit` compiles under PyNative.
+
+Nothing of a compiled graph runs in Python, so the graph itself tells (`graph_routes`): a tracked Cell is
+compiled with taps around its construct (`graph_cells`), and what they say is recorded by the same recorder as
+the calls of PyNative (`graph_calls`).
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import mindspore
+from probe_format.write import Coverage
+from probe_runtime.collect import Collector
+from probe_runtime.describe import Leaf
+from probe_runtime.notice import notice
+from probe_runtime.select import NameFilter
+
+from probe_mindspore.hooks import autograd
+from probe_mindspore.hooks.modules import CellTable, is_bytecode
+
+from . import host_callback, tapped_cell
+from .calls import GraphCalls
+from .compilation import Compilations, api_module
+from .grad_operations import watched_grads
+from .routes import Route, by_callbacks, listen
+from .search import BranchError, Extent, Found, NeverError
+from .tapped_cell import is_hooked, tapped
+
+__all__ = ["BYTECODE", "NO_FILES", "GraphTaps", "graph_mode"]
+
+#: Why Cells under @jit(capture_mode="bytecode") have no records of their own.
+BYTECODE = (
+    "captured from bytecode: any tap there changes the order in which MindSpore adds gradients up, and so their bits "
+    '(docs/bytecode.md); use @jit (capture_mode="ast") or GRAPH_MODE to see what is inside'
+)
+#: Why a graph has no records though its taps were compiled.
+NO_FILES = (
+    "this device has no host callbacks, so its graphs write files (ops.TensorDump); none came though a graph with "
+    "taps was called: MindSpore did not write"
+)
+#: Why parameters whose gradients a graph takes have no record of them.
+UNKNOWN = (
+    "MindSpore does not tell whose gradients the graph takes, and more than one list of parameters (or none that "
+    "the source names) has their shapes"
+)
+#: Why a Cell with hooks has no records where it runs in a graph.
+HOOKED = (
+    "it has forward or backward hooks, which MindSpore would call otherwise around taps in a graph; the Cells inside "
+    "and around it are recorded"
+)
+_words: dict[Any, str] = {}
+
+
+def graph_mode() -> bool:
+    """Whether calling a Cell compiles it."""
+    return bool(mindspore.get_context("mode") == mindspore.GRAPH_MODE)
+
+
+class GraphTaps:
+    """Records the Cells of a table when graphs run that were compiled while this was in place.
+
+    What they say is kept by a `GraphCalls`.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        leaf: Leaf,
+        names: NameFilter,
+        table: CellTable,
+        beside: Coverage | None = None,
+        route: Route | None = None,
+    ) -> None:
+        """beside: of the PyNative part of the step, whose report stays where this one is empty. route: how the
+        graphs tell (`graph_routes`), host callbacks unless given."""
+        self._collector = collector
+        self._coverages = [c for c in (collector.coverage, beside) if c is not None]
+        self.table = table
+        self._calls = GraphCalls(collector, leaf, names, table)
+        self._route = by_callbacks() if route is None else route
+        self._listening = ExitStack()
+        self._heard = False
+        self._collected = 0
+        self._warnings: dict[str, bool] = {}
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """What is compiled while this is open has taps. Messages are heard until `close`."""
+        calls, spool = self._calls, self._route.spool
+        if not self._heard:
+            self._heard = True
+            if spool is not None:
+                spool.clear()
+            self._listening.enter_context(listen(calls.listener()))
+            host_callback.on_fault.append(calls.fault)
+            self._listening.callback(host_callback.on_fault.remove, calls.fault)
+        self._look()
+        what = (self._route.key, frozenset((*calls.names, *calls.parameters)))
+        word = _words.setdefault(what, f"probe{len(_words)}")
+        cells = tuple(calls.names)
+        compilations = Compilations(word, self._tapped, cells, tapped_cell.compiled, self._ran)
+        with compilations.in_place():
+            yield
+        if spool is not None and self.table.in_graphs and not self._collected:
+            self._unseen("inside the graphs of this step", NO_FILES)
+        self._warn()
+
+    def wait(self) -> None:
+        """Return when the graphs that have begun are done: MindSpore runs them behind Python."""
+        try:
+            api_module()._pynative_executor.sync()
+        except Exception as e:  # the run's own, and met again where it uses what was computed
+            self._calls.fault(e)
+        if self._route.spool is not None:
+            self._collected += self._route.spool.collect()
+
+    def close(self) -> None:
+        """Hear no more: graphs that have taps run on without a word."""
+        self._listening.close()
+        self._heard = False
+
+    def _look(self) -> None:
+        """What is tapped: the Cells of the table, and their trained parameters."""
+        flavour = self.table.flavour
+        for entry in self.table.entries.values():
+            if (
+                entry.base
+                and not isinstance(entry.module, flavour.containers)
+                and not is_hooked(entry.module)
+            ):
+                own = tuple(name for name, _ in flavour.parameters(entry.module))
+                self._calls.names[id(entry.module)] = tuple(n for n in own if hasattr(entry.module, n))
+        plan = self._collector.plan
+        if plan.keep.parameters_grad and not plan.structure:
+            self._calls.parameters = {id(e.parameter): e for e in self.table.parameters()}
+        for path, cell in self.table.compiled.items():
+            if is_bytecode(cell):
+                self._unseen(f"inside {path or 'the whole model'}", BYTECODE)
+
+    @contextmanager
+    def _tapped(self, extent: Extent) -> Iterator[None]:
+        with ExitStack() as stack:
+            for key in extent.forward:
+                cell, names = self.table.entries[key].module, self._calls.names[key]
+                stack.enter_context(tapped(cell, names, self._route, key in extent.gradients))
+            # While PyNative records gradients, those of a jitted piece pass through it on their way (`Arrivals`);
+            # else they are taken inside the graph, if at all.
+            if extent.weights and not autograd.recording():
+                keys = {key: key for key in self._calls.parameters}
+                stack.enter_context(watched_grads(keys, self._route, self._unknown))
+            yield
+
+    def _unknown(self) -> None:
+        self._unseen("gradients of parameters that a graph takes", UNKNOWN)
+
+    def _ran(self, name: str, found: Found) -> None:
+        """A graph runs: say what has no taps in it."""
+        for tracked in self.table.entries.values():
+            if tracked.base and not tracked.called and is_hooked(tracked.module):
+                tracked.called = True
+                self._collector.coverage.unseen(tracked.base, HOOKED)
+        first = next(iter(found.why.values()), None)
+        if first is not None:
+            text = f"the graph of {name}: {_why(first)}"
+            if not found.extent.forward & found.met:
+                self._unseen(f"inside the graph of {name}", _why(first))
+            part = "part" if found.extent.forward & found.met else "nothing"
+            told = f"Probe recorded {part} of {text}. The report's not_seen names what has no records."
+            self._warnings.setdefault(told, False)
+        for key in found.met:
+            entry = self.table.entries.get(key)
+            if entry is None:
+                continue
+            forward, gradients = found.why.get(("forward", key)), found.why.get(("gradients", key))
+            if key in found.extent.forward:
+                self.table.in_graphs.add(entry.base)
+            else:
+                entry.called = True
+                self._unseen(entry.base, _why(forward or first))
+            if gradients is not None:
+                self._unseen(f"gradients of {entry.base}", _why(gradients))
+        if ("weights", 0) in found.why:
+            self._unseen(f"gradients of parameters in the graph of {name}", _why(found.why["weights", 0]))
+
+    def _unseen(self, what: str, why: str) -> None:
+        for coverage in self._coverages:
+            coverage.unseen(what, why)
+
+    def _warn(self) -> None:
+        for text, said in self._warnings.items():
+            self._warnings[text] = True
+            if not said:
+                notice(text)
+
+
+def _why(error: Exception | None) -> str:
+    if isinstance(error, NeverError | BranchError):
+        return str(error)
+    lines = [line.strip("- ") for line in str(error).splitlines() if any(map(str.isalpha, line))]
+    first = " ".join(lines[:2])[:300]  # the first line may be a heading
+    return f"MindSpore could not compile it with taps ({type(error).__name__}: {first}); it ran without"

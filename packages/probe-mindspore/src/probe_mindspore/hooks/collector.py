@@ -1,0 +1,35 @@
+"""MindSpore's part of a collector: its gradients, its collectives, what a Cell holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from probe_format.values import Path
+from probe_format.write import Coverage
+from probe_runtime.collect import Collectives, Collector, Gradients, PendingWork, Plan, Recorder, Stream
+from probe_runtime.describe import Leaf
+from probe_runtime.select import NameFilter
+
+from probe_mindspore.module_kind import Flavour
+
+from . import autograd, gradients
+from .collectives import HANDLES, PREFIXES, results, without_buffers
+
+__all__ = ["collector_for"]
+
+
+def collector_for(
+    plan: Plan, stream: Stream, leaf: Leaf, coverage: Coverage, names: NameFilter, flavour: Flavour
+) -> Collector:
+    """A collector of MindSpore's calls."""
+    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, flavour.parameters)
+    collectives = Collectives(PREFIXES, without_buffers, PendingWork(HANDLES), results)
+    return Collector(recorder, leaf, names, collectives, f"{flavour.prefix}.")
+
+
+def _flows(outputs: Sequence[tuple[Path, Any]]) -> bool:
+    return any(gradients.takes_gradient(t) for _, t in outputs)
+
+
+_GRADIENTS = Gradients(gradients.enter, gradients.attach, _flows, autograd.backward_pass)

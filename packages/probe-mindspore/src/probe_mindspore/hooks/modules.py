@@ -1,0 +1,240 @@
+"""Cells (L0): their names, and their calls.
+
+No hook is put on a Cell: MindSpore ignores forward hooks of Cells that define ``bprop``, and its backward hooks
+insert nodes that move the bits of the run. `nn.Cell.__call__` is replaced while collecting instead, so that
+copies, pickles, compilations and the user's own hooks see the Cells as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
+
+from attrs import define, field
+from probe_format.errors import UsageError
+from probe_runtime.collect import ModuleEntry, ParameterEntry, kind_of, parameter_entries
+
+from probe_mindspore.module_kind import CELLS, Flavour, late_torch
+
+from .gradients import OWN, WHY_NO_BEGINNING, begins
+
+__all__ = [
+    "CellTable",
+    "has_read_graphs",
+    "is_bytecode",
+    "is_jitted",
+    "is_read",
+    "models_in",
+    "patched_call",
+]
+
+Model = Any  # a Cell, or a list or tuple of them
+#: called with (entry, cell, args, kwargs, the original __call__)
+OnCall = Callable[[ModuleEntry, Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+
+_TRACED = (
+    "inside a compiled graph, if it was called: a function under @jit(capture_mode=\"trace\") holds it, and what is "
+    "traced is seen from outside only"
+)
+
+
+def models_in(model: object, flavour: Flavour = CELLS) -> tuple[Any, ...]:
+    """The model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
+    if model is None:
+        return ()
+    if isinstance(model, flavour.kind):
+        return (model,)
+    if isinstance(model, (list, tuple)) and model and all(isinstance(m, flavour.kind) for m in model):
+        return tuple(model)
+    late = late_torch(flavour)
+    raise UsageError(
+        f"The model must be a {flavour.noun}, or a list or tuple of them; got {kind_of(model)}."
+        + (f" Note: {late}." if late else "")
+    )
+
+
+@define
+class CellTable:
+    """Every Cell whose calls are recorded, by id.
+
+    not_seen: what cannot be recorded, and why. compiled: the jitted Cells by path. part: None for every Cell;
+    "graph" for those inside compiled graphs alone, "pynative" for the others (and the outermost jitted ones,
+    whose call is seen from both sides). elsewhere: those that "pynative" leaves to the other. in_graphs: the
+    names of those that ran in a compiled graph in this step; the two parts of a step share it. uncalled: why
+    there is no call of a Cell. traced: the ids of those that traced functions hold, shared as well.
+    """
+
+    flavour: Flavour = CELLS
+    part: Literal["graph", "pynative"] | None = None
+    entries: dict[int, ModuleEntry] = field(factory=dict)
+    roots: dict[int, Any] = field(factory=dict)
+    not_seen: dict[str, str] = field(factory=dict)
+    compiled: dict[str, Any] = field(factory=dict)
+    elsewhere: dict[int, ModuleEntry] = field(factory=dict)
+    in_graphs: set[str] = field(factory=set)
+    uncalled: str = "not called in this step"
+    traced: set[int] = field(factory=set)
+
+    def add_model(self, model: Model) -> None:
+        """Track every Cell inside a model, or inside each of a list of models (names then begin with its index).
+
+        The model itself has no record of its own, as in msprobe; parameters that it owns directly are told
+        in `not_seen`, and so are optimizers inside it. Raises UsageError when ``model`` is neither.
+        """
+        for i, one in enumerate(models_in(model, self.flavour)):
+            self._add_one(one, "" if one is model else f"{i}.")
+
+    def _add_one(self, model: Any, prefix: str) -> None:
+        flavour = self.flavour
+        self.roots[id(model)] = model
+        outside: list[str] = []
+        inside: list[str] = []
+        whole = False
+        for path, cell in flavour.walk(model):
+            if not path:
+                self._tell_own(model, prefix)
+                if is_jitted(cell):
+                    self.compiled[prefix.rstrip(".")] = cell
+                    whole = is_read(cell)
+                continue
+            if isinstance(cell, flavour.optimizers) and not _below(path, outside):
+                outside.append(path)
+                self.not_seen[f"{prefix}{path}"] = "an optimizer is no part of the model"
+            if _below(path, outside):
+                continue
+            if is_jitted(cell):
+                self.compiled.setdefault(f"{prefix}{path}", cell)
+            within = whole or _below(path, inside)
+            outermost = not within and is_jitted(cell) and is_read(cell)
+            if outermost:
+                inside.append(path)
+            if self.part == "graph" and not (within or outermost):
+                continue
+            base = f"{flavour.prefix}.{prefix}{path}.{type(cell).__name__}"
+            entries = self.elsewhere if self.part == "pynative" and within else self.entries
+            entries.setdefault(id(cell), ModuleEntry(base, cell))
+
+    def _tell_own(self, model: Any, prefix: str) -> None:
+        own = [name for name, _ in self.flavour.parameters(model)]
+        if own:
+            which = ", ".join(own[:8]) + (f" and {len(own) - 8} more" if len(own) > 8 else "")
+            self.not_seen[f"{prefix}parameters of the model itself: {which}"] = (
+                "the model given to start() has no record; wrap it, or give its parent, to see them"
+            )
+
+    def add_named(self, module: Any, name: str) -> None:
+        """Track one Cell under a name of the user's, with nothing inside it."""
+        base = f"{self.flavour.prefix}.{name}.{type(module).__name__}"
+        self.entries[id(module)] = ModuleEntry(base, module, opaque=True)
+
+    def roots_of(self, model: Model) -> tuple[Any, ...]:
+        """The models in ``model``: itself, or the items of a list; none for None."""
+        return models_in(model, self.flavour)
+
+    def parameters(self) -> list[ParameterEntry]:
+        """Every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""
+        return parameter_entries((*self.entries.values(), *self.elsewhere.values()), self._trained)
+
+    def is_in_graph(self, base: str) -> bool:
+        """Whether the other part of the step, that of graphs, has the records of this Cell."""
+        return base in self.in_graphs or any(entry.base == base for entry in self.elsewhere.values())
+
+    def _trained(self, cell: Any) -> Iterator[tuple[str, Any]]:
+        return ((name, p) for name, p in self.flavour.parameters(cell) if p.requires_grad)
+
+    def never_called(self) -> Iterable[tuple[str, str]]:
+        """(Cell, why) for every tracked Cell that was not called while collecting."""
+        inside = tuple(f"{self.flavour.prefix}.{path}." if path else "" for path in self.compiled)
+        for entry in self.entries.values():
+            if entry.called or not entry.base or isinstance(entry.module, self.flavour.containers):
+                continue
+            compiled = entry.base in self.in_graphs or (inside and entry.base.startswith(inside))
+            why = _TRACED if id(entry.module) in self.traced else self.uncalled
+            yield entry.base, "inside a compiled graph" if compiled else why
+
+    def note_traced(self, cell: Any) -> None:
+        """A traced function that holds this Cell was called."""
+        if id(cell) not in self.traced:
+            self.traced.update(id(one) for _, one in self.flavour.walk(cell))
+
+
+def is_jitted(cell: Any) -> bool:
+    """Whether calling this Cell runs a graph compiled by `mindspore.jit`."""
+    construct = getattr(cell, "construct", None)
+    return bool(getattr(construct, "__wrapped_by_jit__", False))
+
+
+def is_bytecode(cell: Any) -> bool:
+    """Whether this Cell's construct is under @jit(capture_mode="bytecode")."""
+    return "pijit" in _decorated_in(cell)
+
+
+def is_read(cell: Any) -> bool:
+    """Whether a jitted Cell is compiled from its source (capture_mode "ast"), where taps can be put."""
+    file = _decorated_in(cell)
+    return "pijit" not in file and "trace" not in file
+
+
+def _decorated_in(cell: Any) -> str:
+    """The file of the function that a Cell's construct is: MindSpore's own where @jit made it."""
+    construct = getattr(cell, "construct", None)
+    function = getattr(construct, "__func__", construct)
+    return str(getattr(getattr(function, "__code__", None), "co_filename", ""))
+
+
+def has_read_graphs(model: Model, flavour: Flavour) -> bool:
+    """Whether a Cell of the model, or of one of a list of models, is compiled from its source when called.
+
+    Optimizers, which MindSpore compiles by themselves, are no part of a model.
+    """
+    for one in model if isinstance(model, (list, tuple)) else (model,):
+        outside: list[str] = []
+        for path, cell in flavour.walk(one) if isinstance(one, flavour.kind) else ():
+            if isinstance(cell, flavour.optimizers):
+                outside.append(path)
+            elif not _below(path, outside) and is_jitted(cell) and is_read(cell):
+                return True
+    return False
+
+
+def _below(path: str, outside: Sequence[str]) -> bool:
+    return any(path == top or path.startswith(f"{top}.") for top in outside)
+
+
+@contextmanager
+def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -> Iterator[None]:
+    """While open, calls of the table's Cells go through ``on_call``; undone also when the block raises.
+
+    muted: whether this thread's calls are to be left alone.
+    """
+    with ExitStack() as stack:
+        for owner in table.flavour.callers:
+            stack.enter_context(_patched(owner, table, on_call, muted))
+        yield
+
+
+@contextmanager
+def _patched(owner: Any, table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -> Iterator[None]:
+    own = "__call__" in vars(owner)
+    original: Any = owner.__call__
+    entries = table.entries
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        entry = entries.get(id(self))
+        if entry is None or muted():
+            return original(self, *args, **kwargs)
+        if begins(self) and not OWN and entry.base:
+            table.not_seen[f"the backward records of {entry.base}, where it begins"] = WHY_NO_BEGINNING
+        return on_call(entry, self, args, kwargs, original)
+
+    owner.__call__ = call
+    try:
+        yield
+    finally:
+        if own:
+            owner.__call__ = original
+        else:
+            del owner.__call__

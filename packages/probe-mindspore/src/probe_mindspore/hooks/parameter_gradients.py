@@ -1,0 +1,84 @@
+"""The arrival of parameters' gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from attrs import define, evolve, field
+from probe_runtime.collect import Collector, ParameterEntry
+
+from probe_mindspore.patching.compile_hook import Around, around_compilation
+
+from . import gradients
+from .modules import CellTable
+
+__all__ = ["Arrivals"]
+
+
+@define
+class Arrivals:
+    """The taps on the parameters of one step; they stay over stop() until step().
+
+    A tap that is there while a graph is compiled would become part of the graph: for that moment all are off.
+    graphs: files the gradients of Cells that ran in compiled graphs, where the step has such a part.
+    """
+
+    collector: Collector
+    table: CellTable
+    graphs: Collector | None = None
+    _handles: dict[int, tuple[ParameterEntry, Any]] = field(factory=dict)
+    _places: list[Around] = field(factory=list)
+
+    def hook(self) -> None:
+        """Tap every parameter of the table that is not tapped yet."""
+        plan = self.collector.plan
+        if not plan.keep.parameters_grad or plan.structure:
+            return
+        for entry in self.table.parameters():
+            if id(entry.parameter) not in self._handles:
+                self._handles[id(entry.parameter)] = (entry, self._watch(entry))
+        if self._handles and not self._places:
+            self._places = around_compilation(self._held_back)
+            for place in self._places:
+                place.put()
+
+    def _watch(self, entry: ParameterEntry) -> Any:
+        return gradients.watch(entry.parameter, partial(self._arrived, entry))
+
+    def _arrived(self, entry: ParameterEntry, gradient: Any) -> None:
+        """File a gradient once for each owner: where its Cell ran."""
+        if self.graphs is None:
+            self.collector.parameter_gradient(entry, gradient)
+            return
+        sides: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ([], [])
+        for record, name in entry.owners:
+            sides[self.table.is_in_graph(record.removesuffix(".parameters_grad"))].append((record, name))
+        for collector, owners in zip((self.collector, self.graphs), sides, strict=True):
+            if owners:
+                collector.parameter_gradient(evolve(entry, owners=tuple(owners)), gradient)
+
+    @contextmanager
+    def _held_back(self) -> Iterator[None]:
+        entries = [entry for entry, _ in self._handles.values()]
+        self._take_off()
+        try:
+            yield
+        finally:
+            for entry in entries:
+                self._handles[id(entry.parameter)] = (entry, self._watch(entry))
+
+    def _take_off(self) -> None:
+        for _, handle in self._handles.values():
+            if handle is not None:
+                handle.remove()
+        self._handles.clear()
+
+    def remove(self) -> None:
+        """Take the taps away."""
+        for place in self._places:
+            place.restore()
+        self._places = []
+        self._take_off()

@@ -1,0 +1,100 @@
+"""Which functions a dump records: the list in apis.yaml, with the user's own file applied over it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+from probe_runtime.patching import RISK_LEVELS, Apis, api_list, resolve_owner
+
+__all__ = ["MINDTORCH", "RISK_LEVELS", "SECTIONS", "Api", "Apis", "load_apis", "resolve_owner"]
+
+# section of apis.yaml -> (prefix of the labels, dotted paths of the objects that carry the names).
+SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "functional": ("Functional", ("mindspore.ops",)),
+    "tensor": ("Tensor", ("mindspore.Tensor",)),
+    "mint": ("Mint", ("mindspore.mint",)),
+    "mint_functional": ("MintFunctional", ("mindspore.mint.nn.functional",)),
+    "mint_distributed": ("MintDistributed", ("mindspore.mint.distributed",)),
+    "distributed": ("Distributed", ("mindspore.communication.comm_func",)),
+}
+_BUILT_IN = Path(__file__).with_name("apis.yaml")
+
+# When `torch` is backed by MindSpore (MSAdapter, mindtorch) the user's calls go through torch's names. The list is
+# then the one of torch (probe_torch/patching/apis.yaml, or a file like it); these are its sections.
+MINDTORCH: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "functional": ("Functional", ("torch.nn.functional",)),
+    "tensor": ("Tensor", ("torch.Tensor",)),
+    "torch": ("Torch", ("torch",)),
+    "distributed": ("Distributed", ("torch.distributed", "torch.distributed.distributed_c10d")),
+    "torch_npu": ("NPU", ("torch_npu",)),
+}
+
+
+@attrs.frozen
+class Api:
+    """One listed name, e.g. section "mint", name "linalg.qr"."""
+
+    section: str
+    name: str
+    table: Mapping[str, tuple[str, tuple[str, ...]]] = attrs.field(default=SECTIONS, eq=False, repr=False)
+
+    @property
+    def prefix(self) -> str:
+        """First part of the record's name: "Mint"."""
+        return self.table[self.section][0]
+
+    @property
+    def api(self) -> str:
+        """Second part of the record's name; a dotted name is cut to its last part: "qr".
+
+        Not so in mint.special, which msprobe does not record: Mint.exp2.0 must stay the first mint.exp2.
+        """
+        return self.name if self.name.startswith("special.") else self.name.rpartition(".")[2]
+
+    @property
+    def composite(self) -> bool:
+        """Whether the calls inside it are recorded too, so that they count as msprobe counts them."""
+        return self.table is SECTIONS and (self.section, self.name) in _composites()
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Dotted paths of the objects below which `name` is looked up."""
+        return self.table[self.section][1]
+
+
+_SOURCE = api_list.Source(
+    _BUILT_IN, tuple(SECTIONS), Api, "functional: [relu, -cat]", "probe_mindspore/patching/apis.yaml"
+)
+
+
+def load_apis(
+    path: str | Path | None = None,
+    *,
+    views: bool = False,
+    risk_level: str = "ALL",
+    mindtorch: Path | None = None,
+) -> Apis:
+    """Read the list of functions to record, as `probe_runtime.patching.api_list.load` describes.
+
+    `mindtorch` is a list like probe_torch/patching/apis.yaml, when `torch` is MindSpore underneath: then those
+    names are recorded, and no MindSpore ones.
+    """
+    source = _SOURCE
+    if mindtorch is not None:
+        make = functools.partial(Api, table=MINDTORCH)
+        source = api_list.Source(mindtorch, tuple(MINDTORCH), make, "torch: [relu, -cat]", str(mindtorch))
+    return api_list.load(source, path, views=views, risk_level=risk_level)
+
+
+@functools.cache
+def _composites() -> frozenset[tuple[str, str]]:
+    text = api_list.read(_BUILT_IN)
+    return frozenset(
+        (section, name)
+        for block in ("more", "views")
+        for section, names in text[block].items()
+        for name in names
+    )

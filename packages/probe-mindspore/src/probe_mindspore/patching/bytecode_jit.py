@@ -1,0 +1,116 @@
+"""Calls of functions under @jit(capture_mode="bytecode"), which MindSpore gives no other handle on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType, TracebackType
+from typing import Any
+
+from probe_runtime.patching import ABSENT, Attribute, Patches
+
+from .wrappers import Label, handed
+
+__all__ = ["BytecodeCalls"]
+
+
+class _Entered(threading.local):
+    def __init__(self) -> None:
+        self.contexts: list[Any] = []
+
+
+class BytecodeCalls:
+    """Hand every such call to the tap.
+
+    The decorated function is a closure made long ago; all it does is `with context: context.fn(...)`. So while
+    this is in place `context.fn`, read from that closure, is a function that goes through the tap and enters the
+    context itself, around the user's function alone: the compiler's frame hook never sees the tap. Inside, the
+    originals are back, for compiled code is guarded by the identity of what it calls.
+    """
+
+    def __init__(self, kind: type, patches: Patches) -> None:
+        self._kind = kind
+        self._patches = patches
+        self._enter = kind.__enter__  # type: ignore[attr-defined]
+        self._exit = kind.__exit__  # type: ignore[attr-defined]
+        self._entered = _Entered()
+
+    def places(self) -> list[Attribute]:
+        """`__enter__`, `__exit__` and `fn` of the context's class; none where the closure is not as expected."""
+        closure = _closure(self._kind)
+        if closure is None:
+            return []
+        fn = _Fn(closure, self._entered, self._call)
+
+        def enter(context: Any) -> None:
+            self._entered.contexts.append(context)
+
+        def leave(
+            context: Any,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None:
+            if self._entered.contexts:
+                self._entered.contexts.pop()
+
+        return [
+            Attribute(self._kind, "__enter__", self._enter, enter, self._enter, enter),
+            Attribute(self._kind, "__exit__", self._exit, leave, self._exit, leave),
+            Attribute(self._kind, "fn", ABSENT, fn, _nothing, fn),
+        ]
+
+    def _call(
+        self, context: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        name = getattr(fn, "__name__", "function")
+        if name == "construct" and args:
+            name = type(args[0]).__name__
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._patches.suspended():
+                self._enter(context)
+                try:
+                    return fn(*args, **kwargs)
+                finally:
+                    self._exit(context, None, None, None)
+
+        return handed(Label("Jit", name), call, args, kwargs)
+
+
+class _Fn:
+    """`context.fn`, as the decorated function reads it."""
+
+    def __init__(self, closure: CodeType, entered: _Entered, call: Callable[..., Any]) -> None:
+        self._closure = closure
+        self._entered = entered
+        self._call_with = call
+
+    def __get__(self, context: Any, kind: type | None = None) -> Any:
+        if context is None:
+            return self
+        fn = vars(context).get("fn")
+        contexts = self._entered.contexts
+        if fn is None or sys._getframe(1).f_code is not self._closure:
+            return fn
+        if not contexts or contexts[-1] is not context:  # not to be compiled for these arguments
+            return fn
+        return lambda *args, **kwargs: self._call_with(context, fn, args, kwargs)
+
+    def __set__(self, context: Any, fn: Any) -> None:
+        vars(context)["fn"] = fn
+
+    def __call__(self, *args: Any) -> Any:  # a place holds functions; nobody calls this one
+        return None
+
+
+def _nothing() -> None:
+    """Stands for "no such attribute" in a place."""
+
+
+def _closure(kind: type) -> CodeType | None:
+    """The code of the function that the decorator returns."""
+    wrapper: Any = vars(kind).get("_wrapper")
+    constants = getattr(getattr(wrapper, "__code__", None), "co_consts", ())
+    return next((c for c in constants if isinstance(c, CodeType) and "fn" in c.co_names), None)

@@ -1,0 +1,83 @@
+"""Whose call it is: the model's, or that of MindSpore's own machinery."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from types import FrameType
+
+import mindspore
+
+__all__ = ["Feeder", "belongs_to_model", "feeder", "verdicts"]
+
+_MINDSPORE = os.path.dirname(mindspore.__file__) + os.sep
+_HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_DATASET = os.path.join(_MINDSPORE, "dataset") + os.sep
+
+# Python code of MindSpore whose calls are not the model's: what makes and fills parameters, reads data,
+# compiles, writes checkpoints and summaries. What its layers, losses and wrapped training steps call is the
+# model's. The optimizers are a node of their own (scopes.py).
+_MACHINERY = tuple(
+    os.path.join(_MINDSPORE, *part.split("/"))
+    for part in (
+        *(
+            "common/parameter.py",
+            "common/initializer.py",
+            "common/dump.py",
+            "common/api.py",
+            "common/seed.py",
+        ),
+        *("common/_pijit_context.py", "common/jit_trace.py", "common/np_dtype.py", "common/file_system.py"),
+        *("dataset/", "mindrecord/", "graph/", "_extends/", "parallel/", "rewrite/", "profiler/", "onnx/"),
+        *("train/callback/", "train/summary/", "train/serialization.py", "train/dataset_helper.py"),
+        *(
+            "train/data_sink.py",
+            "train/metrics/",
+            "train/_utils.py",
+            "train/mind_ir_pb2.py",
+            "tools/",
+            "hal/",
+        ),
+        *("ops_generate/", "ops/operations/_infer_ops.py", "common/generator.py", "runtime/", "utils/"),
+    )
+)
+
+# Adds up the gradients of parameters, as C++ does in the real torch.
+_AUTOGRAD = os.path.join("mindtorch", "autograd", "")
+
+verdicts: tuple[dict[str, bool], dict[str, bool]] = ({}, {})
+"""File name -> whether its calls are the model's; the second one is of names where only the user's files count."""
+
+
+def belongs_to_model(frame: FrameType, users_only: bool) -> bool:
+    """Whether a call made from this frame belongs to the model. Remembered in `verdicts` where the file
+    decides."""
+    name = frame.f_code.co_filename
+    if name.startswith(_HERE):  # another patch of ours: who called it?
+        return frame.f_back is None or belongs_to_model(frame.f_back, users_only)
+    seen = not name.startswith(_MINDSPORE if users_only else _MACHINERY) and _AUTOGRAD not in name
+    verdicts[users_only][name] = seen
+    return seen
+
+
+class Feeder(threading.local):
+    """`feeds` is true in a thread that a Dataset started: what a user's transform calls there is no model."""
+
+    def __init__(self) -> None:
+        main = threading.get_ident() == threading.main_thread().ident
+        self.feeds = not main and _started_by_dataset()
+
+
+def _started_by_dataset() -> bool:
+    frame: FrameType | None = sys._getframe()
+    outermost = ""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name != threading.__file__:
+            outermost = name
+        frame = frame.f_back
+    return outermost.startswith(_DATASET)
+
+
+feeder = Feeder()

@@ -1,0 +1,49 @@
+"""Calls that ask what a function of MindSpore is, or copy it, get the answers that they would get without Probe."""
+
+from __future__ import annotations
+
+from mindspore import nn
+from probe_runtime.patching import Attribute, attribute, introspection, quiet, resolve_owner, suspended
+
+from .patches import Patches
+
+__all__ = ["Guests"]
+
+# They rewrite a Cell's source, and look names up in it: the originals come back for them. Compiling is the
+# jit guard's.
+_SUSPENDED = (
+    ("mindspore.amp", "auto_mixed_precision"),
+    ("mindspore.amp", "custom_mixed_precision"),
+    ("mindspore.amp", "build_train_network"),
+    ("mindspore.rewrite.SymbolTree", "create"),
+)
+# What they call on the way is not the model's.
+_QUIET = tuple(
+    (module, name)
+    for module in ("mindspore", "mindspore.train", "mindspore.train.serialization")
+    for name in (
+        *("save_checkpoint", "load_checkpoint", "load_checkpoint_async", "load_param_into_net"),
+        *("ckpt_to_safetensors", "safetensors_to_ckpt"),
+    )
+)
+
+
+class Guests(introspection.Guests):
+    """`probe_runtime.patching.introspection.Guests`, where rewriting a Cell runs with the originals, and reading and
+    writing checkpoints is not recorded."""
+
+    def __init__(self, patches: Patches) -> None:
+        super().__init__(patches, lambda: _places(patches), nn.Cell)
+
+
+def _places(patches: Patches) -> list[Attribute]:
+    places = [
+        attribute(owner, name, lambda original: suspended(patches, original))
+        for path, name in _SUSPENDED
+        if (owner := resolve_owner(path)) is not None and hasattr(owner, name)
+    ]
+    return places + [
+        attribute(owner, name, quiet)
+        for path, name in _QUIET
+        if (owner := resolve_owner(path)) is not None and hasattr(owner, name)
+    ]

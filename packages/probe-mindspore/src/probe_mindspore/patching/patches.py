@@ -1,0 +1,41 @@
+"""Put the wrappers in place of MindSpore's functions for a while, and the very originals back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from probe_runtime.patching import NEVER_SCANNED, Label, Scan, Tap, name_of, patches
+
+from probe_mindspore.module_kind import behind
+
+from .apis import Apis
+from .lookup import custom_place, look_up_all
+from .primitives import modules_of, places_in
+from .wrappers import switch
+
+__all__ = ["Label", "Patches", "Tap"]
+
+# MindSpore's own modules, and those of a torch that stands on it, are left alone: its layers are recorded where
+# they call a function by its public name, as msprobe records them, and its tables are keyed by the originals.
+_SCAN = Scan(skipped=NEVER_SCANNED | {"mindspore", "torch", "mindtorch", "te", "tbe", "akg"})
+
+
+class Patches(patches.Patches):
+    """`probe_runtime.patching.patches.Patches` for the functions of MindSpore listed in `apis`, and for the
+    Primitives that the Cells given to `apply` hold."""
+
+    def __init__(self, apis: Apis, tap: Tap) -> None:
+        look_up = partial(look_up_all, apis)
+        super().__init__(tap, switch, look_up, custom_place, _SCAN, _namespaces, in_models=places_in)
+
+    def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
+        super().add(behind(module), api_name, name_of(module) if prefix is None else prefix)
+
+    def remove(self, module: Any, api_name: str) -> None:
+        super().remove(behind(module), api_name)
+
+
+def _namespaces(model: Any) -> Iterator[dict[str, Any]]:
+    return map(vars, modules_of(model))

@@ -1,0 +1,79 @@
+"""The Primitives that a model's Cells hold as attributes: Primitive.{attribute}.{Class}."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mindspore import nn, ops
+from probe_runtime.patching import Attribute, Function, attribute
+from probe_runtime.patching import thread as _thread
+
+from .callers import feeder
+from .wrappers import Label, switch
+
+__all__ = ["labels_of", "modules_of", "places_in"]
+
+
+def modules_of(model: Any) -> Iterator[Any]:
+    """The model and every Cell below it; of a mindtorch model, every Module."""
+    if isinstance(model, nn.Cell):
+        return (cell for _, cell in model.cells_and_names())
+    return iter(model.modules())
+
+
+def labels_of(models: Sequence[Any]) -> dict[int, tuple[ops.Primitive, Label]]:
+    """id(primitive) -> the primitive, and the label of its calls.
+
+    The attribute is the one under which the primitive is met first; those in a list, tuple or dict go by the
+    name of the attribute that holds it.
+    """
+    labels: dict[int, tuple[ops.Primitive, Label]] = {}
+    for model in models:
+        for cell in modules_of(model):
+            for name, value in list(vars(cell).items()):
+                if name == "_primitives":  # MindSpore's own table of what stands at the names
+                    continue
+                for primitive in _primitives(value):
+                    label = Label("Primitive", f"{name}.{type(primitive).__name__}")
+                    labels.setdefault(id(primitive), (primitive, label))
+    return labels
+
+
+def places_in(models: Sequence[Any]) -> list[Attribute]:
+    """The `__call__` of the classes of those primitives.
+
+    The class is patched, never the instance: its type, its attributes, copies and pickles stay what they are.
+    A call of any other primitive costs one look into a dict.
+    """
+    labels = labels_of(models)
+    classes = dict.fromkeys(_caller_of(type(primitive)) for primitive, _ in labels.values())
+    return [attribute(owner, "__call__", lambda f: _calling(f, labels)) for owner in classes]
+
+
+def _primitives(value: Any) -> Iterator[ops.Primitive]:
+    if isinstance(value, ops.Primitive):
+        yield value
+    elif type(value) in (list, tuple, dict):
+        for item in value.values() if type(value) is dict else value:
+            if isinstance(item, ops.Primitive):
+                yield item
+
+
+def _caller_of(kind: type) -> type:
+    """The class whose `__call__` runs."""
+    return next(base for base in kind.__mro__ if "__call__" in vars(base))
+
+
+def _calling(original: Function, labels: dict[int, tuple[ops.Primitive, Label]]) -> Function:
+    get = labels.get
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        tap = switch.tap
+        if tap is None or _thread.muted or feeder.feeds or (known := get(id(self))) is None:
+            return original(self, *args, **kwargs)
+        return tap(known[1], functools.partial(original, self), args, kwargs)
+
+    return call

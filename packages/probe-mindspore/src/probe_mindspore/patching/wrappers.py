@@ -1,0 +1,74 @@
+"""What stands in for a MindSpore function while a dump runs: a plain function that hands each call to the tap."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from probe_runtime.patching import Label, Own, Switch, Tap, is_muted, muted, remember
+from probe_runtime.patching import thread as _thread
+
+from .callers import belongs_to_model, feeder, verdicts
+
+__all__ = ["Label", "Switch", "Tap", "Wrapper", "handed", "is_muted", "muted", "switch", "wrap"]
+
+Wrapper = Callable[..., Any]
+
+switch = Switch()
+"""Of MindSpore's wrappers."""
+
+_wrappers: dict[tuple[Label, str, bool, bool, Callable[..., Any]], Wrapper] = Own()
+
+
+def wrap(
+    label: Label, original: Callable[..., Any], module: str, qualname: str, *, users_only: bool = False
+) -> Wrapper:
+    """The wrapper of `original`, made once per process: code compiled from bytecode is guarded by its identity.
+
+    `module` and `qualname` are where it will stand, so that pickle finds it there by name while it does.
+    With `users_only` the calls of MindSpore's own files are not recorded.
+    """
+    key = (label, label.kind, label.composite, users_only, original)
+    found = _wrappers.get(key)
+    if found is None:
+        found = _wrappers[key] = _build(label, original, users_only)
+        found.__module__, found.__qualname__ = module, qualname
+        remember(found, original)
+    return found
+
+
+def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrapper:
+    # Everything that a call needs is a local of this function or of its module: it runs often.
+    caller = sys._getframe
+    known = verdicts[users_only]
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        tap = switch.tap
+        if tap is None or _thread.muted or feeder.feeds:
+            return original(*args, **kwargs)
+        try:
+            frame = caller(1)
+        except ValueError:  # called from C++ with no Python below: the user handed it over
+            return tap(label, original, args, kwargs)
+        seen = known.get(frame.f_code.co_filename)
+        if seen is None:
+            seen = belongs_to_model(frame, users_only)
+        if seen:
+            return tap(label, original, args, kwargs)
+        if users_only:  # an alias that MindSpore's own layers use: what it calls by its public name counts
+            return original(*args, **kwargs)
+        with muted():
+            return original(*args, **kwargs)
+
+    return wrapper
+
+
+def handed(label: Label, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of `call`, which goes through the tap if there is one and this thread is not muted."""
+    tap = switch.tap
+    if tap is None or _thread.muted or feeder.feeds:
+        return call(*args, **kwargs)
+    return tap(label, call, args, kwargs)

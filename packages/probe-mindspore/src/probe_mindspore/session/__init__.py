@@ -1,0 +1,3 @@
+"""The session of a debugger of MindSpore, and its steps."""
+
+__all__: list[str] = []

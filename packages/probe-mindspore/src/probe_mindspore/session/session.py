@@ -1,0 +1,97 @@
+"""The session of a debugger of MindSpore: its parts put together."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from probe_format.errors import Problem, UsageError
+from probe_runtime.collect import Target
+from probe_runtime.config import Config
+from probe_runtime.session import (
+    AnySession,
+    Framework,
+    KernelSession,
+    SavingSession,
+    Session,
+    kernel_package,
+    preflight,
+    warn,
+)
+from probe_save import Saver
+
+from probe_mindspore.graph.taps import graph_mode
+from probe_mindspore.hooks.modules import models_in
+from probe_mindspore.module_kind import CELLS, Flavour, detect
+from probe_mindspore.patching.apis import Apis, load_apis
+from probe_mindspore.patching.patches import Patches
+from probe_mindspore.ranks import LAUNCHER, current_rank, world_size
+
+from .step import Steps
+
+__all__ = ["open_session"]
+
+_WANTS_MODEL = (
+    "level {level} records Cells, so it needs the model: start(model=...) "
+    "or PrecisionDebugger(model=...). Level L1 works without."
+)
+
+
+def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
+    """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
+    flavour = detect()
+    models = partial(models_in, flavour=flavour)
+    models(model)
+    if config.level == "debug":  # probe-save does it
+        _tell(config, ())
+        return SavingSession(config, Saver.of(config, tool, flavour.framework), model)
+    if config.level == "L2":
+        return _kernels(config, model)
+    _tell(config, ())
+    target = Target()
+    patches = Patches(_listed(config, flavour), target)
+    steps = Steps(config, tool, flavour, patches, target)
+    log = logging.getLogger("probe_mindspore")
+    return Session(
+        config,
+        model,
+        Framework(log, current_rank, steps.place, _WANTS_MODEL, models, graph_mode),
+        patches,
+    )
+
+
+def _tell(config: Config, found: Sequence[Problem]) -> None:
+    for text in preflight(config, current_rank(), world_size(), found, LAUNCHER):
+        warn(text)
+
+
+def _kernels(config: Config, model: Any) -> KernelSession:
+    """Level "L2": probe-kernel does it, which is loaded for nothing else."""
+    package = kernel_package()
+    _tell(config, package.mindspore_problems(config))
+    for text in package.mindspore_notes(config):
+        warn(text)
+    return KernelSession(config, package.MindSporeKernels(config), current_rank, model)
+
+
+def _listed(config: Config, flavour: Flavour) -> Apis:
+    """The functions to patch: none at L0, where only Cells are recorded."""
+    if config.level == "L0":
+        return Apis(())
+    names = None if flavour is CELLS else _names_of_torch()
+    return load_apis(config.apis, views=config.views, risk_level=config.risk_level, mindtorch=names)
+
+
+def _names_of_torch() -> Path:
+    """The list of torch's names in probe-torch, which is found but not imported: it wants the real torch."""
+    spec = importlib.util.find_spec("probe_torch")
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            "This torch stands on MindSpore. Recording its functions (level L1 or mix) needs the list of torch's "
+            "names in probe-torch: `pip install probe-torch`. Level L0 works without."
+        )
+    return Path(spec.origin).parent / "patching" / "apis.yaml"

@@ -1,0 +1,214 @@
+"""One dumped step of MindSpore: its parts put together, and what is in place while it collects."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mindspore
+from attrs import frozen
+from probe_format.write import FORMAT_VERSION, Coverage, RankWriter, clear
+from probe_runtime.collect import Collector, Stream, Target, header_of, plan_of
+from probe_runtime.config import Config
+from probe_runtime.describe import options_of
+from probe_runtime.patching import is_muted
+from probe_runtime.select import NameFilter
+from probe_runtime.session import DumpedStep, Install, Step
+
+from probe_mindspore.graph.routes import route_for
+from probe_mindspore.graph.taps import GraphTaps, graph_mode
+from probe_mindspore.hooks import gradients
+from probe_mindspore.hooks.collectives import watched_waits
+from probe_mindspore.hooks.collector import collector_for
+from probe_mindspore.hooks.modules import CellTable, has_read_graphs, patched_call
+from probe_mindspore.hooks.parameter_gradients import Arrivals
+from probe_mindspore.module_kind import CELLS, Flavour, late_torch
+from probe_mindspore.patching.introspection import Guests
+from probe_mindspore.patching.jit_guard import JitGuard
+from probe_mindspore.patching.patches import Patches
+from probe_mindspore.patching.regions import Scopes
+from probe_mindspore.patching.traced_jit import is_tracing, noted_traces
+from probe_mindspore.tensors.leaf import TensorLeaf
+
+from .two_modes import BothModes
+
+__all__ = ["Steps"]
+
+
+def _is_left_alone() -> bool:
+    return is_muted() or is_tracing()
+
+
+@frozen
+class _Parts:
+    writer: RankWriter
+    leaf: TensorLeaf
+    names: NameFilter
+    collector: Collector
+
+
+@frozen
+class Steps:
+    """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``."""
+
+    config: Config
+    tool: str
+    flavour: Flavour
+    patches: Patches
+    target: Target
+
+    def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., Step]]:
+        """Where the steps of a model go, and what opens one.
+
+        What runs in compiled graphs has a dump of its own, below ``graph``, where there is one of PyNative too.
+        """
+        level = self.config.level
+        if level == "L1" or self.flavour is not CELLS:  # MindSpore compiles no other modules
+            return dump_path, self.open
+        if graph_mode() and level == "L0":
+            return dump_path, self.open_graph
+        if graph_mode() or has_read_graphs(model, self.flavour):
+            return dump_path / "pynative", self.open_both
+        return dump_path, self.open_with_graphs
+
+    def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
+        """Open the directory and its journal. Raises OSError when it cannot be written."""
+        return self._pynative(self._parts(directory, about), CellTable(self.flavour))
+
+    def _pynative(self, made: _Parts, table: CellTable, graphs: Collector | None = None) -> DumpedStep:
+        """graphs: of the part for what runs in compiled graphs."""
+        arrivals = Arrivals(made.collector, table, graphs)
+        if made.collector.plan.keep.backward_output and not gradients.OWN:
+            made.collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
+
+        @contextlib.contextmanager
+        def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
+            if self.config.level != "L1":
+                arrivals.hook()
+            with contextlib.ExitStack() as stack:
+                if table.entries:
+                    stack.enter_context(patched_call(table, step.on_call, _is_left_alone))
+                    stack.enter_context(noted_traces(table.note_traced))
+                stack.enter_context(self._functions(step, models))
+                yield
+
+        return self._dumped(made, install, table, let_go=arrivals.remove)
+
+    def open_graph(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
+        """The same for what runs in compiled graphs, where all does."""
+        return self._graph(self._parts(directory, about), CellTable(self.flavour))
+
+    def _graph(self, made: _Parts, table: CellTable, beside: Coverage | None = None) -> DumpedStep:
+        """beside: what the PyNative part tells of its coverage."""
+        route = route_for(self.config.dump_path / f".tensordump-{os.getpid()}")
+        taps = GraphTaps(made.collector, made.leaf, made.names, table, beside, route)
+
+        @contextlib.contextmanager
+        def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
+            with contextlib.ExitStack() as stack:
+                if step.gate is not None:  # the model's calls are counted; nothing else is called from Python
+                    counted = {key: entry for key, entry in table.entries.items() if not entry.base}
+                    gated = CellTable(self.flavour, entries=counted)
+                    stack.enter_context(patched_call(gated, step.on_call, is_muted))
+                stack.enter_context(taps.in_place())
+                yield
+
+        return self._dumped(made, install, table, wait=taps.wait, let_go=taps.close)
+
+    def open_both(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
+        """A PyNative step, and one for the graphs that are known to run in it."""
+        if graph_mode():
+            return self._both(directory, about, CellTable(self.flavour), CellTable(self.flavour))
+        pynative, graph = CellTable(self.flavour, "pynative"), CellTable(self.flavour, "graph")
+        return self._both(directory, about, pynative, graph)
+
+    def open_with_graphs(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
+        """A PyNative step, and one for graphs that may come: functions under jit that call Cells of the model."""
+        graph = CellTable(self.flavour, uncalled="not called in a graph in this step")
+        return self._both(directory, about, CellTable(self.flavour), graph, perhaps=True)
+
+    def _both(
+        self,
+        directory: Path,
+        about: Mapping[str, Any],
+        pynative: CellTable,
+        graph: CellTable,
+        *,
+        perhaps: bool = False,
+    ) -> BothModes:
+        graph.in_graphs, graph.traced = pynative.in_graphs, pynative.traced
+        below = self.config.dump_path / "graph" / directory.parent.name / directory.name
+        if self.config.overwrite:
+            clear(below)
+        outside, inside = self._parts(directory, about), self._parts(below, about, late=perhaps)
+
+        def matched_inside(kind: str, value: str) -> bool:
+            unmatched = inside.names.unmatched(inside.collector.seen_names())
+            return (kind, value) not in [found[:2] for found in unmatched]
+
+        first = self._pynative(outside, pynative, inside.collector)
+        second = self._graph(inside, graph, outside.collector.coverage)
+        first.elsewhere = matched_inside
+        second.elsewhere = lambda kind, value: True  # the other part tells it, of both
+        return BothModes(first, second)
+
+    def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpedStep:
+        return DumpedStep(
+            self.config,
+            made.writer.directory,
+            install,
+            made.writer,
+            made.collector,
+            made.leaf,
+            table,
+            **hooks,
+        )
+
+    def _parts(self, directory: Path, about: Mapping[str, Any], *, late: bool = False) -> _Parts:
+        """What every step has. Raises OSError. late: there is nothing on disk before there is a record."""
+        config, flavour = self.config, self.flavour
+        header = header_of(
+            config,
+            directory,
+            {"tool": self.tool, "mindspore": mindspore.__version__, **about},
+            framework=flavour.framework,
+            version=FORMAT_VERSION,
+            deferred=config.async_dump,
+        )
+        writer = RankWriter(directory, header, late=late)
+        coverage = Coverage()
+        if came_late := late_torch(flavour):
+            coverage.unseen("modules and functions of torch", came_late)
+        options = options_of(config, writer.tensor_directory)
+        stream = Stream(writer.append, config.max_faults)
+        begin = writer.begin if late else None
+        leaf = TensorLeaf(
+            options, coverage, stream.append, requires_grad=flavour.requires_grad, begin=begin
+        )
+        names = NameFilter(config)
+        collector = collector_for(plan_of(config), stream, leaf, coverage, names, flavour)
+        return _Parts(writer, leaf, names, collector)
+
+    @contextlib.contextmanager
+    def _functions(self, step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
+        """The functions of MindSpore, and what else is in place while calls are collected."""
+        collector, patches = step.collector, self.patches
+        with contextlib.ExitStack() as stack:
+            self.target.collector = collector
+            stack.callback(self.target.clear)
+            if self.config.level != "L0":  # at L0 no function is replaced
+                stack.callback(collector.works.give_up)
+                stack.enter_context(watched_waits(collector.works))
+                # First what comes and goes with the patches, so that early names are looked for once.
+                stack.enter_context(Guests(patches))
+                regions = stack.enter_context(Scopes(patches, collector.push, collector.pop))
+                stack.callback(regions.tell, collector.coverage)
+                stack.enter_context(JitGuard(patches))
+                patches.apply(*models)
+                stack.callback(patches.undo)
+                for missing, why in patches.missing.items():
+                    collector.coverage.missing.setdefault(missing, why)
+            yield

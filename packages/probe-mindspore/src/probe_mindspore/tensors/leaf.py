@@ -1,0 +1,152 @@
+"""A tensor as JSON, its statistics, its file: the MindSpore leaf of `probe_format.values`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+from probe_format.tensors import Stats, checksum_of, crc32, npy_bytes, stats_json, widen
+from probe_format.values import Path
+from probe_format.write import Coverage, Summary, Tally
+from probe_runtime.describe import Slot, StepFiles, TensorOptions, array_json, summarise
+
+from .objects import object_json
+from .statistics import statistics_of
+from .tensor_view import SPARSE, PlainTensor, is_tensor, plain
+
+__all__ = ["Slot", "TensorLeaf", "TensorOptions"]
+
+_NO_STATS = stats_json(Stats())
+
+
+class TensorLeaf:
+    """Describes tensors and the other values of MindSpore. One per step; safe to use from many threads.
+
+    Each tensor is read each time: `_version` of MindSpore moves with ``copy_`` but neither with ``x[i] = ...``
+    nor with `ops.assign` nor with an optimizer, so nothing but the bytes tells whether a tensor has changed.
+    What is shared (option ``share``) is the file of equal bytes.
+    """
+
+    def __init__(
+        self,
+        options: TensorOptions,
+        coverage: Coverage,
+        append: Callable[[dict[str, Any]], None],
+        *,
+        requires_grad: bool = False,
+        begin: Callable[[], None] | None = None,
+    ) -> None:
+        """requires_grad: say so of each tensor (mindtorch, whose tensors know). begin: called before the first file."""
+        self._begin = begin
+        self._o = options
+        self._coverage = coverage
+        self._files = StepFiles(
+            options.directory, coverage, append, deferred=options.deferred, bound=options.bound
+        )
+        self._requires_grad = requires_grad
+        self._tensors = Tally()
+        self.summary = Summary()
+
+    def leaf(self, slot: Slot, value: Any, path: Path) -> Any:
+        """JSON of ``value`` if it is MindSpore's or a numpy array, else UNKNOWN."""
+        if is_tensor(value):
+            slot.found.append((path, value))
+            return self.tensor(slot, value, path) if slot.show else None
+        if isinstance(value, SPARSE):
+            return self.tensor(slot, value, path) if slot.show else None
+        if isinstance(value, np.ndarray):
+            return self._array(slot, value, path) if slot.show else None
+        found = object_json(value)
+        if isinstance(found, dict) and found.get("class_type") == "mindspore.mint.distributed.P2POp":
+            found["tensor"] = self.leaf(slot, value.tensor, (*path, "tensor"))
+        return found
+
+    def tensor(self, slot: Slot, t: Any, path: Path) -> dict[str, Any]:
+        """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
+        self._tensors.add()
+        p = plain(t)
+        body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
+        if p.data is None:
+            body.update(_NO_STATS if self._o.statistics else {})
+            self._coverage.add("unsupported", f"tensor: {p.reason}")
+            tail: dict[str, Any] = {"unsupported": p.reason}
+        else:
+            tail = self._numbers(p, body)
+        if self._requires_grad:
+            body["requires_grad"] = bool(getattr(t, "requires_grad", False))
+        body.update(p.extra)
+        if p.data is not None:
+            if slot.file and p.data.size:
+                body.update(self._file(slot, path, p, body))
+            if self._o.checksum is not None:
+                body["md5"] = checksum_of(_raw(p), self._o.checksum)
+        body.update(tail)
+        summarise(self.summary, slot, path, body)
+        return body
+
+    def _numbers(self, p: PlainTensor, body: dict[str, Any]) -> dict[str, Any]:
+        """Adds the four statistics; the further numbers, which come last in the object."""
+        if not self._o.statistics or p.data is None:
+            return {}
+        numbers = stats_json(statistics_of(p.data, p.narrow, zero_count=self._o.zero_count))
+        for key in _FOUR:
+            body[key] = numbers.pop(key)
+        return numbers
+
+    def _file(self, slot: Slot, path: Path, p: PlainTensor, body: dict[str, Any]) -> dict[str, Any]:
+        assert p.data is not None
+        content = None
+        if self._o.share:
+            content = (p.dtype, p.data.shape, *self._fingerprint(p, body))
+        array = p.data if p.narrow is None else widen(p.data, p.narrow)
+        begin, self._begin = self._begin, None
+        if begin is not None:
+            begin()
+        return self._files.save(slot, path, "npy", npy_bytes(array), content)
+
+    def _fingerprint(self, p: PlainTensor, body: dict[str, Any]) -> tuple[Hashable, ...]:
+        """Equal only for equal bytes, at the least cost: the checksum of the bytes beside their statistics."""
+        if not self._o.statistics:
+            return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
+        return (crc32(_raw(p)), *(str(body[key]) for key in _FOUR))
+
+    def _array(self, slot: Slot, a: Any, path: Path) -> dict[str, Any]:
+        body = array_json(a, slot, path, self._o, self._files, self._coverage)
+        summarise(self.summary, slot, path, body)
+        return body
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Tensors seen so far; each of them has its tensor object."""
+        return {"tensors": self._tensors.value}
+
+    def touched(self, t: Any) -> None:
+        """As in probe_torch; every tensor is read anew here."""
+
+    def forget(self) -> None:
+        """As in probe_torch; every tensor is read anew here."""
+
+    def settle(self, *, force: bool = False) -> None:
+        """As in probe_torch; all numbers are there at once here."""
+
+    def flush(self) -> None:
+        """Everything that was begun is on disk when this returns."""
+        self._files.flush()
+
+    def close(self) -> None:
+        """End the writing thread, if there is one."""
+        self._files.close()
+
+
+_FOUR = ("Max", "Min", "Mean", "Norm")
+
+
+def _raw(p: PlainTensor) -> memoryview:
+    """The bytes of the elements in C order and in the tensor's own dtype."""
+    assert p.data is not None
+    if not p.data.size:
+        return memoryview(b"")
+    flat: Any = p.data.reshape(-1).view(np.uint8)
+    return memoryview(flat)

@@ -1,0 +1,62 @@
+"""Values of MindSpore that are no tensors, as JSON (spec/values.md): dtypes, groups, P2POp, Cells, ..."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from mindspore._c_expression import typing
+from mindspore.communication import get_process_group_ranks
+from mindspore.nn import Cell
+from probe_format.values import UNKNOWN
+
+from .tensor_view import dtype_name
+
+__all__ = ["object_json"]
+
+_P2P = "mindspore.mint.distributed.P2POp"
+
+
+def object_json(value: Any) -> Any:
+    """The JSON of a MindSpore object, or `UNKNOWN` when it is none."""
+    if isinstance(value, typing.Type):
+        return {"type": "mindspore.dtype", "value": dtype_name(value)}
+    cls = type(value)
+    if isinstance(value, Cell):  # as the first argument of its own compiled `construct`; msprobe writes null
+        return {"type": "mindspore.nn.Cell", "value": f"{cls.__module__}.{cls.__qualname__}"}
+    encode = _ENCODERS.get((cls.__module__.partition(".")[0], cls.__name__))
+    return UNKNOWN if encode is None else encode(value)
+
+
+def _p2p(value: Any) -> dict[str, Any]:
+    """Its tensor is the caller's to describe. msprobe writes no type, and a reader needs one."""
+    group = getattr(value, "group", None)
+    op = getattr(value, "op", None)
+    return {
+        "type": _P2P,
+        "class_type": _P2P,
+        "op": getattr(op, "__name__", op if isinstance(op, str) else str(op)),
+        "peer": getattr(value, "peer", None),
+        "tag": getattr(value, "tag", None),
+        "group_id": None if group is None else _group_id(group),
+    }
+
+
+def _group_id(group: str) -> str:
+    """CRC-32 of the ranks of a group, or of its name when it is not known here."""
+    text = str(group)
+    with contextlib.suppress(Exception):  # not initialised, or not our group
+        text = str(list(get_process_group_ranks(group)))
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def _generator(value: Any) -> dict[str, Any]:
+    return {"type": "mindspore.Generator", "value": None}
+
+
+_ENCODERS: dict[tuple[str, str], Callable[[Any], dict[str, Any]]] = {
+    ("mindspore", "P2POp"): _p2p,
+    ("mindspore", "Generator"): _generator,
+}

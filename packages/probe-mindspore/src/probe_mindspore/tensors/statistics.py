@@ -1,0 +1,43 @@
+"""Statistics of a MindSpore tensor, in numpy (spec/statistics.md): no MindSpore kernel is run for them.
+
+The CPU build has no kernel for a norm, none for bfloat16, and a ``max`` that loses NaN; and each small kernel
+costs milliseconds where numpy takes microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from probe_format.tensors import CHUNK, Stats, combine, quick, quick_stats, stats_of, widen
+
+__all__ = ["statistics_of"]
+
+
+def statistics_of(data: npt.NDArray[Any], narrow: str | None, *, zero_count: bool = False) -> Stats:
+    """Statistics of a C-contiguous array of any shape, empty too.
+
+    narrow: the name of its format in `probe_format.tensors.narrow_floats` when the array holds bits of it, else None.
+    """
+    flat = data.reshape(-1)
+    if flat.size == 0:
+        return stats_of(np.empty(0), zero_count=zero_count)
+    if narrow is None and data.dtype in _NATIVE:
+        return quick_stats(flat, zero_count=zero_count)
+    if narrow is None and data.dtype != np.float16:
+        return stats_of(flat, zero_count=zero_count)
+    if zero_count:
+        return stats_of(_wide(flat, narrow), zero_count=True)
+    if flat.size <= CHUNK:
+        return quick_stats(_wide(flat, narrow))
+    # Widened piece by piece: a float32 copy of the whole would cost more in fresh memory than the arithmetic.
+    parts = [quick(_wide(flat[i : i + CHUNK], narrow)) for i in range(0, flat.size, CHUNK)]
+    return combine(parts, flat.size) or stats_of(_wide(flat, narrow))
+
+
+_NATIVE = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def _wide(piece: npt.NDArray[Any], narrow: str | None) -> npt.NDArray[np.float32]:
+    return piece.astype(np.float32) if narrow is None else widen(piece, narrow)

@@ -1,0 +1,156 @@
+"""Any MindSpore tensor as plain numpy: what its type, dtype and shape are called, and where its numbers are.
+
+The memory itself is looked at, nothing is computed by MindSpore. A tensor without readable numbers (not yet
+initialised, text, one whose computation failed) gets a reason instead.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import numpy.typing as npt
+from attrs import field, frozen
+from mindspore._c_expression import TensorPy
+from probe_format.tensors import narrow_name
+
+__all__ = ["SPARSE", "PlainTensor", "dtype_name", "is_tensor", "plain"]
+
+# The C methods themselves: the attributes of mindspore.Tensor may be patched while we run.
+_asnumpy: Any = TensorPy.asnumpy
+_get_bytes: Any = TensorPy.get_bytes
+_TENSOR = "mindspore.Tensor"
+
+#: Sparse tensors, which are no `mindspore.Tensor`s.
+SPARSE: tuple[type, ...] = tuple(
+    getattr(ms, name) for name in ("COOTensor", "CSRTensor", "RowTensor") if hasattr(ms, name)
+)
+
+
+@frozen
+class PlainTensor:
+    """type, dtype, shape: as written in dump.json. data: C-contiguous array with the elements, or None.
+
+    ``data`` is memory of the tensor where MindSpore lets us (CPU), else a copy: it is valid only until the
+    caller's code runs again. narrow: for a format that numpy has not, its name in `probe_format.tensors.narrow_floats`;
+    ``data`` then holds its bits. extra: more keys for the tensor object. reason: why there is no data.
+    is_parameter: in a graph, whether it is a Parameter.
+    """
+
+    type: str
+    dtype: str
+    shape: list[int]
+    data: npt.NDArray[Any] | None
+    narrow: str | None = None
+    extra: dict[str, Any] = field(factory=dict)
+    reason: str = ""
+    is_parameter: bool = False
+
+
+def is_tensor(value: object) -> bool:
+    """Whether it is a dense MindSpore tensor (also a Parameter, and what C++ code hands out), or plain already."""
+    return isinstance(value, (TensorPy, PlainTensor))
+
+
+def dtype_name(dtype: Any) -> str:
+    """MindSpore's name of a dtype: ``Float32``. mindtorch lets str() say ``mindspore.float32`` instead."""
+    text = str(dtype)
+    if not text.startswith("mindspore."):
+        return text
+    kind, size, form = _SAID.fullmatch(text).groups()  # type: ignore[union-attr]
+    return _KINDS.get(kind, kind.capitalize()) + size + form.replace("_", "").upper()
+
+
+_SAID = re.compile(r"mindspore\.([a-z]*)(\d*)(.*)")
+_KINDS = {"bfloat": "BFloat", "hifloat": "HiFloat", "uint": "UInt"}
+
+
+def plain(t: Any) -> PlainTensor:
+    """Look through a dense or sparse tensor. Never raises for one; what cannot be read has a reason."""
+    if isinstance(t, PlainTensor):  # from a compiled graph, which hands out memory and no tensors
+        return t
+    if isinstance(t, SPARSE):
+        return _sparse(t)
+    dtype = "unknown"  # where the computation of a tensor failed, even asking for its dtype raises
+    extra = _layout(t)
+    try:
+        dtype = dtype_name(t.dtype)
+        narrow = narrow_name(dtype)
+        shape = [int(s) for s in t.shape]
+        if getattr(t, "has_init", False):
+            # Asking for the data would draw its random numbers now, not when the run does.
+            return PlainTensor(_TENSOR, dtype, shape, None, None, extra, "it is not initialised yet")
+        data = _bits(t, shape, narrow) if narrow else np.asarray(_asnumpy(t))
+    except Exception as e:
+        first = str(e).strip().split("\n")[0]
+        why = f"cannot be read ({type(e).__name__}: {first})"
+        return PlainTensor(_TENSOR, dtype, _shape(t), None, None, extra, why)
+    if data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not narrow):
+        return PlainTensor(_TENSOR, dtype, shape, None, None, extra, f"no statistics for dtype {dtype}")
+    if not data.flags.c_contiguous:
+        data = np.ascontiguousarray(data)
+    return PlainTensor(_TENSOR, dtype, shape, data, narrow, extra)
+
+
+def _bits(t: Any, shape: list[int], narrow: str) -> npt.NDArray[Any]:
+    kind = np.uint16 if narrow == "bfloat16" else np.uint8
+    if not all(shape):
+        return np.empty(shape, kind)
+    try:
+        raw = _asnumpy(t)
+        if raw.dtype.itemsize == np.dtype(kind).itemsize:
+            return np.ascontiguousarray(raw).view(kind).reshape(shape)
+    except (TypeError, ValueError, SystemError):  # MindSpore's own bfloat16 for numpy is not in every numpy
+        pass
+    return np.frombuffer(_get_bytes(t), kind).reshape(shape)
+
+
+def _shape(t: Any) -> list[int]:
+    try:
+        return [int(s) for s in t.shape]
+    except Exception:
+        return []
+
+
+def _sparse(t: Any) -> PlainTensor:
+    """The stored values of a sparse tensor: how many there are is told, the implied zeros are not counted."""
+    name = type(t).__name__
+    found = plain(t.values)
+    whole = t.dense_shape if hasattr(t, "dense_shape") else t.shape
+    extra = {"layout": name.removesuffix("Tensor"), "stored": 0 if found.data is None else found.data.size}
+    shape = [int(s) for s in whole]
+    return PlainTensor(f"mindspore.{name}", found.dtype, shape, found.data, found.narrow, extra, found.reason)
+
+
+_LAYOUT = (
+    ("Device Matrix", "device_matrix"),
+    ("Alias Name", "alias_name"),
+    ("Partial", "partial"),
+    ("Tensor Map", "tensor_map"),
+    ("Rank List", "rank_list"),
+)
+
+
+def _layout(t: Any) -> dict[str, Any]:
+    """How a distributed tensor lies over the devices, under msprobe's keys."""
+    extra: dict[str, Any] = {}
+    layout = getattr(t, "layout", None)
+    if layout is not None:
+        parts = {key: getattr(layout, name, None) for key, name in _LAYOUT}
+        told = {key: _listed(value) for key, value in parts.items() if value is not None}
+        if parts["Alias Name"] is not None:
+            told["Interleaved"] = "Yes" if "interleaved_parallel" in parts["Alias Name"] else "No"
+        extra["layout"] = told
+    size = getattr(t, "hsdp_effective_shard_size", None)
+    if size is not None:
+        extra["hsdp_shard_size"] = size
+    return extra
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, and anything that is no JSON as text."""
+    if isinstance(value, list | tuple):
+        return [_listed(v) for v in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,121 @@
+"""The backward records of one step: the taps on calls, and what they bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from probe_format.schema import slot as slot_name
+from probe_format.values import Path
+
+from probe_runtime.describe.leaf import Leaf
+from probe_runtime.describe.placement import Slot
+
+from .call import Call
+from .event_stream import Stream
+from .gradient_tap import GradientTap
+from .gradients import Gradients
+from .plan import Plan
+from .thread_state import Whereabouts
+
+__all__ = ["BackwardRecords"]
+
+Found = Sequence[tuple[Path, Any]]
+
+
+class BackwardRecords:
+    """Taps calls and writes the gradients that arrive. Safe to use from the framework's threads.
+
+    arrived: gradients have come since somebody put this back to False.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        stream: Stream,
+        leaf: Leaf,
+        where: Whereabouts,
+        gradients: Gradients,
+        files: Callable[[str], bool],
+    ) -> None:
+        """files(record name): whether its tensors are written to files."""
+        self.arrived = False
+        self._plan = plan
+        self._stream = stream
+        self._leaf = leaf
+        self._where = where
+        self._gradients = gradients
+        self._files = files
+        self._handles: list[Any] = []
+        self._taps: list[GradientTap] = []
+
+    def attach(self, call: Call, entry: Any, outputs: Found) -> None:
+        """Tap what lies between the inputs of a call, as they were on entry, and its outputs."""
+        self._handles.extend(
+            self._gradients.attach(entry, outputs, self._taps.append, partial(self._back, call))
+        )
+
+    def leftovers(self) -> None:
+        """Write the sums that never became whole."""
+        for tap in self._taps:
+            tap.leftovers()
+
+    def release(self) -> None:
+        """Take every hook off the graph."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._taps.clear()
+
+    def _back(
+        self,
+        call: Call,
+        number: int,
+        of_outputs: list[tuple[Path, Any]],
+        of_inputs: list[tuple[Sequence[Path], Any]],
+        partial_sum: bool,
+    ) -> None:
+        """Gradients of one call, in a backward pass."""
+        stream = self._stream
+        if not stream.alive or call.key in stream.off:
+            return
+        self.arrived = True
+        where = self._where
+        where.inside += 1
+        try:
+            plan = self._plan
+            event: dict[str, Any] = {"k": "back", "n": call.backward, "t": number}
+            event["u"] = call.parent and call.parent[1]
+            if plan.structure:
+                event["r"] = 2
+                stream.append(event)
+                return
+            record = call.backward if number == 0 else f"{call.backward}.pass{number}"
+            files = self._files(call.backward)
+            if plan.keep.backward_input and of_outputs:
+                event["i"] = self._told(Slot(record, "input", files, shown="input"), of_outputs)
+            if plan.keep.backward_output and of_inputs:
+                event["o"] = self._shared(Slot(record, "output", files, shown="output"), of_inputs)
+            if partial_sum:
+                event["partial"] = True
+            stream.append(event)
+            self._leaf.settle()
+        except Exception as e:
+            stream.fault(call.key, "its gradients", e)
+        finally:
+            where.inside -= 1
+
+    def _told(self, slot: Slot, found: list[tuple[Path, Any]]) -> list[Any]:
+        return [[list(path), self._leaf.tensor(slot, g, path)] for path, g in found]
+
+    def _shared(self, slot: Slot, found: list[tuple[Sequence[Path], Any]]) -> list[Any]:
+        """The gradients of inputs: what stands in several places is in each, and names the others."""
+        told: list[Any] = []
+        for places, g in found:
+            for path in places:
+                tensor = self._leaf.tensor(slot, g, path)
+                if len(places) > 1:
+                    tensor["shared_with"] = [slot_name(("output", *p)) for p in places if p != path]
+                told.append([list(path), tensor])
+        return told

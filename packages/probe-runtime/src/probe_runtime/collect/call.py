@@ -1,0 +1,53 @@
+"""One call under way, and the shape that its backward record will have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define, field
+from probe_format.values import Path
+
+__all__ = ["Call", "slots"]
+
+Json = Any
+
+
+@define
+class Call:
+    """One call under way.
+
+    key: the record names without number and direction; faults are counted by it. name, backward, parent: of its
+    forward and backward records. recorded: whether anything is; forward: whether the forward record is. entry:
+    what the gradient taps remember of its inputs. places: keyword -> its slot, after the positional ones.
+    """
+
+    key: str
+    name: str
+    backward: str
+    parent: tuple[str, str] | None
+    recorded: bool
+    forward: bool
+    entry: Any = None
+    redo: bool = False
+    keep_files: bool = False
+    arguments: Json = None
+    keywords: Json = None
+    places: dict[str, int] = field(factory=dict)
+
+    def place(self, path: Path) -> Path:
+        """The slot of a keyword argument: after the positional ones."""
+        return (self.places[str(path[0])], *path[1:])
+
+
+def slots(described: Any) -> Any:
+    """The skeleton of a backward record: the number of slots, or nested nulls where arguments are nested."""
+    shape = [_nulls(item) for item in described]
+    return len(shape) if all(item is None for item in shape) else shape
+
+
+def _nulls(described: Any) -> Any:
+    if isinstance(described, list):
+        return [_nulls(item) for item in described] or None
+    if isinstance(described, dict) and not ("type" in described and isinstance(described["type"], str)):
+        return {key: _nulls(item) for key, item in described.items()} or None
+    return None

@@ -1,0 +1,301 @@
+"""Collecting one step: every tap ends here, and every record begins here.
+
+A function or module of the framework that is called while a step is collected goes through one of these taps;
+the call itself is made here, exactly once, and what it returns is given back untouched.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from probe_format.write import Coverage
+
+from probe_runtime.describe.leaf import Leaf
+from probe_runtime.describe.placement import Slot
+from probe_runtime.select.filters import NameFilter
+
+from . import guard
+from .call import Call
+from .collectives import Collectives
+from .event_stream import Stream
+from .module_table import ModuleEntry, ParameterEntry, Table
+from .recorder import Args, Kwargs, Recorder
+
+__all__ = ["Collector", "Target"]
+
+
+class Collector:
+    """The state of one step's collection. All its public methods may be called from any thread."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        leaf: Leaf,
+        names: NameFilter,
+        collectives: Collectives,
+        module_prefix: str,
+    ) -> None:
+        """module_prefix: with which the keys of modules begin (``Module.``)."""
+        self.recorder = recorder
+        self.plan = recorder.plan
+        self.stream: Stream = recorder.stream
+        self.coverage: Coverage = recorder.coverage
+        self.segments = recorder.counters.segments
+        self.works = collectives.works
+        self._leaf = leaf
+        self._names = names
+        self._where = recorder.where
+        self._collectives = collectives
+        self._prefixes = collectives.prefixes
+        self._module_prefix = module_prefix
+        self._append = self.stream.append
+        self._nodes: set[str] = set()
+        self._arrivals: dict[int, itertools.count[int]] = {}
+        self._told: dict[str, Any] = {}
+        guard.listen(self.stream)
+
+    # -- the taps -------------------------------------------------------------------------------------
+
+    def api(
+        self,
+        key: str,
+        original: Callable[..., Any],
+        args: Args,
+        kwargs: Kwargs,
+        *,
+        composite: bool = False,
+        kind: str | None = None,
+    ) -> Any:
+        """The tap of every patched function: records the outermost call, runs it, gives its result.
+
+        key: the first two parts of the record's name, ``Functional.relu``. composite: what it calls is recorded
+        as well. kind: the key that the list has for it, where the user gave it another.
+        """
+        kind = kind or key
+        where = self._where
+        if where.inside or not self.stream.on:
+            return original(*args, **kwargs)
+        if where.quiet is not None:
+            self.coverage.add("left_out", where.quiet)
+            return original(*args, **kwargs)
+        recorder = self.recorder
+        began = over = False
+        out = None
+        where.inside += 1
+        try:
+            collective = kind.startswith(self._prefixes)
+            given = self._collectives.without_buffers(kind, args, kwargs) if collective else (args, kwargs)
+            call = recorder.begin(key, *given)
+            began = True
+            if call is None:
+                return original(*args, **kwargs)
+            try:
+                where.inside -= composite
+                out = original(*args, **kwargs)
+            except BaseException as e:
+                recorder.raised(call, e)
+                raise
+            finally:
+                where.inside += composite
+            over = True
+            if collective:
+                self._leaf.forget()  # collectives write without raising the version
+                self._end_collective(call, kind, args, kwargs, out)
+            else:
+                recorder.end(call, out)
+            return out
+        except Exception as e:
+            if began and not over:  # the user's own
+                raise
+            self.stream.fault(key, "a call", e)
+        finally:
+            where.inside -= 1
+        return out if over else original(*args, **kwargs)
+
+    def module(
+        self, entry: ModuleEntry, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
+    ) -> Any:
+        """The tap of every tracked module's call."""
+        where = self._where
+        if not self.stream.on:
+            return original(module, *args, **kwargs)
+        if where.quiet is not None:
+            self.coverage.add("left_out", where.quiet)
+            return original(module, *args, **kwargs)
+        entry.called = True
+        recorder = self.recorder
+        where.inside += 1
+        try:
+            call = recorder.begin(entry.base, args, kwargs, module)
+        except Exception as e:
+            self.stream.fault(entry.base, "a call", e)
+            call = None
+        finally:
+            where.inside -= 1
+        if call is None:
+            return original(module, *args, **kwargs)
+        depth = len(where.stack)
+        where.stack.append((call.name, call.backward))
+        if entry.opaque:
+            where.quiet = "inside module_dump"
+        try:
+            out = original(module, *args, **kwargs)
+        except BaseException as e:
+            recorder.raised(call, e)
+            raise
+        finally:
+            del where.stack[depth:]
+            if entry.opaque:
+                where.quiet = None
+        where.inside += 1
+        try:
+            recorder.end(call, out)
+        except Exception as e:
+            self.stream.fault(entry.base, "a call", e)
+        finally:
+            where.inside -= 1
+        return out
+
+    def push(self, node: str) -> None:
+        """A region with a node of its own begins (optimizer, clip_grad)."""
+        if self.stream.on and self.plan.construct and node not in self._nodes:
+            self._nodes.add(node)
+            self._append({"k": "enter", "n": node, "u": None, "r": 0})
+        self._where.stack.append((node, node))
+
+    def pop(self, node: str) -> None:
+        """The region ends."""
+        stack = self._where.stack
+        if (node, node) in stack:
+            del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
+
+    def parameter_gradient(self, entry: ParameterEntry, grad: Any) -> None:
+        """A parameter's gradient has arrived: file it under every owner."""
+        if not self.stream.alive:
+            return
+        recorder = self.recorder
+        recorder.backward.arrived = True
+        where = self._where
+        where.inside += 1
+        try:
+            arrivals = self._arrivals.get(id(entry.parameter))
+            if arrivals is None:
+                arrivals = self._arrivals.setdefault(id(entry.parameter), itertools.count())
+            arrival = next(arrivals)
+            for record, name in entry.owners:
+                if self._names.active and not self._names.backward(_forward_record(record)):
+                    self.coverage.add("left_out", "parameter gradients of modules outside scope or list")
+                    continue
+                if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
+                    record = f"{record}.{arrival}"
+                slot = Slot(record, "", recorder.files(record))
+                value = self._leaf.tensor(slot, grad, (name,))
+                self._append({"k": "pgrad", "n": record, "q": name, "v": value})
+            self._leaf.settle()
+        except Exception as e:
+            self.stream.fault(entry.owners[0][0], "a parameter's gradient", e)
+        finally:
+            where.inside -= 1
+
+    def arrived(self, entry: ParameterEntry) -> bool:
+        """Whether this parameter's gradient was recorded in this step."""
+        return id(entry.parameter) in self._arrivals
+
+    def _end_collective(self, call: Call, kind: str, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """A collective returns in its arguments, at once or when its handle has been waited for."""
+        call.entry = None
+        values = self._collectives.results(kind, args, kwargs, out)
+
+        def finish(complete: bool) -> None:
+            self._where.inside += 1
+            try:
+                if complete:
+                    self._leaf.forget()
+                    self.recorder.end(call, values)
+                else:
+                    self.recorder.cut(call, "never waited for before stop()")
+            finally:
+                self._where.inside -= 1
+
+        if not self.works.add(out, finish):
+            self.recorder.end(call, values)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def settle(self, *, final: bool) -> None:
+        """Bring the journal up to date: late statistics and, at the end, sums that stayed partial."""
+        self._where.inside += 1
+        try:
+            if final:
+                self.recorder.backward.leftovers()
+            self._leaf.flush()
+        except Exception as e:
+            self.stream.fault("the end of the step", "late numbers", e)
+        finally:
+            self._where.inside -= 1
+
+    def tally(self, table: Table) -> dict[str, Any] | None:
+        """The event that says what was seen and recorded so far; None if the last one says that.
+
+        It must not be called while calls are counted: `RankWriter.finish` sees to that. Appends nothing.
+        """
+        content = self._coverage(table)
+        if content == self._told:
+            return None
+        self._told = content
+        return {"k": "tally", "d": content}
+
+    def _coverage(self, table: Table) -> dict[str, Any]:
+        for what, why in table.not_seen.items():
+            self.coverage.unseen(what, why)
+        content = self.coverage.json()
+        for kind in ("seen", "recorded"):
+            content["counts"][kind].update(self._leaf.tally)
+        if self._leaf.summary.complete:
+            content["summary"] = self._leaf.summary.json()
+        content["not_seen"] += [{"what": base, "why": why} for base, why in table.never_called()]
+        content["unmatched"] = [
+            {"filter": kind, "value": value, "nearest": list(nearest)}
+            for kind, value, nearest in self._names.unmatched(self.seen_names())
+        ]
+        return content
+
+    def release(self) -> None:
+        """Take every hook off the graph; nothing is recorded after this."""
+        self.stream.end()
+        guard.forget(self.stream)
+        self.recorder.backward.release()
+
+    def seen_names(self) -> list[str]:
+        """One name of every kind of call that was seen, for suggestions."""
+        return [
+            f"{key}.forward.0" if key.startswith(self._module_prefix) else f"{key}.0.forward"
+            for key in self.recorder.counters.keys
+        ]
+
+
+class Target:
+    """The tap that patched functions hold for good; ``collector`` is the one of the moment, or None."""
+
+    __slots__ = ("collector",)
+
+    def __init__(self) -> None:
+        self.collector: Collector | None = None
+
+    def __call__(self, label: Any, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """label: has ``name``, the key of the call, ``kind``, that of the list, and ``composite``."""
+        collector = self.collector
+        if collector is None:
+            return original(*args, **kwargs)
+        return collector.api(label.name, original, args, kwargs, composite=label.composite, kind=label.kind)
+
+    def clear(self) -> None:
+        """No collector from here on."""
+        self.collector = None
+
+
+def _forward_record(parameters_grad: str) -> str:
+    """The first forward record of the module whose parameters_grad record this is."""
+    return parameters_grad.removesuffix(".parameters_grad") + ".forward.0"

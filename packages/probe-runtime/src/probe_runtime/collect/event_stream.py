@@ -1,0 +1,84 @@
+"""The events of one step on their way to the journal, and what goes wrong on the way.
+
+A fault of ours is noted and the run goes on. A disk that takes no more ends the collection, not the run.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from probe_format.excerpts import error_text
+
+from probe_runtime.notice import notice
+
+__all__ = ["Stream", "Write"]
+
+_FULL = (27, 28, 122)  # file too large, disk full, over quota
+
+
+class Write(Protocol):
+    """Appends one event to the journal, and calls ``then`` before anybody can read what is there. May raise
+    OSError.
+    """
+
+    def __call__(self, event: dict[str, Any], /, then: Callable[[], None] | None = None) -> None: ...
+
+
+class Stream:
+    """Appends events while it is alive, and counts faults by the place where they happened.
+
+    on: calls are recorded. alive: gradients and everything else still are. broken: why the collection ended
+    early, None if it did not. off: the places that had too many faults.
+    """
+
+    def __init__(self, write: Write, max_faults: int) -> None:
+        self.on = False
+        self.alive = True
+        self.broken: str | None = None
+        self.off: set[str] = set()
+        self.max_faults = max_faults
+        self._write = write
+        self._counts: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
+        """Write one event, and count it by ``then``. A disk that takes no more ends the collection, not the run."""
+        if not self.alive:
+            return
+        try:
+            self._write(event, then)
+        except OSError as e:
+            self.break_off(f"{e}")
+
+    def end(self) -> None:
+        """Nothing is recorded after this."""
+        self.on = self.alive = False
+
+    def break_off(self, why: str) -> None:
+        """Stop collecting for good; what was written stays readable."""
+        self.end()
+        if self.broken is None:
+            self.broken = why
+            notice(
+                f"Probe stopped collecting this step: {why}. The run goes on; everything recorded before this "
+                "is readable (`probe recover`)."
+            )
+
+    def fault(self, where: str, what: str, error: Exception) -> None:
+        """Note a fault of Probe's own while it recorded ``what`` of ``where``; too many switch that place off."""
+        if isinstance(error, OSError) and error.errno in _FULL:
+            self.break_off(str(error))
+            return
+        with self._lock:
+            count = self._counts[where] = self._counts.get(where, 0) + 1
+        if count >= self.max_faults:
+            self.off.add(where)
+        what = f"recording {what}: "
+        try:
+            text = "".join(traceback.format_exception(error)) if count == 1 else error_text(error)
+            self.append({"k": "fault", "w": where, "m": what + text})
+        except Exception:
+            self.end()

@@ -1,0 +1,71 @@
+"""What one step collects, and the header of its dump, as the configuration asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import define
+from probe_format.layout import TENSORS
+
+from probe_runtime.config.config import Config
+from probe_runtime.select.fields import Fields, fields_of
+
+__all__ = ["Plan", "header_of", "plan_of"]
+
+
+@define
+class Plan:
+    """What this step collects.
+
+    structure: places and stacks only. files: tensor files for every tensor; tensor_list: for some names.
+    construct, stacks: whether those files are wanted.
+    """
+
+    keep: Fields
+    structure: bool
+    files: bool
+    tensor_list: bool
+    construct: bool
+    stacks: bool
+    max_faults: int
+
+
+def plan_of(config: Config) -> Plan:
+    """The plan that a configuration asks for."""
+    return Plan(
+        keep=fields_of(config),
+        structure=config.task == "structure",
+        files=config.task == "tensor",
+        tensor_list=bool(config.tensor_list),
+        construct=config.level != "L1" and config.extra_info,
+        stacks=config.extra_info,
+        max_faults=config.max_faults,
+    )
+
+
+def header_of(
+    config: Config, directory: Path, about: Mapping[str, Any], *, framework: str, version: str, deferred: bool
+) -> dict[str, Any]:
+    """The top-level keys of dump.json without ``data`` (spec/dump.md).
+
+    about: the keys after ``format_version`` (tool, rank, step). version: of the format. deferred: whether
+    numbers may arrive after the record that they belong to.
+    """
+    files = config.task == "tensor" or bool(config.tensor_list)
+    header: dict[str, Any] = {
+        "task": config.task,
+        "level": config.level,
+        "framework": framework,
+        "dump_data_dir": str(directory / TENSORS) if files else None,
+        "format_version": version,
+        **about,
+    }
+    if config.summary_mode != "statistics":
+        header["checksum"] = "crc32" if config.summary_mode == "md5" else "xor64"
+    if deferred:
+        header["deferred"] = True
+    if not config.extra_info:
+        header["extra_info"] = False
+    return header

@@ -1,0 +1,253 @@
+"""The records of calls: what each was given, what it returned, and its gradients, as journal events.
+
+A fault of ours costs the value or the record that it happened in; the call itself goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from probe_format.excerpts import error_text
+from probe_format.values import Path, Tree
+from probe_format.write import Coverage
+
+from probe_runtime.describe.leaf import Leaf
+from probe_runtime.describe.placement import Slot
+from probe_runtime.select.filters import NameFilter
+
+from .backward_records import BackwardRecords
+from .call import Call, slots
+from .callsite import FrameTable
+from .event_stream import Stream
+from .gradients import Gradients
+from .plan import Plan
+from .recompute import Counters
+from .thread_state import Whereabouts
+
+__all__ = ["Recorder"]
+
+Json = Any
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+class Recorder:
+    """Writes the records of one step's calls. Safe to use from many threads."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        stream: Stream,
+        leaf: Leaf,
+        coverage: Coverage,
+        names: NameFilter,
+        gradients: Gradients,
+        parameters: Callable[[Any], Iterable[tuple[str, Any]]],
+    ) -> None:
+        """parameters: the (name, parameter) pairs that a module itself has, for its forward record."""
+        self.plan = plan
+        self.stream = stream
+        self.coverage = coverage
+        self.where = Whereabouts()
+        self.counters = Counters()
+        self.backward = BackwardRecords(plan, stream, leaf, self.where, gradients, self.files)
+        self._append = stream.append
+        self._leaf = leaf
+        self._names = names
+        self._gradients = gradients
+        self._current_pass = gradients.current_pass
+        self._parameters = parameters
+        self._frames = FrameTable()
+        self._redone: set[str] = set()
+
+    # -- a call, from its begin to its end ------------------------------------------------------------
+
+    def begin(self, key: str, args: Args, kwargs: Kwargs, module: Any = None) -> Call | None:
+        """Number a call of ``key`` and record what it was given; None when nothing of it can be recorded."""
+        if key in self.stream.off:
+            self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
+            return None
+        counted = kind = "calls" if module is None else "modules"
+        try:
+            number, redo = self.counters.number(key)
+            counted = f"recomputed {kind}" if redo else kind
+            if module is None:
+                names = f"{key}.{number}.forward", f"{key}.{number}.backward"
+            else:
+                names = f"{key}.forward.{number}", f"{key}.backward.{number}"
+            call = self._call(key, *names, redo, counted)
+            if call.recorded:
+                self._enter(call, args, kwargs, module, partial(self.coverage.outcome, counted, "recorded"))
+        except Exception as e:
+            self.stream.fault(key, "its inputs", e)
+            self.coverage.outcome(counted, "failed", kind)
+            return None
+        try:
+            self._leaf.settle()
+        except Exception as e:
+            self.stream.fault(key, "numbers that were waited for", e)
+        return call
+
+    def end(self, call: Call, out: Any) -> None:
+        """Record what a call returned and tap its gradients. Never raises."""
+        try:
+            self._names.leave(call.name)
+            if call.recorded:
+                self._exit(call, out)
+        except Exception as e:
+            self.stream.fault(call.key, "its output", e)
+            self._append({"k": "exit", "n": call.name, "e": f"Probe: {error_text(e)}"})
+
+    def raised(self, call: Call, error: BaseException) -> None:
+        """The call raised: it costs this record its output and nothing else."""
+        try:
+            self._names.leave(call.name)
+            if call.recorded and not call.redo:
+                what = error_text(error).strip().split("\n")[0][:500]
+                self._append({"k": "exit", "n": call.name, "e": what})
+        except Exception as e:
+            self.stream.fault(call.key, "its exception", e)
+
+    def cut(self, call: Call, why: str) -> None:
+        """The call's result will never be seen."""
+        self._names.leave(call.name)
+        self._append({"k": "exit", "n": call.name, "e": f"Probe: {why}"})
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _call(self, key: str, name: str, backward: str, redo: bool, counted: str) -> Call:
+        """counted: as what it is counted when nothing of it is recorded."""
+        stack = self.where.stack
+        parent = stack[-1] if stack else None
+        if redo:
+            if name in self._redone:  # the graph is kept: every pass recomputes
+                self.coverage.outcome(counted, "filtered", "recomputed once more")
+                return Call(key, name, backward, None, False, False, redo=True)
+            self._redone.add(name)
+        names, keep = self._names, self.plan.keep
+        forward = names.enter(name, [above for above, _ in stack] if names.active else ())
+        # A selection may be of backward records alone.
+        wanted = forward or (names.active and keep.backward and names.backward(name))
+        if not wanted:
+            self.coverage.outcome(counted, "filtered", "scope or list")
+            if self.plan.construct and not redo:
+                self._append({"k": "enter", "n": name, "u": parent and parent[0], "r": 0})
+        return Call(
+            key,
+            name,
+            backward,
+            parent,
+            wanted,
+            forward and (keep.forward or self.plan.structure),
+            redo=redo,
+            keep_files=not redo and self.files(name),
+        )
+
+    def files(self, name: str) -> bool:
+        """Whether the tensors of this record are written to files."""
+        return self.plan.files or (self.plan.tensor_list and self._names.tensors(name))
+
+    def _enter(
+        self, call: Call, args: Args, kwargs: Kwargs, module: Any, recorded: Callable[[], None]
+    ) -> None:
+        """recorded: to be called once, when the event is written."""
+        plan = self.plan
+        if self.backward.arrived:
+            self._fresh()
+        event: dict[str, Any] = {"k": "enter", "n": call.name, "u": call.parent and call.parent[0]}
+        if plan.stacks and call.forward and not call.redo:
+            event["s"] = self._stack_id()
+        show = plan.keep.input and call.forward and not plan.structure
+        again = "recompute." if call.redo else ""
+        positional = Slot(call.name, "input", call.keep_files, show, f"{again}input_args")
+        named = Slot(call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
+        tree = self._tree(positional)
+        call.arguments = [tree.describe(value, (i,)) for i, value in enumerate(args)]
+        tree = self._tree(named)
+        call.keywords = {key: tree.describe(value, (key,)) for key, value in kwargs.items()}
+        if plan.keep.backward:
+            call.places = {key: len(args) + i for i, key in enumerate(kwargs)}
+            inputs = [*positional.found, *((call.place(p), t) for p, t in named.found)]
+            call.entry = self._gradients.enter(inputs, len(args))
+        if show:
+            event["a"], event["w"] = call.arguments, call.keywords
+        if (
+            module is not None
+            and plan.keep.parameters
+            and call.forward
+            and not plan.structure
+            and not call.redo
+        ):
+            slot = Slot(call.name, "parameters", call.keep_files, shown="parameters")
+            event["p"] = {name: self._leaf.tensor(slot, p, (name,)) for name, p in self._parameters(module)}
+        if call.redo:
+            event = {"k": "redo", "n": call.name, "a": event.get("a", []), "w": event.get("w", {})}
+        elif plan.structure:
+            event["r"] = 2
+        elif self._current_pass() != -1:
+            event["x"] = {"in_backward": True}
+        if call.forward:
+            self._append(event, recorded)
+        elif not call.redo:
+            self._append({"k": "enter", "n": call.name, "u": event.get("u"), "r": 0}, recorded)
+        else:
+            recorded()
+
+    def _fresh(self) -> None:
+        """After a backward pass, share nothing seen before: gradients are reduced in place, behind Python."""
+        if self._current_pass() == -1:
+            self.backward.arrived = False
+            self._leaf.forget()
+
+    def _exit(self, call: Call, out: Any) -> None:
+        plan = self.plan
+        show = plan.keep.output and call.forward and not plan.structure
+        slot = Slot(call.name, "output", call.keep_files, show, "recompute.output" if call.redo else "output")
+        tree = self._tree(slot)
+        described = tree.output(out)
+        event: dict[str, Any] = {"k": "redone" if call.redo else "exit", "n": call.name}
+        if slot.show:
+            event["o"] = described
+        entry = call.entry
+        hooked = entry is not None and self._gradients.flows(slot.found)
+        if call.redo and hooked:
+            replay = self.counters.segments.replay
+            hooked = (
+                replay is None or replay.segment.reentrant
+            )  # else the first run's graph is the one that runs
+        if call.recorded and hooked and not self._names.backward(call.name):
+            self.coverage.add("left_out", "gradients of calls outside scope or list")
+            hooked = False
+        outputs: Sequence[tuple[Path, Any]] = slot.found
+        if hooked:
+            fields = isinstance(described, dict)
+            if fields:
+                outputs = [((0, *path), t) for path, t in slot.found]
+            gi = slots([described] if fields else described)
+            go = slots([*call.arguments, *call.keywords.values()])
+            keep = plan.keep
+            event["g"] = [gi if keep.backward_input else None, go if keep.backward_output else None]
+        self._append(event)
+        # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
+        call.entry = call.arguments = call.keywords = None
+        if hooked:
+            self.backward.attach(call, entry, outputs)
+        self._leaf.settle()
+
+    def _tree(self, slot: Slot) -> Tree:
+        return Tree(partial(self._leaf.leaf, slot), self._note_unsupported if slot.show else _ignore)
+
+    def _note_unsupported(self, reason: str) -> None:
+        self.coverage.add("unsupported", f"value: {reason}")
+
+    def _stack_id(self) -> int:
+        number, new, frames = self._frames.intern()
+        if new:
+            self._append({"k": "frames", "i": number, "f": list(frames)})
+        return number
+
+
+def _ignore(reason: str) -> None:
+    """What is not shown needs no note."""

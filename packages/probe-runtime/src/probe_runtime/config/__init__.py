@@ -1,0 +1,9 @@
+"""The configuration: msprobe's keys, from a file and from arguments, checked as a whole."""
+
+from __future__ import annotations
+
+from .config import Config, load, resolve
+from .config_file import ConfigFile
+from .number_ranges import compact
+
+__all__ = ["Config", "ConfigFile", "compact", "load", "resolve"]

@@ -1,0 +1,83 @@
+"""Configuration values that are right one by one and wrong, or strange, together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from probe_format.errors import FormatError, Problem
+from probe_format.names import ApiName, ModuleName, parse_name
+
+from .entries import Place
+
+if TYPE_CHECKING:
+    from .config import Config
+
+__all__ = ["contradictions", "hindrances"]
+
+
+def contradictions(config: Config, place: Place) -> Iterator[Problem]:
+    """What cannot be done. place: where each key was given."""
+    if config.task == "structure" and config.level == "debug":
+        yield Problem(place("level"), "level 'debug' saves values, and task 'structure' records none.",
+                      'Write task "statistics" or "tensor".')  # fmt: skip
+    if config.tensor_list and config.task != "statistics":
+        yield Problem(place("tensor_list"), f"is only for task 'statistics', and task is {config.task!r}.",
+                      "Task tensor saves every recorded tensor; choose with list." if config.task == "tensor"
+                      else 'Remove it, or write task "statistics".')  # fmt: skip
+    if config.level in _EXAMPLES:  # L2 has names of its own, debug has no scope
+        yield from _scope(config.scope, config.level, place("scope"))
+
+
+_EXAMPLES = {
+    "L0": "'Module.fc1.Linear.forward.0'",
+    "L1": "'Functional.relu.0.forward'",
+    "mix": "'Module.fc1.Linear.forward.0' or 'Functional.relu.0.forward'",
+}
+
+
+def _scope(scope: tuple[str, ...], level: str, where: str) -> Iterator[Problem]:
+    if not scope:
+        return
+    if len(scope) != 2:
+        yield Problem(where, f"has {len(scope)} name{'s' * (len(scope) > 1)}; it takes none or two.",
+                      "Write the first and the last call to record: [begin, end].")  # fmt: skip
+    directions = []
+    for i, text in enumerate(scope):
+        at = f"{where}[{i}]"
+        name = _call(text)
+        if name is None:
+            continue  # a hindrance: some tool may know better what its calls are called
+        directions.append(name.direction)
+        if (level == "L0" and isinstance(name, ApiName)) or (level == "L1" and isinstance(name, ModuleName)):
+            kind = "modules" if level == "L0" else "functions"
+            yield Problem(at, f"level {level} records {kind} only, so {text!r} never comes.",
+                          f'Write e.g. {_EXAMPLES[level]}, or level "mix".')  # fmt: skip
+    if directions == ["backward", "forward"]:
+        yield Problem(where, "begins at a backward and ends at a forward, which comes first.",
+                      "Swap the names, or name the same direction twice.")  # fmt: skip
+
+
+def _call(text: str) -> ApiName | ModuleName | None:
+    try:
+        name = parse_name(text)
+    except FormatError:
+        return None
+    return name if isinstance(name, ApiName | ModuleName) else None
+
+
+def hindrances(config: Config, place: Place) -> Iterator[str]:
+    """What can be done, but perhaps not as was thought."""
+    if config.async_dump and config.summary_mode != "statistics":
+        yield (
+            f"{place('async_dump')}: a checksum needs the bytes as they are at the call, so it is computed "
+            f"there (summary_mode {config.summary_mode!r}); statistics and tensor files are put off."
+        )
+    for i, text in enumerate(config.scope if config.level in _EXAMPLES else ()):
+        if _call(text) is None:
+            at = f"{place('scope')}[{i}]"
+            yield f"{at}: {text!r} is not the full name of a call, such as {_EXAMPLES[config.level]}."
+    if config.level == "debug" and (config.scope or config.list or config.tensor_list):
+        yield f"{place('level')}: at level 'debug' only save() records; scope and lists have no effect."
+    if "all" not in config.data_mode and config.task == "structure":
+        yield f"{place('data_mode')}: task 'structure' records no values; data_mode has no effect."

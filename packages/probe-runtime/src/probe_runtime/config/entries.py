@@ -1,0 +1,112 @@
+"""The entries of a configuration mapping: which count, and what is wrong with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import Factory, define, frozen
+from probe_format.errors import Problem
+from probe_format.excerpts import brief
+from probe_format.suggest import did_you_mean
+
+from .keys import IDLE_KEYS, IDLE_SECTIONS, KEYS, SECTIONS, Key
+
+__all__ = ["Entry", "Findings", "Place", "entries"]
+
+Place = Callable[[str], str]
+"""Key path -> where a person finds it (the path itself, or file and line)."""
+
+
+@frozen
+class Entry:
+    """A key that has effect, its value as given, and its place."""
+
+    key: str
+    value: Any
+    where: str
+
+
+@define
+class Findings:
+    """What was found on the way: problems stop the configuration, warnings go with it. keys: those there are."""
+
+    keys: Mapping[str, Key] = KEYS
+    problems: list[Problem] = Factory(list)
+    warnings: list[str] = Factory(list)
+
+    def check(self, entry: Entry) -> Any:
+        """The entry's value as Probe keeps it; its problems are noted."""
+        value, problems = self.keys[entry.key].check(entry.value, entry.where)
+        self.problems.extend(problems)
+        return value
+
+
+def entries(file: Mapping[str, Any], task: object, place: Place, findings: Findings) -> Iterator[Entry]:
+    """Every entry with effect when ``task`` runs: those at the top, then those of the task's section."""
+    sections = []
+    for key, value in file.items():
+        if key in SECTIONS or key in IDLE_SECTIONS:
+            sections.append(key)
+        elif key not in findings.keys:
+            _foreign(key, value, place(str(key)) or "the key", (*findings.keys, *SECTIONS), findings)
+        elif value is not None:
+            yield Entry(key, value, place(key))
+    for key in sections:
+        section = file[key]
+        if section is None:
+            continue
+        if not isinstance(section, Mapping):
+            what = f"must hold keys and values, not {brief(section)}."
+            findings.problems.append(Problem(place(key), what, 'Write e.g. {"list": []}.'))
+        elif key in IDLE_SECTIONS:
+            why = IDLE_SECTIONS[key]
+            findings.warnings.append(f"{place(key)}: this section has no effect in Probe. {why}")
+        elif key == task or task not in SECTIONS:  # a wrong task: tell of every section at once
+            yield from _section(key, section, file, place, findings)
+        else:
+            _check_unused(key, section, place, task, findings)
+
+
+def _section(
+    task: str, section: Mapping[str, Any], top: Mapping[str, Any], place: Place, findings: Findings
+) -> Iterator[Entry]:
+    inside = [k for k, v in findings.keys.items() if v.level == "section"]
+    for key, value in section.items():
+        where = place(f"{task}.{key}")
+        if key in inside:
+            if value is None:
+                continue
+            if top.get(key) not in (None, value):
+                findings.problems.append(
+                    Problem(where, f"{brief(key)} also stands at the top, with another value.", "Keep one.")
+                )
+            yield Entry(key, value, where)
+        elif key in findings.keys:
+            what = f"{brief(key)} does not belong in this section."
+            findings.problems.append(Problem(where, what, "Move it to the top level."))
+        else:
+            _foreign(key, value, where, inside, findings)
+
+
+def _check_unused(
+    task: str, section: Mapping[str, Any], place: Place, now: object, findings: Findings
+) -> None:
+    """The section of a task that is not chosen can do no harm now: its problems are only told."""
+    own = Findings(findings.keys)
+    for entry in _section(task, section, {}, place, own):
+        own.check(entry)
+    findings.warnings.extend(own.warnings)
+    findings.warnings.extend(f"{p} (Without effect as long as task is {brief(now)}.)" for p in own.problems)
+
+
+def _foreign(key: object, value: object, where: str, known: Iterable[str], findings: Findings) -> None:
+    if key == "dump_enable" and value is False:
+        what = "false has no effect in Probe, so start() would dump."
+        findings.problems.append(Problem(where, what, "Remove it, and do not call start()."))
+    elif key in IDLE_KEYS:
+        findings.warnings.append(f"{where}: has no effect in Probe: {IDLE_KEYS[str(key)]}.")
+    else:
+        known = tuple(known)
+        hint = did_you_mean(str(key), known) or f"Known here: {', '.join(known)}."
+        findings.problems.append(Problem(where, f"{brief(key)} is no key of the configuration.", hint))

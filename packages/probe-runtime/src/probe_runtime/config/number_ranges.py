@@ -1,0 +1,107 @@
+"""Lists of steps, ranks and tokens as people write them: ``[1, "4-6"]`` is 1, 4, 5 and 6."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from probe_format.errors import Problem, UsageError
+from probe_format.excerpts import brief
+
+__all__ = ["compact", "parse_numbers", "parse_token_range"]
+
+_RANGE = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*\d+\s*", re.ASCII)
+_NEGATIVE = re.compile(r"\s*-\s*\d+\s*", re.ASCII)
+_NEARLY_RANGE = re.compile(r"\s*(\d+)\s*(?:-+>?|:|\.\.+|~|to|–|—)\s*(\d+)\s*", re.ASCII)  # noqa: RUF001
+# A range is kept as its numbers; more than this is a slip of the keyboard, not a wish.
+_MOST = 1_000_000
+
+
+def parse_numbers(value: object, where: str) -> tuple[tuple[int, ...], tuple[Problem, ...]]:
+    """Numbers and ranges, both ends included, as sorted numbers without repeats; and every problem.
+
+    value: a list of ints, ``"3"`` or ``"4-6"``, or one of these alone. where: the key path, for problems.
+    """
+    items = value if isinstance(value, list | tuple) else [value]
+    alone = not isinstance(value, list | tuple)
+    numbers: set[int] = set()
+    problems = []
+    for i, item in enumerate(items):
+        found = _parse_item(item, where if alone else f"{where}[{i}]")
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            numbers.update(found)
+        if len(numbers) > _MOST:
+            what = f"it has over {_MOST:,} numbers."
+            problems.append(Problem(where, what, "Write fewer; to take all, leave the key out."))
+            break
+    return tuple(sorted(numbers)), tuple(problems)
+
+
+def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
+    if isinstance(item, bool):
+        return Problem(where, f"{str(item).lower()} is a bool, not a number.", f"Write {int(item)}?")
+    if isinstance(item, int):
+        return (item,) if item >= 0 else _negative(item, where)
+    if not isinstance(item, str):
+        whole = isinstance(item, float) and item.is_integer()
+        fix = f"Write {item:.0f}." if whole else 'Write e.g. 3 or "4-6".'
+        return Problem(
+            where, f"{brief(item)} is a {type(item).__name__}, not a whole number or a range.", fix
+        )
+    if len(item) > 40:  # also keeps int() away from its limit of 4300 digits
+        return Problem(where, f"{item[:20] + '...'!r} is no number and no range.", 'Write e.g. 3 or "4-6".')
+    if _NUMBER.fullmatch(item):
+        return (int(item),)
+    if _NEGATIVE.fullmatch(item):
+        return _negative(item.strip(), where)
+    if match := _RANGE.fullmatch(item):
+        first, last = int(match[1]), int(match[2])
+        if last < first:
+            return Problem(where, f"the range {item!r} ends before it begins.", f'Write "{last}-{first}".')
+        if last - first >= _MOST:
+            return Problem(
+                where,
+                f"the range {item!r} has {last - first + 1} numbers, more than {_MOST}.",
+                "Write a shorter one; to take all, leave the key out.",
+            )
+        return range(first, last + 1)
+    if match := _NEARLY_RANGE.fullmatch(item):
+        return Problem(where, f"{item!r} is no range.", f'Write "{match[1]}-{match[2]}".')
+    return Problem(where, f"{item!r} is no number and no range.", 'Write e.g. 3 or "4-6".')
+
+
+def _negative(item: object, where: str) -> Problem:
+    return Problem(where, f"{brief(item)} is negative.", "Numbers begin at 0; to take all, leave the key out.")
+
+
+def compact(numbers: Iterable[int]) -> list[int | str]:
+    """The shortest list that `parse_numbers` reads as these numbers: ``[1, "4-6"]``."""
+    runs: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return [a if a == b else f"{a}-{b}" for a, b in runs]
+
+
+def parse_token_range(value: object) -> tuple[int, int] | None:
+    """``start(token_range=[first, last])``, both included; None stays None. Raises UsageError."""
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise UsageError(
+            f"token_range must be two numbers, [first, last], not {brief(value)}. Write e.g. [1, 3]."
+        )
+    for n in value:
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise UsageError(
+                f"token_range {brief(value)}: {brief(n)} is no whole number from 0 on. Write e.g. [1, 3]."
+            )
+    first, last = value
+    if last < first:
+        raise UsageError(f"token_range {value!r} ends before it begins. Write [{last}, {first}].")
+    return first, last

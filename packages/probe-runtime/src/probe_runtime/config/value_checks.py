@@ -1,0 +1,172 @@
+"""Checks of single configuration values: the value as Probe keeps it, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from probe_format.errors import Problem
+from probe_format.excerpts import brief
+from probe_format.suggest import did_you_mean
+
+from .number_ranges import parse_numbers
+
+__all__ = [
+    "Check",
+    "Checked",
+    "choice",
+    "choices",
+    "flag",
+    "names",
+    "numbers",
+    "one_or_names",
+    "output_path",
+    "positive",
+    "source_file",
+]
+
+Checked = tuple[Any, tuple[Problem, ...]]
+"""The value, and its problems. Where there is a problem the value means nothing."""
+Check = Callable[[object, str], Checked]
+"""Takes the value from the file or the argument, and its place."""
+
+
+def _one(where: str, what: str, remedy: str) -> Checked:
+    return None, (Problem(where, what, remedy),)
+
+
+def _is(value: object) -> str:
+    """``'x' is a str``, ``3 is an int``: the value and its kind, shortened, for a message."""
+    kind = type(value).__name__
+    return f"{brief(value)} is {'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
+
+
+def _listed(options: Sequence[str]) -> str:
+    quoted = [f'"{o}"' for o in options]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def flag(value: object, where: str) -> Checked:
+    """true or false, and nothing that merely looks like it."""
+    if isinstance(value, bool):
+        return value, ()
+    return _one(where, f"{_is(value)}, not a bool.", "Write true or false, without quotes.")
+
+
+def choice(*options: str, known: dict[str, str] | None = None) -> Check:
+    """One of ``options``. known: what to say to values that other tools take and we do not."""
+
+    def check(value: object, where: str) -> Checked:
+        if not isinstance(value, str):
+            return _one(where, f"{_is(value)}.", f"Write {_listed(options)}.")
+        if value in options:
+            return value, ()
+        if known and value in known:
+            return _one(where, f"{value!r} is not done by Probe.", known[value])
+        remedy = f"{did_you_mean(value, options)} Write {_listed(options)}.".strip()
+        return _one(where, f"{value!r} is not known.", remedy)
+
+    return check
+
+
+def one_or_names(*options: str) -> Check:
+    """One of ``options``, or a list of names, which is kept as a tuple."""
+    single = choice(*options)
+
+    def check(value: object, where: str) -> Checked:
+        if not isinstance(value, list | tuple):
+            return single(value, where)
+        if len(value) == 1 and value[0] in options:
+            return value[0], ()
+        return names(value, where)
+
+    return check
+
+
+def choices(*options: str, alone: str) -> Check:
+    """Any of ``options`` together, or ``alone`` by itself; an empty list means ``alone``. A frozenset."""
+
+    def check(value: object, where: str) -> Checked:
+        items, problems = _strings(value, where, f'["{alone}"]')
+        single = choice(alone, *options)
+        for i, item in items:
+            problems.extend(single(item, f"{where}[{i}]")[1])
+        kept = frozenset(item for _, item in items)
+        if not problems and alone in kept and len(kept) > 1:
+            rest = sorted(kept - {alone})
+            return _one(where, f"{alone!r} takes everything, so {rest} beside it says nothing.",
+                        f'Write ["{alone}"] or {rest}.'.replace("'", '"'))  # fmt: skip
+        return kept or frozenset({alone}), tuple(problems)
+
+    return check
+
+
+def names(value: object, where: str) -> Checked:
+    """Names or parts of names; one alone counts as a list of one. Kept as a tuple, in order."""
+    items, problems = _strings(value, where, '["relu"]')
+    for i, item in items:
+        if not item.strip():
+            problems.append(Problem(f"{where}[{i}]", "is empty, and would match every name.", "Remove it."))
+    return tuple(item for _, item in items), tuple(problems)
+
+
+def _strings(value: object, where: str, example: str) -> tuple[list[tuple[int, str]], list[Problem]]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple | set | frozenset):
+        return [], [Problem(where, f"{_is(value)}, not a list of strings.", f"Write e.g. {example}.")]
+    good, problems = [], []
+    for i, item in enumerate(value):
+        if isinstance(item, str):
+            good.append((i, item))
+        else:
+            problems.append(Problem(f"{where}[{i}]", f"{_is(item)}, not a string.", f"Write e.g. {example}."))
+    return good, problems
+
+
+numbers: Check = parse_numbers
+
+
+def positive(value: object, where: str) -> Checked:
+    """A whole number from 1 on (a bool is none)."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return _one(where, f"{_is(value)}, not a whole number.", "Write e.g. 100.")
+    return (value, ()) if value > 0 else _one(where, f"{value} is not above 0.", "Write 1 or more.")
+
+
+def _path(value: object, where: str, example: str) -> Checked:
+    if not isinstance(value, str | os.PathLike):
+        return _one(where, f"{_is(value)}, not a path.", f'Write e.g. "{example}".')
+    text = os.fspath(value)
+    if not isinstance(text, str):
+        return _one(where, f"{text!r} is bytes, not text.", f'Write e.g. "{example}".')
+    if not text.strip():
+        return _one(where, "is empty.", f'Write e.g. "{example}", or leave the key out.')
+    if "\0" in text:
+        return _one(where, f"{text!r} holds a NUL character.", "No file system takes that; remove it.")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return _one(where, f"{text!a} is no text that a file system takes.", "Write it without escapes.")
+    try:
+        return Path(text).expanduser().absolute(), ()
+    except RuntimeError as e:  # ~nobody
+        return _one(where, f"{text!r}: {e}", "Write the path in full.")
+
+
+def output_path(value: object, where: str) -> Checked:
+    """A directory to write to, made absolute against the working directory; it need not exist."""
+    path, problems = _path(value, where, "./dump_path")
+    if path is not None and os.path.exists(path) and not os.path.isdir(path):
+        return _one(where, f"{path} is a file, not a directory.", "Give another path.")
+    return path, problems
+
+
+def source_file(value: object, where: str) -> Checked:
+    """An existing file to read, made absolute against the working directory."""
+    path, problems = _path(value, where, "./apis.yaml")
+    if path is not None and not path.is_file():
+        return _one(where, f"there is no file {path}.", "Give the path of an existing file.")
+    return path, problems

@@ -1,0 +1,122 @@
+"""The tensor files of one step: their names, the same bytes written once, and writing behind the run."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+from probe_format.excerpts import error_text
+from probe_format.names import tensor_file_name
+from probe_format.tensors import write_parts
+from probe_format.values import Path
+from probe_format.write import Coverage
+
+from .file_queue import FileQueue, link_or_copy
+from .placement import Slot
+
+__all__ = ["StepFiles"]
+
+Buffer = bytes | memoryview
+Parts = Sequence[Buffer] | Callable[[], Sequence[Buffer]]
+
+
+class StepFiles:
+    """Writes tensor files into one directory. Safe to use from many threads.
+
+    deferred: files are written by a thread of their own, with at most ``bound`` bytes waiting. append gets the
+    events that this takes (spec/journal.md). refs: where the numbers under ``$f`` come from.
+    """
+
+    def __init__(
+        self,
+        directory: FilePath,
+        coverage: Coverage,
+        append: Callable[[dict[str, Any]], None],
+        *,
+        deferred: bool = False,
+        bound: int = 1 << 30,
+        refs: Iterator[int] | None = None,
+    ) -> None:
+        self._directory = directory
+        self._coverage = coverage
+        self._append = append
+        self._deferred = deferred
+        self._bound = bound
+        self._refs = itertools.count(1) if refs is None else refs
+        self._written: dict[Hashable, FilePath] = {}
+        self._content: dict[str, Hashable] = {}
+        self._queue: FileQueue | None = None
+        self._lock = threading.Lock()
+
+    def save(
+        self, slot: Slot, path: Path, suffix: str, parts: Parts, content: Hashable = None
+    ) -> dict[str, Any]:
+        """Write one file; the keys that its tensor object gets.
+
+        parts: the pieces of the file, or a function that makes them when they are needed; they need to live until
+        this returns. content: equal for equal bytes, and only then: such a file becomes a second name of the
+        first. None: always written. Raises OSError (unless deferred).
+        """
+        name = tensor_file_name(slot.record, slot.category, path, suffix)
+        target = self._directory / name
+        known = None if content is None else self._written.get(content)
+        keys: dict[str, Any] = {}
+        if self._deferred:
+            keys["$f"] = self._later(target, parts, known)
+        elif known is not None:
+            link_or_copy(known, target)
+        else:
+            write_parts(target, _made(parts))
+        self._remember(name, target, content, new=known is None)
+        keys["data_name"] = name
+        return keys
+
+    def _remember(self, name: str, target: FilePath, content: Hashable, *, new: bool) -> None:
+        before = self._content.pop(name, None)
+        if before is not None and before != content and self._written.get(before) == target:
+            del self._written[before]  # the name has other bytes now
+        if content is not None:
+            self._content[name] = content
+            if new:
+                self._written[content] = target
+
+    def _later(self, target: FilePath, parts: Parts, known: FilePath | None) -> int:
+        with self._lock:
+            if self._queue is None:
+                self._queue = FileQueue(self._bound, self._done, self._failed)
+            queue = self._queue
+        ref = next(self._refs)
+        if known is not None:
+            queue.link(ref, target, known)
+            return ref
+        copies = [bytes(part) for part in _made(parts)]  # the run may go on changing the memory
+        queue.put(ref, target, lambda: copies, sum(len(c) for c in copies))
+        return ref
+
+    def _done(self, refs: list[int]) -> None:
+        self._append({"k": "file", "r": refs})
+
+    def _failed(self, path: FilePath, error: Exception) -> None:
+        self._coverage.add("failed", "tensor files")
+        self._append({"k": "fault", "w": f"writing {path.name}", "m": error_text(error)})
+
+    def flush(self) -> None:
+        """Every file that was begun is on disk, or has failed, when this returns."""
+        if self._queue is not None:
+            self._queue.flush()
+
+    def close(self) -> None:
+        """`flush`, and end the writing thread if there is one."""
+        self.flush()
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
+        self._written.clear()
+        self._content.clear()
+
+
+def _made(parts: Parts) -> Sequence[Buffer]:
+    return parts() if callable(parts) else parts

@@ -1,0 +1,52 @@
+"""Replace a framework's functions for a while, and put the very originals back."""
+
+from __future__ import annotations
+
+from . import api_list, introspection, patches
+from .api_list import RISK_LEVELS, Apis
+from .early_bindings import NEVER_SCANNED, Scan
+from .introspection import quiet, suspended
+from .kept import Own
+from .lookup import go_down, is_function, name_of, resolve_owner
+from .originals import forget, original_of, remember
+from .patches import Patches
+from .places import ABSENT, Attribute, Function, attribute
+from .regions import Regions, found
+from .shared_replacement import Held, HeldPatches, Replace
+from .switch import Label, Switch, Tap, is_muted, muted, thread
+
+__all__ = [
+    "ABSENT",
+    "NEVER_SCANNED",
+    "RISK_LEVELS",
+    "Apis",
+    "Attribute",
+    "Function",
+    "Held",
+    "HeldPatches",
+    "Label",
+    "Own",
+    "Patches",
+    "Regions",
+    "Replace",
+    "Scan",
+    "Switch",
+    "Tap",
+    "api_list",
+    "attribute",
+    "forget",
+    "found",
+    "go_down",
+    "introspection",
+    "is_function",
+    "is_muted",
+    "muted",
+    "name_of",
+    "original_of",
+    "patches",
+    "quiet",
+    "remember",
+    "resolve_owner",
+    "suspended",
+    "thread",
+]

@@ -1,0 +1,120 @@
+"""Names that were bound before the patches: `from torch import relu` in a user's file, `self.act = F.relu`
+in a model."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from types import FunctionType
+from typing import Any
+
+import attrs
+
+from .places import Attribute, Default, Function, Place, Slot
+
+__all__ = ["NEVER_SCANNED", "Replacements", "Scan", "find_in_modules", "find_in_namespaces"]
+
+# Modules that cannot hold a model's functions, or must not be touched.
+NEVER_SCANNED = frozenset(
+    {*sys.stdlib_module_names, "torch_npu", "triton", "numpy", "scipy", "sympy", "mpmath", "networkx"}
+    | {"jinja2", "yaml", "attr", "attrs", "orjson", "pytest", "_pytest", "hypothesis"}
+    | {"probe_format", "probe_runtime", "probe_torch", "probe_save", "probe_mindspore", "probe_kernel"}
+) - {"__main__"}
+_PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen")
+
+
+@attrs.frozen
+class Scan:
+    """Which modules are searched for early names."""
+
+    skipped: frozenset[str]
+    """First parts of the names of modules that are left alone: the framework itself is patched where its
+    functions are public, and its own tables are keyed by the originals."""
+    within: tuple[str, ...] = ()
+    """Starts of the names of modules below a skipped one that call what they imported, and compute."""
+    deep: tuple[str, ...] = ()
+    """Modules below a skipped one that are searched like a user's own."""
+
+
+Replacements = dict[int, tuple[Function, Function]]
+"""id(original) -> (original, replacement)."""
+
+
+def find_in_modules(replacements: Replacements, names: Iterable[str], scan: Scan) -> list[Place]:
+    """Where the named modules hold originals.
+
+    In every module: the names themselves. In a user's own (not installed among packages) also what its dicts
+    and lists hold (`ACTIVATIONS = {"relu": F.relu}`), attributes of its classes, and defaults of its
+    functions and methods.
+    """
+    places: list[Place] = []
+    seen: set[int] = set()
+    for name in list(names):
+        if name.partition(".")[0] in scan.skipped and not name.startswith(scan.within):
+            continue
+        namespace = getattr(sys.modules.get(name), "__dict__", None)
+        # __main__ and __mp_main__ are one module; some entries of sys.modules are objects of another kind.
+        if type(namespace) is not dict or id(namespace) in seen:
+            continue
+        seen.add(id(namespace))
+        places += _items(replacements, namespace)
+        if name in scan.deep or _is_users_own(namespace):
+            for value in list(namespace.values()):
+                places += _inside(replacements, value, str(namespace.get("__name__")))
+    return places
+
+
+def find_in_namespaces(replacements: Replacements, namespaces: Iterable[dict[str, Any]]) -> list[Place]:
+    """Attributes of a model's modules that are originals, or lists and dicts that hold some."""
+    places: list[Place] = []
+    seen: set[int] = set()
+    for namespace in namespaces:
+        if id(namespace) not in seen:
+            seen.add(id(namespace))
+            places += _items(replacements, namespace)
+            for value in list(namespace.values()):
+                if type(value) in (dict, list):
+                    places += _items(replacements, value)
+    return places
+
+
+def _inside(replacements: Replacements, value: Any, module: str) -> Iterator[Place]:
+    kind = type(value)
+    if kind is dict or kind is list:
+        yield from _items(replacements, value)
+    elif kind is FunctionType:
+        yield from _defaults(replacements, value)
+    elif isinstance(value, type) and value.__module__ == module:
+        for name, member in list(vars(value).items()):
+            function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
+            found = replacements.get(id(function))
+            if found is not None and found[0] is function:
+                stand_in = found[1] if member is function else type(member)(found[1])
+                yield Attribute(value, name, member, stand_in, *found)
+            elif type(function) is FunctionType:
+                yield from _defaults(replacements, function)
+
+
+def _defaults(replacements: Replacements, function: FunctionType) -> Iterator[Place]:
+    values: dict[int | str, Any] = dict(enumerate(function.__defaults__ or ()))
+    values.update(function.__kwdefaults__ or {})
+    for key, value in values.items():
+        found = replacements.get(id(value))
+        if found is not None and found[0] is value:
+            yield Default(function, key, *found)
+
+
+def _items(replacements: Replacements, holder: dict[Any, Any] | list[Any]) -> Iterator[Place]:
+    values = list(holder.values() if isinstance(holder, dict) else holder)
+    if replacements.keys().isdisjoint(map(id, values)):  # at C speed; nearly always
+        return
+    for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
+        found = replacements.get(id(value))
+        if found is not None and found[0] is value:
+            yield Slot(holder, key, *found)
+
+
+def _is_users_own(namespace: dict[str, Any]) -> bool:
+    file = namespace.get("__file__")
+    return namespace.get("__name__") == "__main__" or (isinstance(file, str) and not _PACKAGES.search(file))

@@ -1,0 +1,35 @@
+"""Which function stands behind a replacement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .kept import Own
+from .places import Function
+
+__all__ = ["forget", "original_of", "originals_by_id", "remember"]
+
+_originals: dict[Function, Function] = Own()
+
+
+def original_of(function: Any) -> Any:
+    """The function behind a wrapper; anything else is returned as it is."""
+    try:
+        return _originals.get(function, function)
+    except TypeError:  # not hashable, so not ours
+        return function
+
+
+def remember(replacement: Function, original: Function) -> None:
+    """Let `original_of` know a replacement."""
+    _originals[replacement] = original
+
+
+def forget(replacement: Function) -> None:
+    """Undo `remember`."""
+    _originals.pop(replacement, None)
+
+
+def originals_by_id() -> dict[int, Any]:
+    """id(wrapper) -> its original, for all wrappers there are; a new dict."""
+    return {id(wrapper): original for wrapper, original in _originals.items()}

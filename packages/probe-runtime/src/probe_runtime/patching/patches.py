@@ -1,0 +1,340 @@
+"""Put the wrappers in place of a framework's functions for a while, and the very originals back."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from sys import getrefcount
+from types import ModuleType, TracebackType
+from typing import Any
+
+from probe_format.errors import UsageError
+from probe_format.excerpts import brief
+from probe_format.suggest import nearest
+
+from .early_bindings import Replacements, Scan, find_in_modules, find_in_namespaces
+from .kept import Own, OwnPair, give_back
+from .lookup import go_down, is_function, name_of
+from .originals import forget, remember
+from .places import Attribute, Place, Slot
+from .switch import Label, Switch, Tap
+
+__all__ = ["LookUp", "Patches"]
+
+LookUp = Callable[[], tuple[list[Attribute], dict[str, str]]]
+"""Gives the places of the listed names, and the names that have none with the reason."""
+
+_lock = threading.RLock()
+
+
+class Patches:
+    """While applied, every call of a listed function goes through `tap`.
+
+    A context manager; `apply` and `undo` nest. The names patched are those of `apis`, where they are
+    public, and every name that another module bound to the same function before (`from torch import relu`),
+    and in the models given to `apply` the attributes that hold one (`self.act = F.relu`). Everything is put
+    back by `undo`, also when `apply` fails half-way. One at a time per process: applying another raises
+    UsageError.
+    """
+
+    def __init__(
+        self,
+        tap: Tap,
+        switch: Switch,
+        look_up: LookUp,
+        custom_place: Callable[[Any, str, Label], Attribute],
+        scan: Scan,
+        namespaces: Callable[[Any], Iterable[dict[str, Any]]],
+        prepare: Callable[[], None] = lambda: None,
+        in_models: Callable[[Sequence[Any]], list[Attribute]] = lambda models: [],
+    ) -> None:
+        """The framework comes in as functions.
+
+        `custom_place(owner, name, label)` is the place of a registered function; `namespaces(model)` the
+        attributes of the model's modules; `prepare()` is called before anything is replaced;
+        `in_models(models)` gives more places, which come and go with the models.
+        """
+        self.missing: dict[str, str] = {}
+        """Listed names that are not patched, and why: {"torch.align_tensors": "this torch has no such
+        function"}."""
+        self._tap = tap
+        self._switch = switch
+        self._look_up = look_up
+        self._custom_place = custom_place
+        self._scan = scan
+        self._namespaces = namespaces
+        self._prepare = prepare
+        self._in_models = in_models
+        self._depth = 0
+        self._suspensions = 0
+        self._listed: list[Attribute] = []
+        self._custom: list[Attribute] = []
+        self._registered: list[tuple[Any, str]] = []
+        self._guests: list[Attribute] = []
+        self._excluded: list[Attribute] = []
+        self._early: list[Place] = []
+        # Of the listed places: id(original) and id(replacement) -> both; kept, for making them each time
+        # costs more in garbage collection than everything else that apply does.
+        self._forth: Replacements = {}
+        self._back: Replacements = {}
+        # id(replacement) -> how many references there were before the wrappers were in place.
+        self._held: dict[int, int] = {}
+        self._models: tuple[Any, ...] = ()
+        self._of_models: list[Attribute] = []
+        self._planned_for: frozenset[str] = frozenset()
+        self._scanned: frozenset[str] = frozenset()
+
+    @property
+    def applied(self) -> bool:
+        """Between `apply` and `undo`."""
+        return self._depth > 0
+
+    def apply(self, *models: Any) -> None:
+        """Put the wrappers in place; `models` are searched for attributes that hold one of the functions."""
+        with _lock:
+            if self._switch.holder not in (None, self):
+                raise UsageError(
+                    "another debugger is collecting in this process; stop() it before starting this one"
+                )
+            self._depth += 1
+            if self._depth > 1:
+                return
+            self._switch.holder = self
+            try:
+                self._models, self._scanned, self._early = models, frozenset(), []
+                self._plan()
+                self._held = self._references()
+                self._of_models = self._in_models(models)
+                if not self._suspensions:
+                    self._install(models)
+            except BaseException:
+                self.undo()
+                raise
+
+    def undo(self) -> None:
+        """Put the originals back; harmless when nothing is applied."""
+        with _lock:
+            if self._depth > 1:
+                self._depth -= 1
+            elif self._depth:
+                self._depth = 0
+                self._switch.holder = None
+                self._uninstall()
+                self._take_back()
+                self._forget()
+                self._models, self._of_models, self._early = (), [], []
+                self._give_back()
+
+    def __enter__(self) -> Patches:
+        self.apply()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Within this region every thread sees the originals, and nothing is recorded.
+
+        For what looks functions up by name or identity (torch.jit.script, an import). To keep the calls of
+        one thread out of the dump use `muted`: it costs nothing and does not touch the other threads.
+        """
+        with _lock:
+            self._suspensions += 1
+            if self._suspensions == 1 and self._depth:
+                self._uninstall()
+        try:
+            yield
+        finally:
+            with _lock:
+                self._suspensions -= 1
+                if not self._suspensions and self._depth:
+                    self._install()
+
+    def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
+        """Also record module.api_name as `prefix`.api_name; the prefix is the module's own name if not given.
+
+        A dotted name goes down and is labelled by its last part. A listed name is recorded under its new name
+        only, until `remove`; of several registrations of one name the last counts. Raises UsageError, with the
+        nearest names, if there is no such function.
+        """
+        _check_names("register_custom_api", module, api_name)
+        if prefix is not None and not (isinstance(prefix, str) and prefix):
+            raise UsageError(f"register_custom_api: the prefix must be a text such as 'My', not {brief(prefix)}.")
+        owner, name = go_down(module, api_name)
+        if not is_function(owner, name):
+            close = nearest(name, [n for n in dir(owner) if is_function(owner, n)])
+            hint = f"; did you mean {', '.join(close)}?" if close else ""
+            raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
+        with _lock:
+            if not self._depth:
+                self._plan()
+            self._registered.append((owner, name))
+            covered = [p for p in (*self._custom, *self._listed) if p.owner is owner and p.name == name]
+            self._shrink(covered)
+            label = self._label(prefix or name_of(module), name, getattr(owner, name))
+            place = self._custom_place(owner, name, label)
+            self._custom = [p for p in self._custom if p not in covered]
+            self._custom.append(place)
+            self._label_listed()
+            self._held.setdefault(id(place.replacement), self._references()[id(place.replacement)])
+            self._extend([place])
+
+    def remove(self, module: Any, api_name: str) -> None:
+        """Undo `add`; a listed function stays recorded. Raises UsageError for a name that was not added."""
+        _check_names("restore_custom_api", module, api_name)
+        owner, name = go_down(module, api_name)
+        with _lock:
+            kept = [known for known in self._registered if not (known[0] is owner and known[1] == name)]
+            if len(kept) == len(self._registered):
+                known = ", ".join(f"{name_of(o)}.{n}" for o, n in self._registered) or "none"
+                raise UsageError(f"{name_of(module)}.{api_name} was not registered; registered are: {known}")
+            self._registered = kept
+            gone = [p for p in self._custom if p.owner is owner and p.name == name]
+            self._custom = [p for p in self._custom if p not in gone]
+            self._shrink(gone)
+            self._label_listed()
+            self._extend([p for p in self._listed if p.owner is owner and p.name == name])
+
+    def include(self, places: Sequence[Attribute]) -> None:
+        """Let other replacements (guests, scopes) come and go with the wrappers, names bound early
+        included."""
+        with _lock:
+            for place in places:
+                remember(place.replacement, place.original)
+            self._guests += places
+            self._extend(places)
+
+    def exclude(self, places: Sequence[Attribute]) -> None:
+        """Take out again what `include` put in."""
+        with _lock:
+            self._guests = [p for p in self._guests if p not in places]
+            self._shrink(places)
+            self._excluded += places
+            if not self._depth:
+                self._forget()
+
+    def _label(self, prefix: str, name: str, function: Any) -> Label:
+        """The label of a registered function; one that the list knows stays what it is under its new name."""
+        known = next((p.label for p in self._listed if p.original is function and p.label is not None), None)
+        return Label(prefix, name) if known is None else Label(prefix, name, known.composite, known.kind)
+
+    def _label_listed(self) -> None:
+        """Note which replacement each listed function has; a registered name takes the place of the listed one."""
+        custom = {(id(p.owner), p.name): p for p in self._custom}
+        self._forth = _forth([custom.get((id(p.owner), p.name), p) for p in self._listed])
+
+    def _places(self) -> Iterator[Attribute]:
+        custom = {(id(p.owner), p.name) for p in self._custom}
+        yield from (p for p in self._listed if (id(p.owner), p.name) not in custom)
+        yield from self._custom
+        yield from self._of_models
+        yield from self._guests
+
+    def _install(self, models: Sequence[Any] = ()) -> None:
+        new = sys.modules.keys() - self._scanned
+        self._prepare()
+        if new:
+            self._scanned = frozenset(sys.modules)
+        # The first place of a function gives the label: F.conv2d, not torch.conv2d.
+        forth = _forth([*self._custom, *self._guests]) | self._forth
+        self._early += self._find_early(forth, new, models)
+        self._switch.tap = self._tap
+        for place in chain(self._places(), self._early):
+            place.put()
+
+    def _uninstall(self) -> None:
+        # The tap goes first: a wrapper that another thread has just looked up then is the original already.
+        self._switch.tap = None
+        for place in chain(self._early, self._places()):
+            place.restore()
+
+    def _extend(self, places: Sequence[Attribute]) -> None:
+        if self._depth and not self._suspensions:
+            forth = _forth(places) | {
+                k: self._forth[k] for k in (id(p.original) for p in places) if k in self._forth
+            }
+            early = self._find_early(forth, sys.modules, self._models)
+            self._early += early
+            for place in chain(places, early):
+                place.put()
+
+    def _shrink(self, places: Sequence[Attribute]) -> None:
+        gone = {id(p.replacement) for p in places}
+        for place in chain(places, (p for p in self._early if id(p.replacement) in gone)):
+            place.restore()
+        self._early = [p for p in self._early if id(p.replacement) not in gone]
+
+    def _take_back(self) -> None:
+        """Give the original to whoever bound a name to a wrapper while it stood there (`act = F.relu`)."""
+        back = _back([*self._custom, *self._guests, *self._excluded]) | self._back
+        for place in self._found(back, sys.modules, self._models):
+            place.put()
+
+    def _give_back(self) -> None:
+        """Give it to everybody else who took one: a module built meanwhile, a closure, a table."""
+        # Whatever is held in a way that nobody can change is looked for once: it counts as held the next time. Where
+        # most have fewer references than before, an earlier debugger of the process was collected meanwhile.
+        more = {which: count - self._held.get(which, count) for which, count in self._references().items()}
+        self._held = {}
+        usual = Counter(more.values()).most_common(1)
+        places = {id(p.replacement): p for p in (*self._listed, *self._custom)}
+        kept = [places[which] for which, n in more.items() if n > usual[0][0]]
+        if kept:
+            give_back(OwnPair((place.replacement, place.original)) for place in kept)
+
+    def _references(self) -> dict[int, int]:
+        return {id(p.replacement): getrefcount(p.replacement) for p in (*self._listed, *self._custom)}
+
+    def _forget(self) -> None:
+        kept = {id(p.replacement) for p in self._guests}
+        for place in self._excluded:
+            if id(place.replacement) not in kept:
+                forget(place.replacement)
+        self._excluded = []
+
+    def _find_early(self, forth: Replacements, modules: Iterable[str], models: Sequence[Any]) -> list[Place]:
+        """Where the originals are bound besides."""
+        # In an owner (a device's package, a user's module with registered functions) the names listed are all that
+        # is meant.
+        owners = {id(vars(p.owner)) for p in self._places() if isinstance(p.owner, ModuleType)}
+        found = self._found(forth, modules, models)
+        return [p for p in found if not (isinstance(p, Slot) and id(p.holder) in owners)]
+
+    def _found(
+        self, replacements: Replacements, modules: Iterable[str], models: Sequence[Any]
+    ) -> Iterator[Place]:
+        """Where modules and models hold one of those."""
+        yield from find_in_modules(replacements, modules, self._scan)
+        yield from find_in_namespaces(replacements, chain.from_iterable(map(self._namespaces, models)))
+
+    def _plan(self) -> None:
+        """Find what stands at every listed name now, unless nothing can have moved since the last time."""
+        imported = frozenset(sys.modules)
+        if imported == self._planned_for and all(p.current() is p.raw for p in self._listed):
+            return
+        self._listed, self.missing = self._look_up()
+        self._planned_for, self._back = imported, _back(self._listed)
+        self._label_listed()
+
+
+def _forth(places: Sequence[Place]) -> Replacements:
+    return Own({id(p.original): OwnPair((p.original, p.replacement)) for p in reversed(places)})
+
+
+def _back(places: Sequence[Place]) -> Replacements:
+    return Own({id(p.replacement): OwnPair((p.replacement, p.original)) for p in places})
+
+
+def _check_names(call: str, module: object, api_name: object) -> None:
+    """Raise UsageError where a function is named in a way that cannot be looked up."""
+    if isinstance(module, str):
+        raise UsageError(f"{call} wants the module itself, not its name: write {call}({module}, ...).")
+    if not isinstance(api_name, str) or not api_name:
+        raise UsageError(f"{call} wants the function's name as a text, such as 'matmul'; got {brief(api_name)}.")

@@ -1,0 +1,163 @@
+"""pickle while patches are in place: functions and wrappers go by the names where they stand without
+Probe."""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from .originals import original_of
+from .places import Function
+from .switch import muted
+
+__all__ = ["Unpickler", "dumping", "dumping_to", "forking_dumping", "loading", "loading_from", "naming"]
+
+
+@functools.cache
+def naming(base: Any) -> Any:
+    """A subclass of a Pickler class that finds every function of the framework under its name.
+
+    pickle writes a function as a name, and refuses if the name does not lead to that very object. While a
+    wrapper stands at its public name the original, which a model holds since it was built, is
+    refused. So each function is put at its name for the microseconds in which pickle looks; no other
+    thread's calls are missed meanwhile, as they would be if everything were put back.
+    """
+
+    class Kind(type(base)):  # type: ignore[misc]
+        # A Pickler that was made before is still an instance of what now is pickle.Pickler.
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return super().__instancecheck__(instance) or (cls is Pickler and isinstance(instance, base))
+
+    class Pickler(base, metaclass=Kind):  # type: ignore[misc]
+        _moved: tuple[Any, str, Any] | None = None
+
+        def dump(self, obj: Any, /) -> Any:
+            try:
+                with muted():
+                    return super().dump(obj)
+            finally:
+                self._move_back()
+
+        def reducer_override(self, obj: Any, /) -> Any:
+            self._move_back()
+            if type(obj) is FunctionType:
+                owner, name = _where(obj)
+                stands = vars(owner).get(name) if owner is not None else obj
+                if stands is not obj and original_of(stands) is original_of(obj):
+                    self._moved = owner, name, stands
+                    setattr(owner, name, obj)
+            return NotImplemented
+
+        def _move_back(self) -> None:
+            if self._moved is not None:
+                (owner, name, stands), self._moved = self._moved, None
+                setattr(owner, name, stands)
+
+    Pickler.__module__, Pickler.__qualname__, Pickler.__doc__ = (
+        base.__module__,
+        base.__qualname__,
+        base.__doc__,
+    )
+    return Pickler
+
+
+def _where(function: FunctionType) -> tuple[Any, str]:
+    """The object and attribute name where pickle will look for a function; (None, "") if there is no such
+    object."""
+    *way, name = function.__qualname__.split(".")
+    owner: Any = sys.modules.get(function.__module__ or "")
+    for part in way:
+        owner = getattr(owner, part, None)
+    return (owner, name) if hasattr(owner, "__dict__") else (None, "")
+
+
+def dumping(original: Function) -> Function:
+    """pickle.dumps: as it is, and only if it refuses a function once more with our Pickler."""
+
+    @functools.wraps(original)
+    def dumps(obj: Any, protocol: int | None = None, **options: Any) -> bytes:
+        if options.get("buffer_callback") is None:  # a second try would hand over the first buffers twice
+            try:
+                with muted():
+                    data: bytes = original(obj, protocol, **options)
+                    return data
+            except pickle.PicklingError as error:
+                if not _refuses_a_function(error):
+                    raise
+        file = io.BytesIO()
+        naming(_PICKLER)(file, protocol, **options).dump(obj)
+        return file.getvalue()
+
+    return dumps
+
+
+def forking_dumping(original: Function) -> Function:
+    """ForkingPickler.dumps, which feeds the workers of a DataLoader; a class method."""
+
+    @functools.wraps(original)
+    def dumps(cls: Any, obj: Any, protocol: int | None = None) -> Any:
+        try:
+            with muted():
+                return original(cls, obj, protocol)
+        except pickle.PicklingError as error:
+            if not _refuses_a_function(error):
+                raise
+        return original(naming(cls), obj, protocol)
+
+    return dumps
+
+
+def dumping_to(pickler: Callable[[], Any]) -> Callable[[Function], Function]:
+    """pickle.dump and multiprocessing's, whose class `pickler` returns: always with ours, a file has no
+    retry."""
+
+    def make(original: Function) -> Function:
+        @functools.wraps(original)
+        def dump(obj: Any, file: Any, protocol: int | None = None, **options: Any) -> None:
+            naming(pickler())(file, protocol, **options).dump(obj)
+
+        return dump
+
+    return make
+
+
+def _refuses_a_function(error: pickle.PicklingError) -> bool:
+    return "not the same object" in str(error)
+
+
+class Unpickler(pickle.Unpickler):
+    """Gives originals for the names of functions, so that what is loaded holds no wrapper."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        return original_of(super().find_class(module, name))
+
+
+def loading(original: Function) -> Function:
+    """pickle.loads."""
+
+    @functools.wraps(original)
+    def loads(data: Any, /, **options: Any) -> Any:
+        with muted():
+            return Unpickler(io.BytesIO(data), **options).load()
+
+    return loads
+
+
+def loading_from(original: Function) -> Function:
+    """pickle.load."""
+
+    @functools.wraps(original)
+    def load(file: Any, **options: Any) -> Any:
+        with muted():
+            return Unpickler(file, **options).load()
+
+    return load
+
+
+# pickle.Pickler is one of the names that are replaced meanwhile.
+_PICKLER = pickle.Pickler

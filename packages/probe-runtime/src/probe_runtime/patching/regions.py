@@ -1,0 +1,131 @@
+"""Regions of a step that are not the model: an optimizer's node, and what is left out."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from probe_format.write import Coverage, Tally
+
+from .lookup import resolve_owner
+from .places import Attribute, Function, attribute
+from .switch import muted
+
+__all__ = ["Regions", "found"]
+
+
+class _Open(threading.local):
+    """The nodes that this thread is in, outermost first."""
+
+    def __init__(self) -> None:
+        self.nodes: list[str] = []
+
+
+class Regions:
+    """`push(node)` and `pop(node)` frame what belongs to a node; quiet regions are not recorded.
+
+    Every push is followed by its pop in the same thread, exceptions or not; a node inside itself is pushed
+    once. While `compiling()` is true, and before `start` and after `stop`, nothing is pushed.
+    """
+
+    def __init__(
+        self, push: Callable[[str], None], pop: Callable[[str], None], compiling: Callable[[], bool]
+    ) -> None:
+        self._quiet: dict[str, Tally] = {}
+        self._push = push
+        self._pop = pop
+        self._compiling = compiling
+        self._open = _Open()
+        self._started = False
+
+    def start(self) -> None:
+        """From here on regions count."""
+        self._started = True
+
+    def stop(self) -> None:
+        """Close what is open in this thread (stopped from inside a region), and count no more."""
+        for node in list(reversed(self._open.nodes)):
+            self.closes(node)
+        self._started = False
+
+    def tell(self, coverage: Coverage) -> None:
+        """Count how often each quiet region was entered, by reason."""
+        for reason, times in self._quiet.items():
+            if times.value:
+                coverage.add("left_out", reason, times.value)
+
+    def opens(self, node: str) -> bool:
+        """Push the node, unless it is open; whether it was pushed."""
+        if not self._started or node in self._open.nodes:
+            return False
+        self._push(node)
+        self._open.nodes.append(node)
+        return True
+
+    def closes(self, node: str) -> None:
+        """Pop the node if it is open."""
+        if node in self._open.nodes:
+            self._open.nodes.remove(node)
+            self._pop(node)
+
+    def in_node(self, original: Function, node: str) -> Function:
+        """`original`, whose calls are filed under the node."""
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._compiling() or not self.opens(node):
+                return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.closes(node)
+
+        return call
+
+    def in_quiet(self, original: Function, reason: str) -> Function:
+        """`original`, whose calls are left out and counted under the reason."""
+
+        times = self._quiet.setdefault(reason, Tally())
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._compiling():
+                return original(*args, **kwargs)
+            times.add()
+            with muted():
+                return original(*args, **kwargs)
+
+        return call
+
+    def outside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        """A closure of the user's that runs the model: the open nodes are popped before it and pushed again
+        after it."""
+
+        @functools.wraps(closure)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nodes = list(self._open.nodes)
+            for node in reversed(nodes):
+                self.closes(node)
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                for node in nodes:
+                    self.opens(node)
+
+        return call
+
+
+def found(rows: Iterable[tuple[str, str, str]], make: Callable[[Function, str], Function]) -> list[Attribute]:
+    """The places of those rows (owner, name, argument of `make`) that this process has."""
+    places = []
+    for path, name, argument in rows:
+        owner = resolve_owner(path)
+        if owner is not None and hasattr(owner, name):
+            places.append(attribute(owner, name, functools.partial(_made, make, argument)))
+    return places
+
+
+def _made(make: Callable[[Function, str], Function], argument: str, original: Function) -> Function:
+    return make(original, argument)

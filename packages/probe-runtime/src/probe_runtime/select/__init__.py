@@ -1,0 +1,7 @@
+"""What a configuration selects: steps, ranks, names, and parts of records."""
+
+from __future__ import annotations
+
+from .filters import NameFilter, RankFilter, StepFilter
+
+__all__ = ["NameFilter", "RankFilter", "StepFilter"]

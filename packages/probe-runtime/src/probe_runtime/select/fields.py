@@ -1,0 +1,60 @@
+"""Which parts of the records a configuration keeps: `data_mode`."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from probe_runtime.config.config import Config
+
+__all__ = ["Fields", "fields_of"]
+
+
+@frozen
+class Fields:
+    """Which parts of a record are kept, after `data_mode`."""
+
+    input: bool = True
+    """input_args and input_kwargs of a forward record."""
+    output: bool = True
+    """output of a forward record."""
+    parameters: bool = True
+    """parameters of a module's forward record."""
+    backward_input: bool = True
+    """input of a backward record: the gradients of the outputs."""
+    backward_output: bool = True
+    """output of a backward record: the gradients of the inputs."""
+    parameters_grad: bool = True
+    """The parameters_grad records."""
+
+    @property
+    def forward(self) -> bool:
+        """Whether there are forward records at all."""
+        return self.input or self.output
+
+    @property
+    def backward(self) -> bool:
+        """Whether there are backward records at all."""
+        return self.backward_input or self.backward_output
+
+
+def fields_of(config: Config) -> Fields:
+    """`data_mode` as fields: forward and backward choose records, input and output choose sides of them.
+
+    Where neither of a pair is named both are kept. Parameters go with the forward output, and
+    parameters_grad with the backward pass whatever the side, as in msprobe.
+    """
+    mode = config.data_mode
+
+    def wanted(this: str, other: str) -> bool:
+        return this in mode or other not in mode
+
+    forward, backward = wanted("forward", "backward"), wanted("backward", "forward")
+    into, out = wanted("input", "output"), wanted("output", "input")
+    return Fields(
+        input=forward and into,
+        output=forward and out,
+        parameters=forward and out,
+        backward_input=backward and into,
+        backward_output=backward and out,
+        parameters_grad=backward,
+    )

@@ -1,0 +1,174 @@
+"""What a configuration selects: steps, ranks, fields, and calls by name (spec/config.md)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from attrs import frozen
+from probe_format.names import ModuleName, is_name, parse_name
+from probe_format.suggest import nearest_names
+
+from probe_runtime.config.config import Config
+
+from .fields import Fields, fields_of
+from .window import turned, windows
+
+__all__ = ["Fields", "NameFilter", "RankFilter", "StepFilter", "fields_of"]
+
+
+class StepFilter:
+    """Whether a step is to be dumped. Without `step` every step is."""
+
+    def __init__(self, config: Config) -> None:
+        self._steps = frozenset(config.step)
+        self.last: int | None = max(config.step, default=None)
+        """The last step to dump; None when there is no last."""
+
+    def __call__(self, step: int) -> bool:
+        return not self._steps or step in self._steps
+
+    def over(self, step: int) -> bool:
+        """Whether neither ``step`` nor any later step is to be dumped."""
+        return self.last is not None and step > self.last
+
+
+class RankFilter:
+    """Whether a process is to be dumped. A process without a rank (None) counts as rank 0."""
+
+    def __init__(self, config: Config) -> None:
+        self._ranks = frozenset(config.rank)
+
+    def __call__(self, rank: int | None) -> bool:
+        return not self._ranks or (rank or 0) in self._ranks
+
+
+@frozen
+class _Verdict:
+    forward: bool
+    backward: bool
+
+
+_ALL = _Verdict(True, True)
+
+
+class NameFilter:
+    """Which calls of a step are recorded, by `scope` and `list` (both, where both are given).
+
+    Ask `enter` when a call begins, tell `leave` when it ends (raised or not), and ask `backward` whether the
+    gradients of that call are wanted; `reset` when a step begins. Safe under threads: all share one scope.
+
+    `list`: a call is wanted when an entry is part of its name; the backward record when an entry is part of
+    the backward name. At level mix, what runs inside a wanted module is wanted too.
+
+    `scope` [begin, end] is a stretch of time of the forward pass, in three states:
+
+    - *before*: no call is wanted. The begin is entered -> *inside*.
+    - *inside*: every call that is entered is wanted, begin and end and what runs inside them included.
+      The end is left -> *after*.
+    - *after*: no call is wanted, until the next step.
+
+    Two forward names: the calls inside, forward and backward. Two backward names: only the backward records
+    of the calls that run backward from the begin to the end. A forward begin and a backward end: the forward
+    records of every call from the begin on, and the backward records of every call until the end's.
+    A call keeps its verdict for the step: running it again (recomputation) does not open the scope again.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._list = config.list
+        # The full name of a module's call means that call: as a part, forward.1 would also mean forward.10.
+        self._full = frozenset(entry for entry in config.list if _is_module_call(entry))
+        self._tensor_list = config.tensor_list
+        self._expand = config.level == "mix"
+        self._scope = config.scope
+        self._windows = windows(config.scope)
+        self.active = bool(config.list or config.scope)
+        """False when every call is wanted."""
+        self._lock = threading.Lock()
+        self._verdicts: dict[str, _Verdict] = {}
+        self._matched: set[tuple[str, str]] = set()
+
+    def reset(self) -> None:
+        """Forget the step: call when a step begins."""
+        with self._lock:
+            self._verdicts.clear()
+            self._matched.clear()
+            for window in self._windows:
+                window.reset()
+
+    def enter(self, name: str, ancestors: Sequence[str] = ()) -> bool:
+        """Whether to record the forward of ``name``, which begins now inside ``ancestors`` (all, any order).
+
+        Ask for every call, wanted or not: the scope lives by it.
+        """
+        if not self.active:
+            return True
+        with self._lock:
+            verdict = self._verdicts.get(name)
+            if verdict is None:
+                verdict = self._verdicts[name] = self._judge(name, ancestors)
+        return verdict.forward
+
+    def leave(self, name: str) -> None:
+        """The call has ended, by return or by exception."""
+        if self._windows:
+            with self._lock:
+                for window in self._windows:
+                    window.leave(name)
+
+    def backward(self, forward_name: str) -> bool:
+        """Whether to record the backward of this call (a module's parameters_grad with it), once entered."""
+        if not self.active:
+            return True
+        with self._lock:
+            if verdict := self._verdicts.get(forward_name):
+                return verdict.backward
+            # The call began before the step did; no scope can tell, only the list.
+            return not self._windows and self._listed(forward_name, ()).backward
+
+    def tensors(self, record_name: str) -> bool:
+        """Whether `tensor_list` asks for the tensor files of this record (task statistics)."""
+        hits = [("tensor_list", entry) for entry in self._tensor_list if entry in record_name]
+        self._matched.update(hits)
+        return bool(hits)
+
+    def _judge(self, name: str, ancestors: Sequence[str]) -> _Verdict:
+        scoped = self._scoped(name) if self._windows else _ALL
+        listed = self._listed(name, ancestors) if self._list else _ALL
+        return _Verdict(scoped.forward and listed.forward, scoped.backward and listed.backward)
+
+    def _scoped(self, name: str) -> _Verdict:
+        inside = [window for window in self._windows if window.enter(name)]
+        return _Verdict(any(w.forward for w in inside), any(w.backward for w in inside))
+
+    def _listed(self, name: str, ancestors: Sequence[str]) -> _Verdict:
+        names = [name, *ancestors] if self._expand else [name]
+        # No short cut: every entry that matches is to be remembered.
+        forward = [self._hit(n) for n in names]
+        backward = [self._hit(turned(n, "backward")) for n in names]
+        return _Verdict(any(forward), any(backward))
+
+    def _hit(self, name: str) -> bool:
+        hits = [("list", e) for e in self._list if (e == name if e in self._full else e in name)]
+        self._matched.update(hits)
+        return bool(hits)
+
+    def unmatched(self, all_names: Iterable[str]) -> list[tuple[str, str, tuple[str, ...]]]:
+        """(filter, value, nearest names) of each entry that matched nothing since `reset`.
+
+        filter: "list", "tensor_list", "scope[0]" or "scope[1]" (with a word when the scope's end came before
+        its begin). all_names: the names of all calls of the step, forward ones at least.
+        """
+        entries = [("list", e) for e in self._list] + [("tensor_list", e) for e in self._tensor_list]
+        with self._lock:
+            missing = [entry for entry in dict.fromkeys(entries) if entry not in self._matched]
+            missing += [(what, self._scope[i]) for w in self._windows for what, i in w.missing()]
+        if not missing:
+            return []
+        names = dict.fromkeys(all_names)
+        names.update(dict.fromkeys([turned(name, "backward") for name in names]))
+        return [(what, value, nearest_names(value, names)) for what, value in missing]
+
+
+def _is_module_call(text: str) -> bool:
+    return is_name(text) and isinstance(parse_name(text), ModuleName)

@@ -1,0 +1,37 @@
+"""What a debugger does from start to stop: steps, levels of other packages, checks before the run."""
+
+from __future__ import annotations
+
+from .current import AnySession, EitherWay
+from .debugger import Debugger
+from .delegated_levels import KernelSession, SavingSession, kernel_package
+from .demo_report import WARM_UP, bar, summary
+from .preflight import preflight
+from .seed import Seeded, checked_seed, seed_python, set_variable
+from .session import Framework, Session, warn
+from .step import DumpedStep, Install, Step
+from .token_gate import TokenGate
+
+__all__ = [
+    "WARM_UP",
+    "AnySession",
+    "Debugger",
+    "DumpedStep",
+    "EitherWay",
+    "Framework",
+    "Install",
+    "KernelSession",
+    "SavingSession",
+    "Seeded",
+    "Session",
+    "Step",
+    "TokenGate",
+    "bar",
+    "checked_seed",
+    "kernel_package",
+    "preflight",
+    "seed_python",
+    "set_variable",
+    "summary",
+    "warn",
+]

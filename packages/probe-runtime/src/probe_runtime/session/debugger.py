@@ -1,0 +1,116 @@
+"""What `PrecisionDebugger` is in every framework: one session of a process, and its methods, which are msprobe's."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from probe_format.errors import UsageError
+
+from probe_runtime.config.config import Config, load, resolve
+
+from .current import AnySession, EitherWay, reusable
+
+__all__ = ["Debugger"]
+
+
+class Debugger:
+    """The current debugger of a process. Every method works on the class, too, where it acts on that one.
+
+    Used as a context manager it is closed at the end, else at exit.
+    """
+
+    _current: ClassVar[AnySession | None] = None
+    _kind: ClassVar[type[Debugger]]  # the class of the framework, which a user's subclass shares
+    _session: AnySession
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if Debugger in cls.__bases__:
+            cls._kind = cls
+            atexit.register(cls._at_exit)
+
+    def _open(
+        self,
+        open_session: Callable[[Config], AnySession],
+        config_path: str | None,
+        model: Any,
+        **overrides: Any,
+    ) -> None:
+        """Take the session that is open with these settings, else open one.
+
+        overrides: what wins over the file, None where it doesn't. Raises ConfigError with every problem.
+        """
+        config = resolve(None if config_path is None else load(config_path), **overrides)
+        session = reusable(self._kind._current, config, model)
+        self._session = self._kind._current = open_session(config) if session is None else session
+
+    @classmethod
+    def current(cls) -> Self:
+        """The debugger of this process. Raises UsageError when there is none."""
+        session = cls._current
+        if session is None or session.closed:
+            raise UsageError(
+                f"There is no {cls.__name__} yet. Make one first: {cls.__name__}(config_path=...)."
+            )
+        found = cls.__new__(cls)
+        found._session = session
+        return found
+
+    @EitherWay
+    def stop(self) -> None:
+        """Stop collecting and write the files; gradients until step() are still taken."""
+        self._session.stop()
+
+    @EitherWay
+    def step(self) -> None:
+        """The training step is over: its dump is complete, the next one begins."""
+        self._session.step()
+
+    @EitherWay
+    def forward_backward_dump_end(self) -> None:
+        """The same as stop(), under its old name."""
+        self._session.stop()
+
+    @EitherWay
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
+        """At level "debug": save a value, and its gradient, as ``{name}.{n}.debug``; gives the value back.
+
+        variable: a tensor, array, number or text, or lists, tuples and dicts of these.
+        """
+        return self._session.save(variable, name, save_backward)
+
+    @EitherWay
+    def set_init_step(self, step: int) -> None:
+        """Number the steps from ``step``; before the loop."""
+        self._session.set_init_step(step)
+
+    @EitherWay
+    def register_custom_api(self, module: Any, api_name: str, api_prefix: str | None = None) -> None:
+        """Also record ``module.api_name`` at L1 and mix, as ``{api_prefix}.{api_name}.{n}.forward``."""
+        self._session.patches.add(module, api_name, api_prefix)
+
+    @EitherWay
+    def restore_custom_api(self, module: Any, api_name: str) -> None:
+        """Undo `register_custom_api`."""
+        self._session.patches.remove(module, api_name)
+
+    @EitherWay
+    def close(self) -> None:
+        """Complete the open step and let go of the framework; also done at exit."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.close()
+
+    @classmethod
+    def _at_exit(cls) -> None:
+        if cls._current is not None:
+            cls._current.close()

@@ -1,0 +1,92 @@
+"""The table at the end of a demo: what every dumped step holds, by its report, and what the dumping cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from probe_format.read import open as open_dump
+from probe_format.schema import Report
+
+__all__ = ["WARM_UP", "bar", "summary"]
+
+#: Steps at the beginning that count for no time.
+WARM_UP = 2
+
+
+def bar(done: int, of: int) -> str:
+    """``[######    ]``: how far it is, 24 characters wide."""
+    return f"[{'#' * (24 * done // of):24}]"
+
+
+def summary(dump_path: Path, seconds: Mapping[int, float]) -> str:
+    """The table. dump_path: where the steps are; seconds: of each step of the run, dumped or not."""
+    dump = open_dump(dump_path)
+    reports = {rank.step or 0: rank.report for rank in dump.ranks if rank.report is not None}
+    size = sum(file.stat().st_size for file in dump_path.rglob("*") if file.is_file())
+    states = ", ".join(f"step {n} {report.state}" for n, report in reports.items())
+    rows = [("The dump", f"{dump_path}   {size / 1e6:.1f} MB; {states}")]
+    heads = "".join(f"{f'step {n}: seen':>16}{'recorded':>10}{'skipped':>9}" for n in reports)
+    rows += [("", ""), ("", heads), *_counts(list(reports.values()))]
+    for n, report in reports.items():
+        rows += [("", ""), (f"Step {n}", ""), *_about(report)]
+    rows += [("", ""), ("Cost", ""), *_cost(seconds, list(reports)), ("", "")]
+    rows += [
+        ("Look inside", f"probe show {dump.ranks[0].path}"),
+        ("Check", f"probe verify {dump_path}"),
+    ]
+    return "\n".join(f"{title:18}{text}".rstrip() for title, text in rows)
+
+
+def _counts(reports: Sequence[Report]) -> Iterator[tuple[str, str]]:
+    """One row for each kind of thing that was seen, three columns for each step."""
+    for kind in dict.fromkeys(kind for report in reports for kind in report.counts.get("seen", {})):
+        cells = ""
+        for report in reports:
+            seen = report.counts["seen"].get(kind, 0)
+            recorded = report.counts.get("recorded", {}).get(kind, 0)
+            cells += f"{seen:16,}{recorded:10,}{seen - recorded:9,}"
+        yield f"  {kind}", cells
+
+
+def _about(report: Report) -> Iterator[tuple[str, str]]:
+    skipped = [
+        f"{n:7,} {how.replace('_', ' ')}: {why}"
+        for how in ("filtered", "unsupported", "failed", "left_out")
+        for why, n in report.counts.get(how, {}).items()
+    ]
+    yield from _listed("skipped", skipped or ["nothing"])
+    why: dict[str, list[str]] = {}
+    for item in report.not_seen:
+        why.setdefault(item["why"], []).append(item["what"])
+    unseen = [
+        f"{what[0]}{f' and {len(what) - 1} more' if what[1:] else ''}: {reason}"
+        for reason, what in why.items()
+    ]
+    yield from _listed("not looked at", unseen or ["nothing"])
+    largest = {norm: where for where, norm in reversed(report.norms)}  # one name for each value
+    yield from _listed(
+        "largest norms", [f"{norm:<10.6g} {where}" for norm, where in reversed(largest.items())]
+    )
+    first = report.first_non_finite
+    yield (
+        "  non-finite",
+        "nothing" if first is None else f"{first['record']}, {first['slot']}: {first['why']}",
+    )
+    yield from _listed("faults", [f"{f['count']} x {f['where']}" for f in report.faults] or ["none"])
+
+
+def _cost(seconds: Mapping[int, float], dumped: Sequence[int]) -> Iterator[tuple[str, str]]:
+    plain = [s for n, s in seconds.items() if n not in dumped and n >= WARM_UP]
+    watched = [seconds[n] for n in dumped if n in seconds]
+    if plain and watched:
+        usual, slow = statistics.median(plain), statistics.median(watched)
+        yield "  undumped step", f"{usual:.3f} s   median of {len(plain)}"
+        yield "  dumped step", f"{slow:.3f} s   median of {len(watched)}, writing the files included"
+        yield "  ratio", f"{slow / usual:.2f}"
+
+
+def _listed(title: str, items: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for i, item in enumerate(items):
+        yield "" if i else f"  {title}", item

@@ -1,0 +1,57 @@
+"""What can be checked before a run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from probe_format.errors import ConfigError, Problem
+from probe_format.layout import MODES, existing_dump
+from probe_format.write import check_writable
+
+from probe_runtime.config.config import TORCH_LAUNCH, Config, check_rank
+
+__all__ = ["preflight"]
+
+
+def preflight(
+    config: Config,
+    rank: int | None,
+    world_size: int | None,
+    found: Sequence[Problem] = (),
+    launcher: str = TORCH_LAUNCH,
+) -> tuple[str, ...]:
+    """What to tell the user. Raises ConfigError with every problem, those ``found`` elsewhere included.
+
+    rank, world_size: of this process, None when not distributed. launcher: what starts several processes.
+    """
+    problems = list(found)
+    try:
+        unwritable = check_writable(config.dump_path)
+        used = [] if config.overwrite or unwritable else _used(config, rank)
+    except OSError as e:
+        unwritable, used = f"dump_path {config.dump_path}: {e.strerror}. Choose another dump_path.", []
+    if unwritable is not None:
+        problems.append(Problem("dump_path", unwritable))
+    problems += used
+    told = check_rank(config, world_size, launcher)
+    if told is not None and world_size is not None:
+        problems.append(Problem("rank", told))
+    if problems:
+        raise ConfigError(problems)
+    return config.warnings if told is None else (*config.warnings, told)
+
+
+def _used(config: Config, rank: int | None) -> list[Problem]:
+    """Whether earlier data would be overwritten."""
+    bases = (config.dump_path, *(config.dump_path / mode for mode in MODES))
+    found = [path for base in bases for path in existing_dump(base, rank, config.step)]
+    if not found:
+        return []
+    which = ", ".join(p.parent.name for p in found[:4]) + (" and more" if len(found) > 4 else "")
+    return [
+        Problem(
+            "dump_path",
+            f"{config.dump_path} already holds a dump ({which}), which is left as it is.",
+            "Give another dump_path, move the old one away, or set overwrite (overwrite=True as an argument).",
+        )
+    ]

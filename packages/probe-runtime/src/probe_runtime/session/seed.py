@@ -1,0 +1,78 @@
+"""What `seed_all` of every framework has in common: checked arguments, Python's and numpy's state, undoing."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import random
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from probe_format.errors import UsageError
+from probe_format.excerpts import brief
+
+__all__ = ["Seeded", "checked_seed", "seed_python", "set_variable"]
+
+_LARGEST = 2**32 - 1  # numpy takes no larger seed
+
+
+class Seeded:
+    """What `seed_all` did. `undo`, or leaving the ``with`` block, puts everything back as it was."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+
+    def undo(self) -> None:
+        """Put back random states, environment variables, algorithm settings and dropout. Once is enough."""
+        self._stack.close()
+
+    def __enter__(self) -> Seeded:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()
+
+
+def checked_seed(seed: object, mode: object, rm_dropout: object) -> int:
+    """The seed as an int. Raises UsageError with everything that is wrong with the three arguments."""
+    wrong = []
+    number = -1
+    try:
+        if isinstance(seed, bool | np.bool_):
+            raise TypeError
+        number = operator.index(seed)  # type: ignore[arg-type]
+        if not 0 <= number <= _LARGEST:
+            wrong.append(f"seed must be from 0 to {_LARGEST}, not {brief(number)}")
+    except TypeError:
+        wrong.append(f"seed must be an int, not {brief(seed)} ({type(seed).__name__})")
+    for name, value in (("mode", mode), ("rm_dropout", rm_dropout)):
+        if not isinstance(value, bool):
+            wrong.append(f"{name} must be True or False, not {brief(value)}")
+    if wrong:
+        raise UsageError(f"seed_all: {'; '.join(wrong)}. Nothing was changed.")
+    return number
+
+
+def seed_python(seed: int, stack: contextlib.ExitStack) -> None:
+    """Seed random and numpy, and PYTHONHASHSEED for processes started from here; ``stack`` undoes it."""
+    set_variable("PYTHONHASHSEED", str(seed), stack)
+    stack.callback(random.setstate, random.getstate())
+    random.seed(seed)
+    state: Any = np.random.get_state()
+    stack.callback(np.random.set_state, state)
+    np.random.seed(seed)
+
+
+def set_variable(name: str, value: str | None, stack: contextlib.ExitStack) -> None:
+    """Set an environment variable until ``stack`` is closed; None: only put back what it is now."""
+    before = os.environ.get(name)
+    if before is None:
+        stack.callback(os.environ.pop, name, None)
+    else:
+        stack.callback(os.environ.__setitem__, name, before)
+    if value is not None:
+        os.environ[name] = value

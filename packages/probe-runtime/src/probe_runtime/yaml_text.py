@@ -1,0 +1,127 @@
+"""YAML of a configuration: the safe loader, with bounds, and with the line of whatever it cannot take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from attrs import frozen
+from probe_format.excerpts import brief, cut
+
+__all__ = ["MOST_BYTES", "MOST_LEVELS", "YamlError", "compose", "parse"]
+
+#: A configuration with thousands of names has some hundred thousand bytes, and five levels.
+MOST_BYTES, MOST_LEVELS = 1 << 20, 40
+#: Keys, values and lists, each as often as aliases and merges repeat it.
+_MOST_NODES = 100_000
+_MOST_DIGITS = 400
+
+
+@frozen
+class YamlError(Exception):
+    """What is wrong, on which line (None: nowhere in particular)."""
+
+    what: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.what if self.line is None else f"{self.what} (line {self.line})"
+
+
+class _Loader(yaml.SafeLoader):
+    """Names the line where a scalar is not what its tag says, which the safe loader meets with any error."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if (
+            isinstance(node, yaml.ScalarNode)
+            and node.tag.startswith("tag:yaml.org,2002:")
+            and node.tag.rpartition(":")[2] in ("int", "float", "timestamp")
+            and len(node.value) > _MOST_DIGITS
+        ):
+            what = f"a number of {len(node.value)} characters"
+            raise yaml.constructor.ConstructorError(None, None, what, node.start_mark)
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, LookupError, AttributeError, TypeError, OverflowError):
+            value = brief(node.value) if isinstance(node, yaml.ScalarNode) else "what stands here"
+            what = f"{value} is no {cut(node.tag.rpartition(':')[2], 100)}"
+            raise yaml.constructor.ConstructorError(None, None, what, node.start_mark) from None
+
+
+def parse(text: str) -> tuple[Any, yaml.Node | None]:
+    """The content, and the node that its lines can be taken from. Raises YamlError, RecursionError."""
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None, None
+            _look_through(node)
+            return loader.construct_document(node), node
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = ", ".join(cut(" ".join(part.split()), 300) for part in (error.context, error.problem) if part)
+        column = f", column {mark.column + 1}" if mark else ""
+        at = f" (line {mark.line + 1}{column})" if mark else ""
+        raise YamlError(f"{what}{at}", None if mark is None else mark.line + 1) from None
+    except yaml.YAMLError as error:
+        raise YamlError(cut(" ".join(str(error).split()), 300)) from None
+
+
+def compose(text: str) -> yaml.Node | None:
+    """The node of a text that is known to be JSON, quickly; None where YAML does not take it."""
+    try:
+        node: yaml.Node | None = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return None
+    return node
+
+
+def _look_through(root: yaml.Node) -> None:
+    """Raise where a key is there twice, something holds itself, or repeating by aliases makes it too much."""
+    sizes: dict[int, int] = {}
+    inside: set[int] = set()
+
+    def size(node: yaml.Node, depth: int) -> int:
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        if id(node) in sizes:
+            return sizes[id(node)]
+        if id(node) in inside:
+            raise _complaint("what holds itself is nothing that can be written out", node)
+        if depth > MOST_LEVELS:
+            raise _complaint("it is nested too deeply; a configuration has two levels", node)
+        inside.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+            parts = [part for pair in node.value for part in pair]
+        else:
+            parts = node.value
+        total = 1
+        for part in parts:
+            total += size(part, depth + 1)
+            if total > _MOST_NODES:
+                what = f"with its aliases written out it has over {_MOST_NODES:,} values; write them out, or fewer"
+                raise _complaint(what, node)
+        inside.discard(id(node))
+        sizes[id(node)] = total
+        return total
+
+    size(root, 0)
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    """YAML's own loader keeps the last of two equal keys without a word."""
+    seen: dict[object, int] = {}
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            line = key.start_mark.line + 1
+            if key.value in seen:
+                raise _complaint(f"the key {brief(key.value)} is on line {seen[key.value]} already", key)
+            seen[key.value] = line
+
+
+def _complaint(what: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, what, node.start_mark)

@@ -1,0 +1,339 @@
+"""One step of saved values: its directory, its journal, the gradients that are still to come."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+from attrs import define, evolve, field
+from probe_format.debug_names import blank, debug_record, gradient_record
+from probe_format.schema import tensors
+from probe_format.values import UNKNOWN, Path, Tree, unsupported
+from probe_format.write import FORMAT_VERSION, Coverage, RankWriter, Summary, explain
+from probe_runtime.config import Config
+from probe_runtime.notice import notice
+
+from .arrays import array_json
+from .claim import Claim
+from .counts import Counts
+from .frameworks import MissingPackage, SavedLeaf, framework_of, home
+from .place import FileNames, LeafOptions, Spot
+
+__all__ = ["SavedStep"]
+
+_MOST_PENDING = 1000
+
+
+@define(eq=False)
+class SavedStep:
+    """The state of one step, from its first save() until step(). Safe to use from many threads."""
+
+    claim: Claim
+    writer: RankWriter
+    options: LeafOptions
+    files: bool
+    alive: bool = True
+    coverage: Coverage = field(factory=Coverage)
+    _summary: Summary = field(factory=Summary)
+    _counts: Counts = field(factory=Counts)
+    _names: FileNames = field(factory=FileNames)
+    _leaves: dict[str, SavedLeaf] = field(factory=dict)
+    _watches: list[Callable[[], None]] = field(factory=list)
+    _awaited: int = 0
+    _lock: threading.RLock = field(factory=threading.RLock)
+    _idle: threading.Condition = field(factory=threading.Condition)
+    _busy: int = 0
+    _over: bool = False
+    _full: bool = False
+    _pending: list[dict[str, Any]] = field(
+        factory=list
+    )  # faults that found no room; the end of the step may have it
+
+    @classmethod
+    def begin(
+        cls, config: Config, claim: Claim, tool: str, framework: str | None, about: dict[str, Any]
+    ) -> SavedStep:
+        """Open the directory and its journal. framework, about: for the header. Raises OSError."""
+        files = config.task == "tensor"
+        header: dict[str, Any] = {
+            "task": config.task,
+            "level": "debug",
+            "framework": framework or "numpy",
+            "dump_data_dir": str(claim.directory / "dump_tensor_data") if files else None,
+            "format_version": FORMAT_VERSION,
+            "tool": tool,
+            **about,
+        }
+        if config.summary_mode != "statistics":
+            header["checksum"] = "crc32" if config.summary_mode == "md5" else "xor64"
+        writer = RankWriter(claim.directory, header)
+        options = LeafOptions(
+            writer.tensor_directory,
+            statistics=config.summary_mode != "xor",
+            checksum=None if config.summary_mode == "statistics" else config.summary_mode,
+            zero_count=config.zero_count,
+        )
+        return cls(claim, writer, options, files)
+
+    @property
+    def directory(self) -> FilePath:
+        """Where everything of this step goes."""
+        return self.claim.directory
+
+    def enter(self) -> bool:
+        """Begin to record something; False when the step is over. Each True needs a `leave`."""
+        with self._idle:
+            if self._over:
+                return False
+            self._busy += 1
+            return True
+
+    def leave(self) -> None:
+        """What was begun is recorded."""
+        with self._idle:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.notify_all()
+
+    def save(self, variable: Any, name: str, *, backward: bool) -> None:
+        """Record one value; when this returns it survives the death of the process.
+
+        Raises MissingPackage. Any other fault, a full disk among them, costs this value, never the run.
+        """
+        number = self._counts.take(name)
+        spot = Spot(debug_record(name, number), self.files, self._names)
+        partner = gradient_record(name, self._counts.take_partner(name, number)) if backward else None
+        try:
+            try:
+                written = self._write(spot.record, partner, self._describe(spot, variable))
+            except (MissingPackage, OSError):
+                raise
+            except Exception as error:  # what it holds, or what became of it, cannot be written
+                self._fault(f"save of {name!r}", error)
+                spot.found.clear()
+                why = f"saving it raised {type(error).__name__}; see the faults"
+                written = self._write(spot.record, partner, unsupported(variable, why))
+        except MissingPackage:
+            raise
+        except Exception as error:
+            self._lost(f"save of {name!r}", error)
+            return
+        if written and partner is not None:
+            for leaf, path, tensor in spot.found:
+                self._watch(leaf, partner, path, tensor)
+
+    def _write(self, record: str, partner: str | None, value: Any) -> bool:
+        """Put the event of one value into the journal; False when the step is over. Raises OSError and others."""
+        event: dict[str, Any] = {"k": "save", "n": record, "v": value}
+        try:
+            if partner is not None:
+                event["g"] = [partner, blank(value)]
+            if self.alive:
+                self.writer.append(event)
+        except Exception:
+            self._unlink(value)
+            raise
+        return self.alive
+
+    def _unlink(self, value: Any) -> None:
+        """Take away the files of a value that gets no record: nobody would know whose they are."""
+        for _, tensor in tensors(value):
+            if isinstance(tensor.get("data_name"), str):
+                (self.options.directory / tensor["data_name"]).unlink(missing_ok=True)
+
+    def _describe(self, spot: Spot, variable: Any) -> Any:
+        missing: list[MissingPackage] = []
+        tree = Tree(partial(self._leaf, spot, missing), self._note)
+        value = tree.describe(variable)
+        if missing:
+            raise missing[0]
+        for leaf in list(self._leaves.values()):
+            leaf.settle(value)
+        return value
+
+    def _leaf(self, spot: Spot, missing: list[MissingPackage], value: Any, path: Path) -> Any:
+        met = len(spot.found)
+        try:
+            return self._told(spot, missing, value, path)
+        except OSError as error:  # its file: the numbers need no room on the disk
+            if not spot.file:
+                raise
+            self._lost(f"file of {spot.record}", error)
+            del spot.found[met:]
+            out = self._told(evolve(spot, file=False), missing, value, path)
+            if isinstance(out, dict) and "dtype" in out:
+                out["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
+            return out
+
+    def _told(self, spot: Spot, missing: list[MissingPackage], value: Any, path: Path) -> Any:
+        if isinstance(value, np.ndarray):
+            out = array_json(value, self.options, self.coverage, spot, path)
+        else:
+            framework = framework_of(type(value))  # type: ignore[arg-type]
+            if framework is None:
+                return UNKNOWN
+            try:
+                leaf = self._framework(framework)
+            except MissingPackage as error:
+                missing.append(error)
+                return None
+            out = leaf.leaf(spot, value, path)
+            if isinstance(out, dict) and "dtype" in out:
+                self._count_tensor()
+        if isinstance(out, dict) and "dtype" in out and "$" not in out:
+            self._summary.add(spot.record, ".".join(map(str, path)), out)
+        return out
+
+    def _framework(self, name: str) -> SavedLeaf:
+        with self._lock:
+            if name not in self._leaves:
+                place = home(name)
+                if not self._leaves and self.writer.header["framework"] != place.FRAMEWORK:
+                    self.writer.header["framework"] = place.FRAMEWORK
+                    try:
+                        self.writer.append({"k": "head", "header": self.writer.header})
+                    except OSError as error:
+                        self._lost("the framework's name", error)
+                self._leaves[name] = place.open_leaf(self.options, self.coverage)
+            return self._leaves[name]
+
+    def _count_tensor(self) -> None:
+        self.coverage.outcome("tensors", "recorded")
+
+    # -- gradients ------------------------------------------------------------------------------------
+
+    def _watch(self, leaf: SavedLeaf, record: str, path: Path, tensor: Any) -> None:
+        try:
+            passes = itertools.count()
+            undo = leaf.watch(tensor, partial(self._arrived, leaf, record, path, passes))
+        except Exception as error:
+            self._fault(f"waiting for {record}", error)
+            return
+        if undo is not None:
+            with self._lock:
+                self._watches.append(undo)
+                self._awaited += 1
+
+    def _arrived(
+        self, leaf: SavedLeaf, record: str, path: Path, passes: Iterator[int], gradient: Any
+    ) -> None:
+        """A backward pass has reached the tensor; ``gradient`` is None where it brought nothing."""
+        if not self.alive or gradient is None or not self.enter():
+            return
+        try:
+            first = next(passes) == 0
+            spot = Spot(record, self.files and first, self._names)
+            try:
+                value = leaf.leaf(spot, gradient, path)
+            except OSError as error:
+                self._lost(f"file of {record}", error)
+                value = leaf.leaf(evolve(spot, file=False), gradient, path)
+                value["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
+            leaf.settle(value)
+            if first:
+                self._count_tensor()
+                self._summary.add(record, ".".join(map(str, path)), value)
+                with self._lock:
+                    self._awaited -= 1
+            if self.alive:
+                try:
+                    self.writer.append({"k": "grad", "n": record, "p": list(path), "v": value})
+                except Exception:
+                    self._unlink(value)
+                    raise
+        except Exception as error:
+            self._lost(f"gradient {record}", error)
+        finally:
+            self.leave()
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def end(self) -> dict[str, Any] | None:
+        """The step is over: write debug.json and report.json. None when the journal alone could be kept."""
+        with self._idle:
+            self._over = True
+            self._idle.wait_for(lambda: not self._busy)  # what other threads have begun still belongs here
+        report = None
+        if self.alive and not self.writer.forked:
+            self._release()
+            try:
+                for event in self._pending:
+                    self.writer.append(event)
+                self.writer.append({"k": "tally", "d": self._tally()})
+                report = self.writer.finish(final=True)
+            except OSError as error:
+                self.break_off(error)
+        self.abandon()
+        return report
+
+    def _tally(self) -> dict[str, Any]:
+        if self._awaited:
+            self.coverage.add("left_out", "gradients that had not arrived", self._awaited)
+        content = self.coverage.json()
+        content["summary"] = self._summary.json()
+        return content
+
+    def abandon(self) -> None:
+        """Let go of everything and write nothing more; what is in the journal stays readable."""
+        self.alive = False
+        self._release()
+        for leaf in self._leaves.values():
+            leaf.close()
+        self.writer.close()
+        self.claim.release()
+
+    def disown(self) -> None:
+        """In a fork()ed child: this step is the parent's."""
+        self.alive = False
+        self.writer.close()
+        self.claim.release()
+
+    def _release(self) -> None:
+        with self._lock:
+            watches, self._watches = self._watches, []
+        for undo in watches:
+            undo()
+
+    def break_off(self, error: OSError) -> None:
+        """Record nothing more in this step: it cannot be written."""
+        with self._lock:
+            first, self.alive = self.alive, False
+        if first:
+            notice(
+                f"Probe saves nothing more in this step: {explain(error, self.directory)} The run goes on; what "
+                f"was saved before is readable (`probe recover {self.directory}`)."
+            )
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _lost(self, where: str, error: Exception) -> None:
+        """Something could not be written: told once in a step. The next value may find room again."""
+        self._fault(where, error)
+        if not isinstance(error, OSError):
+            return
+        with self._lock:
+            first, self._full = not self._full, True
+        if first:
+            notice(
+                f"Probe could not write everything of a saved value ({where}): {explain(error, self.directory)} The "
+                "run goes on, and so does saving."
+            )
+
+    def _note(self, reason: str) -> None:
+        self.coverage.add("unsupported", f"value: {reason}")
+
+    def _fault(self, where: str, error: Exception) -> None:
+        self.coverage.add("failed", "values")
+        event = {"k": "fault", "w": where, "m": "".join(traceback.format_exception(error))}
+        if self.alive:
+            try:
+                self.writer.append(event)
+            except Exception:
+                if len(self._pending) < _MOST_PENDING:
+                    self._pending.append(event)

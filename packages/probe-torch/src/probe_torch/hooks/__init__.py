@@ -1,0 +1,3 @@
+"""Modules of torch (L0) and its autograd."""
+
+__all__: list[str] = []

@@ -1,0 +1,37 @@
+"""torch's part of a collector: its gradients, its collectives, what a module holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from probe_format.write import Coverage
+from probe_runtime.collect import Collectives, Collector, Gradients, PendingWork, Plan, Recorder, Stream
+from probe_runtime.describe import Leaf
+from probe_runtime.select import NameFilter
+from torch import nn
+
+from . import gradients
+from .collectives import PREFIX, without_buffers
+
+__all__ = ["collector_for"]
+
+
+def collector_for(plan: Plan, stream: Stream, leaf: Leaf, coverage: Coverage, names: NameFilter) -> Collector:
+    """A collector of torch's calls."""
+    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters)
+    works = PendingWork(dist.Work if dist.is_available() else ())
+    return Collector(recorder, leaf, names, Collectives((PREFIX,), without_buffers, works), "Module.")
+
+
+def _parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, p) for name, p in module._parameters.items() if p is not None)
+
+
+_GRADIENTS = Gradients(
+    lambda inputs, _: gradients.enter(inputs),
+    gradients.attach,
+    gradients.flows,
+    torch._C._current_graph_task_id,
+)

@@ -1,0 +1,87 @@
+"""The gradients of leaf tensors that a call passes on: they have no node of their own that a hook could stay on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from attrs import define, field
+from probe_format.values import Path
+from probe_runtime.collect import GradientTap, noted
+
+from probe_torch.aside import aside
+
+__all__ = ["LeafCall", "let_go", "watch"]
+
+
+@define(eq=False)
+class LeafCall:
+    """One call that passed a leaf on. made: the places where it is among the outputs; through: its index among the
+    inputs, if what arrives is the call's share of it."""
+
+    hook: _LeafHook
+    tap: GradientTap
+    made: Sequence[tuple[int, Path]]
+    through: Sequence[tuple[int, int]]
+
+    def remove(self) -> None:
+        """Tell this call nothing more; the last one takes the hook away."""
+        hook = self.hook
+        for calls in (hook.fresh, hook.current):
+            if self in calls:
+                calls.remove(self)
+        if not hook.fresh and not hook.current:
+            hook.handle.remove()
+
+
+@define(eq=False)
+class _LeafHook:
+    """What is called with the gradient of one leaf in each pass that reaches it.
+
+    fresh: the calls since the last pass; current: those that got it, and get every later one until there are fresh
+    calls. The leaf is one tensor in all of them, so each pass brings its whole gradient.
+    """
+
+    handle: Any = None
+    fresh: list[LeafCall] = field(factory=list)
+    current: list[LeafCall] = field(factory=list)
+    # torch warns of hooks when a tensor is saved: this one is no loss.
+    __torch_unserializable__ = True
+
+    def __call__(self, grad: torch.Tensor) -> None:
+        with noted("a leaf", "its gradient's arrival"), aside():
+            if self.fresh:
+                self.current, self.fresh = self.fresh, []
+            for call in list(self.current):
+                call.tap.fire((), (grad,), call.made, call.through)
+
+
+def watch(
+    leaf: torch.Tensor, tap: GradientTap, made: Sequence[tuple[int, Path]], through: Sequence[tuple[int, int]]
+) -> LeafCall:
+    """Tell ``tap`` of the whole gradient of a leaf, until the handle that this gives is removed."""
+    hooks: Any = leaf._backward_hooks or {}
+    hook = next((h for h in hooks.values() if isinstance(h, _LeafHook)), None)
+    if hook is None:
+        hook = _LeafHook()
+        hook.handle = leaf.register_hook(hook)  # type: ignore[no-untyped-call]
+    call = LeafCall(hook, tap, made, through)
+    hook.fresh.append(call)
+    return call
+
+
+def let_go(leaf: torch.Tensor) -> None:
+    """Take our hook off a tensor that is about to be swapped, without a mark.
+
+    Its table of hooks stays with the object and what is in it with the content: a hook that the user puts in an empty
+    table of ours would never be called.
+    """
+    hooks: Any = leaf._backward_hooks
+    if hooks is None:
+        return
+    for hook in [h for h in hooks.values() if isinstance(h, _LeafHook)]:
+        hook.fresh, hook.current = [], []
+        hook.handle.remove()
+    if not hooks:
+        leaf._backward_hooks = None

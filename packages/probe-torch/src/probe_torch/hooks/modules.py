@@ -1,0 +1,147 @@
+"""Modules (L0): their names, their calls, and the arrival of their parameters' gradients.
+
+No hook is put on a module: `torch.nn.Module.__call__` is replaced while collecting, so that deepcopy, pickle,
+TorchScript and the user's own hooks see the modules as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from attrs import define, field
+from probe_format.errors import UsageError
+from probe_runtime.collect import ModuleEntry, ParameterEntry, kind_of, parameter_entries
+from torch import nn
+
+from probe_torch.compiling import is_compiling
+from probe_torch.patching.wrappers import is_muted
+
+__all__ = ["ModuleTable", "models_in", "patched_call"]
+
+Model = nn.Module | Sequence[nn.Module]
+#: called with (entry, module, args, kwargs, the original nn.Module.__call__)
+OnCall = Callable[[ModuleEntry, nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+
+
+def models_in(model: object) -> tuple[nn.Module, ...]:
+    """The model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
+    if model is None:
+        return ()
+    if isinstance(model, nn.Module):
+        return (model,)
+    if isinstance(model, (list, tuple)) and model and all(isinstance(m, nn.Module) for m in model):
+        return tuple(model)
+    raise UsageError(f"The model must be a torch.nn.Module, or a list or tuple of them; got {kind_of(model)}.")
+
+
+@define
+class ModuleTable:
+    """Every module whose calls are recorded, by id."""
+
+    entries: dict[int, ModuleEntry] = field(factory=dict)
+    roots: dict[int, nn.Module] = field(factory=dict)
+    not_seen: dict[str, str] = field(factory=dict)
+
+    def add_model(self, model: Model) -> None:
+        """Track every submodule of a model, or of each of a list of models (names then begin with its index).
+
+        The model itself has no record of its own, as in msprobe; parameters that it owns directly are told
+        in `not_seen`. Raises UsageError when ``model`` is neither.
+        """
+        for i, one in enumerate(models_in(model)):
+            self._add_one(one, "" if one is model else f"{i}.")
+
+    def _add_one(self, model: nn.Module, prefix: str) -> None:
+        self.roots[id(model)] = model
+        for name, module in model.named_modules():
+            path = _path(name)
+            if not path:
+                own = [n for n, _ in module.named_parameters(recurse=False)]
+                if own:
+                    which = ", ".join(own[:8]) + (f" and {len(own) - 8} more" if len(own) > 8 else "")
+                    self.not_seen[f"{prefix}parameters of the model itself: {which}"] = (
+                        "the module given to start() has no record; wrap it, or give its parent, to see them"
+                    )
+                continue
+            if isinstance(module, torch.jit.ScriptModule):
+                self.not_seen.setdefault(f"inside {prefix}{path}", "TorchScript runs outside Python")
+            inner = getattr(module, "_orig_mod", None)
+            cls = type(inner if isinstance(inner, nn.Module) else module).__name__
+            if name.endswith("_orig_mod"):
+                continue  # the same module as the compiled one around it
+            self.entries.setdefault(id(module), ModuleEntry(f"Module.{prefix}{path}.{cls}", module))
+
+    def add_named(self, module: nn.Module, name: str) -> None:
+        """Track one module under a name of the user's, with nothing inside it (`module_dump`)."""
+        base = f"Module.{name}.{type(module).__name__}"
+        self.entries[id(module)] = ModuleEntry(base, module, opaque=True)
+
+    def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
+        """The models in ``model``: itself, or the items of a list; none for None."""
+        return models_in(model)
+
+    def note_compiled(self, model: nn.Module) -> None:
+        """State which parts of a model run inside torch.compile, where no call can be seen."""
+        for name, module in model.named_modules():
+            if _compiled(module) and not name.endswith("_orig_mod"):
+                what = f"inside {_path(name) or 'the whole model'}"
+                self.not_seen[what] = (
+                    "torch.compile turns it into one region; only the call of that region is recorded"
+                )
+
+    def parameters(self) -> list[ParameterEntry]:
+        """Every parameter of the tracked modules once, with all its owners (tied weights have several)."""
+        return parameter_entries(self.entries.values(), _wanting_gradients)
+
+    def never_called(self) -> Iterator[tuple[str, str]]:
+        """(module, why) for every tracked module that was not called while collecting."""
+        compiled = [e.base for e in self.entries.values() if _compiled(e.module)]
+        for entry in self.entries.values():
+            if entry.called or getattr(type(entry.module), "forward", None) is _NO_FORWARD:
+                continue  # a ModuleList or ModuleDict is never called
+            path = entry.base.rpartition(".")[0]
+            inside = any(path.startswith(c.rpartition(".")[0] + ".") for c in compiled)
+            inside = inside or any(_compiled(m) for m in self.roots.values())
+            yield entry.base, "inside a torch.compile region" if inside else "not called in this step"
+
+
+def _wanting_gradients(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, p) for name, p in module._parameters.items() if p is not None and p.requires_grad)
+
+
+_NO_FORWARD: Any = nn.Module.forward
+
+
+def _compiled(module: nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _path(name: str) -> str:
+    """The qualified name without the wrapper level that torch.compile puts in."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
+@contextmanager
+def patched_call(table: ModuleTable, on_call: OnCall) -> Iterator[None]:
+    """While open, calls of the table's modules go through ``on_call``; undone also when the block raises."""
+    original: Any = nn.Module.__dict__["__call__"]
+    entries = table.entries
+
+    @functools.wraps(original)
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or torch._C._get_tracing_state() is not None:
+            return original(self, *args, **kwargs)
+        entry = entries.get(id(self))
+        if entry is None or is_muted():
+            return original(self, *args, **kwargs)
+        return on_call(entry, self, args, kwargs, original)
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]

@@ -1,0 +1,124 @@
+"""The arrival of parameters' gradients in ``.grad``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+from probe_runtime.collect import Collector, ParameterEntry, guarded, noted
+
+from probe_torch.aside import apart, aside
+
+from .modules import ModuleTable
+
+__all__ = ["Arrivals"]
+
+
+@frozen
+class _Hooked:
+    """One parameter's hook.
+
+    before: what marked its gradient then. content: which tensor of torch's own it stood for, since a swap
+    gives it another and the hook stays with the first. alone: nobody else had a hook on it.
+    """
+
+    entry: ParameterEntry
+    handle: Any
+    before: tuple[int, int] | None
+    content: int
+    alone: bool
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the hook is still on the parameter."""
+        return bool(self.entry.parameter._cdata == self.content)
+
+    def remove(self) -> None:
+        """Take the hook away without a mark: after a swap torch would put the user's hooks in our empty table."""
+        p = self.entry.parameter
+        self.handle.remove()
+        if self.alone and not p._post_accumulate_grad_hooks:
+            p._post_accumulate_grad_hooks = None
+
+
+@define
+class Arrivals:
+    """The hooks on the parameters of one step; they stay over stop() until step().
+
+    missing: a parameter lost its hook since the last `hook`, because it was swapped.
+    """
+
+    collector: Collector
+    table: ModuleTable
+    missing: bool = False
+    _hooked: dict[int, _Hooked] = field(factory=dict)
+
+    def hook(self) -> None:
+        """Hook every parameter of the table that has no hook, or one that a swap carried away."""
+        self.missing = False
+        plan = self.collector.plan
+        if not plan.keep.parameters_grad or plan.structure:
+            return
+        with aside():
+            wanting = []
+            for entry in self.table.parameters():
+                known = self._hooked.get(id(entry.parameter))
+                if known is not None and not known.in_place:
+                    self._hooked.pop(id(entry.parameter)).remove()
+                    known = None
+                if known is None and entry.parameter.is_leaf:
+                    wanting.append(entry)
+            told = guarded("a parameter", "its gradient's arrival", self._told)
+            for entry in wanting:  # when all are gone that were carried to others
+                p = entry.parameter
+                alone = p._post_accumulate_grad_hooks is None
+                handle = p.register_post_accumulate_grad_hook(told)
+                self._hooked[id(p)] = _Hooked(entry, handle, _mark(p.grad), p._cdata, alone)
+
+    def let_go(self, t: torch.Tensor) -> None:
+        """Take the hook off ``t``, which is about to be swapped; the next `hook` puts it back."""
+        known = self._hooked.pop(id(t), None)
+        if known is not None:
+            self.missing = True
+            with aside():
+                known.remove()
+
+    def _told(self, p: torch.Tensor) -> None:
+        known = self._hooked.get(id(p))
+        if known is not None:
+            with aside():
+                if p.grad is not None:
+                    self.collector.parameter_gradient(known.entry, p.grad)
+
+    @apart
+    def late(self) -> None:
+        """Gradients that came by no hook (FSDP sets them after its reduce-scatter): read where they are now."""
+        for known in self._hooked.values():
+            entry = known.entry
+            grad = entry.parameter.grad
+            if grad is not None and not self.collector.arrived(entry) and _mark(grad) != known.before:
+                self.collector.parameter_gradient(entry, grad)
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        with aside():
+            for known in self._hooked.values():
+                known.remove()
+        self._hooked.clear()
+
+    def on_call(self, tap: Callable[..., Any]) -> Callable[..., Any]:
+        """``tap`` for the calls of modules, before which parameters get back what they lost."""
+
+        def call(*args: Any) -> Any:
+            if self.missing:
+                with noted("a module", "the hooks on its parameters"):
+                    self.hook()
+            return tap(*args)
+
+        return call
+
+
+def _mark(grad: torch.Tensor | None) -> tuple[int, int] | None:
+    return None if grad is None else (id(grad), grad._version)

@@ -1,0 +1,180 @@
+"""Notice the ways to a tensor's bytes that its version counter does not see."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from probe_runtime.patching import (
+    Attribute,
+    Function,
+    attribute,
+    forget,
+    original_of,
+    remember,
+    resolve_owner,
+)
+
+from probe_torch.compiling import is_compiling
+from probe_torch.tensors.silent import SILENT, Answer, is_silent_op, tensors_in
+
+from .overrides import has_override, truly_named
+
+__all__ = ["Aliasing", "Touched", "Wrote"]
+
+Touched = Callable[[torch.Tensor], None]
+"""Called with the tensor whose bytes may change from now on, before the caller gets his way to them."""
+
+Wrote = Callable[[], None]
+"""Called when something may have been written behind the version counters, nobody knows what."""
+
+
+def _nothing() -> None:
+    """Nobody asked."""
+
+
+class Aliasing:
+    """While entered, `touched(tensor)` is called before bytes of a tensor can be changed behind its `_version`, and
+    `wrote()` after a call that may have done so. The places are those of `silent.SILENT`.
+
+    Statistics that were computed for a tensor and kept for its next appearance must be dropped then. Neither may
+    raise, nor touch tensors in these ways itself (the call would come back). Leave in the reverse order of
+    entering, if Patches are entered too.
+    """
+
+    def __init__(self, touched: Touched, wrote: Wrote = _nothing) -> None:
+        self._touched = touched
+        self._wrote = wrote
+        self._places: list[Attribute] = []
+        self._remembered: list[Function] = []
+
+    def __enter__(self) -> Aliasing:
+        self._places = [
+            attribute(owner, name, make)
+            for row in SILENT
+            if (make := self._maker(row.answer)) is not None
+            for path, names in row.places
+            if (owner := resolve_owner(path)) is not None
+            for name in names
+            if hasattr(owner, name)
+        ]
+        self._places.append(attribute(torch.Tensor, "data", self._noticing_data))
+        _listeners.append(self._wrote)
+        try:
+            for place in self._places:
+                place.put()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def _maker(self, answer: Answer) -> Callable[[Function], Function] | None:
+        if answer is Answer.HANDED_OUT:
+            return self._noticing
+        return _telling if answer is Answer.CALL else None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        for place in self._places:
+            place.restore()
+        if self._wrote in _listeners:
+            _listeners.remove(self._wrote)
+        for replacement in self._remembered:
+            forget(replacement)
+        self._places, self._remembered = [], []
+
+    def _remember(self, replacement: Function, original: Function) -> None:
+        remember(replacement, original)
+        self._remembered.append(replacement)
+
+    def _noticing(self, original: Function) -> Function:
+        touched = self._touched
+
+        @functools.wraps(original)
+        def method(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(owner, *args, **kwargs)
+            if isinstance(owner, torch.Tensor):
+                touched(owner)
+                if has_override((owner,)):
+                    return truly_named(original, (owner,), {})(owner, *args, **kwargs)
+            else:  # a group of processes: what it gets is what it writes
+                for tensor in tensors_in((args, kwargs)):
+                    touched(tensor)
+            return original(owner, *args, **kwargs)
+
+        self._remember(method, original)
+        return method
+
+    def _noticing_data(self, original: Any) -> Any:
+        touched = self._touched
+        get, put = original.__get__, original.__set__
+
+        def read(tensor: torch.Tensor) -> Any:
+            if is_compiling():
+                return get(tensor)
+            touched(tensor)
+            if has_override((tensor,)):
+                return truly_named(get, (tensor,), {})(tensor)
+            return get(tensor)
+
+        def write(tensor: torch.Tensor, value: Any) -> None:
+            if is_compiling():
+                put(tensor, value)
+                return
+            touched(tensor)
+            if isinstance(value, torch.Tensor):  # if not, the next line raises torch's error
+                touched(value)
+            (truly_named(put, (tensor,), {}) if has_override((tensor,)) else put)(tensor, value)
+
+        made: Any = property(read, write, doc=original.__doc__)
+        self._remember(made.__get__, get)
+        self._remember(made.__set__, put)
+        return made
+
+
+_listeners: list[Wrote] = []
+_silent: dict[str, bool] = {}
+_made: dict[int, tuple[Function, Function]] = {}
+
+
+def _telling(original: Function) -> Function:
+    """The stand-in that tells every listener; made once per process, for compiled code is guarded by identity."""
+    if id(original) not in _made:
+        made = _build(original)
+        remember(made, original)
+        _made[id(original)] = original, made
+    return _made[id(original)][1]
+
+
+def _build(original: Function) -> Function:
+    compiling = is_compiling
+    operators = (torch._ops.OpOverload.__call__, torch._ops.OpOverloadPacket.__call__)
+    of_operators = any(original_of(original) is each for each in operators)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if compiling() or not _listeners or (of_operators and not _may_be_silent(args[0])):
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            for wrote in _listeners:
+                wrote()
+
+    return call
+
+
+def _may_be_silent(op: Any) -> bool:
+    name = getattr(op, "_name", None) or op._qualified_op_name
+    known = _silent.get(name)
+    if known is None:
+        known = _silent[name] = is_silent_op(op)
+    return known

@@ -1,0 +1,72 @@
+"""Which functions a dump records: the list in apis.yaml, with the user's own file applied over it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+from probe_runtime.patching import RISK_LEVELS, Apis, api_list, resolve_owner
+
+__all__ = ["RISK_LEVELS", "SECTIONS", "Api", "Apis", "load_apis", "resolve_owner"]
+
+# section of apis.yaml -> (prefix of the labels, dotted paths of the objects that carry the names). A name
+# is patched in every place that has it: torch.distributed re-exports what distributed_c10d calls by its own
+# global name.
+SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "functional": ("Functional", ("torch.nn.functional",)),
+    "tensor": ("Tensor", ("torch.Tensor",)),
+    "torch": ("Torch", ("torch",)),
+    "vf": ("VF", ("torch._VF",)),
+    "distributed": ("Distributed", ("torch.distributed", "torch.distributed.distributed_c10d")),
+    "torch_npu": ("NPU", ("torch_npu",)),
+    "npu_distributed": ("Distributed", ("torch_npu.distributed",)),
+    "mindspeed": ("MindSpeed", ("mindspeed.ops",)),
+}
+_BUILT_IN = Path(__file__).with_name("apis.yaml")
+
+
+@attrs.frozen
+class Api:
+    """One listed name, e.g. section "torch", name "linalg.svd"."""
+
+    section: str
+    name: str
+
+    @property
+    def prefix(self) -> str:
+        """First part of the record's name: "Torch"."""
+        return SECTIONS[self.section][0]
+
+    @property
+    def api(self) -> str:
+        """Second part of the record's name; a dotted name is cut to its last part: "svd".
+
+        Not so in torch.special and torch.sparse, which msprobe does not record: Torch.erf.0 must stay the first
+        torch.erf, whatever torch.special.erf does.
+        """
+        return self.name if self.name.startswith(("special.", "sparse.")) else self.name.rpartition(".")[2]
+
+    @property
+    def composite(self) -> bool:
+        """Whether the calls inside it are recorded too, so that they count as msprobe counts them."""
+        return f"{self.prefix}.{self.api}" in _composites()
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Dotted paths of the objects below which `name` is looked up."""
+        return SECTIONS[self.section][1]
+
+
+_SOURCE = api_list.Source(_BUILT_IN, tuple(SECTIONS), Api, "torch: [relu, -cat]", "probe_torch/patching/apis.yaml")
+
+
+def load_apis(path: str | Path | None = None, *, views: bool = False, risk_level: str = "ALL") -> Apis:
+    """Read the list of functions to record, as `probe_runtime.patching.api_list.load` describes."""
+    return api_list.load(_SOURCE, path, views=views, risk_level=risk_level)
+
+
+@functools.cache
+def _composites() -> frozenset[str]:
+    return frozenset(api_list.read(_BUILT_IN)["composites"])

@@ -1,0 +1,69 @@
+"""Calls that ask what a function of torch is, or copy it, get the answers that they would get without Probe."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from probe_runtime.patching import (
+    Attribute,
+    Function,
+    attribute,
+    introspection,
+    quiet,
+    resolve_owner,
+    suspended,
+)
+from torch import nn
+
+from .patches import Patches
+
+__all__ = ["Guests"]
+
+# They look functions up by identity or by name, all over the process, and are rare: the originals come back
+# for them.
+_SUSPENDED = (
+    ("torch.jit", "script"),
+    ("torch.jit", "trace"),
+    ("torch.jit", "trace_module"),
+    ("torch.fx", "symbolic_trace"),
+    ("torch.fx.Tracer", "trace"),
+    ("torch.export", "export"),
+    ("torch.onnx", "export"),
+    ("torch.fx.experimental.proxy_tensor._MakefxTracer", "trace"),
+    ("torch", "load"),
+    # Wraps some of the above, for good, when torch.compile first runs.
+    ("torch._dynamo.eval_frame.TorchPatcher", "patch"),
+)
+
+
+class Guests(introspection.Guests):
+    """`probe_runtime.patching.introspection.Guests`, where torch.jit.script and trace, torch.fx, torch.export and
+    torch.load run with the originals, and torch.save is not recorded."""
+
+    def __init__(self, patches: Patches) -> None:
+        super().__init__(patches, lambda: _places(patches), nn.Module)
+
+
+def _places(patches: Patches) -> list[Attribute]:
+    places = [
+        attribute(owner, name, lambda original: _suspended(patches, original))
+        for path, name in _SUSPENDED
+        if (owner := resolve_owner(path)) is not None and hasattr(owner, name)
+    ]
+    # Its pickler is a subclass of pickle.Pickler that it makes on each call, and so of ours.
+    return [*places, attribute(torch, "save", quiet)]
+
+
+def _suspended(patches: Patches, original: Function) -> Function:
+    call = suspended(patches, original)
+    if original is not torch.jit.script:
+        return call
+
+    # It looks into its caller's frame for the names that a class uses; now there are two more.
+    @functools.wraps(original)
+    def script(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **{**kwargs, "_frames_up": kwargs.get("_frames_up", 0) + 2})
+
+    return script

@@ -1,0 +1,87 @@
+"""Tensor subclasses and function modes of the user's must be told the true function, not our wrapper."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from probe_runtime.patching import original_of
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_overloaded_args,
+    _pop_mode_temporarily,
+    handle_torch_function,
+)
+
+__all__ = ["has_override", "truly_named"]
+
+has_override: Callable[[tuple[Any, ...]], bool] = torch._C._has_torch_function
+"""Whether __torch_function__ of an argument or a mode may want the call."""
+
+
+class _TrueNames(TorchFunctionMode):
+    """Give __torch_function__ the original function.
+
+    torch names the function it calls by looking it up (torch.Tensor.add, the global `relu` of
+    torch.nn.functional), so a subclass or mode would get our wrapper, which its table of handled functions
+    does not know. As the topmost mode this one is asked first; it passes the call on as torch would, and
+    stays on top of what comes after.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        func = original_of(func)
+        if torch._C._is_torch_function_mode_enabled():
+            with _pop_mode_temporarily() as mode, _TrueNames():
+                return mode.__torch_function__(func, types, args, kwargs)
+        tensors = _get_overloaded_args([value for value in _tensors_in(args, kwargs) if type(value) in types])
+        for tensor in tensors:
+            with _TrueNames():
+                result = tensor.__torch_function__(func, types, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        if tensors:  # nobody wanted it: torch words the error
+            return handle_torch_function(func, tensors, *args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def truly_named(
+    original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """`original`, run under _TrueNames if a subclass or a mode of the user's can ask which function it is."""
+    modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    if modes and type(modes[-1]) is _TrueNames:  # inside a mode that computes: one is enough, two would never end
+        return original
+    # torch.set_default_device is a mode that is always on; it asks for factories only, which torch names
+    # itself.
+    if all(type(mode).__name__ == "DeviceContext" for mode in modes) and not any(
+        _overrides(value) for value in _tensors_in(args, kwargs)
+    ):
+        return original
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _TrueNames():
+            return original(*args, **kwargs)
+
+    return call
+
+
+def _tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What may carry __torch_function__: the arguments and the elements of sequences among them, in order."""
+    found: list[Any] = []
+    for value in (*args, *kwargs.values()):
+        found.extend(value if isinstance(value, (list, tuple)) else (value,))
+    return found
+
+
+def _overrides(value: Any) -> bool:
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return False
+    method = getattr(kind, "__torch_function__", torch._C._disabled_torch_function_impl)
+    return method is not torch._C._disabled_torch_function_impl

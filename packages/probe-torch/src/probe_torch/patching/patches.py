@@ -1,0 +1,44 @@
+"""Put the wrappers in place of torch's functions for a while, and the very originals back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from probe_runtime.patching import NEVER_SCANNED, Label, Scan, Tap, patches
+from torch import nn
+
+from .apis import Apis
+from .lookup import custom_place, look_up_all
+from .torch_tables import fill_caches
+from .wrappers import switch
+
+__all__ = ["Label", "Patches", "Tap"]
+
+_SCAN = Scan(
+    # torch's own functions are patched where they are public; its tables (torch._dynamo, torch._refs, ...) are
+    # keyed by the originals. Those below torch that call what they imported, and compute, are scanned all
+    # the same.
+    skipped=NEVER_SCANNED | {"torch", "torchgen", "functorch"},
+    within=(
+        "torch.distributions.",
+        "torch.nn.modules.",
+        "torch.nn.utils.",
+        "torch.distributed.tensor._collective_utils",
+    ),
+    # nn.TransformerEncoderLayer(activation=F.relu) compares its argument with F.relu by identity.
+    deep=("torch.nn.modules.transformer",),
+)
+
+
+class Patches(patches.Patches):
+    """`probe_runtime.patching.patches.Patches` for the functions of torch listed in `apis`."""
+
+    def __init__(self, apis: Apis, tap: Tap) -> None:
+        look_up = partial(look_up_all, apis)
+        super().__init__(tap, switch, look_up, custom_place, _SCAN, _namespaces, fill_caches)
+
+
+def _namespaces(model: nn.Module) -> Iterator[dict[str, Any]]:
+    return (vars(module) for module in model.modules())

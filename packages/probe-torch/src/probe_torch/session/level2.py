@@ -1,0 +1,81 @@
+"""Level L2: probe-kernel has Ascend dump the kernels of one API call in each step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+from probe_runtime.config import Config
+from probe_runtime.session import KernelSession, kernel_package, preflight, warn
+
+from probe_torch.patching.apis import load_apis
+from probe_torch.patching.introspection import Guests
+from probe_torch.patching.patches import Patches
+from probe_torch.patching.regions import Scopes
+from probe_torch.ranks import current_rank, world_size
+
+__all__ = ["KernelCalls", "open_kernels"]
+
+
+def open_kernels(config: Config, model: Any = None) -> KernelSession:
+    """A session at level L2. Raises ConfigError with every problem, before anything runs."""
+    package = kernel_package()
+    for text in preflight(config, current_rank(), world_size(), package.torch_problems(config)):
+        warn(text)
+    for text in package.torch_notes(config):
+        warn(text)
+    package.find_npu()  # a run of hours must not end with this
+    return KernelSession(config, KernelCalls(config, package.TorchKernels(config)), current_rank, model)
+
+
+@define(eq=False)
+class KernelCalls:
+    """The functions of torch in front of `probe_kernel.level2.TorchKernels`, which waits for its one call.
+
+    They are numbered as at level L1, so a name from such a dump is the same call here.
+    """
+
+    config: Config
+    kernels: Any
+    patches: Patches = field(init=False)
+    _installed: contextlib.ExitStack = field(factory=contextlib.ExitStack)
+
+    def __attrs_post_init__(self) -> None:
+        apis = load_apis(self.config.apis, views=self.config.views, risk_level=self.config.risk_level)
+        self.patches = Patches(apis, self._tap)
+
+    def _tap(self, label: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return self.kernels.api(label.name, original, args, kwargs, composite=label.composite)
+
+    def prepare(self, step: int) -> None:
+        """Nothing: the dumper is switched on for the one call."""
+
+    def start(self, step: int) -> None:
+        """Watch for the call from here on."""
+        self.kernels.start(step)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(Guests(self.patches))
+            stack.enter_context(Scopes(self.patches, _ignore, _ignore))
+            self.patches.apply()
+            stack.callback(self.patches.undo)
+            self._installed = stack.pop_all()
+
+    def stop(self) -> None:
+        """Watch no more; a gradient that comes before step() still belongs to the call."""
+        self._installed.close()
+        self.kernels.stop()
+
+    def step(self) -> None:
+        """The step is over: say what came of it."""
+        self.kernels.step()
+
+    def close(self) -> None:
+        """Everything is over."""
+        self._installed.close()
+        self.kernels.close()
+
+
+def _ignore(node: str) -> None:
+    """Regions have no meaning here."""

@@ -1,0 +1,54 @@
+"""The session of a debugger of torch: its parts put together."""
+
+from __future__ import annotations
+
+import logging
+
+from probe_runtime.collect import Target
+from probe_runtime.config import Config
+from probe_runtime.session import AnySession, Framework, SavingSession, Session, preflight, warn
+from probe_save import Saver
+
+from probe_torch.hooks.modules import Model, models_in
+from probe_torch.patching.apis import Apis, load_apis
+from probe_torch.patching.patches import Patches
+from probe_torch.ranks import current_rank, world_size
+from probe_torch.saving import FRAMEWORK
+
+from .level2 import open_kernels
+from .step import Steps
+
+__all__ = ["open_session"]
+
+_WANTS_MODEL = (
+    "level {level} records modules, so it needs the model: start(model=...) "
+    "or PrecisionDebugger(model=...). Level L1 works without."
+)
+
+
+def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
+    """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
+    models_in(model)
+    if config.level == "L2":
+        return open_kernels(config, model)
+    for text in preflight(config, current_rank(), world_size()):
+        warn(text)
+    if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
+        return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
+    target = Target()
+    patches = Patches(_listed(config), target)
+    steps = Steps(config, tool, patches, target)
+    log = logging.getLogger("probe_torch")
+    return Session(
+        config,
+        model,
+        Framework(log, current_rank, steps.place, _WANTS_MODEL, models_in),
+        patches,
+    )
+
+
+def _listed(config: Config) -> Apis:
+    """The functions to patch: none at L0, where only modules are recorded."""
+    if config.level == "L0":
+        return Apis(())
+    return load_apis(config.apis, views=config.views, risk_level=config.risk_level)

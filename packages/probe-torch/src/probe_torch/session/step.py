@@ -1,0 +1,144 @@
+"""One dumped step of torch: its parts put together, and what is in place while it collects."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from attrs import frozen
+from probe_format.write import FORMAT_VERSION, Coverage, RankWriter
+from probe_runtime.collect import Stream, Target, guarded, header_of, plan_of
+from probe_runtime.config import Config
+from probe_runtime.describe import options_of
+from probe_runtime.select import NameFilter
+from probe_runtime.session import DumpedStep
+from torch import nn
+
+from probe_torch.aside import aside
+from probe_torch.hooks import leaf_gradients
+from probe_torch.hooks.collectives import watched_waits
+from probe_torch.hooks.collector import collector_for
+from probe_torch.hooks.modules import ModuleTable, patched_call
+from probe_torch.hooks.optimizers import OptimizerSteps
+from probe_torch.hooks.parameter_gradients import Arrivals
+from probe_torch.hooks.recompute import watched_checkpoints
+from probe_torch.hooks.swaps import watched_swaps
+from probe_torch.patching.aliasing import Aliasing
+from probe_torch.patching.fakes import quiet_fakes
+from probe_torch.patching.introspection import Guests
+from probe_torch.patching.patches import Patches
+from probe_torch.patching.regions import Scopes
+from probe_torch.tensors.inflight import watched_collectives
+from probe_torch.tensors.leaf import TensorLeaf
+
+__all__ = ["Steps"]
+
+
+@frozen
+class Steps:
+    """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``."""
+
+    config: Config
+    tool: str
+    patches: Patches
+    target: Target
+
+    def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpedStep]]:
+        """Where the steps of a model go, and what opens one."""
+        return dump_path, self.open
+
+    def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
+        """Open the directory and its journal. Raises OSError when it cannot be written."""
+        config = self.config
+        # Results of collectives are told when the run has waited for them.
+        deferred = config.async_dump or _accelerated() or (dist.is_available() and dist.is_initialized())
+        header = header_of(
+            config,
+            directory,
+            {"tool": self.tool, **about},
+            framework="pytorch",
+            version=FORMAT_VERSION,
+            deferred=deferred,
+        )
+        writer = RankWriter(directory, header)
+        coverage = Coverage()
+        options = options_of(config, writer.tensor_directory)
+        stream = Stream(writer.append, config.max_faults)
+        leaf: Any = TensorLeaf(options, coverage, stream.append, late=deferred)
+        collector = collector_for(plan_of(config), stream, leaf, coverage, NameFilter(config))
+        table = ModuleTable()
+        arrivals = Arrivals(collector, table)
+
+        def let_go(t: torch.Tensor) -> None:
+            leaf.sharing.forget()
+            arrivals.let_go(t)
+            with aside():
+                leaf_gradients.let_go(t)
+
+        @contextlib.contextmanager
+        def install(step: DumpedStep, models: tuple[nn.Module, ...]) -> Iterator[None]:
+            for model in models:
+                table.note_compiled(model)
+            if config.level != "L1":
+                arrivals.hook()
+            with contextlib.ExitStack() as stack:
+                if table.entries:
+                    stack.enter_context(patched_call(table, arrivals.on_call(step.on_call)))
+                stack.enter_context(leaf.sharing.between_stops())
+                stack.enter_context(watched_swaps(guarded("a swap", "its tensors", let_go)))
+                stack.enter_context(watched_checkpoints(collector.segments))
+                stack.enter_context(self._functions(step, leaf, models))
+                yield
+
+        return DumpedStep(
+            config,
+            directory,
+            install,
+            writer,
+            collector,
+            leaf,
+            table,
+            late=arrivals.late,
+            let_go=arrivals.remove,
+        )
+
+    @contextlib.contextmanager
+    def _functions(self, step: DumpedStep, leaf: Any, models: tuple[nn.Module, ...]) -> Iterator[None]:
+        """The functions of torch, and what else is in place while calls are collected."""
+        collector, patches = step.collector, self.patches
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(watched_collectives(leaf.inflight))
+            stack.enter_context(quiet_fakes())
+            if self.config.level != "L0":
+                stack.callback(collector.works.give_up)
+                stack.enter_context(watched_waits(collector.works))
+            self.target.collector = collector
+            stack.callback(self.target.clear)
+            if self.config.level != "L0":  # at L0 no function is replaced, so nobody needs the originals back
+                # First what comes and goes with the patches, so that early names are looked for once.
+                stack.enter_context(Guests(patches))
+                regions = stack.enter_context(Scopes(patches, *_guarded("a region", collector.push, collector.pop)))
+                stack.callback(regions.tell, collector.coverage)
+                patches.apply(*models)
+                stack.callback(patches.undo)
+            stack.enter_context(OptimizerSteps(*_guarded("an optimizer", leaf.step_begins, leaf.step_ends)))
+            stack.enter_context(Aliasing(*_guarded("a write out of sight", leaf.touched, leaf.wrote)))
+            for missing, why in patches.missing.items():
+                collector.coverage.missing.setdefault(missing, why)
+            yield
+
+
+def _guarded(where: str, *callbacks: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """The callbacks as torch may call them: none of them raises."""
+    return (guarded(where, callback.__name__, callback) for callback in callbacks)
+
+
+def _accelerated() -> bool:
+    """Whether tensors may live on a device whose numbers are fetched in batches."""
+    return (
+        bool(torch.accelerator.is_available()) if hasattr(torch, "accelerator") else torch.cuda.is_available()
+    )

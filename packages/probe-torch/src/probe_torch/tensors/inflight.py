@@ -1,0 +1,188 @@
+"""Collectives under way: which memory is being written by one, and what is told of it once it has been waited for.
+
+Nobody waits here, and nothing that is not complete is read: the run's own wait is watched. A functional collective is
+complete after `wait_tensor`, which the first use of its `AsyncCollectiveTensor` calls; one of torch.distributed after
+`Work.wait`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from attrs import define, field
+from probe_runtime.collect import noted
+from probe_runtime.patching import Attribute, Function, attribute
+
+from probe_torch.aside import aside
+from probe_torch.compiling import is_compiling
+
+from .sharing import memory
+from .silent import WRITING_COLLECTIVES, tensors_in
+
+__all__ = ["InFlight", "watched_collectives"]
+
+_T: Any = torch._C.TensorBase
+_MOST = 1024
+_FUNCTIONAL = ("_c10d_functional", "c10d_functional")
+
+Finish = Callable[[bool], None]
+
+
+@define
+class InFlight:
+    """The memory that collectives write just now. Safe to use from many threads.
+
+    open, waited: where the memory of functional collectives begins -> its storage. works: the same for those of
+    torch.distributed, with their handles. waiting: what to do once memory has been waited for.
+    """
+
+    open: dict[int, weakref.ref[Any]] = field(factory=dict)
+    waited: dict[int, weakref.ref[Any]] = field(factory=dict)
+    works: dict[int, tuple[weakref.ref[Any], Any]] = field(factory=dict)
+    waiting: dict[int, list[Finish]] = field(factory=dict)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def issued(self, t: torch.Tensor) -> None:
+        """A functional collective writes ``t``."""
+        if where := memory(t):
+            with self._lock:
+                self.open[where] = weakref.ref(_T.untyped_storage(t))
+                self.waited.pop(where, None)
+
+    def was_waited(self, t: torch.Tensor) -> None:
+        """`wait_tensor` of ``t`` has returned."""
+        where = memory(t)
+        if not where:
+            return
+        with self._lock:
+            self.open.pop(where, None)
+            self.waited[where] = weakref.ref(_T.untyped_storage(t))
+            waiting = self.waiting.pop(where, [])
+            if len(self.waited) > _MOST:
+                self.waited = {at: held for at, held in self.waited.items() if held() is not None}
+        for finish in waiting:
+            finish(True)
+
+    def started(self, t: torch.Tensor, work: Any) -> None:
+        """A collective of torch.distributed writes ``t`` until ``work`` is done."""
+        if where := memory(t):
+            with self._lock:
+                self.works[where] = weakref.ref(_T.untyped_storage(t)), work
+
+    def finished(self, work: Any) -> None:
+        """``work`` has been waited for."""
+        if self.works:
+            with self._lock:
+                self.works = {where: held for where, held in self.works.items() if held[1] is not work}
+
+    def is_open(self, t: torch.Tensor, *, asynchronous: bool) -> bool:
+        """Whether a functional collective writes ``t``; asynchronous: it came as one's result, not known to be used."""
+        if not asynchronous and not self.open:
+            return False
+        where = memory(t)
+        if not where:
+            return False
+        storage = _T.untyped_storage(t)
+        held = self.open.get(where)
+        if held is not None:
+            if held() is storage:
+                return True
+            self.open.pop(where, None)  # nobody waited, and the memory has been given to another
+        done = self.waited.get(where)
+        return asynchronous and (done is None or done() is not storage)
+
+    def is_written(self, t: torch.Tensor) -> bool:
+        """Whether a collective of torch.distributed writes ``t``."""
+        held = self.works.get(where) if self.works and (where := memory(t)) else None
+        if held is None:
+            return False
+        storage, work = held
+        with contextlib.suppress(Exception):
+            return storage() is _T.untyped_storage(t) and not work.is_completed()
+        return True
+
+    def then(self, t: torch.Tensor, finish: Finish) -> None:
+        """Call ``finish(True)`` when the memory of ``t`` has been waited for, ``finish(False)`` if it never is."""
+        where = memory(t)
+        assert where is not None
+        with self._lock:
+            self.waiting.setdefault(where, []).append(finish)
+
+    def give_up(self) -> None:
+        """The step ends: nobody waited for the rest."""
+        with self._lock:
+            waiting, self.waiting, self.works = self.waiting, {}, {}
+        for each in waiting.values():
+            for finish in each:
+                finish(False)
+
+
+@contextlib.contextmanager
+def watched_collectives(inflight: InFlight) -> Iterator[None]:
+    """While open, ``inflight`` is told of collectives and of the waits for them; they do what they always do."""
+    if not dist.is_available():
+        yield
+        return
+    places: list[Attribute] = [
+        attribute(torch._ops.OpOverload, "__call__", lambda f: _operator(f, inflight)),
+        attribute(torch._ops.OpOverloadPacket, "__call__", lambda f: _operator(f, inflight)),
+        attribute(dist.Work, "wait", lambda f: _wait(f, inflight)),
+        *(
+            attribute(dist.ProcessGroup, name, lambda f: _collective(f, inflight))
+            for name in WRITING_COLLECTIVES
+            if hasattr(dist.ProcessGroup, name)
+        ),
+    ]
+    try:
+        for place in places:
+            place.put()
+        yield
+    finally:
+        for place in reversed(places):
+            place.restore()
+
+
+def _operator(original: Function, inflight: InFlight) -> Function:
+    @functools.wraps(original)
+    def call(op: Any, /, *args: Any, **kwargs: Any) -> Any:
+        out = original(op, *args, **kwargs)
+        name = getattr(op, "_name", None) or op._qualified_op_name
+        if name.startswith(_FUNCTIONAL) and not is_compiling():
+            with noted("a collective", "the memory that it writes"), aside():
+                told = inflight.was_waited if "::wait_tensor" in name else inflight.issued
+                for tensor in tensors_in(out):
+                    told(tensor)
+        return out
+
+    return call
+
+
+def _collective(original: Function, inflight: InFlight) -> Function:
+    @functools.wraps(original)
+    def call(group: Any, /, *args: Any, **kwargs: Any) -> Any:
+        work = original(group, *args, **kwargs)
+        if isinstance(work, dist.Work):
+            with noted("a collective", "the memory that it writes"), aside():
+                for tensor in tensors_in(args[:1] or next(iter(kwargs.values()), ())):
+                    inflight.started(tensor, work)
+        return work
+
+    return call
+
+
+def _wait(original: Function, inflight: InFlight) -> Function:
+    @functools.wraps(original)
+    def wait(work: Any, /, *args: Any, **kwargs: Any) -> Any:
+        result = original(work, *args, **kwargs)
+        with noted("a collective", "the end of its wait"):
+            inflight.finished(work)
+        return result
+
+    return wait

@@ -1,0 +1,348 @@
+"""A tensor as JSON, its statistics, its file: the torch leaf of `probe_format.values`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import evolve
+from probe_format.tensors import PT_DTYPES, Stats, checksum_of, pt_bytes, stats_json
+from probe_format.values import Path
+from probe_format.write import Coverage, Summary, Tally
+from probe_runtime.collect import noted
+from probe_runtime.describe import Slot, StepFiles, TensorOptions, array_json, summarise
+
+from probe_torch.aside import aside
+
+from .inflight import InFlight
+from .objects import object_json
+from .sharing import Seen, Sharing, memory
+from .statistics import DeferredStats, cpu_stats, raw_bytes
+from .sums import GradientSum
+from .tensor_view import PlainTensor, plain
+
+__all__ = ["Slot", "TensorLeaf", "TensorOptions"]
+
+_T: Any = torch._C.TensorBase
+_NO_STATS = stats_json(Stats())
+
+
+class TensorLeaf:
+    """Describes tensors and the other values of torch. One per step; safe to use from many threads."""
+
+    def __init__(
+        self,
+        options: TensorOptions,
+        coverage: Coverage,
+        append: Callable[[dict[str, Any]], None],
+        *,
+        late: bool = True,
+    ) -> None:
+        """late: whether what is not complete may be told later (the header says ``deferred``)."""
+        self._o = options
+        self._coverage = coverage
+        self._append = append
+        self.sharing = Sharing(options.share)
+        self.inflight = InFlight()
+        self._late = late
+        self._refs = itertools.count(1)
+        self._waiting = DeferredStats(options.zero_count, options.bound)
+        self._files = StepFiles(
+            options.directory,
+            coverage,
+            append,
+            deferred=options.deferred,
+            bound=options.bound,
+            refs=self._refs,
+        )
+        self._contents = itertools.count(1)
+        self._tensors = Tally()
+        self.summary = Summary()
+
+    def leaf(self, slot: Slot, value: Any, path: Path) -> Any:
+        """JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
+        if isinstance(value, torch.Tensor):
+            slot.found.append((path, value))
+            return self._tell(slot, value, path, gradient=False) if slot.show else None
+        if isinstance(value, np.ndarray):
+            return self._array(slot, value, path) if slot.show else None
+        found = object_json(value)
+        if isinstance(found, dict) and found.get("type") == "torch.distributed.P2POp":
+            found["tensor"] = self.leaf(slot, value.tensor, (*path, "tensor"))
+        return found
+
+    def tensor(self, slot: Slot, t: torch.Tensor | GradientSum, path: Path) -> dict[str, Any]:
+        """The tensor object (spec/statistics.md) of a parameter or a gradient, and its file when the slot wants one."""
+        return self._tell(slot, t, path, gradient=True)
+
+    def _tell(self, slot: Slot, t: torch.Tensor | GradientSum, path: Path, *, gradient: bool) -> dict[str, Any]:
+        self._tensors.add()
+        with _outside():
+            return self._told(slot, t, path, gradient)
+
+    def _told(self, slot: Slot, t: torch.Tensor | GradientSum, path: Path, gradient: bool) -> dict[str, Any]:
+        file: dict[str, Any] = {}
+        if isinstance(t, GradientSum):
+            known = self._describe_sum(slot, t, path)
+        else:
+            tensor = t
+            known = self.sharing.find(t) or self._describe(slot, t, path, gradient=gradient)
+            if slot.file and known.content:
+                file = self._files.save(slot, path, "pt", lambda: _fresh_parts(tensor), known.content)
+        out = {**known.head, "requires_grad": t.requires_grad}
+        if known.mesh:
+            out.update(known.mesh)
+        if file:
+            out.update(file)
+        if known.tail:
+            out.update(known.tail)
+        summarise(self.summary, slot, path, out)
+        return out
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Tensors seen so far; each of them has its tensor object."""
+        return {"tensors": self._tensors.value}
+
+    def forget(self) -> None:
+        """Something may have changed tensors behind their version counter: share nothing seen before."""
+        self.sharing.forget()
+
+    def wrote(self) -> None:
+        """Something was written behind the version counters, nobody knows what: what waits is not read again."""
+        self.sharing.forget()
+        self._waiting.doubt(None)
+
+    def touched(self, t: torch.Tensor) -> None:
+        """Someone gets a way to the bytes of ``t`` past its version counter: its memory is not shared any more."""
+        with aside():
+            self.sharing.touched(t)
+            self._waiting.doubt(memory(t))
+
+    def step_begins(self, *, silent: bool) -> None:
+        """An optimizer begins to write; silent: it is not known to raise the versions of what it writes."""
+        with noted("an optimizer's step", "numbers that waited"), aside():
+            self.settle(force=True)  # what is not finite is read again: before it is overwritten
+        self._waiting.doubt(None)
+        self.sharing.step_begins(silent=silent)
+
+    def step_ends(self, *, silent: bool) -> None:
+        """It has written."""
+        self.sharing.step_ends(silent=silent)
+
+    def _describe(self, slot: Slot, t: torch.Tensor, path: Path, *, gradient: bool) -> Seen:
+        # Before looking: another thread may write meanwhile, and we ourselves take views of it.
+        version = self.sharing.version(t, gradient=gradient)
+        p = plain(t)
+        if not p.shareable:
+            version = None
+        if self._in_flight(p):
+            return self._not_complete(slot, path, [p])
+        seen = self._seen(p, steady=version is not None and t.requires_grad)
+        if version is not None and "$" not in seen.tail:
+            self.sharing.keep(t, seen, version)
+        return seen
+
+    def _describe_sum(self, slot: Slot, total: GradientSum, path: Path) -> Seen:
+        shares = total.plain()
+        if any(self._in_flight(p) for p in shares):
+            return self._not_complete(slot, path, shares)
+        summed = _summed(shares)
+        seen = self._seen(summed, steady=False)
+        if slot.file and seen.content:
+            seen.tail = {**self._files.save(slot, path, "pt", _parts(summed)), **seen.tail}
+            seen.content = 0
+        return seen
+
+    def _seen(self, p: PlainTensor, *, steady: bool) -> Seen:
+        body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape, **p.extra}
+        content = 0
+        if p.data is None:
+            if self._o.statistics:
+                body.update(_NO_STATS)
+            body["unsupported"] = p.reason
+            self._coverage.add("unsupported", f"tensor: {p.reason}")
+        else:
+            self._say(p, p.data, body, steady=steady)
+            if p.data.numel():
+                content = next(self._contents)
+        if len(body) == len(_HEAD) and "Norm" in body:  # nothing beyond the ordinary, and in its order
+            return Seen(body, _NOTHING, _NOTHING, content)
+        head = {k: body.pop(k) for k in _HEAD if k in body}
+        mesh = {k: body.pop(k) for k in _MESH if k in body}
+        return Seen(head, mesh, body, content)
+
+    def _say(self, p: PlainTensor, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
+        if self._o.statistics:
+            self._numbers(p, data, body, steady=steady)
+        if self._o.checksum is not None:
+            on_cpu = _T.cpu(p.bits if p.bits is not None else data)
+            body["md5"] = checksum_of(raw_bytes(on_cpu), self._o.checksum)
+
+    def _in_flight(self, p: PlainTensor) -> bool:
+        data, inflight = p.data, self.inflight
+        if data is None or not (p.asynchronous or inflight.open or inflight.works):
+            return False
+        return inflight.is_open(data, asynchronous=p.asynchronous) or inflight.is_written(data)
+
+    def _not_complete(self, slot: Slot, path: Path, shares: list[PlainTensor]) -> Seen:
+        """A tensor that a collective is still writing: it is told when the run has waited for it, if it does."""
+        first = shares[0]
+        body: dict[str, Any] = {"type": first.type, "dtype": first.dtype, "shape": first.shape, **first.extra}
+        if self._o.statistics:
+            body.update(_NO_STATS)
+        inflight = self.inflight
+        pieces = [(p.data, p.asynchronous) for p in shares if p.data is not None]
+        open_ones = [data for data, late in pieces if inflight.is_open(data, asynchronous=late)]
+        if not self._late or any(inflight.is_written(data) for data, _ in pieces):
+            body["unsupported"] = _NOT_COMPLETE
+            self._coverage.add("unsupported", f"tensor: {_NOT_COMPLETE}")
+        else:
+            ref = body["$"] = next(self._refs)
+            left = [len(open_ones)]
+
+            def finish(complete: bool) -> None:
+                left[0] -= 1
+                if left[0] == 0 or (not complete and left[0] > 0):
+                    left[0] = 0 if complete else -1  # what was not waited for is told once
+                    self._complete(ref, slot, path, shares if complete else [])
+
+            for data in open_ones:
+                inflight.then(data, finish)
+        head = {k: body.pop(k) for k in _HEAD if k in body}
+        mesh = {k: body.pop(k) for k in _MESH if k in body}
+        return Seen(head, mesh, body)
+
+    def _complete(self, ref: int, slot: Slot, path: Path, shares: list[PlainTensor]) -> None:
+        """The wait is over, or nobody waited: fill in what was told without numbers."""
+        numbers: dict[str, Any] = {}
+        try:
+            if shares:
+                with _outside():
+                    p = _summed(shares)
+                    assert p.data is not None
+                    if self._o.statistics:
+                        stats = cpu_stats(_T.cpu(p.data), zero_count=self._o.zero_count)
+                        numbers = {} if stats is None else stats_json(stats)
+                        if stats is None:
+                            numbers["unsupported"] = f"no statistics for dtype {p.dtype}"
+                    if self._o.checksum is not None:
+                        numbers["md5"] = checksum_of(raw_bytes(_T.cpu(p.data)), self._o.checksum)
+                    if slot.file and p.data.numel():
+                        numbers.update(self._files.save(slot, path, "pt", _parts(p)))
+            else:
+                numbers["unsupported"] = _NOT_COMPLETE
+        except Exception as e:  # this runs in the user's own wait
+            numbers["unsupported"] = f"looking at it raised {type(e).__name__}: {e}"[:200]
+        if "unsupported" in numbers:
+            self._coverage.add("unsupported", f"tensor: {numbers['unsupported']}")
+        self._append({"k": "stat", "r": [[ref, numbers]]})
+
+    def _numbers(self, p: PlainTensor, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
+        if data.device.type != "cpu" or (self._o.deferred and data.numel()):
+            ref = next(self._refs)
+            if self._waiting.add(ref, data, steady=steady):
+                body.update(_NO_STATS)
+                body["$"] = ref
+                return
+        stats = cpu_stats(_T.cpu(data), zero_count=self._o.zero_count)
+        if stats is None:
+            body.update(_NO_STATS)
+            body["unsupported"] = f"no statistics for dtype {p.dtype}"
+            self._coverage.add("unsupported", f"tensor: no statistics for dtype {p.dtype}")
+        else:
+            body.update(stats_json(stats))
+
+    def settle(self, *, force: bool = False) -> None:
+        """Fetch the numbers that wait on the device, when there are enough of them or it is time."""
+        if not self._waiting.waiting or not (force or self._waiting.full):
+            return
+        with aside():
+            self._fetch()
+
+    def _fetch(self) -> None:
+        rows = []
+        for ref, stats, missing in self._waiting.fetch():
+            numbers = stats_json(stats)
+            if missing:
+                numbers["unsupported"] = missing
+            rows.append([ref, numbers])
+        self._append({"k": "stat", "r": rows})
+
+    def flush(self) -> None:
+        """Everything that was begun is on disk when this returns."""
+        self.inflight.give_up()
+        self.settle(force=True)
+        self._files.flush()
+
+    def close(self) -> None:
+        """End the writing thread, if there is one, and let go of every tensor."""
+        self.flush()
+        self._files.close()
+        self.sharing.forget()
+
+    def _array(self, slot: Slot, a: Any, path: Path) -> dict[str, Any]:
+        """A numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""
+        body = array_json(a, slot, path, self._o, self._files, self._coverage)
+        summarise(self.summary, slot, path, body)
+        return body
+
+
+_HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
+_NOTHING: Any = MappingProxyType({})
+_MESH = ("device_mesh", "placements")
+_NOT_COMPLETE = "a collective was still writing it, and was not waited for"
+
+
+def _summed(shares: list[PlainTensor]) -> PlainTensor:
+    """The sum of shares that can be added."""
+    first = shares[0]
+    if len(shares) == 1:
+        return first
+    data = functools.reduce(_T.add, [p.data for p in shares])
+    return evolve(first, data=data, bits=None)
+
+
+def _fresh_parts(t: torch.Tensor) -> list[bytes | memoryview]:
+    """Of a tensor seen before: its data may be new, and what is written is the memory itself."""
+    return _parts(plain(t))
+
+
+def _parts(p: PlainTensor) -> list[bytes | memoryview]:
+    """The bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
+    data = p.bits if p.bits is not None else p.data
+    assert data is not None
+    on_cpu = _T.cpu(data)
+    name = str(on_cpu.dtype).removeprefix("torch.")
+    if name not in PT_DTYPES:
+        on_cpu = _T.contiguous(on_cpu)
+        on_cpu = _T.view(on_cpu if on_cpu.dim() else _T.view(on_cpu, 1), torch.uint8)
+        name = "uint8"
+    return pt_bytes(name, tuple(on_cpu.shape), raw_bytes(on_cpu))
+
+
+def _outside() -> AbstractContextManager[Any]:
+    """Keep our own operations out of the user's modes (FakeTensorMode, counters, ...) and the levels of torch.func."""
+    return aside() if _level() is None else _NoLevels()
+
+
+_level = torch._C._functorch.peek_interpreter_stack
+
+
+class _NoLevels:
+    """Inside torch.func, what is made of plain tensors is wrapped: not here."""
+
+    def __enter__(self) -> None:
+        self._modes = aside()
+        self._modes.__enter__()
+        self._levels = torch._C._DisableFuncTorch()
+
+    def __exit__(self, *exc: Any) -> None:
+        del self._levels
+        self._modes.__exit__(*exc)

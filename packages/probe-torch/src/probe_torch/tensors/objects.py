@@ -1,0 +1,72 @@
+"""Values of torch that are no tensors, as JSON (spec/values.md): dtype, device, Size, process groups, ..."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from probe_format.values import UNKNOWN
+
+__all__ = ["object_json"]
+
+
+def object_json(value: Any) -> Any:
+    """The JSON of a torch object, or `UNKNOWN` when it is none."""
+    for cls in type(value).__mro__:
+        encode = _ENCODERS.get(cls)
+        if encode is not None:
+            return encode(value)
+    return UNKNOWN
+
+
+def _named(type_name: str, key: str = "value") -> Callable[[Any], dict[str, Any]]:
+    return lambda value: {"type": type_name, key: str(value)}
+
+
+def _device(value: torch.device) -> dict[str, Any]:
+    # msprobe writes "cpu:None" for torch.device("cpu"); the index is told only where there is one.
+    return {"type": "torch.device", "value": str(value)}
+
+
+def _group(value: Any) -> dict[str, Any]:
+    ranks = dist.get_process_group_ranks(value)
+    return {"type": "torch.ProcessGroup", "group_ranks": ranks, "group_id": _group_id(ranks)}
+
+
+def _group_id(ranks: list[int]) -> str:
+    return f"{zlib.crc32(str(ranks).encode()):08x}"
+
+
+def _p2p(value: Any) -> dict[str, Any]:
+    ranks = dist.get_process_group_ranks(value.group) if value.group is not None else []
+    return {
+        "type": "torch.distributed.P2POp",
+        "class_type": "torch.distributed.P2POp",
+        "op": getattr(value.op, "__name__", str(value.op)),
+        "peer": value.peer,
+        "tag": value.tag,
+        "group_id": _group_id(ranks),
+    }
+
+
+_ENCODERS: dict[type, Callable[[Any], Any]] = {
+    torch.dtype: _named("torch.dtype"),
+    torch.device: _device,
+    torch.Size: lambda v: {"type": "torch.Size", "value": [int(n) for n in v]},
+    torch.memory_format: lambda v: {"type": "torch.memory_format", "format": str(v).removeprefix("torch.")},
+    torch.layout: _named("torch.layout"),
+    torch.Generator: lambda v: {"type": "torch.Generator", "device": str(v.device)},
+    torch.SymInt: lambda v: {"type": "torch.SymInt", "value": str(v)},
+    torch.SymFloat: lambda v: {"type": "torch.SymFloat", "value": str(v)},
+    torch.SymBool: lambda v: {"type": "torch.SymBool", "value": str(v)},
+    torch.finfo: _named("torch.finfo"),
+    torch.iinfo: _named("torch.iinfo"),
+}
+if dist.is_available():
+    _ENCODERS[dist.ProcessGroup] = _group
+    _ENCODERS[dist.P2POp] = _p2p
+    _ENCODERS[dist.ReduceOp] = lambda v: {"type": "torch.distributed.ReduceOp", "value": str(v)}
+    _ENCODERS[dist.ReduceOp.RedOpType] = lambda v: {"type": "torch.distributed.ReduceOp", "value": str(v)}

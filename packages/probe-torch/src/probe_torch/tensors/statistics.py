@@ -1,0 +1,262 @@
+"""Statistics of torch tensors: which path a tensor takes, and the numbers (spec/statistics.md).
+
+CPU tensors are read in place through numpy. Tensors on an accelerator are reduced there and fetched many at
+a time, so that looking does not synchronise the device in the middle of a step.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from attrs import define, field
+from probe_format.tensors import CHUNK, Stats, combine, quick, quick_stats, stats_of
+
+__all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
+
+# The C methods themselves: torch.Tensor's attributes may be patched while we run.
+_T: Any = torch._C.TensorBase
+_V: Any = torch._C._VariableFunctions
+_L: Any = torch._C._linalg  # type: ignore[attr-defined]
+
+_NATIVE = {torch.float32, torch.float64}
+_VIA_FLOAT32 = {
+    getattr(torch, name)
+    for name in (
+        "float16",
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    )
+    if hasattr(torch, name)
+}
+_NUMPY = {
+    getattr(torch, name): np.dtype(name)
+    for name in (
+        "bool",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
+}
+
+
+def _dense(t: torch.Tensor) -> bool:
+    """Whether the elements fill their piece of storage without holes or overlaps, in any order."""
+    expected = 1
+    for stride, size in sorted((st, sz) for st, sz in zip(_T.stride(t), t.shape, strict=True) if sz != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def flat(t: torch.Tensor) -> torch.Tensor:
+    """A 1-D view of the elements of a detached strided tensor in storage order; a copy only if it has holes."""
+    if t.is_contiguous():
+        return _T.view(t, -1)  # type: ignore[no-any-return]
+    if _dense(t):
+        return _T.as_strided(t, (t.numel(),), (1,))  # type: ignore[no-any-return]
+    return _T.view(_T.contiguous(t), -1)  # type: ignore[no-any-return]
+
+
+def raw_bytes(t: torch.Tensor) -> memoryview:
+    """The bytes of a detached strided CPU tensor in C order: its own memory where it lies so, else a copy."""
+    if t.numel() == 0:
+        return memoryview(b"")
+    return memoryview(_bytes(_T.contiguous(t))).cast("B")
+
+
+def _bytes(t: torch.Tensor) -> Any:
+    """The memory of a contiguous CPU tensor. Tensor.numpy() would do, but makes the storage unresizable for
+    good, which breaks FSDP and ``resize_``: looking must not leave a mark.
+    """
+    memory = _buffer(_T.numel(t) * _T.element_size(t)).from_address(_T.data_ptr(t))
+    memory.owner = t  # who looks at the memory keeps it alive
+    return memory
+
+
+@functools.lru_cache(maxsize=512)
+def _buffer(size: int) -> Any:
+    """The ctypes type of so many bytes: making one takes longer than using it."""
+    return ctypes.c_char * size
+
+
+def _array(t: torch.Tensor) -> npt.NDArray[Any]:
+    """A contiguous 1-D CPU tensor as an array over the same memory."""
+    return np.frombuffer(_bytes(t), _NUMPY[t.dtype])
+
+
+def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
+    """Statistics of a detached strided CPU tensor of any shape; None when its dtype has no numbers we can read."""
+    n = t.numel()
+    if n == 0:
+        return stats_of(np.empty(0), zero_count=zero_count)
+    dtype = t.dtype
+    one = flat(t)
+    if dtype in _NATIVE or dtype in _VIA_FLOAT32:
+        return _float_stats(one, n, zero_count)
+    if dtype in _NUMPY:
+        return stats_of(_array(one), zero_count=zero_count)
+    if dtype is torch.complex32:
+        wide = _T.to(one, torch.complex64)
+        return stats_of(_array(wide), zero_count=zero_count)
+    return None
+
+
+def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
+    """Floating point of any width. Narrow ones are widened piece by piece, so that no full copy is made."""
+    if one.dtype in _NATIVE:
+        # One thread, on purpose: torch's own threads, woken for each tensor, cost more than they bring (bench).
+        return quick_stats(_array(one), zero_count=zero_count)
+    if zero_count or n <= CHUNK:
+        return quick_stats(_array(_T.to(one, torch.float32)), zero_count=zero_count)
+    parts = []
+    with np.errstate(all="ignore"):
+        for i in range(0, n, CHUNK):
+            wide = _T.to(_V.narrow(one, 0, i, min(CHUNK, n - i)), torch.float32)
+            parts.append(quick(_array(wide)))
+    found = combine(parts, n)
+    return stats_of(_array(_T.to(one, torch.float32))) if found is None else found
+
+
+@define
+class Deferred:
+    """One tensor whose numbers are still on the device. ``ref`` is its ``$`` in the journal."""
+
+    ref: int
+    tensor: torch.Tensor
+    version: int | None
+    numbers: torch.Tensor
+    exact: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @property
+    def memory(self) -> int:
+        """Where its memory begins."""
+        t = self.tensor
+        return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
+
+
+@define
+class DeferredStats:
+    """The tensors that wait for one transfer together. ``bound`` limits the bytes kept alive by waiting."""
+
+    zero_count: bool
+    bound: int
+    waiting: list[Deferred] = field(factory=list)
+    held: int = 0
+    most: int = 256
+    _lock: threading.Lock = field(factory=threading.Lock, repr=False)
+
+    def add(self, ref: int, t: torch.Tensor, *, steady: bool = True) -> bool:
+        """Start the reductions of a detached strided tensor; False when they cannot be put off.
+
+        steady: it cannot be changed without its version telling. Another one is copied where it is: it may have to
+        be read again when the numbers are there.
+        """
+        version = None if t.is_inference() else t._version
+        if version is None and t.device.type == "cpu":
+            return False  # no telling later whether it was changed, and nothing to gain by waiting
+        found = _reduce(t)
+        if found is None:
+            return False
+        if version is not None and not steady:
+            t = _T.clone(t)
+            version = t._version
+        waits = Deferred(ref, t, version, *found)
+        with self._lock:
+            self.waiting.append(waits)
+            self.held += t.numel() * t.element_size()
+        return True
+
+    def doubt(self, memory: int | None) -> None:
+        """The memory that begins here, or all, may have been written in silence: none of it is read again."""
+        with self._lock:
+            for d in self.waiting:
+                if memory is None or d.memory == memory:
+                    d.version = None
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to `fetch`."""
+        return len(self.waiting) >= self.most or self.held > self.bound
+
+    def fetch(self) -> list[tuple[int, Stats, str | None]]:
+        """(ref, statistics, what is missing and why) of everything that waits; one transfer per device."""
+        with self._lock:
+            waiting, self.waiting, self.held = self.waiting, [], 0
+        rows: dict[int, list[float]] = {}
+        by_device: dict[torch.device, list[Deferred]] = {}
+        for d in waiting:
+            by_device.setdefault(d.numbers.device, []).append(d)
+        for group in by_device.values():
+            table = _T.cpu(_V.stack([d.numbers for d in group]))
+            for d, row in zip(group, _T.tolist(table), strict=True):
+                rows[d.ref] = row
+        return [(d.ref, *self._finish(d, rows[d.ref])) for d in waiting]
+
+    def _finish(self, d: Deferred, row: list[float]) -> tuple[Stats, str | None]:
+        high, low, mean, norm = row
+        finite = all(x - x == 0.0 for x in row)
+        vanished = norm < 1e-150 and (high != 0.0 or low != 0.0)  # the squares went below float64
+        changed = d.version is None or d.tensor._version != d.version
+        if (not finite or vanished or self.zero_count) and not changed:
+            full = cpu_stats(_T.cpu(d.tensor), zero_count=self.zero_count)
+            if full is not None:
+                return full, None
+        stats = Stats(high, low, mean, norm)
+        if d.exact is not None:
+            top, bottom = (int(_T.item(x)) for x in d.exact)
+            stats = (
+                Stats(bool(top), bool(bottom), mean, norm)
+                if d.tensor.dtype is torch.bool
+                else Stats(top, bottom, mean, norm)
+            )
+        if finite and not self.zero_count:
+            return stats, None
+        what = "zero_count" if finite else "counts of NaN and Inf"
+        return stats, f"{what}: the tensor may have been changed in place before they were taken"
+
+
+def _reduce(t: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None] | None:
+    """[max, min, mean, norm] as one float64 (float32 where the device has no float64) tensor on the device."""
+    dtype = t.dtype
+    one = flat(t)
+    wide = torch.float64 if t.device.type in ("cpu", "cuda") else torch.float32
+    exact = None
+    if dtype in _VIA_FLOAT32 and dtype not in (torch.float16, torch.bfloat16):
+        one = _T.to(one, torch.float32)
+    elif dtype.is_complex:
+        one = _V.abs(_T.to(one, torch.complex128 if wide is torch.float64 else torch.complex64))
+    elif not dtype.is_floating_point:
+        if dtype not in _NUMPY or dtype is torch.uint64:  # which no wider integer holds
+            return None
+        if dtype in (torch.uint16, torch.uint32, torch.bool):
+            one = _T.to(one, torch.int64)
+        low, high = _V.aminmax(one)
+        exact = (high, low)
+        one = _T.to(one, wide)
+    elif dtype not in _NATIVE and dtype not in _VIA_FLOAT32:
+        return None
+    low, high = _V.aminmax(one)
+    mean = _V.mean(one, dtype=wide)
+    norm = _L.linalg_vector_norm(one, dtype=wide)
+    four = [_T.to(high, wide), _T.to(low, wide), mean, norm]
+    return _V.stack(four), exact

@@ -1,0 +1,54 @@
+"""Sums of gradients that torch must not add up: of tensors with a dispatch of their own.
+
+To add two of them would be a call that the user's subclass sees, or one that makes a DTensor communicate, or that
+waits for a collective. Their numbers are added when they are told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from .tensor_view import PlainTensor, plain
+
+__all__ = ["GradientSum", "plus"]
+
+_T: Any = torch._C.TensorBase
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
+@frozen(eq=False)
+class GradientSum:
+    """The shares of one gradient."""
+
+    shares: tuple[torch.Tensor, ...]
+    requires_grad: bool = False
+
+    def plain(self) -> list[PlainTensor]:
+        """Each share as plain data; one without data, and with the reason, where they cannot be added."""
+        found = [plain(share) for share in self.shares]
+        first = found[0]
+        for p in found:
+            if p.data is None:
+                return [p]
+            if p.extra != first.extra or p.shape != first.shape or p.dtype != first.dtype:
+                why = "its shares are laid out in different ways: to add them up takes communication"
+                return [evolve(first, data=None, bits=None, reason=why)]
+        return found
+
+
+def plus(a: Any, b: Any) -> Any:
+    """The sum of two gradients, or of one and such a sum, in a new tensor where torch may add them."""
+    if _ordinary(a) and _ordinary(b):
+        return _T.add(_T.detach(a), _T.detach(b))
+    return GradientSum((*_shares(a), *_shares(b)))
+
+
+def _ordinary(t: Any) -> bool:
+    return isinstance(t, torch.Tensor) and type(t).__torch_dispatch__ is _NO_DISPATCH
+
+
+def _shares(t: Any) -> tuple[torch.Tensor, ...]:
+    return t.shares if isinstance(t, GradientSum) else (t,)

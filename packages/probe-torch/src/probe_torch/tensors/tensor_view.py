@@ -1,0 +1,191 @@
+"""Any tensor as plain data: what its type, dtype and shape are called, and where its numbers are.
+
+The cases are those of spec/statistics.md: subclasses, DTensor, fake, meta, sparse, nested, quantised, lazily
+conjugated tensors, functorch wrappers. A tensor without readable numbers gets a reason instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from probe_format.excerpts import error_text
+
+__all__ = ["PlainTensor", "plain"]
+
+_T: Any = torch._C.TensorBase
+_V: Any = torch._C._VariableFunctions
+_EXACT = (torch.Tensor, torch.nn.Parameter)
+_keys: Any = torch._C._dispatch_keys
+_functorch: Any = torch._C._functorch
+_is_wrapped: Any = _functorch.is_functorch_wrapped_tensor
+#: What the dispatcher says of strided CPU tensors that are neither lazy, wrapped, nested nor quantised.
+_ORDINARY = {_keys(torch.empty(1)).raw_repr()}
+_DTYPES: dict[torch.dtype, str] = {}
+_UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
+
+
+@frozen
+class PlainTensor:
+    """type, dtype, shape: as written in dump.json. data: detached strided tensor with the numbers, or None.
+
+    bits: a tensor with the bytes where they are not those of ``data`` (quantised). extra: more keys for the
+    tensor object. reason: why there is no data. shareable: whether the tensor's identity and version stand
+    for its content. asynchronous: it is the result of a collective that nobody is known to have waited for.
+    """
+
+    type: str
+    dtype: str
+    shape: list[int]
+    data: torch.Tensor | None
+    bits: torch.Tensor | None = None
+    extra: dict[str, Any] = field(factory=dict)
+    reason: str = ""
+    shareable: bool = False
+    asynchronous: bool = False
+
+
+def plain(t: torch.Tensor) -> PlainTensor:
+    """Look through ``t``. Never raises for a tensor; what cannot be read comes back with a reason."""
+    if type(t) in _EXACT and _keys(t).raw_repr() in _ORDINARY:
+        dtype = t.dtype
+        name = _DTYPES.get(dtype)
+        if name is None:
+            name = _DTYPES.setdefault(dtype, str(dtype))
+        return PlainTensor("torch.Tensor", name, list(t.shape), _T.detach(t), shareable=True)
+    if _is_wrapped(t):
+        return _unwrapped(t)
+    if type(t) in _EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
+        if not (t.is_conj() or t.is_neg()):
+            data = _T.detach(t)
+            return PlainTensor("torch.Tensor", str(t.dtype), list(t.shape), data, shareable=True)
+        data = _V.resolve_neg(_V.resolve_conj(_T.detach(t)))
+        return PlainTensor("torch.Tensor", str(t.dtype), list(t.shape), data)
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            return _unusual(t)
+        except Exception as e:
+            why = error_text(e).split("\n")[0]
+            return PlainTensor(_type_name(t), str(t.dtype), _shape(t), None, reason=f"cannot be read ({why})")
+
+
+def _type_name(t: torch.Tensor) -> str:
+    cls = type(t)
+    if cls in _EXACT or not hasattr(cls, "__torch_dispatch__") or cls.__torch_dispatch__ is _DEFAULT:
+        return "torch.Tensor"
+    if cls.__name__ == "DTensor":
+        return "torch.distributed.tensor.DTensor"
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+_DEFAULT = torch.Tensor.__torch_dispatch__
+
+
+def _shape(t: torch.Tensor) -> list[int]:
+    try:
+        return [int(s) for s in t.shape]
+    except Exception:  # symbolic or nested sizes
+        return []
+
+
+def _unwrapped(t: torch.Tensor) -> PlainTensor:
+    """A tensor within `torch.func`: the numbers are those of the tensor inside all levels, with every batch."""
+    levels = []
+    inner = t
+    while _is_wrapped(inner):
+        level: dict[str, Any] = {"type": _wrapper(inner), "level": _functorch.maybe_get_level(inner)}
+        if _functorch.is_batchedtensor(inner):
+            level["dim"] = _functorch.maybe_get_bdim(inner)
+        levels.append(level)
+        inner = _functorch.get_unwrapped(inner)
+    with torch._C._DisableFuncTorch():  # or what we make of it would be wrapped again
+        found = plain(inner)
+    extra = {**found.extra, "functorch": levels}
+    return PlainTensor(
+        levels[0]["type"], str(t.dtype), found.shape, found.data, found.bits, extra, found.reason
+    )
+
+
+def _wrapper(t: torch.Tensor) -> str:
+    if _functorch.is_batchedtensor(t):
+        return "BatchedTensor"
+    return "GradTrackingTensor" if _functorch.is_gradtrackingtensor(t) else "FunctionalTensor"
+
+
+def _unusual(t: torch.Tensor) -> PlainTensor:
+    name, dtype = _type_name(t), str(t.dtype)
+    if hasattr(t, "_local_tensor") and hasattr(t, "placements"):
+        return _dtensor(t, name, dtype)
+    if type(t).__name__ == "FakeTensor":
+        return PlainTensor(name, dtype, _shape(t), None, reason="a fake tensor has no data")
+    if isinstance(t, _UNINITIALISED):
+        return PlainTensor("torch.Tensor", dtype, [], None, reason="an uninitialised parameter has no data")
+    if t.is_nested:
+        data = _T.detach(t).values()
+        return PlainTensor(name, dtype, list(data.shape), _T.detach(data), extra={"nested": True})
+    if t.layout is not torch.strided:
+        return _sparse(t, name, dtype)
+    if t.device.type == "meta":
+        return PlainTensor(name, dtype, _shape(t), None, reason="a meta tensor has no data")
+    if t.is_quantized:
+        base = _T.detach(t)
+        return PlainTensor(name, dtype, _shape(t), base.dequantize(), bits=base.int_repr())
+    if hasattr(type(t), "__torch_dispatch__") and type(t).__torch_dispatch__ is not _DEFAULT:
+        inner = getattr(t, "elem", None)
+        if not isinstance(inner, torch.Tensor):
+            why = f"the tensor subclass {type(t).__qualname__} hides its data"
+            return PlainTensor(name, dtype, _shape(t), None, reason=why)
+        found = plain(inner)
+        late = found.asynchronous or (
+            type(t).__name__ == "AsyncCollectiveTensor" and not getattr(t, "completed", True)
+        )
+        return PlainTensor(
+            name, dtype, _shape(t), found.data, found.bits, found.extra, found.reason, asynchronous=late
+        )
+    data = _T.detach(t).as_subclass(torch.Tensor)
+    if data.is_conj() or data.is_neg():
+        data = _V.resolve_neg(_V.resolve_conj(data))
+        return PlainTensor(name, dtype, _shape(t), data)
+    return PlainTensor(name, dtype, _shape(t), data, shareable=True)
+
+
+def _dtensor(t: Any, name: str, dtype: str) -> PlainTensor:
+    local = t._local_tensor
+    found = plain(local)
+    extra = {
+        "device_mesh": t.device_mesh.mesh.tolist(),
+        "placements": [_placement(p) for p in t.placements],
+        "global_shape": _shape(t),
+    }
+    return PlainTensor(
+        name,
+        dtype,
+        _shape(local),
+        found.data,
+        found.bits,
+        extra,
+        found.reason,
+        asynchronous=found.asynchronous,
+    )
+
+
+def _placement(p: Any) -> dict[str, Any]:
+    kind = type(p).__name__
+    if kind == "Replicate":
+        return {"Replicate": {}}
+    if kind == "Partial":
+        return {"Partial": {"reduce_op": str(p.reduce_op)}}
+    return {kind.lstrip("_"): {"dim": getattr(p, "dim", None)}}
+
+
+def _sparse(t: torch.Tensor, name: str, dtype: str) -> PlainTensor:
+    """The stored values of a sparse tensor: how many there are is told, the implied zeros are not counted."""
+    base = _T.detach(t)
+    layout = str(t.layout)
+    if t.layout is torch._mkldnn:  # type: ignore[attr-defined]
+        return PlainTensor(name, dtype, _shape(t), base.to_dense(), extra={"layout": layout})
+    values = base._values() if t.layout is torch.sparse_coo else base.values()
+    return PlainTensor(
+        name, dtype, _shape(t), _T.detach(values), extra={"layout": layout, "stored": values.numel()}
+    )

@@ -1,0 +1,241 @@
+"""The user's frames: which, in which words, and when two places are one."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import os
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import pytest
+from probe_runtime.collect import callsite
+from probe_runtime.collect.callsite import FrameTable, frames
+
+
+def module(tmp_path: Path, name: str, source: str) -> ModuleType:
+    """A module as an import makes it, with a file of its own."""
+    path = tmp_path / f"{name.replace('.', '_')}.py"
+    path.write_text(source)
+    made = ModuleType(name)
+    made.__file__ = str(path)
+    exec(compile(source, str(path), "exec"), made.__dict__)
+    return made
+
+
+USER = "def forward(self, call):\n    x = 1\n    return call()  # the call\n"
+
+
+def test_frames_are_those_of_msprobe(tmp_path: Path) -> None:
+    user = module(tmp_path, "user", USER)
+    _, found = user.forward(None, frames)
+    assert found[0] == f"File {tmp_path / 'user.py'}, line 3, in forward, \n return call()  # the call"
+    assert found[1].startswith(f"File {__file__}, line ")
+    assert found[1].endswith(
+        ", in test_frames_are_those_of_msprobe, \n _, found = user.forward(None, frames)"
+    )
+
+
+def test_every_frame_is_there_but_our_own(tmp_path: Path) -> None:
+    own = module(tmp_path, "probe_torch.collector", USER)
+    torch_like = module(tmp_path, "torch.nn.modules.module", USER)
+    demo = module(tmp_path, "probe_torch.demo.train", USER)
+    expected = [f.name for f in traceback.extract_stack()][::-1]
+
+    def call() -> Any:
+        return torch_like.forward(None, lambda: own.forward(None, lambda: demo.forward(None, frames)))
+
+    _, found = call()
+    names = [f.split(", in ")[1].split(",")[0] for f in found]
+    assert names[:5] == ["forward", "<lambda>", "<lambda>", "forward", "call"]
+    assert names[5:] == expected
+    assert [f.split(",")[0] for f in found[:4]] == [
+        f"File {tmp_path}/probe_torch_demo_train.py",
+        f"File {__file__}",
+        f"File {__file__}",
+        f"File {tmp_path}/torch_nn_modules_module.py",
+    ]
+
+
+def test_frames_without_source_are_kept() -> None:
+    made: dict[str, Any] = {"frames": frames}
+    exec("def f():\n    return frames()", made)
+    _, found = made["f"]()
+    assert found[0] == "File <string>, line 2, in f, \n "
+    bare: dict[str, Any] = {"frames": frames, "__name__": None}
+    exec("def f():\n    return frames()", bare)
+    assert len(bare["f"]()[1]) == len(found)
+
+
+def test_a_relative_file_name_becomes_absolute(tmp_path: Path) -> None:
+    made: dict[str, Any] = {"frames": frames}
+    exec(compile("def f():\n    return frames()", "some/where.py", "exec"), made)
+    assert made["f"]()[1][0].startswith(f"File {os.getcwd()}/some/where.py, line 2")
+
+
+def test_a_broken_loader_costs_no_frame() -> None:
+    class Loader:
+        def get_source(self, name: str) -> str:
+            raise RuntimeError("no source")
+
+    made: dict[str, Any] = {"frames": frames, "__name__": "m", "__loader__": Loader()}
+    exec(compile("def f():\n    return frames()", "m_without_file.py", "exec"), made)
+    assert "in f, \n" in made["f"]()[1][0]
+
+
+# ---------------- the table
+def loop(table: FrameTable, times: int) -> list[tuple[int, bool]]:
+    return [table.intern()[:2] for _ in range(times)]
+
+
+def test_the_same_place_has_the_same_number() -> None:
+    table = FrameTable()
+    first, *others = loop(table, 4)
+    assert first == (0, True)
+    assert others == [(0, False)] * 3
+    assert loop(table, 1) == [(1, True)], "called from another line"
+    table.reset()
+    assert table.intern()[:2] == (0, True)
+
+
+def test_two_calls_on_one_line_are_one_place() -> None:
+    table = FrameTable()
+    a, b = table.intern(), table.intern()
+    assert (a[1], b[1]) == (True, False)
+    assert (a[0], a[2]) == (b[0], b[2])
+
+
+def test_the_table_says_what_frames_says() -> None:
+    table = FrameTable()
+    a, b = table.intern(), frames()
+    assert a[2] == b[1]
+
+
+def test_probes_own_way_makes_no_difference(tmp_path: Path) -> None:
+    """Two taps of Probe's between the user and the table: one place for the user."""
+    taps = [module(tmp_path, f"probe_torch.tap{i}", USER) for i in range(2)]
+    table = FrameTable()
+    found = []
+    for tap in taps:
+        found.append(tap.forward(None, table.intern))
+    assert [f[:2] for f in found] == [(0, True), (0, False)]
+    assert found[0][2] == found[1][2]
+
+
+def test_equal_code_in_two_files_is_two_places(tmp_path: Path) -> None:
+    a, b = module(tmp_path, "a", USER), module(tmp_path, "b", USER)
+    assert a.forward.__code__ == b.forward.__code__, "equal, though from two files"
+    table = FrameTable()
+    found = [m.forward(None, table.intern) for m in (a, b)]
+    assert [f[0] for f in found] == [0, 1]
+    assert [f[2][0].split(",")[0] for f in found] == [f"File {tmp_path}/a.py", f"File {tmp_path}/b.py"]
+
+
+def test_depth_is_part_of_the_place() -> None:
+    table = FrameTable()
+
+    def deep(n: int) -> tuple[int, bool, tuple[str, ...]]:
+        return deep(n - 1) if n else table.intern()
+
+    found = [deep(n) for n in range(5) for _ in range(2)]
+    assert [f[0] for f in found] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert [len(f[2]) - len(found[0][2]) for f in found[::2]] == [0, 1, 2, 3, 4]
+
+
+def test_source_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = linecache.getline
+
+    def getline(*arguments: Any) -> str:
+        calls.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(linecache, "getline", getline)
+    table = FrameTable()
+    loop(table, 3)
+    first = len(calls)
+    assert first > 0
+    loop(table, 3)  # one new line: this one
+    assert len(calls) == first + 1
+    table.reset()
+    loop(table, 1)
+    assert len(calls) == first + 2, "what is known outlives a step"
+
+
+def test_no_frame_and_no_local_is_kept_alive() -> None:
+    class Thing:
+        pass
+
+    table = FrameTable()
+
+    def user() -> weakref.ref[Thing]:
+        thing = Thing()
+        table.intern()
+        return weakref.ref(thing)
+
+    ref = user()
+    gc.collect()
+    assert ref() is None
+
+
+def test_made_code_does_not_mix_up_places() -> None:
+    """A code object that is gone must not lend its id, and so its text, to another."""
+    table = FrameTable()
+    seen = set()
+    for i in range(50):
+        made: dict[str, Any] = {"t": table}
+        exec(compile(f"def f{i}():\n    return t.intern()", f"<made {i}>", "exec"), made)
+        number, new, found = made[f"f{i}"]()
+        assert new
+        assert found[0] == f"File <made {i}>, line 2, in f{i}, \n "
+        seen.add(number)
+        del made
+    assert len(seen) == 50
+
+
+def test_endless_new_code_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callsite, "_MOST_STACKS", 10)
+    monkeypatch.setattr(callsite, "_MOST_TEXTS", 10)
+    table = FrameTable()
+    refs: list[weakref.ref[CodeType]] = []
+    for i in range(200):
+        made: dict[str, Any] = {"t": table}
+        exec(compile(f"def f{i}():\n    return t.intern()", f"<made {i}>", "exec"), made)
+        refs.append(weakref.ref(made[f"f{i}"].__code__))
+        assert made[f"f{i}"]()[2][0].startswith(f"File <made {i}>")
+    del made
+    gc.collect()
+    assert sum(r() is not None for r in refs) < 100
+
+
+def test_threads() -> None:
+    table = FrameTable()
+    start = threading.Barrier(8)
+    got: list[tuple[int, bool]] = []
+
+    def here() -> None:
+        start.wait()
+        for _ in range(100):
+            got.append(table.intern()[:2])
+
+    def run(target: Callable[[], None]) -> None:
+        threads = [threading.Thread(target=target) for _ in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        run(here)
+    finally:
+        sys.setswitchinterval(switch)
+    assert {n for n, _ in got} == {0}
+    assert sum(new for _, new in got) == 1

@@ -1,0 +1,506 @@
+"""The configuration: what is taken, what is refused, and where the message points."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from probe_format.errors import ConfigError, Problem, UsageError
+from probe_format.suggest import nearest, nearest_names
+from probe_runtime.config.config import Config, as_mapping, check_rank, load, resolve
+from probe_runtime.config.keys import KEYS
+from probe_runtime.config.number_ranges import compact, parse_numbers, parse_token_range
+
+
+def problems(file: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Problem]:
+    with pytest.raises(ConfigError) as caught:
+        resolve(file, **arguments)
+    found = {p.where: p for p in caught.value.problems}
+    assert len(found) == len(caught.value.problems), "every problem has its own place"
+    assert all(p.what and str(p) in str(caught.value) for p in found.values())
+    return found
+
+
+# ---------------- ranges
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 500)))
+def test_ranges_round_trip(numbers: set[int]) -> None:
+    assert parse_numbers(compact(numbers), "step") == (tuple(sorted(numbers)), ())
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 300))
+def test_a_range_includes_both_ends(first: int, more: int) -> None:
+    assert parse_numbers(f"{first}-{first + more}", "step") == (tuple(range(first, first + more + 1)), ())
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(json_values)
+def test_anything_is_numbers_or_problems(value: Any) -> None:
+    numbers, wrong = parse_numbers(value, "rank")
+    assert all(type(n) is int and n >= 0 for n in numbers)
+    assert list(numbers) == sorted(set(numbers))
+    assert all(p.where.startswith("rank") and p.remedy for p in wrong)
+    if not isinstance(value, int | str | list):
+        assert wrong
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "word"),
+    [
+        ("3-1", "step", '"1-3"'),
+        ([0, "3-1"], "step[1]", '"1-3"'),
+        (-1, "step", "negative"),
+        (["-2"], "step[0]", "negative"),
+        ([True], "step[0]", "bool"),
+        ([2.0], "step[0]", "Write 2."),
+        ([2.5], "step[0]", "float"),
+        ([float("nan")], "step[0]", "float"),
+        (["x"], "step[0]", "no number"),
+        (["4:6"], "step[0]", '"4-6"'),
+        (["4..6"], "step[0]", '"4-6"'),
+        (["1-2-3"], "step[0]", "no number"),
+        ([""], "step[0]", "no number"),
+        (["0-99999999"], "step[0]", "100000000"),
+        (["9" * 5000], "step[0]", "no number"),
+        ([None], "step[0]", "NoneType"),
+        ([[1]], "step[0]", "list"),
+        ({"a": 1}, "step", "dict"),
+    ],
+)
+def test_no_range(value: Any, where: str, word: str) -> None:
+    found = problems(step=value)
+    assert set(found) == {"argument step" + where[4:]}
+    assert word in str(found["argument step" + where[4:]])
+
+
+def test_ranges_are_sorted_sets() -> None:
+    c = resolve({"rank": [1, "4-6", "5", 0, " 8 - 9 "], "step": 3})
+    assert (c.rank, c.step) == ((0, 1, 4, 5, 6, 8, 9), (3,))
+
+
+@pytest.mark.parametrize("good", [[1, 3], (0, 0), [2, 2]])
+def test_token_range(good: Any) -> None:
+    assert parse_token_range(good) == tuple(good)
+
+
+@pytest.mark.parametrize("bad", [[3, 1], [1], 5, "1-3", [1, 2, 3], [True, 2], [-1, 2], [0.0, 1], {1: 2}])
+def test_no_token_range(bad: Any) -> None:
+    with pytest.raises(UsageError, match="token_range"):
+        parse_token_range(bad)
+    assert parse_token_range(None) is None
+
+
+# ---------------- single values
+def test_nothing_given() -> None:
+    c = resolve()
+    assert c == Config(dump_path=Path("dump_path").absolute())
+    assert c.warnings == (f"dump_path is not set; writing to {Path('dump_path').absolute()}.",)
+
+
+@pytest.mark.parametrize(
+    ("keys", "where", "words"),
+    [
+        ({"level": "L3"}, "level", ["'L3'", '"L0"', '"mix"']),
+        ({"level": "l1"}, "level", ["Did you mean 'L1'?"]),
+        ({"level": 1}, "level", ["1 is an int"]),
+        ({"task": "tensors"}, "task", ["Did you mean 'tensor'?"]),
+        ({"task": ["tensor"]}, "task", ["is a list"]),
+        ({"task": "overflow_check"}, "task", ["not done by Probe", '"statistics"']),
+        ({"task": "run_ut"}, "task", ["not done by Probe"]),
+        ({"dump_path": ""}, "dump_path", ["empty"]),
+        ({"dump_path": "  "}, "dump_path", ["empty"]),
+        ({"dump_path": 7}, "dump_path", ["not a path"]),
+        ({"dump_path": b"d"}, "dump_path", ["not a path"]),
+        ({"dump_path": "a\0b"}, "dump_path", ["NUL"]),
+        ({"dump_path": __file__}, "dump_path", ["a file, not a directory"]),
+        ({"rank": ["one"]}, "rank[0]", ["'one'"]),
+        ({"step": [-1]}, "step[0]", ["-1 is negative"]),
+        ({"precision": "medium"}, "precision", ['"low" or "high"']),
+        ({"extra_info": "yes"}, "extra_info", ["not a bool", "true or false"]),
+        ({"async_dump": 1}, "async_dump", ["not a bool"]),
+        ({"risk_level": "all"}, "risk_level", ["Did you mean 'ALL'?"]),
+        ({"max_faults": True}, "max_faults", ["a bool"]),
+        ({"async_bytes": 0}, "async_bytes", ["not above 0"]),
+        ({"async_bytes": "1GiB"}, "async_bytes", ["not a whole number"]),
+        ({"apis": "/no/such/apis.yaml"}, "apis", ["/no/such/apis.yaml"]),
+        ({"lst": []}, "lst", ["Did you mean 'list'?"]),
+        ({"dump_pth": "x"}, "dump_pth", ["Did you mean 'dump_path'?"]),
+        ({"zzzzz": 1}, "zzzzz", ["no key", "dump_path", "tensor_list"]),
+        ({5: 1}, "5", ["no key"]),
+        ({"dump_enable": False}, "dump_enable", ["start()"]),
+        ({"statistics": 3}, "statistics", ["keys and values"]),
+        (
+            {"statistics": {"summary_mode": "md4"}},
+            "statistics.summary_mode",
+            ["Did you mean 'md5'?", '"xor"'],
+        ),
+        ({"statistics": {"summary_mode": ["max"]}}, "statistics.summary_mode", ["is a list"]),
+        ({"statistics": {"data_mode": ["inputs"]}}, "statistics.data_mode[0]", ["Did you mean 'input'?"]),
+        ({"statistics": {"data_mode": ["all", "input"]}}, "statistics.data_mode", ['["input"]']),
+        ({"statistics": {"list": [1]}}, "statistics.list[0]", ["not a string"]),
+        ({"statistics": {"list": 1}}, "statistics.list", ["not a list"]),
+        ({"statistics": {"list": ["relu", " "]}}, "statistics.list[1]", ["match every name"]),
+        ({"statistics": {"step": [1]}}, "statistics.step", ["Move it to the top level"]),
+        ({"statistics": {"lists": []}}, "statistics.lists", ["Did you mean 'list'?"]),
+        ({"list": ["a"], "statistics": {"list": ["b"]}}, "statistics.list", ["at the top"]),
+    ],
+    ids=str,
+)
+def test_one_wrong_value(keys: dict[str, Any], where: str, words: list[str]) -> None:
+    found = problems(keys)
+    assert list(found) == [where]
+    assert not [w for w in words if w not in str(found[where])], str(found[where])
+
+
+def test_every_problem_at_once() -> None:
+    found = problems(
+        {
+            "task": "statistic",
+            "level": "L9",
+            "rank": [0, "b", -1],
+            "colour": "red",
+            "statistics": {"summary_mode": "sha", "scope": 5},
+            "tensor": {"data_mode": ["up"]},
+        },
+        step="3-1",
+        levle="L1",
+    )
+    assert set(found) == {
+        "task", "level", "rank[1]", "rank[2]", "colour", "statistics.summary_mode", "statistics.scope",
+        "tensor.data_mode[0]", "argument step", "argument levle",
+    }  # fmt: skip
+
+
+# ---------------- values together
+@pytest.mark.parametrize(
+    ("keys", "where", "word"),
+    [
+        ({"task": "tensor", "tensor": {"tensor_list": ["relu"]}}, "tensor.tensor_list", "choose with list"),
+        ({"task": "structure", "tensor_list": ["relu"]}, "tensor_list", "Remove it"),
+        ({"task": "structure", "level": "debug"}, "level", "records none"),
+        ({"scope": ["Torch.relu.0.forward"]}, "scope", "has 1 name;"),
+        ({"scope": ["Torch.relu.0.forward"] * 3}, "scope", "has 3 names;"),
+        ({"scope": ["Module.a.B.forward.0", "Torch.relu.0.forward"]}, "scope[0]", "functions only"),
+        (
+            {"level": "L0", "scope": ["Module.a.B.forward.0", "Torch.relu.0.forward"]},
+            "scope[1]",
+            "modules only",
+        ),
+        ({"scope": ["Torch.relu.0.backward", "Torch.relu.1.forward"]}, "scope", "comes first"),
+    ],
+    ids=str,
+)
+def test_values_that_contradict(keys: dict[str, Any], where: str, word: str) -> None:
+    found = problems(keys)
+    assert list(found) == [where]
+    assert word in str(found[where])
+
+
+@pytest.mark.parametrize("mode", ["md5", "xor"])
+def test_checksums_with_async_dump_say_what_is_done(mode: str) -> None:
+    c = resolve({"dump_path": "d", "async_dump": True, "statistics": {"summary_mode": mode}})
+    assert (c.async_dump, c.summary_mode) == (True, mode)
+    assert [w for w in c.warnings if "computed there" in w and mode in w]
+    assert resolve({"dump_path": "d", "async_dump": True}).warnings == ()
+
+
+def test_structure_is_mix() -> None:
+    assert resolve({"task": "structure", "dump_path": "d"}).level == "mix"
+    assert resolve({"task": "structure", "dump_path": "d"}).warnings == ()
+    told = resolve({"task": "structure", "level": "L1", "dump_path": "d"})
+    assert told.level == "mix"
+    assert "L1 is taken as mix" in told.warnings[0]
+    assert resolve({"task": "structure", "level": "L0"}).level == "L0"
+
+
+@pytest.mark.parametrize("key", ["acc_check", "load", "slice", "enable_dataloader", "run_ut", "white_list"])
+def test_keys_without_effect_are_told(key: str) -> None:
+    c = resolve({"dump_path": "d", key: {"white_list": []}})
+    assert c == resolve({"dump_path": "d"})
+    (said,) = c.warnings
+    assert said.startswith(key)
+    assert "no effect in Probe" in said
+    # Also inside a section, except for the names of sections.
+    if key not in ("acc_check", "run_ut"):
+        inside = resolve({"dump_path": "d", "statistics": {key: 1}})
+        assert inside.warnings[0].startswith(f"statistics.{key}: has no effect")
+
+
+def test_the_section_of_another_task_is_only_told() -> None:
+    c = resolve({"dump_path": "d", "task": "tensor", "statistics": {"list": ["relu"], "summary_mode": "md4"}})
+    assert c.list == ()
+    assert [w for w in c.warnings if w.startswith("statistics.summary_mode: 'md4'") and "'tensor'" in w]
+
+
+def test_scope_names_that_are_none_are_told() -> None:
+    c = resolve({"dump_path": "d", "scope": ["conv1", "Torch.relu.0.forward"]})
+    assert c.scope == ("conv1", "Torch.relu.0.forward")
+    assert "'conv1' is not the full name" in c.warnings[0]
+
+
+# ---------------- good ones
+def test_arguments_win() -> None:
+    file = {"task": "tensor", "level": "L7", "dump_path": "a", "step": [1], "statistics": {"list": ["relu"]}}
+    c = resolve(file, task="statistics", level="mix", dump_path=Path("b"), step=None)
+    assert (c.task, c.level, c.step, c.list) == ("statistics", "mix", (1,), ("relu",))
+    assert c.dump_path == Path("b").absolute()
+    # The beaten value was wrong, and that is worth a word; it stops nothing.
+    assert [w for w in c.warnings if w.startswith("level: 'L7'") and "the argument wins" in w]
+
+
+def test_one_value_alone_is_a_list_of_one() -> None:
+    c = resolve({"rank": 1, "step": "4-5", "list": "relu", "data_mode": "input"})
+    assert (c.rank, c.step, c.list, c.data_mode) == ((1,), (4, 5), ("relu",), frozenset({"input"}))
+
+
+def test_empty_and_null_mean_not_given() -> None:
+    c = resolve(
+        {
+            "dump_path": "d",
+            "rank": [],
+            "scope": None,
+            "statistics": {"data_mode": [], "list": None},
+            "tensor": None,
+        }
+    )
+    assert c == resolve(dump_path="d")
+
+
+def test_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert resolve(dump_path="~/d").dump_path == Path("/home/someone/d")
+
+
+def test_the_configuration_of_msprobe_is_taken() -> None:
+    """msprobe's packaged config.json, as in 26.2: the keys are the interface."""
+    c = resolve(
+        {
+            "task": "statistics", "dump_path": "./dump_path", "rank": [], "step": [], "level": "L1",
+            "extra_info": True, "async_dump": False,
+            "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
+            "tensor": {"scope": [], "list": [], "data_mode": ["all"]},
+            "acc_check": {"white_list": [], "black_list": [], "error_data_path": "./"},
+        }
+    )  # fmt: skip
+    assert c == Config()
+    assert [w.partition(":")[0] for w in c.warnings] == ["acc_check"]
+
+
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12).filter(
+    str.strip
+)
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    task: Any = draw(st.sampled_from(["statistics", "tensor", "structure"]))
+    levels = ["L0", "L1", "mix", "L2", "debug"] if task != "structure" else ["L0", "mix", "L2"]
+    name = st.builds(
+        lambda n, i: f"Torch.{n}.{i}.forward", st.sampled_from(["relu", "sin"]), st.integers(0, 20)
+    )
+    level: Any = draw(st.sampled_from(levels))
+    scope = draw(st.just(()) | st.tuples(name, name)) if level in ("L1", "mix") else ()
+    sides = st.sets(st.sampled_from(["forward", "backward", "input", "output"]), min_size=1)
+    return Config(
+        task=task,
+        level=level,
+        dump_path=Path("/") / draw(st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)),
+        rank=tuple(sorted(draw(st.sets(st.integers(0, 99))))),
+        step=tuple(sorted(draw(st.sets(st.integers(0, 99))))),
+        scope=scope,
+        list=tuple(draw(st.lists(words, max_size=3))),
+        tensor_list=tuple(draw(st.lists(words, max_size=3))) if task == "statistics" else (),
+        data_mode=frozenset(draw(st.just({"all"}) | sides)),
+        summary_mode=draw(st.sampled_from(["statistics", "md5", "xor"])),
+        precision=draw(st.sampled_from(["low", "high"])),
+        extra_info=draw(st.booleans()),
+        async_dump=draw(st.booleans()),
+        async_bytes=draw(st.integers(1, 1 << 40)),
+        risk_level=draw(st.sampled_from(["ALL", "FOCUS", "CORE"])),
+        views=draw(st.booleans()),
+        zero_count=draw(st.booleans()),
+        overwrite=draw(st.booleans()),
+        max_faults=draw(st.integers(1, 1000)),
+        share=draw(st.booleans()),
+    )
+
+
+@settings(deadline=None)
+@given(configs())
+def test_a_configuration_round_trips(config: Config) -> None:
+    mapping = as_mapping(config)
+    assert resolve(mapping) == config
+    assert resolve(json.loads(json.dumps(mapping))) == config
+    assert resolve(yaml.safe_load(yaml.safe_dump(mapping))) == config
+    assert (
+        resolve(None, **{k: getattr(config, k) for k in mapping if k != config.task}, **mapping[config.task])
+        == config
+    )
+
+
+keys = st.sampled_from([*as_mapping(Config()), "statistics", "tensor", "acc_check", "lists"]) | st.text(
+    max_size=5
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(keys, json_values, max_size=5), st.dictionaries(keys, json_values, max_size=3))
+def test_anything_is_a_config_or_a_config_error(file: dict[str, Any], section: dict[str, Any]) -> None:
+    try:
+        c = resolve({**file, "statistics": section})
+    except ConfigError as e:
+        assert e.problems
+        assert all(p.where and p.what for p in e.problems)
+    else:
+        assert resolve(as_mapping(c)) == c
+
+
+# ---------------- files
+@pytest.mark.parametrize("name", ["c.json", "c.yaml", "c.YML"])
+def test_files(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    tab = "\t" if name == "c.json" else " "  # JSON may be indented with tabs, YAML not
+    lines = [
+        "{",
+        '"task": "tensor",',
+        '"step": [0, "2-3"],',
+        '"tensor": {',
+        f'{tab}"list": ["é"],',
+        '"data_mode": ["x"]}}',
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8-sig")
+    with pytest.raises(ConfigError) as caught:
+        resolve(load(path))
+    (problem,) = caught.value.problems
+    assert problem.where == f"{path}:6 tensor.data_mode[0]"
+    assert load(str(path))["tensor"]["list"] == ["é"]
+
+
+def test_plain_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "# a comment\ntask: statistics\nstep: 4-6\nstatistics:\n  list: [relu]\n  scope:\ntensor:\n"
+    )
+    c = resolve(load(path))
+    assert (c.step, c.list, c.scope) == ((4, 5, 6), ("relu",), ())
+    path.write_text("# nothing but this\n")
+    assert resolve(load(path)) == Config()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("c.json", '{"a": 1,\n "b": }', [":2", "line 2"]),
+        ("c.json", "", [":1", "not JSON"]),
+        ("c.json", "[1]", ["holds a list"]),
+        ("c.json", "null", ["holds a NoneType"]),
+        ("c.json", '{"step": 1, "step": 2}', ["'step'", "twice"]),
+        ("c.json", '{"tensor": {"list": 1, "list": 2}}', ["'list'", "twice"]),
+        ("c.json", "[" * 100_000, ["nested too deeply"]),
+        ("c.json", '{"step": ' + "9" * 5000 + "}", ["not usable JSON"]),
+        ("c.yaml", "a: [\n", [":2", "line 2"]),
+        ("c.yaml", "a: 1\nb: 2\na: 3\n", [":3", "'a'", "line 1"]),
+        ("c.yaml", "- 1\n", ["holds a list"]),
+        ("c.yaml", "a: 1\n---\nb: 1\n", ["single document"]),
+        ("c.yaml", "? [a]\n: 1\n", ["unhashable"]),
+        ("c.yaml", "a: !!python/object:os.system x\n", [":1", "not usable YAML"]),
+        ("c.yaml", "a: \x07", ["not usable YAML"]),
+        ("c.toml", "", [".toml", "*.json"]),
+    ],
+)
+def test_files_that_are_no_configuration(name: str, text: str, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    said = str(caught.value)
+    assert str(path) in said
+    assert not [w for w in words if w not in said], said
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load(tmp_path / "config.json")
+    with pytest.raises(ConfigError, match=r"no such file.*Did you mean 'config\.json'"):
+        load(tmp_path / "confg.json")
+    with pytest.raises(ConfigError, match="no readable directory"):
+        load(tmp_path / "nowhere" / "config.json")
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(ConfigError, match="is a directory"):
+        load(tmp_path / "folder.json")
+
+
+# ---------------- ranks
+@pytest.mark.parametrize(
+    ("rank", "world", "words"),
+    [
+        ([], None, None),
+        ([], 4, None),
+        ([0, "1-3"], 4, None),
+        ([0], None, ["no process group", "is dumped"]),
+        ([2], None, ["nothing will be dumped", "RANK"]),
+        ([4], 4, ["[4]", "4 processes", "ranks end at 3", "nothing will be dumped"]),
+        ([0, "3-5"], 4, ["4-5", "only the others"]),
+        ([1], 1, ["1 process,", "nothing"]),
+    ],
+)
+def test_ranks_beyond_the_run(rank: Any, world: int | None, words: list[str] | None) -> None:
+    said = check_rank(resolve(rank=rank), world)
+    if words is None:
+        assert said is None
+    else:
+        assert said is not None
+        assert not [w for w in words if w not in said], said
+
+
+# ---------------- suggestions
+def test_nearest_among_many() -> None:
+    names = [
+        f"Functional.{api}.{i}.forward" for i in range(2500) for api in ("linear", "gelu", "dropout", "relu")
+    ]
+    assert nearest("Functional.linaer.77.forward", names)[0] == "Functional.linear.77.forward"
+    assert nearest_names("lineer", names)[0] == "linear"
+    assert nearest_names("RELU", names)[0] == "relu"
+    assert nearest("qqq", names) == ()
+
+
+@settings(deadline=None)
+@given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=20))
+def test_nearest_gives_candidates(word: str, candidates: list[str]) -> None:
+    found = nearest(word, candidates)
+    assert len(found) <= 3
+    assert set(found) <= set(candidates)
+    if word in candidates:
+        assert found[0].lower() == word.lower()
+
+
+# ---------------- the page
+def test_every_key_is_on_the_page() -> None:
+    page = files("probe_format") / "spec" / "config.md"
+    rows = {line.split("`")[1]: line for line in page.read_text().splitlines() if line.startswith("| `")}
+    defaults = as_mapping(Config())
+    defaults.update(defaults.pop("statistics"))
+    for key in KEYS:
+        assert key in rows, key
+        default = rows[key].split("|")[3]
+        if isinstance(defaults.get(key), int) and not isinstance(defaults[key], bool):
+            assert str(defaults[key]) in default, key
+        elif isinstance(defaults.get(key), bool):
+            assert default.strip().startswith(str(defaults[key]).lower()), key
+        elif isinstance(defaults.get(key), str) and key != "dump_path":
+            assert f"`{defaults[key]}`" in default, key
