@@ -111,7 +111,10 @@ OPTIONAL = {
 }
 
 # One place each for a library with pitfalls of its own.
-ONLY_IN = {"orjson": {"probe_format.jsonio"}, "yaml": {"probe_runtime.yaml_text", "probe_runtime.config.config_file", "probe_runtime.patching.api_list"}}
+ONLY_IN = {
+    "orjson": {"probe_format.jsonio"},
+    "yaml": {"probe_runtime.yaml_text", "probe_runtime.config.config_file", "probe_runtime.patching.api_list"},
+}
 
 JUNK_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "tools"}
 
