@@ -297,6 +297,7 @@ def test_fused_agrees_with_exact_arithmetic(part, dtype, chunk, monkeypatch):
     @example(np.array([math.inf, 0, 0, 0, 0, 0, 0, 0, -math.inf], dtype))
     @example(np.full(9, np.finfo(dtype).max, dtype))
     @example(np.array([-0.0] * 9, dtype))
+    @example(np.array([math.inf] + [-np.finfo(dtype).max / 4] * 7, dtype))  # whose finite part overflows
     def run(a):
         both_agree(a)
 

@@ -51,7 +51,7 @@ def test_every_rule_of_the_code_is_named() -> None:
     text = SPEC.read_text()
     assert not [r.__name__ for r in (*RULES, *NOTES) if f"`{r.__name__}`" not in text]
     named = set(re.findall(r"\(`([a-z_]+)`(?:, `([a-z_]+)`)?\)", text))
-    modules = {p.stem for p in SPEC.parent.parent.glob("*.py")}
+    modules = {p.stem for p in SPEC.parent.parent.rglob("*.py")}
     known = {r.__name__ for r in (*RULES, *NOTES)} | modules
     assert {n for pair in named for n in pair if n} <= known
 

@@ -113,16 +113,19 @@ def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_co
                 top = max(abs(mx), abs(mn))
                 mean = min(max(top * float((wide / top).mean()), mn), mx)
             return Stats(mx, mn, mean, norm, zeros=zeros)
-        nan = np.isnan(wide)
         good = wide[np.isfinite(wide)]
+        nan = int(np.count_nonzero(np.isnan(wide)))
+        posinf, neginf = int(np.count_nonzero(wide == np.inf)), int(np.count_nonzero(wide == -np.inf))
+        if not nan and not (posinf and neginf):
+            mean = math.inf if posinf else -math.inf  # the sum of the rest may have overflowed the other way
         return Stats(
             mx,
             mn,
             mean,
             norm,
-            nan=int(np.count_nonzero(nan)),
-            posinf=int(np.count_nonzero(wide == np.inf)),
-            neginf=int(np.count_nonzero(wide == -np.inf)),
+            nan=nan,
+            posinf=posinf,
+            neginf=neginf,
             finite_max=float(good.max()) if good.size else None,
             finite_min=float(good.min()) if good.size else None,
             zeros=zeros,
