@@ -11,7 +11,7 @@ import pytest
 from probe_format.read.verify import verify
 from probe_format.write.recover import recover
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[1] / "corpus"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())
 
 

@@ -42,7 +42,8 @@ def labels(**options: Any) -> set[str]:
 
 def msprobe_names() -> set[tuple[str, str]]:
     section, names = "", set[tuple[str, str]]()
-    for line in filter(None, Path(__file__).with_name("msprobe_apis.txt").read_text().splitlines()):
+    listed = (Path(__file__).parents[1] / "msprobe_apis.txt").read_text()
+    for line in filter(None, listed.splitlines()):
         if line.startswith("["):
             section = SECTION_OF[line[1:].partition("]")[0]]
         elif not line.startswith("#"):

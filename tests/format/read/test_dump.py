@@ -16,11 +16,11 @@ from probe_format import DamagedError, FormatError
 from probe_format.cli.show import tree
 from probe_format.errors import UsageError
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[1] / "corpus"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())
-REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "dumps"
+REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "dumps"
 if not REFERENCE.is_dir():  # a worktree lies one level deeper than a clone
-    REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "dumps"
+    REFERENCE = Path(__file__).parents[5] / "shared" / "reference" / "dumps"
 COMPLETE = CORPUS / "probe" / "complete"
 
 

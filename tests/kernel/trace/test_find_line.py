@@ -20,7 +20,7 @@ from probe_kernel.trace.find_line import Line, find, parse_line
 from probe_kernel.trace.match import match, stem
 from trees import tensor
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 LOOP = DATA / "loop"
 
 

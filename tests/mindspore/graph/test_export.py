@@ -17,7 +17,7 @@ from mindspore.train.mind_ir_pb2 import ModelProto  # noqa: E402
 from mindspore_dumping import records  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 def process(script: str, *args: object, **environment: str) -> None:

@@ -13,7 +13,7 @@ from probe_format.journal.frames import JournalWriter, read_journal
 from probe_format.read.verify import verify
 from probe_format.write.recover import recover
 
-CORPUS = Path(__file__).parent / "corpus" / "probe"
+CORPUS = Path(__file__).parents[1] / "corpus" / "probe"
 
 
 def copy(tmp_path, case):

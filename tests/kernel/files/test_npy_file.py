@@ -15,7 +15,7 @@ from probe_kernel.files.npy_file import load_npy, read_header
 from probe_kernel.read.file_name import parse_file_name
 from probe_kernel.read.loaders import contents
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def bf16_file(path: Path, values: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from probe_format.errors import FormatError
 from probe_kernel.graph.ir_text import parse_ir, read_ir
 from probe_kernel.graph.model import Graph
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 VERSIONS = ("2.7", "2.10")
 
 

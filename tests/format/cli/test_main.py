@@ -12,7 +12,7 @@ import pytest
 from probe_format.cli.main import main
 from probe_format.errors import UsageError
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[1] / "corpus"
 PROBE = CORPUS / "probe"
 
 

@@ -26,7 +26,7 @@ from probe_kernel.files.tensor_layouts import convert
 from probe_kernel.read.file_name import parse_file_name
 from probe_kernel.read.loaders import contents
 
-DATA = Path(__file__).parent / "data" / "bin"
+DATA = Path(__file__).parents[1] / "data" / "bin"
 EXPECTED = DATA / "expected"
 SAMPLES = sorted(p for p in DATA.iterdir() if p.is_file())
 CONV = "Conv2D.Default_conv1_Conv2D-op1.3.7.1623124369613540"

@@ -18,7 +18,7 @@ from probe_format.tensors import pt_file
 from probe_format.tensors.files import load_npy, load_pt, pt_bytes
 from probe_format.tensors.pt_read import read_pt
 
-CORPUS = Path(__file__).parent / "corpus" / "probe" / "complete"
+CORPUS = Path(__file__).parents[1] / "corpus" / "probe" / "complete"
 INPUT = "Module.fc.Linear.forward.0.input.0.pt"
 WEIGHT = "Module.fc.Linear.forward.0.parameters.weight.npy"
 

@@ -14,7 +14,7 @@ from probe_format.errors import DamagedError, FormatError
 from probe_kernel.files.npy_file import load_npy
 from trees import CONV, TIME, TREES, conv, tensor
 
-LOOP = Path(__file__).parent / "data" / "loop"
+LOOP = Path(__file__).parents[1] / "data" / "loop"
 
 
 # a real dump

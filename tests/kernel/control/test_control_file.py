@@ -15,7 +15,7 @@ from probe_format.cli.main import main
 from probe_format.errors import ConfigError
 from probe_kernel import BACKENDS, KernelDump, load_settings, settings
 
-EXAMPLES = Path(__file__).parent / "data" / "control"
+EXAMPLES = Path(__file__).parents[1] / "data" / "control"
 LIST = "kernels: have no effect: dump_mode 0 dumps every kernel"
 CATEGORIES = "statistic_category: has no effect: saved_data is tensor"
 DOCUMENTS = [

@@ -13,7 +13,7 @@ from probe_format.read.verify import verify
 from probe_kernel.export.export import cells_of, export
 from trees import CONV, TIME, conv, tensor
 
-LOOP = Path(__file__).parent / "data" / "loop"
+LOOP = Path(__file__).parents[1] / "data" / "loop"
 
 
 @pytest.fixture

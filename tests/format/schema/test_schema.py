@@ -14,7 +14,7 @@ from probe_format.schema.dump import check_debug, check_dump
 from probe_format.schema.report import check_report
 from probe_format.schema.stack import check_stack
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[1] / "corpus"
 NAMES = ("dump", "debug", "stack", "construct", "report")
 SCHEMAS = {
     name: json.loads((files("probe_format") / "schema" / f"{name}.schema.json").read_text()) for name in NAMES
