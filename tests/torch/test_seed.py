@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from probe_format.errors import UsageError
-from probe_torch.dropout import NoDropout
+from probe_torch.dropout import no_dropout
 from probe_torch.seed import seed_all
 from torch import nn
 from torch.nn.functional import dropout as imported_early
@@ -318,7 +318,7 @@ def test_wrong_probabilities_stay_wrong() -> None:
 
 def test_overlapping_removals() -> None:
     """The last undo counts, in whatever order they come."""
-    a, b = NoDropout(), NoDropout()
+    a, b = no_dropout(), no_dropout()
     a.undo()
     a.undo()
     assert torch.equal(F.dropout(X, 0.5), X), "b still holds"
@@ -328,7 +328,7 @@ def test_overlapping_removals() -> None:
 
 def test_somebody_else_wraps_meanwhile() -> None:
     """As a dump does, started while dropout is off and stopped after it is on again."""
-    handle = NoDropout()
+    handle = no_dropout()
     owner: Any = torch
     ours = owner.dropout
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from probe_runtime.notice import notice
-from probe_runtime.session import Seeded, checked_seed, seed_python, set_variable
+from probe_runtime.session import Seeded, seed_process, set_variable
 
-from .dropout import NoDropout
+from .dropout import no_dropout
 
 __all__ = ["Seeded", "seed_all"]
 
@@ -29,15 +29,14 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> 
 
     Raises UsageError, before anything is changed, when an argument is wrong.
     """
-    number = checked_seed(seed, mode, rm_dropout)
-    with contextlib.ExitStack() as stack:  # undoes the first half where the second fails
-        seed_python(number, stack)
-        _seed(number, stack)
-        if mode:
-            _be_deterministic(stack)
-        if rm_dropout:
-            stack.callback(NoDropout().undo)
-        return Seeded(stack.pop_all())
+    return seed_process(
+        seed,
+        mode,
+        rm_dropout,
+        seed_framework=_seed,
+        be_deterministic=_be_deterministic,
+        no_dropout=no_dropout,
+    )
 
 
 def _seed(seed: int, stack: contextlib.ExitStack) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from attrs import define, field
 from mindspore.train.anf_ir_pb2 import ModelProto
 from probe_runtime.collect import guard, sheltered
-from probe_runtime.patching import Attribute, Function, attribute
+from probe_runtime.patching import Attribute, Function, attribute, replaced
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.patching.compile_hook import Around
@@ -87,13 +87,8 @@ class Compilations:
             attribute(api, "_real_phase", sheltered("a compilation", self._phase)),
             Around(sheltered("a compilation", self._compile)),
         ]
-        try:
-            for place in places:
-                place.put()
+        with replaced(places):
             yield
-        finally:
-            for place in reversed(places):
-                place.restore()
 
     def _jit(self, original: Function) -> Function:
         @functools.wraps(original)

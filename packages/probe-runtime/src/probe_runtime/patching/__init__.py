@@ -10,7 +10,7 @@ from .kept import Own
 from .lookup import go_down, is_function, name_of, resolve_owner
 from .originals import forget, original_of, remember
 from .patches import Patches
-from .places import ABSENT, Attribute, Function, attribute
+from .places import ABSENT, Attribute, Function, attribute, replaced
 from .regions import Regions, found
 from .shared_replacement import Held, HeldPatches, Replace
 from .switch import Label, Switch, Tap, is_muted, muted, thread
@@ -46,6 +46,7 @@ __all__ = [
     "patches",
     "quiet",
     "remember",
+    "replaced",
     "resolve_owner",
     "suspended",
     "thread",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
 import attrs
 
-__all__ = ["ABSENT", "Attribute", "Default", "Function", "Place", "Slot", "attribute"]
+__all__ = ["ABSENT", "Attribute", "Default", "Function", "Place", "Replaceable", "Slot", "attribute", "replaced"]
 
 Function = Callable[..., Any]
 
@@ -137,3 +138,22 @@ class Default:
             if self.key < len(values) and values[self.key] is old:
                 values[self.key] = new
                 self.function.__defaults__ = tuple(values)
+
+
+class Replaceable(Protocol):
+    """Something that is replaced by `put` and comes back with `restore`, which undoes nothing that was not done."""
+
+    def put(self) -> None: ...
+    def restore(self) -> None: ...
+
+
+@contextlib.contextmanager
+def replaced(places: Sequence[Replaceable]) -> Iterator[None]:
+    """Replace all of ``places`` while this is open; they come back in reverse order, also when the block raises."""
+    try:
+        for place in places:
+            place.put()
+        yield
+    finally:
+        for place in reversed(places):
+            place.restore()

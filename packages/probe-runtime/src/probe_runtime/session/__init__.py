@@ -7,7 +7,7 @@ from .debugger import Debugger
 from .delegated_levels import KernelSession, SavingSession, kernel_package
 from .demo_report import WARM_UP, bar, summary
 from .preflight import preflight
-from .seed import Seeded, checked_seed, seed_python, set_variable
+from .seed import Seeded, seed_process, set_variable
 from .session import Framework, Session, warn
 from .step import DumpedStep, Install, Step
 from .token_gate import TokenGate
@@ -27,10 +27,9 @@ __all__ = [
     "Step",
     "TokenGate",
     "bar",
-    "checked_seed",
     "kernel_package",
     "preflight",
-    "seed_python",
+    "seed_process",
     "set_variable",
     "summary",
     "warn",

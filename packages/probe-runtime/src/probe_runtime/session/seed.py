@@ -6,35 +6,57 @@ import contextlib
 import operator
 import os
 import random
-from types import TracebackType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from probe_format.errors import UsageError
 from probe_format.excerpts import brief
 
-__all__ = ["Seeded", "checked_seed", "seed_python", "set_variable"]
+from probe_runtime.patching import Held
+
+__all__ = ["Seeded", "checked_seed", "seed_process", "seed_python", "set_variable"]
 
 _LARGEST = 2**32 - 1  # numpy takes no larger seed
 
+Change = Callable[[int, contextlib.ExitStack], None]
+"""Changes something for a seed, and gives the stack what undoes it."""
 
-class Seeded:
-    """What `seed_all` did. `undo`, or leaving the ``with`` block, puts everything back as it was."""
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
-        self._stack = stack
+class Seeded(Held):
+    """What `seed_all` did. `undo`, or leaving the ``with`` block, puts everything back as it was.
 
-    def undo(self) -> None:
-        """Put back random states, environment variables, algorithm settings and dropout. Once is enough."""
-        self._stack.close()
+    That is: random states, environment variables, settings of algorithms, and dropout. Once is enough.
+    """
 
-    def __enter__(self) -> Seeded:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.undo()
+def seed_process(
+    seed: object,
+    mode: object,
+    rm_dropout: object,
+    *,
+    seed_framework: Change,
+    be_deterministic: Callable[[contextlib.ExitStack], None],
+    no_dropout: Callable[[], Held],
+) -> Seeded:
+    """Do what a framework's `seed_all` promises, and return what undoes it.
+
+    seed, mode, rm_dropout: the arguments of `seed_all`, unchecked.
+    seed_framework: seeds the framework, with the seed and the stack of what undoes it.
+    be_deterministic: turns deterministic algorithms on; called only with mode.
+    no_dropout: turns dropout off; called only with rm_dropout.
+
+    Raises UsageError, before anything is changed, when an argument is wrong.
+    """
+    number = checked_seed(seed, mode, rm_dropout)
+    with contextlib.ExitStack() as stack:  # undoes the first half where the second fails
+        seed_python(number, stack)
+        seed_framework(number, stack)
+        if mode:
+            be_deterministic(stack)
+        if rm_dropout:
+            stack.callback(no_dropout().undo)
+        return Seeded(stack.pop_all().close)
 
 
 def checked_seed(seed: object, mode: object, rm_dropout: object) -> int:

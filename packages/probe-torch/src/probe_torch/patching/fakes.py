@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from probe_runtime.patching import Function, attribute
+from probe_runtime.patching import Function, attribute, replaced
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .wrappers import muted
@@ -61,13 +61,8 @@ def quiet_fakes() -> Iterator[None]:
         attribute(FakeTensorMode, "__enter__", entering),
         attribute(FakeTensorMode, "__exit__", leaving),
     ]
-    try:
-        for place in places:
-            place.put()
+    with replaced(places):
         yield
-    finally:
-        for place in reversed(places):
-            place.restore()
 
 
 def _is_torchs(frame: FrameType | None) -> bool:

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from attrs import define, field
 from probe_runtime.collect import noted
-from probe_runtime.patching import Attribute, Function, attribute
+from probe_runtime.patching import Function, attribute, replaced
 
 from probe_torch.aside import aside
 from probe_torch.compiling import is_compiling
@@ -130,7 +130,7 @@ def watched_collectives(inflight: InFlight) -> Iterator[None]:
     if not dist.is_available():
         yield
         return
-    places: list[Attribute] = [
+    places = [
         attribute(torch._ops.OpOverload, "__call__", lambda f: _operator(f, inflight)),
         attribute(torch._ops.OpOverloadPacket, "__call__", lambda f: _operator(f, inflight)),
         attribute(dist.Work, "wait", lambda f: _wait(f, inflight)),
@@ -140,13 +140,8 @@ def watched_collectives(inflight: InFlight) -> Iterator[None]:
             if hasattr(dist.ProcessGroup, name)
         ),
     ]
-    try:
-        for place in places:
-            place.put()
+    with replaced(places):
         yield
-    finally:
-        for place in reversed(places):
-            place.restore()
 
 
 def _operator(original: Function, inflight: InFlight) -> Function:
