@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import textwrap
@@ -116,6 +117,9 @@ ONLY_IN = {
     "yaml": {"probe_runtime.yaml_text", "probe_runtime.config.config_file", "probe_runtime.patching.api_list"},
 }
 
+# Whose dicts begin with a key "k": the functions that make the journal's events.
+MAKES_EVENTS = {"probe_format.journal.events"}
+
 JUNK_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "tools"}
 
 ALL = [i for package in MEMBERS for i in graph(package)]
@@ -220,6 +224,16 @@ def test_no_framework_switch_in_probe_format() -> None:
 @pytest.mark.parametrize("library", sorted(ONLY_IN))
 def test_a_library_with_pitfalls_is_imported_in_one_place(library: str) -> None:
     assert {i.by for i in ALL if i.top == library} == ONLY_IN[library]
+
+
+def test_events_of_the_journal_are_made_in_one_place() -> None:
+    def is_event(node: ast.AST) -> bool:
+        return isinstance(node, ast.Dict) and any(isinstance(k, ast.Constant) and k.value == "k" for k in node.keys)
+
+    files = {name: path for package in MEMBERS for name, path in modules(package).items()}
+    assert {name for name, path in files.items() if any(map(is_event, ast.walk(ast.parse(path.read_text()))))} == (
+        MAKES_EVENTS
+    )
 
 
 @pytest.mark.parametrize("package", sorted(MEMBERS))

@@ -39,7 +39,13 @@ MODULE_NAMES: dict[str, set[str]] = {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",
     },
     "probe_format.excerpts": {"brief", "cut", "error_text", "text"},
-    "probe_format.journal": {"Documents", "JournalContents", "JournalWriter", "MAGIC", "read_journal"},
+    "probe_format.journal": {
+        "Documents", "JournalContents", "JournalWriter", "MAGIC", "events", "read_journal",
+    },
+    "probe_format.journal.events": {
+        "EVENTS", "Event", "FORWARD_PARTS", "GRADIENT_PARTS", "Kind", "NODE", "STRUCTURE", "back", "enter", "exit",
+        "fault", "file", "frames", "grad", "head", "pgrad", "redo", "redone", "save", "stat", "tally",
+    },
     "probe_format.jsonio": {"dumps", "finite", "fragment", "loads", "number"},
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "REPORT", "RankDir", "STACK", "StepDir",

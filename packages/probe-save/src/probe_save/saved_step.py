@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from attrs import define, evolve, field
 from probe_format.debug_names import blank, debug_record, gradient_record
+from probe_format.journal import events
 from probe_format.schema import tensors
 from probe_format.values import UNKNOWN, Path, Tree, unsupported
 from probe_format.write import FORMAT_VERSION, Coverage, RankWriter, Summary, explain
@@ -130,10 +131,8 @@ class SavedStep:
 
     def _write(self, record: str, partner: str | None, value: Any) -> bool:
         """Put the event of one value into the journal; False when the step is over. Raises OSError and others."""
-        event: dict[str, Any] = {"k": "save", "n": record, "v": value}
         try:
-            if partner is not None:
-                event["g"] = [partner, blank(value)]
+            event = events.save(record, value, None if partner is None else (partner, blank(value)))
             if self.alive:
                 self.writer.append(event)
         except Exception:
@@ -197,7 +196,7 @@ class SavedStep:
                 if not self._leaves and self.writer.header["framework"] != place.FRAMEWORK:
                     self.writer.header["framework"] = place.FRAMEWORK
                     try:
-                        self.writer.append({"k": "head", "header": self.writer.header})
+                        self.writer.append(events.head(self.writer.header))
                     except OSError as error:
                         self._lost("the framework's name", error)
                 self._leaves[name] = place.open_leaf(self.options, self.coverage)
@@ -243,7 +242,7 @@ class SavedStep:
                     self._awaited -= 1
             if self.alive:
                 try:
-                    self.writer.append({"k": "grad", "n": record, "p": list(path), "v": value})
+                    self.writer.append(events.grad(record, path, value))
                 except Exception:
                     self._unlink(value)
                     raise
@@ -265,7 +264,7 @@ class SavedStep:
             try:
                 for event in self._pending:
                     self.writer.append(event)
-                self.writer.append({"k": "tally", "d": self._tally()})
+                self.writer.append(events.tally(self._tally()))
                 report = self.writer.finish(final=True)
             except OSError as error:
                 self.break_off(error)
@@ -330,7 +329,7 @@ class SavedStep:
 
     def _fault(self, where: str, error: Exception) -> None:
         self.coverage.add("failed", "values")
-        event = {"k": "fault", "w": where, "m": "".join(traceback.format_exception(error))}
+        event = events.fault(where, "".join(traceback.format_exception(error)))
         if self.alive:
             try:
                 self.writer.append(event)

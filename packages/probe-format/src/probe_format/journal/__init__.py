@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from . import events
 from .assembly import Documents
 from .frames import MAGIC, JournalContents, JournalWriter, read_journal
 
-__all__ = ["MAGIC", "Documents", "JournalContents", "JournalWriter", "read_journal"]
+__all__ = ["MAGIC", "Documents", "JournalContents", "JournalWriter", "events", "read_journal"]

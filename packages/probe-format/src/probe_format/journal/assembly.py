@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from .construct_tree import closed, forward_of
+from .events import EVENTS, FORWARD_PARTS, GRADIENT_PARTS, NODE, STRUCTURE
 from .late_parts import Waiting
 from .value_paths import Room, blank_slots, get, put
 
@@ -88,15 +89,15 @@ class Assembly:
     def on_enter(self, e: Mapping[str, Any]) -> None:
         name = e["n"]
         self.construct[name] = e.get("u")
-        keep = e.get("r", 1)  # 0: only its place in the tree; 2: its place and its stack (task structure)
-        if keep == 0:
+        kept = e.get("r")
+        if kept == NODE:
             return
         if e.get("s") is not None:
             self.grouped.setdefault(e["s"], []).append(name)
-        if keep == 2:
+        if kept == STRUCTURE:
             return
         record: dict[str, Any] = {}
-        for key, short in (("input_args", "a"), ("input_kwargs", "w"), ("parameters", "p")):
+        for key, short in FORWARD_PARTS.items():
             if short in e:
                 record[key] = self.waiting.note(e[short])
         record.update(e.get("x", {}))
@@ -130,7 +131,7 @@ class Assembly:
         name = e["n"]
         if name not in self.construct:
             self.construct[name] = e.get("u")
-        if e.get("r") == 2:
+        if e.get("r") == STRUCTURE:
             return
         record = self.data.pop(name, None)
         if record is None:
@@ -141,7 +142,7 @@ class Assembly:
         if target is None:
             target = by_pass[e.get("t")] = self._blank(name)
             record.setdefault("later_passes", []).append(target)
-        for key, short in (("input", "i"), ("output", "o")):
+        for key, short in GRADIENT_PARTS.items():
             for path, value in e.get(short, ()):
                 target.setdefault(key, [])
                 put(target[key], path, self.waiting.note(value), self.room)
@@ -228,19 +229,4 @@ class Assembly:
         return Documents(header, self.data, stack, closed(self.construct), self.coverage, faults)
 
 
-_HANDLERS = {
-    "head": Assembly.on_head,
-    "frames": Assembly.on_frames,
-    "enter": Assembly.on_enter,
-    "exit": Assembly.on_exit,
-    "back": Assembly.on_back,
-    "pgrad": Assembly.on_pgrad,
-    "redo": Assembly.on_redo,
-    "redone": Assembly.on_redone,
-    "stat": Assembly.on_stat,
-    "file": Assembly.on_file,
-    "save": Assembly.on_save,
-    "grad": Assembly.on_grad,
-    "fault": Assembly.on_fault,
-    "tally": Assembly.on_tally,
-}
+_HANDLERS = {kind: getattr(Assembly, f"on_{kind}") for kind in EVENTS}

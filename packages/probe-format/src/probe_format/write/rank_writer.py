@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from probe_format import jsonio
+from probe_format.journal import events
 from probe_format.journal.assembly import Assembly, Documents
 from probe_format.journal.frames import JournalWriter
 from probe_format.layout import dump_path_of
@@ -50,7 +51,7 @@ class RankWriter:
         self._covered = -1
         self._over = False
         self._report: dict[str, Any] = {}
-        self.append({"k": "head", "header": self.header})
+        self.append(events.head(self.header))
 
     def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
         """Write one event; when this returns it survives the death of the process. Raises OSError.
@@ -87,7 +88,7 @@ class RankWriter:
         # Under one lock, so that both have one order, and recovery gives what the files give.
         if self._journal is None:
             self._waiting.append(event)
-            if event["k"] in _ASIDE:
+            if not events.EVENTS[event["k"]].opens:
                 return
             self._open()
             waited, self._waiting = self._waiting, []
@@ -145,29 +146,15 @@ class RankWriter:
             self._journal.close()
 
 
-#: The events that make no record.
-_ASIDE = ("head", "frames", "tally")
-#: The keys of each kind of event that hold values.
-_VALUES = {
-    "enter": ("a", "w", "p"),
-    "exit": ("o",),
-    "redo": ("a", "w"),
-    "redone": ("o",),
-    "pgrad": ("v",),
-    "save": ("v",),
-}
-
-
 def _pack(event: dict[str, Any]) -> None:
     """Turn the values in an event into finished JSON, in place."""
-    kind = event["k"]
-    for key in _VALUES.get(kind, ()):
+    kind = events.EVENTS[event["k"]]
+    for key in kind.values:
         if key in event:
             event[key] = jsonio.fragment(event[key])
-    if kind == "back":
-        for key in ("i", "o"):
-            for pair in event.get(key, ()):
-                pair[1] = jsonio.fragment(pair[1])
+    for key in kind.pairs:
+        for pair in event.get(key, ()):
+            pair[1] = jsonio.fragment(pair[1])
 
 
 def _now() -> str:

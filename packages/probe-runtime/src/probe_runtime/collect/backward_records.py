@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from probe_format.journal import events
 from probe_format.schema import slot as slot_name
 from probe_format.values import Path
 
@@ -85,21 +86,20 @@ class BackwardRecords:
         where.inside += 1
         try:
             plan = self._plan
-            event: dict[str, Any] = {"k": "back", "n": call.backward, "t": number}
-            event["u"] = call.parent and call.parent[1]
+            parent = call.parent and call.parent[1]
             if plan.structure:
-                event["r"] = 2
-                stream.append(event)
+                stream.append(events.back(call.backward, number, parent, kept=events.STRUCTURE))
                 return
             record = call.backward if number == 0 else f"{call.backward}.pass{number}"
             files = self._files(call.backward)
+            inputs = outputs = None
             if plan.keep.backward_input and of_outputs:
-                event["i"] = self._told(Slot(record, "input", files, shown="input"), of_outputs)
+                inputs = self._told(Slot(record, "input", files, shown="input"), of_outputs)
             if plan.keep.backward_output and of_inputs:
-                event["o"] = self._shared(Slot(record, "output", files, shown="output"), of_inputs)
-            if partial_sum:
-                event["partial"] = True
-            stream.append(event)
+                outputs = self._shared(Slot(record, "output", files, shown="output"), of_inputs)
+            stream.append(
+                events.back(call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum)
+            )
             self._leaf.settle()
         except Exception as e:
             stream.fault(call.key, "its gradients", e)

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from probe_format.journal import events
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf
@@ -162,7 +163,7 @@ class Collector:
         """A region with a node of its own begins (optimizer, clip_grad)."""
         if self.stream.on and self.plan.construct and node not in self._nodes:
             self._nodes.add(node)
-            self._append({"k": "enter", "n": node, "u": None, "r": 0})
+            self._append(events.enter(node, None, kept=events.NODE))
         self._where.stack.append((node, node))
 
     def pop(self, node: str) -> None:
@@ -192,7 +193,7 @@ class Collector:
                     record = f"{record}.{arrival}"
                 slot = Slot(record, "", recorder.files(record))
                 value = self._leaf.tensor(slot, grad, (name,))
-                self._append({"k": "pgrad", "n": record, "q": name, "v": value})
+                self._append(events.pgrad(record, name, value))
             self._leaf.settle()
         except Exception as e:
             self.stream.fault(entry.owners[0][0], "a parameter's gradient", e)
@@ -245,7 +246,7 @@ class Collector:
         if content == self._told:
             return None
         self._told = content
-        return {"k": "tally", "d": content}
+        return events.tally(content)
 
     def _coverage(self, table: Table) -> dict[str, Any]:
         for what, why in table.not_seen.items():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from probe_format.excerpts import error_text
+from probe_format.journal import events
 
 from probe_runtime.notice import notice
 
@@ -79,6 +80,6 @@ class Stream:
         what = f"recording {what}: "
         try:
             text = "".join(traceback.format_exception(error)) if count == 1 else error_text(error)
-            self.append({"k": "fault", "w": where, "m": what + text})
+            self.append(events.fault(where, what + text))
         except Exception:
             self.end()

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from probe_format.excerpts import error_text
+from probe_format.journal import events
 from probe_format.values import Path, Tree
 from probe_format.write import Coverage
 
@@ -98,7 +99,7 @@ class Recorder:
                 self._exit(call, out)
         except Exception as e:
             self.stream.fault(call.key, "its output", e)
-            self._append({"k": "exit", "n": call.name, "e": f"Probe: {error_text(e)}"})
+            self._append(events.exit(call.name, raised=f"Probe: {error_text(e)}"))
 
     def raised(self, call: Call, error: BaseException) -> None:
         """The call raised: it costs this record its output and nothing else."""
@@ -106,14 +107,14 @@ class Recorder:
             self._names.leave(call.name)
             if call.recorded and not call.redo:
                 what = error_text(error).strip().split("\n")[0][:500]
-                self._append({"k": "exit", "n": call.name, "e": what})
+                self._append(events.exit(call.name, raised=what))
         except Exception as e:
             self.stream.fault(call.key, "its exception", e)
 
     def cut(self, call: Call, why: str) -> None:
         """The call's result will never be seen."""
         self._names.leave(call.name)
-        self._append({"k": "exit", "n": call.name, "e": f"Probe: {why}"})
+        self._append(events.exit(call.name, raised=f"Probe: {why}"))
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ class Recorder:
         if not wanted:
             self.coverage.outcome(counted, "filtered", "scope or list")
             if self.plan.construct and not redo:
-                self._append({"k": "enter", "n": name, "u": parent and parent[0], "r": 0})
+                self._append(events.enter(name, parent and parent[0], kept=events.NODE))
         return Call(
             key,
             name,
@@ -156,9 +157,7 @@ class Recorder:
         plan = self.plan
         if self.backward.arrived:
             self._fresh()
-        event: dict[str, Any] = {"k": "enter", "n": call.name, "u": call.parent and call.parent[0]}
-        if plan.stacks and call.forward and not call.redo:
-            event["s"] = self._stack_id()
+        stack = self._stack_id() if plan.stacks and call.forward and not call.redo else None
         show = plan.keep.input and call.forward and not plan.structure
         again = "recompute." if call.redo else ""
         positional = Slot(call.name, "input", call.keep_files, show, f"{again}input_args")
@@ -171,8 +170,7 @@ class Recorder:
             call.places = {key: len(args) + i for i, key in enumerate(kwargs)}
             inputs = [*positional.found, *((call.place(p), t) for p, t in named.found)]
             call.entry = self._gradients.enter(inputs, len(args))
-        if show:
-            event["a"], event["w"] = call.arguments, call.keywords
+        parameters = None
         if (
             module is not None
             and plan.keep.parameters
@@ -181,19 +179,28 @@ class Recorder:
             and not call.redo
         ):
             slot = Slot(call.name, "parameters", call.keep_files, shown="parameters")
-            event["p"] = {name: self._leaf.tensor(slot, p, (name,)) for name, p in self._parameters(module)}
-        if call.redo:
-            event = {"k": "redo", "n": call.name, "a": event.get("a", []), "w": event.get("w", {})}
-        elif plan.structure:
-            event["r"] = 2
-        elif self._current_pass() != -1:
-            event["x"] = {"in_backward": True}
-        if call.forward:
-            self._append(event, recorded)
-        elif not call.redo:
-            self._append({"k": "enter", "n": call.name, "u": event.get("u"), "r": 0}, recorded)
-        else:
+            parameters = {name: self._leaf.tensor(slot, p, (name,)) for name, p in self._parameters(module)}
+        parent = call.parent and call.parent[0]
+        if call.redo and not call.forward:
             recorded()
+        elif call.redo:
+            given = (call.arguments, call.keywords) if show else ([], {})
+            self._append(events.redo(call.name, *given), recorded)
+        elif not call.forward:
+            self._append(events.enter(call.name, parent, kept=events.NODE), recorded)
+        elif plan.structure:
+            self._append(events.enter(call.name, parent, stack=stack, kept=events.STRUCTURE), recorded)
+        else:
+            event = events.enter(
+                call.name,
+                parent,
+                stack=stack,
+                arguments=call.arguments if show else None,
+                keywords=call.keywords if show else None,
+                parameters=parameters,
+                extra={"in_backward": True} if self._current_pass() != -1 else None,
+            )
+            self._append(event, recorded)
 
     def _fresh(self) -> None:
         """After a backward pass, share nothing seen before: gradients are reduced in place, behind Python."""
@@ -207,9 +214,7 @@ class Recorder:
         slot = Slot(call.name, "output", call.keep_files, show, "recompute.output" if call.redo else "output")
         tree = self._tree(slot)
         described = tree.output(out)
-        event: dict[str, Any] = {"k": "redone" if call.redo else "exit", "n": call.name}
-        if slot.show:
-            event["o"] = described
+        forms = None
         entry = call.entry
         hooked = entry is not None and self._gradients.flows(slot.found)
         if call.redo and hooked:
@@ -228,8 +233,9 @@ class Recorder:
             gi = slots([described] if fields else described)
             go = slots([*call.arguments, *call.keywords.values()])
             keep = plan.keep
-            event["g"] = [gi if keep.backward_input else None, go if keep.backward_output else None]
-        self._append(event)
+            forms = [gi if keep.backward_input else None, go if keep.backward_output else None]
+        ended = events.redone if call.redo else events.exit
+        self._append(ended(call.name, output=described if slot.show else None, gradients=forms))
         # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
         call.entry = call.arguments = call.keywords = None
         if hooked:
@@ -245,7 +251,7 @@ class Recorder:
     def _stack_id(self) -> int:
         number, new, frames = self._frames.intern()
         if new:
-            self._append({"k": "frames", "i": number, "f": list(frames)})
+            self._append(events.frames(number, frames))
         return number
 
 

@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from probe_format.excerpts import error_text
+from probe_format.journal import events
 from probe_format.names import tensor_file_name
 from probe_format.tensors import write_parts
 from probe_format.values import Path
@@ -97,11 +98,11 @@ class StepFiles:
         return ref
 
     def _done(self, refs: list[int]) -> None:
-        self._append({"k": "file", "r": refs})
+        self._append(events.file(refs))
 
     def _failed(self, path: FilePath, error: Exception) -> None:
         self._coverage.add("failed", "tensor files")
-        self._append({"k": "fault", "w": f"writing {path.name}", "m": error_text(error)})
+        self._append(events.fault(f"writing {path.name}", error_text(error)))
 
     def flush(self) -> None:
         """Every file that was begun is on disk, or has failed, when this returns."""

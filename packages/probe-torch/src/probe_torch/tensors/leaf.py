@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from attrs import evolve
+from probe_format.journal import events
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, pt_bytes, stats_json
 from probe_format.values import Path
 from probe_format.write import Coverage, Summary, Tally
@@ -242,7 +243,7 @@ class TensorLeaf:
             numbers["unsupported"] = f"looking at it raised {type(e).__name__}: {e}"[:200]
         if "unsupported" in numbers:
             self._coverage.add("unsupported", f"tensor: {numbers['unsupported']}")
-        self._append({"k": "stat", "r": [[ref, numbers]]})
+        self._append(events.stat([[ref, numbers]]))
 
     def _numbers(self, p: PlainTensor, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
         if data.device.type != "cpu" or (self._o.deferred and data.numel()):
@@ -273,7 +274,7 @@ class TensorLeaf:
             if missing:
                 numbers["unsupported"] = missing
             rows.append([ref, numbers])
-        self._append({"k": "stat", "r": rows})
+        self._append(events.stat(rows))
 
     def flush(self) -> None:
         """Everything that was begun is on disk when this returns."""

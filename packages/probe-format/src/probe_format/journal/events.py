@@ -1,0 +1,234 @@
+"""The events of a journal (spec/journal.md): a function that makes each kind, and the table of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from attrs import frozen
+
+__all__ = [
+    "EVENTS",
+    "FORWARD_PARTS",
+    "GRADIENT_PARTS",
+    "NODE",
+    "STRUCTURE",
+    "Event",
+    "Kind",
+    "back",
+    "enter",
+    "exit",
+    "fault",
+    "file",
+    "frames",
+    "grad",
+    "head",
+    "pgrad",
+    "redo",
+    "redone",
+    "save",
+    "stat",
+    "tally",
+]
+
+Event = dict[str, Any]
+Json = Any
+
+#: ``r`` of an event: only a node of construct.json; a node and its stack, but no record (task structure).
+NODE: Literal[0] = 0
+STRUCTURE: Literal[2] = 2
+
+
+@frozen
+class Kind:
+    """The keys of one kind of event.
+
+    keys: all that it may have besides ``k``, in the order of the specification.
+    values: those of them that hold an encoded value (spec/values.md).
+    pairs: those of them that hold a list of ``[path, encoded value]``.
+    opens: whether it makes a folder that was to be created with its first record.
+    """
+
+    keys: tuple[str, ...]
+    values: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
+    opens: bool = True
+
+
+EVENTS: dict[str, Kind] = {
+    "head": Kind(("header",), opens=False),
+    "frames": Kind(("i", "f"), opens=False),
+    "enter": Kind(("n", "u", "s", "a", "w", "p", "x", "r"), values=("a", "w", "p")),
+    "exit": Kind(("n", "o", "e", "g"), values=("o",)),
+    "redo": Kind(("n", "a", "w"), values=("a", "w")),
+    "redone": Kind(("n", "o", "g"), values=("o",)),
+    "back": Kind(("n", "u", "t", "i", "o", "partial", "r"), pairs=("i", "o")),
+    "pgrad": Kind(("n", "q", "v"), values=("v",)),
+    "save": Kind(("n", "v", "g"), values=("v",)),
+    "grad": Kind(("n", "p", "v")),  # later ones change the tensor object, so it stays one
+    "stat": Kind(("r",)),
+    "file": Kind(("r",)),
+    "fault": Kind(("w", "m")),
+    "tally": Kind(("d",), opens=False),
+}
+"""Every kind of event by its ``k``."""
+
+FORWARD_PARTS = {"input_args": "a", "input_kwargs": "w", "parameters": "p"}
+"""Keys of a forward record, and the keys of ``enter`` and ``redo`` that they come from."""
+
+GRADIENT_PARTS = {"input": "i", "output": "o"}
+"""Keys of a backward record, and the keys of ``back`` that they come from."""
+
+
+def head(header: Mapping[str, Any]) -> Event:
+    """Make the event that begins a journal, or corrects its header.
+
+    header: the top-level keys of dump.json without ``data``, and ``deferred``.
+    """
+    return {"k": "head", "header": header}
+
+
+def frames(number: int, lines: Iterable[str]) -> Event:
+    """Make the event that gives stack ``number`` its frames, the innermost first."""
+    return {"k": "frames", "i": number, "f": list(lines)}
+
+
+def enter(
+    name: str,
+    parent: str | None,
+    *,
+    stack: int | None = None,
+    arguments: Json = None,
+    keywords: Json = None,
+    parameters: Mapping[str, Json] | None = None,
+    extra: Mapping[str, Json] | None = None,
+    kept: Literal[0, 2] | None = None,
+) -> Event:
+    """Make the event of a call that begins. Keys whose argument is None are left out.
+
+    name: of the forward record.
+    parent: the node that the call is made in, None at the top.
+    stack: the number of a `frames` event before this one.
+    arguments, keywords, parameters: encoded, for the keys of the record that `FORWARD_PARTS` names.
+    extra: further keys of the record.
+    kept: `NODE` or `STRUCTURE` where there will be no record.
+    """
+    event: Event = {"k": "enter", "n": name, "u": parent}
+    if stack is not None:
+        event["s"] = stack
+    if arguments is not None:
+        event["a"] = arguments
+    if keywords is not None:
+        event["w"] = keywords
+    if parameters is not None:
+        event["p"] = parameters
+    if kept is not None:
+        event["r"] = kept
+    if extra is not None:
+        event["x"] = extra
+    return event
+
+
+def exit(name: str, *, output: Json = None, raised: str | None = None, gradients: Json = None) -> Event:
+    """Make the event of a call that ends. Keys whose argument is None are left out.
+
+    output: the encoded values that it returned, a list or an object.
+    raised: the exception that it raised instead.
+    gradients: the forms of the backward record's ``input`` and ``output``; None for one that is not recorded.
+    """
+    event: Event = {"k": "exit", "n": name}
+    if output is not None:
+        event["o"] = output
+    if raised is not None:
+        event["e"] = raised
+    if gradients is not None:
+        event["g"] = gradients
+    return event
+
+
+def redo(name: str, arguments: Json, keywords: Json) -> Event:
+    """Make the event of a call that is recomputed, with the encoded values of these arguments."""
+    return {"k": "redo", "n": name, "a": arguments, "w": keywords}
+
+
+def redone(name: str, *, output: Json = None, gradients: Json = None) -> Event:
+    """Make the event of a recomputation that ends; the arguments are those of `exit`."""
+    event: Event = {"k": "redone", "n": name}
+    if output is not None:
+        event["o"] = output
+    if gradients is not None:
+        event["g"] = gradients
+    return event
+
+
+def back(
+    name: str,
+    number: int,
+    parent: str | None,
+    *,
+    inputs: Json = None,
+    outputs: Json = None,
+    partial: bool = False,
+    kept: Literal[2] | None = None,
+) -> Event:
+    """Make the event of gradients that arrived in one backward pass. Keys whose argument is None are left out.
+
+    name: of the backward record.
+    number: how many backward passes went through this call before.
+    parent: the node of the backward pass that this is in, None at the top.
+    inputs, outputs: ``[path, encoded value]`` pairs of the record's ``input`` and ``output``.
+    partial: whether some of them are sums that never became whole.
+    kept: `STRUCTURE` where there will be no record.
+    """
+    event: Event = {"k": "back", "n": name, "t": number, "u": parent}
+    if kept is not None:
+        event["r"] = kept
+    if inputs is not None:
+        event["i"] = inputs
+    if outputs is not None:
+        event["o"] = outputs
+    if partial:
+        event["partial"] = True
+    return event
+
+
+def pgrad(name: str, parameter: str, value: Json) -> Event:
+    """Make the event of a parameter's gradient: its encoded value, for the record ``name``."""
+    return {"k": "pgrad", "n": name, "q": parameter, "v": value}
+
+
+def save(name: str, value: Json, gradients: tuple[str, Json] | None = None) -> Event:
+    """Make the event of a value that is saved by name.
+
+    value: encoded.
+    gradients: the name and the form of the record of its gradients, None where there will be none.
+    """
+    event: Event = {"k": "save", "n": name, "v": value}
+    if gradients is not None:
+        event["g"] = list(gradients)
+    return event
+
+
+def grad(name: str, path: Iterable[int | str], value: Json) -> Event:
+    """Make the event of a gradient that arrived at ``path`` of the gradient record ``name``."""
+    return {"k": "grad", "n": name, "p": list(path), "v": value}
+
+
+def stat(rows: Sequence[Sequence[Any]]) -> Event:
+    """Make the event of numbers that came late: ``[number of the tensor, {statistics}]`` rows."""
+    return {"k": "stat", "r": rows}
+
+
+def file(numbers: Sequence[int]) -> Event:
+    """Make the event of tensor files that are complete on disk, by their numbers."""
+    return {"k": "file", "r": numbers}
+
+
+def fault(where: str, message: str) -> Event:
+    """Make the event of a failure of Probe's own."""
+    return {"k": "fault", "w": where, "m": message}
+
+
+def tally(content: Mapping[str, Any]) -> Event:
+    """Make the event that says what was seen and recorded so far (spec/journal.md has its keys)."""
+    return {"k": "tally", "d": content}
