@@ -41,12 +41,14 @@ _bottom = np.fmin.reduce
 
 
 def _numpy_part(a: npt.NDArray[Any]) -> Part:
+    """Return (max, min, sum, sum of squares), as numpy computes them."""
     n = a.size
     total = a.dot(_ONES[a.dtype][:n]) if n > 256 else a.sum()
     return float(_top(a)), float(_bottom(a)), float(total), float(a.dot(a))
 
 
 def _numkong_part(a: npt.NDArray[Any]) -> Part:
+    """Return (max, min, sum, sum of squares), as numkong computes them where it can."""
     total, squares = numkong.moments(a)
     if a.size > _SMALL or squares - squares != 0.0:
         return float(_top(a)), float(_bottom(a)), total, squares
