@@ -57,6 +57,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "backward_of", "is_name", "parse_name", "safe_file_name", "tensor_file_name",
     },
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
+    "probe_format.progress": {"ProgressLine"},
     "probe_format.read": {
         "Dump", "Progress", "Rank", "Record", "Records", "STATES", "State", "Step", "Tensor", "Verdict",
         "assemble_journal", "open", "verify", "verify_rank",

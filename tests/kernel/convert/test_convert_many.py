@@ -127,11 +127,11 @@ def test_ctrl_c_leaves_whole_files_and_their_names(
     for number in range(20):
         written(source, FLOATS, f"Op.{LONG}.1.2.{100 + number}")
 
-    class Stopped(converter.Progress):
-        def step(self, outcome: Any) -> None:
+    class Stopped(converter.ProgressLine):
+        def show(self, line: str, *, now: bool = False) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(converter, "Progress", Stopped)
+    monkeypatch.setattr(converter, "ProgressLine", Stopped)
     assert run(source, tmp_path / "out", "--workers", "2") == 130
     assert "stopped" in capsys.readouterr().err
     files = {path.name for path in (tmp_path / "out").glob("*.npy")}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import ConfigError, Problem, UsageError
-from probe_format.safe_files import make_folder
+from probe_format.safe_files import make_folder, replace_file
 
 from probe_kernel.control.backends import Backend
 from probe_kernel.control.description import KernelDump
@@ -19,8 +19,6 @@ from probe_kernel.control.mindspore_run import KernelRun
 from probe_kernel.control.notes import notes_of
 from probe_kernel.control.readiness import find_backend, ready
 from probe_kernel.control.settings import document_of, settings_text
-
-from .output_folder import replace_file
 
 __all__ = ["KernelRun", "dump", "find_backend"]
 
@@ -104,7 +102,7 @@ def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[s
 def _write(file: Path, text: str) -> None:
     """Whole or not at all: the ranks of a node write the same file at the same time."""
     make_folder(file.parent)
-    replace_file(file, [text.encode()])
+    replace_file(file, text.encode())
 
 
 def _c_expression() -> Any:

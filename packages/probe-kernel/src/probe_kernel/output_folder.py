@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from probe_format.errors import FormatError, UsageError
 from probe_format.safe_files import make_folder
-from probe_format.tensors import write_parts
 
-__all__ = ["file_in", "folder_in", "replace_file"]
+__all__ = ["file_in", "folder_in", "unwritable"]
 
 _LONGEST = 255
 
@@ -46,15 +44,13 @@ def file_in(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def replace_file(path: Path, parts: Sequence[bytes | memoryview]) -> None:
-    """Write ``path`` whole or not at all, in place of what has that name; a link is replaced, not followed.
-
-    Raises OSError.
-    """
-    part = path.with_name(f".tmp-{os.getpid()}-{path.name}"[:_LONGEST])
-    write_parts(part, parts)
-    try:
-        os.replace(part, path)
-    except OSError:
-        part.unlink()
-        raise
+def unwritable(path: str | os.PathLike[str]) -> str | None:
+    """Return why nothing can be written below ``path``, or None. The folder need not exist, and is not made."""
+    there = os.path.abspath(path)
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if not os.path.isdir(there):
+        return f"{there} is a file, so there can be no folder {os.fspath(path)}."
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"there is no permission to write to {there}."
+    return None

@@ -19,7 +19,7 @@ from probe_runtime.notice import notice
 
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
-from probe_kernel.control.folder import unwritable
+from probe_kernel.output_folder import unwritable
 
 __all__ = ["Patch", "dump", "replaced"]
 

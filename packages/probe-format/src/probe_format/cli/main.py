@@ -7,12 +7,12 @@ import importlib
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from probe_format import __version__
 from probe_format.errors import FormatError, ProbeError
 from probe_format.layout import MODES
+from probe_format.progress import ProgressLine
 from probe_format.read.dump import Rank, Step, open
 from probe_format.read.nonfinite import story, troubles
 from probe_format.read.verify import STATES, Verdict, verify_rank
@@ -224,17 +224,13 @@ def _recover(arguments: argparse.Namespace) -> int:
 
 
 def _progress(command: str) -> Callable[[Rank, int, int], None]:
-    """A line on stderr: over and over on a terminal, every 10 s elsewhere."""
-    terminal = sys.stderr.isatty()
-    wait, end = (0.2, "\r") if terminal else (10.0, "\n")
-    last = time.monotonic()
+    """Return what shows on stderr how many tensor files of a rank are done."""
+    line = ProgressLine(terminal=0.2, elsewhere=10.0)
 
     def show(rank: Rank, done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= wait or (terminal and done == total and total > 1000):
-            last = now
-            line = f"probe {command}: {rank.label}: {done} of {total} tensor files"
-            print(line, end=end if done < total else "\n", file=sys.stderr, flush=True)
+        text = f"probe {command}: {rank.label}: {done} of {total} tensor files"
+        line.show(text, now=line.live and done == total > 1000)
+        if done == total:
+            line.end()
 
     return show

@@ -12,9 +12,7 @@ from typing import Any
 
 from attrs import frozen
 from probe_format.errors import UsageError
-from probe_format.safe_files import make_folder
-
-from probe_kernel.output_folder import replace_file
+from probe_format.safe_files import make_folder, replace_file
 
 from .acl import AclDump, acl_settings
 
@@ -84,5 +82,5 @@ def write_acl(folder: Path, mode: str) -> Path:
     document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
     make_folder(folder)
     path = folder / f"kernel_config_{os.getpid()}.json"
-    replace_file(path, [f"{json.dumps(document, indent=4)}\n".encode()])
+    replace_file(path, f"{json.dumps(document, indent=4)}\n".encode())
     return path

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from probe_format.errors import FormatError
+from probe_format.progress import ProgressLine
 from probe_format.suggest import did_you_mean
 
 from probe_kernel.convert.convert_file import TYPES, Conversion, bin_files
@@ -15,7 +16,6 @@ from probe_kernel.convert.convert_many import convert_all
 from probe_kernel.files.tensor_layouts import TARGETS
 
 from .command import Command, report
-from .progress import Progress
 
 __all__ = ["CONVERT"]
 
@@ -60,19 +60,29 @@ def _convert(arguments: argparse.Namespace) -> int:
     how = Conversion(arguments.type, arguments.format, shape, tuple(arguments.only))
     faults: list[str] = [*sources.problems]
     written = 0
-    progress = Progress(len(files))
+    line = ProgressLine(terminal=0.1, elsewhere=5.0)
+    bad = 0
     try:
-        for outcome in convert_all(files, arguments.source, arguments.out, how, arguments.workers):
-            progress.step(outcome)
+        outcomes = convert_all(files, arguments.source, arguments.out, how, arguments.workers)
+        for done, outcome in enumerate(outcomes, start=1):
+            bad += bool(outcome.faults)
             written += len(outcome.written)
             faults += outcome.faults
+            line.show(_progress(done, bad, len(files), bar=line.live), now=done == len(files))
+        line.end()
     except KeyboardInterrupt:
-        progress.end()
+        line.end()
         report(sorted(faults))
         print(f"probe kernel convert: stopped; {written} files are in {arguments.out}.", file=sys.stderr)
         return 130
     print(f"{arguments.out}: {written} files from {len(files)} bin files")
     return report(sorted(faults)) if written else report(sorted(faults)) and 1
+
+
+def _progress(done: int, bad: int, total: int, *, bar: bool) -> str:
+    faults = f", {bad} with faults" if bad else ""
+    drawn = f"[{'#' * round(30 * done / total):<30}] " if bar else ""
+    return f"{drawn}{done}/{total} files{faults}"
 
 
 def _shape(text: str) -> tuple[int, ...]:

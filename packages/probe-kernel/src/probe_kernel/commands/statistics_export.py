@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 from probe_format.errors import FormatError
+from probe_format.safe_files import replace_file
 
 from probe_kernel.export.export import export
-from probe_kernel.output_folder import folder_in, replace_file
+from probe_kernel.output_folder import folder_in
 from probe_kernel.read.categories import check_categories
 from probe_kernel.read.computed_statistics import NUMBERS, row
 from probe_kernel.read.dump import open
@@ -54,7 +55,7 @@ def _statistics(arguments: argparse.Namespace) -> int:
             except (FormatError, OSError) as error:
                 problems.append(str(error))
         text = "\n".join([next(table_text((), categories)), *lines]) + "\n"
-        replace_file(path, [os.fsencode(text)])  # whole: half a table would count as there, and stay
+        replace_file(path, os.fsencode(text))  # whole: half a table would count as there, and stay
         written += 1
         print(f"{path}: {len(lines)} tensors")
     return report(problems) or (0 if written else 1)

@@ -13,10 +13,11 @@ import attrs
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.suggest import did_you_mean
 
+from probe_kernel.output_folder import unwritable
+
 from .backends import Backend, backend_named
 from .compiled_graphs import compiled_graphs
 from .description import KernelDump
-from .folder import unwritable
 from .mindspore_run import current_rank
 from .option_checks import Values, check_values
 from .option_rules import broken_rules

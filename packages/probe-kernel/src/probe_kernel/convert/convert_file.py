@@ -18,7 +18,7 @@ from probe_kernel.files.dump_data import Tensor
 from probe_kernel.files.opdebug import is_opdebug, opdebug_json
 from probe_kernel.files.tensor_layouts import convert
 from probe_kernel.read.file_name import FileName, is_file_name, parse_file_name
-from probe_kernel.read.folders import walk
+from probe_kernel.read.find import walk
 from probe_kernel.read.listing import NO_TRUE_NAME, list_files
 from probe_kernel.read.mapping import read_mapping
 

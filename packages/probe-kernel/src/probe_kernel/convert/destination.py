@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from probe_format.errors import FormatError
+from probe_format.safe_files import replace_file
 from probe_format.tensors import write_parts
 
-from probe_kernel.output_folder import file_in, replace_file
+from probe_kernel.output_folder import file_in
 from probe_kernel.read.mapping import MAPPING
 
 __all__ = ["Destination", "short_name"]
@@ -59,7 +60,7 @@ class Destination:
                 there = path.is_file() and not path.is_symlink()
                 text = path.read_text("utf-8", "surrogateescape") if there else ""
                 lines = self._lines[folder] = set(text.split("\n"))
-                replace_file(path, [os.fsencode("".join(f"{old}\n" for old in text.split("\n") if old))])
+                replace_file(path, os.fsencode("".join(f"{old}\n" for old in text.split("\n") if old)))
             if line not in lines:
                 lines.add(line)
                 fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)

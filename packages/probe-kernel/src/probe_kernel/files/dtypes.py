@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 from probe_format.suggest import did_you_mean
+from probe_format.tensors import widen
 
 __all__ = ["Dtype", "decode", "dtype_of", "shaped"]
 
@@ -101,10 +103,6 @@ def shaped(values: Array, shape: tuple[int, ...], what: str, order: Literal["C",
         ) from None
 
 
-def _bfloat16(words: Array) -> Array:
-    return (words.astype(np.uint32) << 16).view(np.float32)
-
-
 def _complex32(halves: Array) -> Array:
     return halves.astype(np.float32).view(np.complex64)
 
@@ -118,30 +116,11 @@ def _uint1(codes: Array) -> Array:
     return np.unpackbits(codes, bitorder="little")
 
 
-def _e5m2(codes: Array) -> Array:
-    return (codes.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
-
-
-def _e4m3fn(codes: Array) -> Array:
-    return _E4M3FN[codes]
-
-
-def _table() -> Array:
-    """The value of each code: sign, 4 bits of exponent (bias 7), 3 of fraction; no infinity, 127 is NaN."""
-    code = np.arange(128)
-    exponent, fraction = code >> 3, code & 7
-    normal = np.ldexp(1 + fraction / 8, exponent - 7)
-    positive = np.where(exponent == 0, np.ldexp(fraction / 8, -6), normal).astype(np.float32)
-    positive[127] = np.nan
-    return np.concatenate([positive, -positive])
-
-
-_E4M3FN = _table()
 _DECODERS: dict[str, Callable[[Array], Array]] = {
-    "bfloat16": _bfloat16,
+    "bfloat16": partial(widen, name="bfloat16"),
     "complex32": _complex32,
     "int4": _int4,
     "uint1": _uint1,
-    "float8_e5m2": _e5m2,
-    "float8_e4m3fn": _e4m3fn,
+    "float8_e5m2": partial(widen, name="float8e5m2"),
+    "float8_e4m3fn": partial(widen, name="float8e4m3fn"),
 }

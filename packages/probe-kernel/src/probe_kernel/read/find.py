@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -12,11 +13,10 @@ from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
 from .file_name import is_file_name
-from .folders import walk
 from .mapping import MAPPING
 from .statistic_csv import STATISTIC
 
-__all__ = ["Layout", "Place", "find", "is_auxiliary", "is_beside"]
+__all__ = ["Layout", "Place", "find", "is_auxiliary", "is_beside", "walk"]
 
 Layout = Literal["mindspore", "constants", "msprobe", "torch", "o2", "ge", "async", "acl", "folder"]
 """mindspore: rank_R/net/graph/iteration. constants: rank_R/net/graph/constants. msprobe: rank_R/time/step_N.
@@ -46,7 +46,7 @@ _OWN = frozenset({STATISTIC, MAPPING})
 _SKIP = frozenset({"graphs", "execution_order", ".dump_metadata", "dump_tensor_data", "__pycache__"})
 _AUXILIARY = re.compile(
     r"acl_dump_\d+\.json|aclinit\.json|kernel_config\w*\.json|kernel_\w*(?:dump|check)\.json|data_dump\.json"
-    r"|\.tmp.*|dump\.json|construct\.json|stack\.json|report\.json"
+    r"|\.tmp.*|\..*\.tmp|dump\.json|construct\.json|stack\.json|report\.json"
 )
 
 
@@ -146,3 +146,25 @@ def is_auxiliary(name: str) -> bool:
 def is_beside(path: Path) -> bool:
     """Whether a file above the iterations is one that belongs there; ``path``: below the rank's folder."""
     return path.parts[0] in _SKIP or is_auxiliary(path.name)
+
+
+def walk(top: Path, leave_out: Collection[str] = ()) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Each folder at or below ``top`` in order, with the names of the folders and files in it.
+
+    leave_out: names of folders that are not entered. A folder that several links lead to comes once, so a link to
+    a folder around it is no endless loop. Raises OSError for a folder that cannot be opened: what is in it must not
+    be missing without a word.
+    """
+    seen: set[tuple[int, int]] = set()
+    for folder, below, files in os.walk(top, onerror=_refuse, followlinks=True):
+        here = os.stat(folder)
+        if (here.st_dev, here.st_ino) in seen:
+            below.clear()
+            continue
+        seen.add((here.st_dev, here.st_ino))
+        below[:] = sorted(name for name in below if name not in leave_out)
+        yield Path(folder), below, sorted(files)
+
+
+def _refuse(error: OSError) -> None:
+    raise error
