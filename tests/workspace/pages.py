@@ -7,7 +7,7 @@ from pathlib import Path
 
 from members import ROOT
 
-PLACES = ("", "packages/*/", "packages/*/docs/", "packages/*/src/*/spec/", "bench/")
+PLACES = ("", "docs/", "packages/*/", "packages/*/docs/", "packages/*/src/*/spec/", "bench/")
 PAGES = sorted(page for place in PLACES for page in ROOT.glob(f"{place}*.md"))
 
 

@@ -1,0 +1,55 @@
+"""docs/architecture.md names what is there: every path exists, and every name is defined in the file beside it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from members import MEMBERS, ROOT, source
+
+PAGE = ROOT / "docs" / "architecture.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+PATHS = sorted(set(re.findall(r"`(probe_[a-z]+/[\w./]+)`", TEXT)))
+# | question | `file`: `name` ... |
+ANSWERS = re.findall(r"`(probe_[a-z]+/[\w./]+\.py)`: `(\w+)`", TEXT)
+
+
+def place(path: str) -> Path:
+    package, _, rest = path.partition("/")
+    return source(package) / rest
+
+
+def defined(path: Path) -> set[str]:
+    """Return the names that a module defines at its top: functions, classes, variables."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.Assign):
+            names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return names
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_path_is_there(path: str) -> None:
+    assert place(path).exists()
+
+
+@pytest.mark.parametrize(("path", "name"), ANSWERS)
+def test_each_answer_is_where_the_page_says(path: str, name: str) -> None:
+    assert name in defined(place(path))
+
+
+def test_ten_questions_are_answered() -> None:
+    assert len(re.findall(r"^\| Where .*\?\ *\|", TEXT, re.M)) >= 10
+    assert len(ANSWERS) >= 10
+
+
+@pytest.mark.parametrize("package", sorted(MEMBERS))
+def test_every_room_is_on_the_page(package: str) -> None:
+    rooms = {p.parent.name for p in source(package).glob("*/__init__.py")}
+    assert not [room for room in rooms if f"`{package}/{room}`" not in TEXT]
