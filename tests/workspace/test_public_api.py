@@ -76,9 +76,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "documents_bytes", "explain", "recover", "recover_rank", "write_documents",
     },
     "probe_runtime.collect": {
-        "Autograd", "Call", "Collectives", "Collector", "Emit", "GradientTap", "Gradients", "ModuleEntry",
-        "ParameterEntry", "PendingWork", "Plan", "Recorder", "Segment", "SegmentState", "Stream", "Target",
-        "guard", "guarded", "header_of", "kind_of", "noted", "parameter_entries", "plan_of", "sheltered",
+        "Autograd", "Call", "Collectives", "Collector", "Emit", "GradientTap", "Gradients", "TrackedModule",
+        "TrackedParameter", "PendingWork", "Plan", "Recorder", "Segment", "SegmentState", "Stream", "Target",
+        "guard", "guarded", "header_of", "kind_of", "noted", "tracked_parameters", "plan_of", "sheltered",
     },
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "load", "resolve"},
     "probe_runtime.describe": {

@@ -19,7 +19,7 @@ from mindspore import save_checkpoint as early_save
 from mindspore.mint.nn import functional
 from mindspore_tapping import Recorder
 from probe_mindspore.patching.apis import load_apis
-from probe_mindspore.patching.introspection import Guests
+from probe_mindspore.patching.introspection import IntrospectionGuards
 from probe_mindspore.patching.patches import Patches
 from probe_runtime.patching.originals import original_of
 
@@ -37,7 +37,7 @@ def tap() -> Recorder:
 def patches(tap: Recorder) -> Iterator[Patches]:
     made = Patches(load_apis(views=True), tap)
     before, path = [dict(vars(owner)) for owner in OWNERS], list(sys.meta_path)
-    with Guests(made):
+    with IntrospectionGuards(made):
         yield made
         made.undo()
     assert sys.meta_path == path

@@ -14,7 +14,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 from mindspore_tapping import Recorder
 from probe_mindspore.patching.apis import Apis
-from probe_mindspore.patching.introspection import Guests
+from probe_mindspore.patching.introspection import IntrospectionGuards
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.primitives import labels_of
 
@@ -143,7 +143,7 @@ def test_the_cells_stay_what_they_are(patches: Patches, net: Net, tmp_path: Path
     assert {name: type(value) for name, value in vars(net).items()} == kinds
     assert vars(net) == before
     assert type(net.act) is ops.ReLU and repr(net.act) == "Prim[ReLU]"
-    with Guests(patches):
+    with IntrospectionGuards(patches):
         twin = copy.deepcopy(net)
         ms.save_checkpoint(net, str(tmp_path / "net.ckpt"))
         ms.load_param_into_net(twin, ms.load_checkpoint(str(tmp_path / "net.ckpt")))

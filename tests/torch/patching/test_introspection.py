@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from probe_runtime.patching.originals import original_of, originals_by_id
 from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.apis import load_apis
-from probe_torch.patching.introspection import Guests
+from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
 from tapping import Recorder
 from torch import nn
@@ -51,7 +51,7 @@ OWNERS = (
 def patches(tap: Recorder) -> Iterator[Patches]:
     made = Patches(load_apis(views=True), tap)
     before, path = [dict(vars(owner)) for owner in OWNERS], list(sys.meta_path)
-    with Guests(made):
+    with IntrospectionGuards(made):
         yield made
         made.undo()
     assert sys.meta_path == path
@@ -392,7 +392,7 @@ def test_many_starts_leave_nothing(tap: Recorder) -> None:
     try:
         for guests_first in (False, True) * 3:
             for _ in range(2):
-                first, second = (Guests(patches), patches) if guests_first else (patches, Guests(patches))
+                first, second = (IntrospectionGuards(patches), patches) if guests_first else (patches, IntrospectionGuards(patches))
                 with first, second, Aliasing(lambda tensor: None):
                     user.duplicate = copy.deepcopy
                     assert user.duplicate is not original
@@ -429,13 +429,13 @@ def test_first_compilation_with_patches_in_place() -> None:
 import sys, torch, torch.nn.functional as F
 from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.apis import load_apis
-from probe_torch.patching.introspection import Guests
+from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
 assert "torch._dynamo" not in sys.modules
 patches = Patches(load_apis(views=True), lambda label, original, args, kwargs: original(*args, **kwargs))
 def f(x): return F.layer_norm(torch.relu(x.add(1)) * 2 + x, (8,)).sum()
 x = torch.ones(3, 8)
-with Guests(patches), patches:
+with IntrospectionGuards(patches), patches:
     assert torch.equal(torch.compile(f, backend="eager", fullgraph=True)(x), f(x))
 assert "probe" not in torch.jit.trace.__wrapped__.__code__.co_filename  # what Dynamo disabled is torch's own
 torch._dynamo.reset()

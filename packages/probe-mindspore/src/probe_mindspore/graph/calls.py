@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 from probe_format.values import Path
-from probe_runtime.collect import Call, Collector, Emit, Gradients, ParameterEntry, Recorder
+from probe_runtime.collect import Call, Collector, Emit, Gradients, TrackedParameter, Recorder
 from probe_runtime.describe import Leaf
 from probe_runtime.select import NameFilter
 
@@ -67,7 +67,7 @@ class GraphCalls:
         self._stack: list[int] = []
         self._ending: _Open | None = None
         self._lock = threading.RLock()
-        self.parameters: dict[int, ParameterEntry] = {}
+        self.parameters: dict[int, TrackedParameter] = {}
         self.names: dict[int, tuple[str, ...]] = {}
 
     def listener(self) -> Listener:

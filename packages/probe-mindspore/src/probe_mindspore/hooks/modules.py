@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from attrs import define, field
 from probe_format.errors import UsageError
-from probe_runtime.collect import ModuleEntry, ParameterEntry, kind_of, parameter_entries
+from probe_runtime.collect import TrackedModule, TrackedParameter, kind_of, tracked_parameters
 
 from probe_mindspore.module_kind import CELLS, Flavour, late_torch
 
@@ -32,7 +32,7 @@ __all__ = [
 
 Model = Any  # a Cell, or a list or tuple of them
 #: called with (entry, cell, args, kwargs, the original __call__)
-OnCall = Callable[[ModuleEntry, Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+OnCall = Callable[[TrackedModule, Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
 
 _TRACED = (
     "inside a compiled graph, if it was called: a function under @jit(capture_mode=\"trace\") holds it, and what is "
@@ -68,11 +68,11 @@ class CellTable:
 
     flavour: Flavour = CELLS
     part: Literal["graph", "pynative"] | None = None
-    entries: dict[int, ModuleEntry] = field(factory=dict)
+    entries: dict[int, TrackedModule] = field(factory=dict)
     roots: dict[int, Any] = field(factory=dict)
     not_seen: dict[str, str] = field(factory=dict)
     compiled: dict[str, Any] = field(factory=dict)
-    elsewhere: dict[int, ModuleEntry] = field(factory=dict)
+    elsewhere: dict[int, TrackedModule] = field(factory=dict)
     in_graphs: set[str] = field(factory=set)
     uncalled: str = "not called in this step"
     traced: set[int] = field(factory=set)
@@ -114,7 +114,7 @@ class CellTable:
                 continue
             base = f"{flavour.prefix}.{prefix}{path}.{type(cell).__name__}"
             entries = self.elsewhere if self.part == "pynative" and within else self.entries
-            entries.setdefault(id(cell), ModuleEntry(base, cell))
+            entries.setdefault(id(cell), TrackedModule(base, cell))
 
     def _tell_own(self, model: Any, prefix: str) -> None:
         own = [name for name, _ in self.flavour.parameters(model)]
@@ -127,15 +127,15 @@ class CellTable:
     def add_named(self, module: Any, name: str) -> None:
         """Track one Cell under a name of the user's, with nothing inside it."""
         base = f"{self.flavour.prefix}.{name}.{type(module).__name__}"
-        self.entries[id(module)] = ModuleEntry(base, module, opaque=True)
+        self.entries[id(module)] = TrackedModule(base, module, opaque=True)
 
     def roots_of(self, model: Model) -> tuple[Any, ...]:
         """The models in ``model``: itself, or the items of a list; none for None."""
         return models_in(model, self.flavour)
 
-    def parameters(self) -> list[ParameterEntry]:
+    def parameters(self) -> list[TrackedParameter]:
         """Every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""
-        return parameter_entries((*self.entries.values(), *self.elsewhere.values()), self._trained)
+        return tracked_parameters((*self.entries.values(), *self.elsewhere.values()), self._trained)
 
     def is_in_graph(self, base: str) -> bool:
         """Whether the other part of the step, that of graphs, has the records of this Cell."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from attrs import define, evolve, field
-from probe_runtime.collect import Collector, ParameterEntry
+from probe_runtime.collect import Collector, TrackedParameter
 
 from probe_mindspore.patching.compile_hook import Around, around_compilation
 
@@ -29,7 +29,7 @@ class Arrivals:
     collector: Collector
     table: CellTable
     graphs: Collector | None = None
-    _handles: dict[int, tuple[ParameterEntry, Any]] = field(factory=dict)
+    _handles: dict[int, tuple[TrackedParameter, Any]] = field(factory=dict)
     _places: list[Around] = field(factory=list)
 
     def hook(self) -> None:
@@ -45,10 +45,10 @@ class Arrivals:
             for place in self._places:
                 place.put()
 
-    def _watch(self, entry: ParameterEntry) -> Any:
+    def _watch(self, entry: TrackedParameter) -> Any:
         return gradients.watch(entry.parameter, partial(self._arrived, entry))
 
-    def _arrived(self, entry: ParameterEntry, gradient: Any) -> None:
+    def _arrived(self, entry: TrackedParameter, gradient: Any) -> None:
         """File a gradient once for each owner: where its Cell ran."""
         if self.graphs is None:
             self.collector.parameter_gradient(entry, gradient)

@@ -7,7 +7,7 @@ from probe_runtime.patching import Attribute, attribute, introspection, quiet, r
 
 from .patches import Patches
 
-__all__ = ["Guests"]
+__all__ = ["IntrospectionGuards"]
 
 # They rewrite a Cell's source, and look names up in it: the originals come back for them. Compiling is the
 # jit guard's.
@@ -28,8 +28,8 @@ _QUIET = tuple(
 )
 
 
-class Guests(introspection.Guests):
-    """`probe_runtime.patching.introspection.Guests`, where rewriting a Cell runs with the originals, and reading and
+class IntrospectionGuards(introspection.IntrospectionGuards):
+    """`probe_runtime.patching.introspection.IntrospectionGuards`, where rewriting a Cell runs with the originals, and reading and
     writing checkpoints is not recorded."""
 
     def __init__(self, patches: Patches) -> None:

@@ -26,7 +26,7 @@ from probe_mindspore.hooks.collector import collector_for
 from probe_mindspore.hooks.modules import CellTable, has_read_graphs, patched_call
 from probe_mindspore.hooks.parameter_gradients import Arrivals
 from probe_mindspore.module_kind import CELLS, Flavour, late_torch
-from probe_mindspore.patching.introspection import Guests
+from probe_mindspore.patching.introspection import IntrospectionGuards
 from probe_mindspore.patching.jit_guard import JitGuard
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.regions import Scopes
@@ -203,7 +203,7 @@ class Steps:
                 stack.callback(collector.works.give_up)
                 stack.enter_context(watched_waits(collector.works))
                 # First what comes and goes with the patches, so that early names are looked for once.
-                stack.enter_context(Guests(patches))
+                stack.enter_context(IntrospectionGuards(patches))
                 regions = stack.enter_context(Scopes(patches, collector.push, collector.pop))
                 stack.callback(regions.tell, collector.coverage)
                 stack.enter_context(JitGuard(patches))

@@ -10,7 +10,7 @@ from .event_stream import Stream
 from .gradient_tap import Autograd, GradientTap
 from .gradients import Emit, Gradients
 from .guard import guarded, noted, sheltered
-from .module_table import ModuleEntry, ParameterEntry, kind_of, parameter_entries
+from .module_table import TrackedModule, TrackedParameter, kind_of, tracked_parameters
 from .plan import Plan, header_of, plan_of
 from .recompute import Segment, SegmentState
 from .recorder import Recorder
@@ -23,8 +23,8 @@ __all__ = [
     "Emit",
     "GradientTap",
     "Gradients",
-    "ModuleEntry",
-    "ParameterEntry",
+    "TrackedModule",
+    "TrackedParameter",
     "PendingWork",
     "Plan",
     "Recorder",
@@ -37,7 +37,7 @@ __all__ = [
     "header_of",
     "kind_of",
     "noted",
-    "parameter_entries",
+    "tracked_parameters",
     "plan_of",
     "sheltered",
 ]

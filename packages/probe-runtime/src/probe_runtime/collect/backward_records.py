@@ -18,7 +18,7 @@ from .event_stream import Stream
 from .gradient_tap import GradientTap
 from .gradients import Gradients
 from .plan import Plan
-from .thread_state import Whereabouts
+from .thread_state import ThreadState
 
 __all__ = ["BackwardRecords"]
 
@@ -36,7 +36,7 @@ class BackwardRecords:
         plan: Plan,
         stream: Stream,
         leaf: Leaf,
-        where: Whereabouts,
+        where: ThreadState,
         gradients: Gradients,
         files: Callable[[str], bool],
     ) -> None:

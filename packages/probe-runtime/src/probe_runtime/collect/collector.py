@@ -21,7 +21,7 @@ from . import guard
 from .call import Call
 from .collectives import Collectives
 from .event_stream import Stream
-from .module_table import ModuleEntry, ParameterEntry, Table
+from .module_table import TrackedModule, TrackedParameter, Table
 from .recorder import Args, Kwargs, Recorder
 
 __all__ = ["Collector", "Target"]
@@ -116,7 +116,7 @@ class Collector:
         return out if over else original(*args, **kwargs)
 
     def module(
-        self, entry: ModuleEntry, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
+        self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
     ) -> Any:
         """The tap of every tracked module's call."""
         where = self._where
@@ -172,7 +172,7 @@ class Collector:
         if (node, node) in stack:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
-    def parameter_gradient(self, entry: ParameterEntry, grad: Any) -> None:
+    def parameter_gradient(self, entry: TrackedParameter, grad: Any) -> None:
         """A parameter's gradient has arrived: file it under every owner."""
         if not self.stream.alive:
             return
@@ -200,7 +200,7 @@ class Collector:
         finally:
             where.inside -= 1
 
-    def arrived(self, entry: ParameterEntry) -> bool:
+    def arrived(self, entry: TrackedParameter) -> bool:
         """Whether this parameter's gradient was recorded in this step."""
         return id(entry.parameter) in self._arrivals
 

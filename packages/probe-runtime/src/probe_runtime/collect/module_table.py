@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from attrs import define, frozen
 
-__all__ = ["ModuleEntry", "ParameterEntry", "Table", "kind_of", "parameter_entries"]
+__all__ = ["TrackedModule", "TrackedParameter", "Table", "kind_of", "tracked_parameters"]
 
 
 @define
-class ModuleEntry:
+class TrackedModule:
     """One tracked module. base: ``Module.{path}.{class}``. opaque: nothing inside it is recorded.
 
     module is kept alive, so that its id stays its own. An empty base stands for the model whose calls are
@@ -25,7 +25,7 @@ class ModuleEntry:
 
 
 @frozen
-class ParameterEntry:
+class TrackedParameter:
     """One parameter and every (record, name) under which its gradient is filed."""
 
     parameter: Any
@@ -38,7 +38,7 @@ class Table(Protocol):
     roots: the models given. not_seen: what cannot be recorded, and why.
     """
 
-    entries: dict[int, ModuleEntry]
+    entries: dict[int, TrackedModule]
     roots: dict[int, Any]
     not_seen: dict[str, str]
 
@@ -55,9 +55,9 @@ class Table(Protocol):
         """(name, why) of every tracked module that was not called."""
 
 
-def parameter_entries(
-    entries: Iterable[ModuleEntry], own: Callable[[Any], Iterable[tuple[str, Any]]]
-) -> list[ParameterEntry]:
+def tracked_parameters(
+    entries: Iterable[TrackedModule], own: Callable[[Any], Iterable[tuple[str, Any]]]
+) -> list[TrackedParameter]:
     """Every parameter once, with all its owners (tied weights have several).
 
     own: the (name, parameter) pairs that a module itself has and whose gradients are wanted.
@@ -68,7 +68,7 @@ def parameter_entries(
             continue
         for name, p in own(entry.module):
             found.setdefault(id(p), (p, []))[1].append((f"{entry.base}.parameters_grad", name))
-    return [ParameterEntry(p, tuple(owners)) for p, owners in found.values()]
+    return [TrackedParameter(p, tuple(owners)) for p, owners in found.values()]
 
 
 def kind_of(value: object) -> str:

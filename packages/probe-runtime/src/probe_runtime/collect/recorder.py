@@ -25,7 +25,7 @@ from .event_stream import Stream
 from .gradients import Gradients
 from .plan import Plan
 from .recompute import Counters
-from .thread_state import Whereabouts
+from .thread_state import ThreadState
 
 __all__ = ["Recorder"]
 
@@ -51,7 +51,7 @@ class Recorder:
         self.plan = plan
         self.stream = stream
         self.coverage = coverage
-        self.where = Whereabouts()
+        self.where = ThreadState()
         self.counters = Counters()
         self.backward = BackwardRecords(plan, stream, leaf, self.where, gradients, self.files)
         self._append = stream.append

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["Whereabouts"]
+__all__ = ["ThreadState"]
 
 
-class Whereabouts(threading.local):
+class ThreadState(threading.local):
     """Where this thread is: the open modules and nodes, and whether calls are recorded at all.
 
     stack: (forward name, backward name) of what is open, outermost first. inside: above 0 within a recorded

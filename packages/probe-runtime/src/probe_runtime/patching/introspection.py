@@ -19,10 +19,10 @@ from .pickles import dumping, dumping_to, forking_dumping, loading, loading_from
 from .places import Attribute, Function, attribute
 from .switch import muted
 
-__all__ = ["Guests", "quiet", "suspended"]
+__all__ = ["IntrospectionGuards", "quiet", "suspended"]
 
 
-class Guests:
+class IntrospectionGuards:
     """While entered, and while `patches` are applied:
 
     - every import, and what `find` makes of the framework's own functions, run with the originals;
@@ -40,7 +40,7 @@ class Guests:
         self._places: list[Attribute] = []
         self._importer = _Importer(patches)
 
-    def __enter__(self) -> Guests:
+    def __enter__(self) -> IntrospectionGuards:
         if not self._places or any(place.current() is not place.raw for place in self._places):
             self._places = self._find()
         self._patches.include(self._places)

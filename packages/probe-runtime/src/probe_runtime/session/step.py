@@ -11,7 +11,7 @@ from attrs import define, field
 from probe_format.write import RankWriter
 
 from probe_runtime.collect.collector import Collector
-from probe_runtime.collect.module_table import ModuleEntry, Table
+from probe_runtime.collect.module_table import TrackedModule, Table
 from probe_runtime.collect.recorder import Args, Kwargs
 from probe_runtime.config.config import Config
 from probe_runtime.describe.leaf import Leaf
@@ -112,7 +112,7 @@ class DumpedStep:
         with contextlib.ExitStack() as stack:
             if gate is not None:
                 for root in roots[:1]:
-                    self.table.entries[id(root)] = ModuleEntry("", root)
+                    self.table.entries[id(root)] = TrackedModule("", root)
                 stack.callback(lambda: [self.table.entries.pop(id(root), None) for root in roots[:1]])
             stack.enter_context(self.install(self, roots))
             self._installed = stack.pop_all()
@@ -120,7 +120,7 @@ class DumpedStep:
         stream.on = gate is None and stream.alive
 
     def on_call(
-        self, entry: ModuleEntry, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
+        self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
     ) -> Any:
         """The tap of the table's modules: records the call, or counts it where it is the model that generates."""
         if entry.base:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import define, field
 from probe_format.errors import UsageError
-from probe_runtime.collect import ModuleEntry, ParameterEntry, kind_of, parameter_entries
+from probe_runtime.collect import TrackedModule, TrackedParameter, kind_of, tracked_parameters
 from torch import nn
 
 from probe_torch.compiling import is_compiling
@@ -24,7 +24,7 @@ __all__ = ["ModuleTable", "models_in", "patched_call"]
 
 Model = nn.Module | Sequence[nn.Module]
 #: called with (entry, module, args, kwargs, the original nn.Module.__call__)
-OnCall = Callable[[ModuleEntry, nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+OnCall = Callable[[TrackedModule, nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
 
 
 def models_in(model: object) -> tuple[nn.Module, ...]:
@@ -42,7 +42,7 @@ def models_in(model: object) -> tuple[nn.Module, ...]:
 class ModuleTable:
     """Every module whose calls are recorded, by id."""
 
-    entries: dict[int, ModuleEntry] = field(factory=dict)
+    entries: dict[int, TrackedModule] = field(factory=dict)
     roots: dict[int, nn.Module] = field(factory=dict)
     not_seen: dict[str, str] = field(factory=dict)
 
@@ -73,12 +73,12 @@ class ModuleTable:
             cls = type(inner if isinstance(inner, nn.Module) else module).__name__
             if name.endswith("_orig_mod"):
                 continue  # the same module as the compiled one around it
-            self.entries.setdefault(id(module), ModuleEntry(f"Module.{prefix}{path}.{cls}", module))
+            self.entries.setdefault(id(module), TrackedModule(f"Module.{prefix}{path}.{cls}", module))
 
     def add_named(self, module: nn.Module, name: str) -> None:
         """Track one module under a name of the user's, with nothing inside it (`module_dump`)."""
         base = f"Module.{name}.{type(module).__name__}"
-        self.entries[id(module)] = ModuleEntry(base, module, opaque=True)
+        self.entries[id(module)] = TrackedModule(base, module, opaque=True)
 
     def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
         """The models in ``model``: itself, or the items of a list; none for None."""
@@ -93,9 +93,9 @@ class ModuleTable:
                     "torch.compile turns it into one region; only the call of that region is recorded"
                 )
 
-    def parameters(self) -> list[ParameterEntry]:
+    def parameters(self) -> list[TrackedParameter]:
         """Every parameter of the tracked modules once, with all its owners (tied weights have several)."""
-        return parameter_entries(self.entries.values(), _wanting_gradients)
+        return tracked_parameters(self.entries.values(), _wanting_gradients)
 
     def never_called(self) -> Iterator[tuple[str, str]]:
         """(module, why) for every tracked module that was not called while collecting."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from attrs import define, field, frozen
-from probe_runtime.collect import Collector, ParameterEntry, guarded, noted
+from probe_runtime.collect import Collector, TrackedParameter, guarded, noted
 
 from probe_torch.aside import apart, aside
 
@@ -24,7 +24,7 @@ class _Hooked:
     gives it another and the hook stays with the first. alone: nobody else had a hook on it.
     """
 
-    entry: ParameterEntry
+    entry: TrackedParameter
     handle: Any
     before: tuple[int, int] | None
     content: int

@@ -19,7 +19,7 @@ from torch import nn
 
 from .patches import Patches
 
-__all__ = ["Guests"]
+__all__ = ["IntrospectionGuards"]
 
 # They look functions up by identity or by name, all over the process, and are rare: the originals come back
 # for them.
@@ -38,8 +38,8 @@ _SUSPENDED = (
 )
 
 
-class Guests(introspection.Guests):
-    """`probe_runtime.patching.introspection.Guests`, where torch.jit.script and trace, torch.fx, torch.export and
+class IntrospectionGuards(introspection.IntrospectionGuards):
+    """`probe_runtime.patching.introspection.IntrospectionGuards`, where torch.jit.script and trace, torch.fx, torch.export and
     torch.load run with the originals, and torch.save is not recorded."""
 
     def __init__(self, patches: Patches) -> None:

@@ -11,7 +11,7 @@ from probe_runtime.config import Config
 from probe_runtime.session import KernelSession, kernel_package, preflight, warn
 
 from probe_torch.patching.apis import load_apis
-from probe_torch.patching.introspection import Guests
+from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
 from probe_torch.patching.regions import Scopes
 from probe_torch.ranks import current_rank, world_size
@@ -56,7 +56,7 @@ class KernelCalls:
         """Watch for the call from here on."""
         self.kernels.start(step)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(Guests(self.patches))
+            stack.enter_context(IntrospectionGuards(self.patches))
             stack.enter_context(Scopes(self.patches, _ignore, _ignore))
             self.patches.apply()
             stack.callback(self.patches.undo)

@@ -29,7 +29,7 @@ from probe_torch.hooks.recompute import watched_checkpoints
 from probe_torch.hooks.swaps import watched_swaps
 from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.fakes import quiet_fakes
-from probe_torch.patching.introspection import Guests
+from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
 from probe_torch.patching.regions import Scopes
 from probe_torch.tensors.inflight import watched_collectives
@@ -120,7 +120,7 @@ class Steps:
             stack.callback(self.target.clear)
             if self.config.level != "L0":  # at L0 no function is replaced, so nobody needs the originals back
                 # First what comes and goes with the patches, so that early names are looked for once.
-                stack.enter_context(Guests(patches))
+                stack.enter_context(IntrospectionGuards(patches))
                 regions = stack.enter_context(Scopes(patches, *_guarded("a region", collector.push, collector.pop)))
                 stack.callback(regions.tell, collector.coverage)
                 patches.apply(*models)
