@@ -6,7 +6,7 @@ from probe_format.write.coverage import Coverage
 
 
 def left_out(part: Any) -> dict[str, int]:
-    """Reason -> times, as ``part.tell`` counts them."""
+    """Reason -> times, as ``part.count_left_out`` counts them."""
     coverage = Coverage()
-    part.tell(coverage)
+    part.count_left_out(coverage)
     return coverage.counts["left_out"]

@@ -76,9 +76,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "documents_bytes", "explain", "recover", "recover_rank", "write_documents",
     },
     "probe_runtime.collect": {
-        "Autograd", "Call", "Collectives", "Collector", "Emit", "GradientTap", "Gradients", "TrackedModule",
-        "TrackedParameter", "PendingWork", "Plan", "Recorder", "Segment", "SegmentState", "Stream", "Target",
-        "guard", "guarded", "header_of", "kind_of", "noted", "tracked_parameters", "plan_of", "sheltered",
+        "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "GradientTap", "Gradients",
+        "PendingWork", "Plan", "Recorder", "Segment", "SegmentState", "Target", "TrackedModule", "TrackedParameter",
+        "faults_reported", "guard", "guarded", "header_of", "kind_of", "plan_of", "sheltered", "tracked_parameters",
     },
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "load", "resolve"},
     "probe_runtime.describe": {
@@ -88,8 +88,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.patching": {
         "ABSENT", "Apis", "Attribute", "Function", "Held", "HeldPatches", "Label", "NEVER_SCANNED", "Own",
         "Patches", "RISK_LEVELS", "Regions", "Replace", "Scan", "Switch", "Tap", "api_list", "attribute",
-        "forget", "found", "go_down", "introspection", "is_function", "is_muted", "muted", "name_of",
-        "original_of", "patches", "quiet", "remember", "replaced", "resolve_owner", "suspended", "thread",
+        "forget_original", "found", "go_down", "introspection", "is_function", "is_muted", "muted", "name_of",
+        "original_of", "patches", "quiet", "remember_original", "replaced", "resolve_owner", "suspended", "thread",
     },
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {

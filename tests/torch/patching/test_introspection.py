@@ -390,9 +390,10 @@ def test_many_starts_leave_nothing(tap: Recorder) -> None:
     original = copy.deepcopy
     sizes = set()
     try:
-        for guests_first in (False, True) * 3:
+        for guards_first in (False, True) * 3:
             for _ in range(2):
-                first, second = (IntrospectionGuards(patches), patches) if guests_first else (patches, IntrospectionGuards(patches))
+                guards = IntrospectionGuards(patches)
+                first, second = (guards, patches) if guards_first else (patches, guards)
                 with first, second, Aliasing(lambda tensor: None):
                     user.duplicate = copy.deepcopy
                     assert user.duplicate is not original

@@ -220,7 +220,7 @@ def test_forgetting_is_complete(rig: Rig, looks: list[Tensor]) -> None:
     rig.see(x)
     rig.see(x)
     assert len(looks) == 1
-    rig.leaf.forget()
+    rig.leaf.invalidate()
     rig.see(x)
     assert len(looks) == 2
 
@@ -549,13 +549,13 @@ def test_changing_the_tensor_meanwhile_changes_neither_numbers_nor_file(tmp_path
 def test_settling_waits_until_there_are_enough(tmp_path: Path) -> None:
     rig = Rig(tmp_path, deferred=True, bound=100)
     rig.call(torch.ones(5))
-    rig.leaf.settle()
+    rig.leaf.flush_numbers()
     assert not [e for e in rig.events if e["k"] == "stat"]
     rig.call(torch.ones(50))
-    rig.leaf.settle()
+    rig.leaf.flush_numbers()
     (event,) = [e for e in rig.events if e["k"] == "stat"]
     assert len(event["r"]) == 2
-    rig.leaf.settle(force=True)
+    rig.leaf.flush_numbers(force=True)
     assert len([e for e in rig.events if e["k"] == "stat"]) == 1
 
 

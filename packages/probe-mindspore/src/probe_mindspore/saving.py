@@ -123,7 +123,7 @@ class MindSporeSaving:
             for watch in held:
                 watch.put()
 
-    def settle(self, value: Any) -> None:
+    def fill_numbers(self, value: Any) -> None:
         """All numbers are there at once here."""
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ class SavedLeaf(Protocol):
     def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
         """JSON of a value of the framework, else `probe_format.values.UNKNOWN`. Notes tensors in spot.found."""
 
-    def settle(self, value: Any) -> None:
+    def fill_numbers(self, value: Any) -> None:
         """Fill in the numbers of a described value that were still on their way from a device."""
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:

@@ -153,7 +153,7 @@ class SavedStep:
         if missing:
             raise missing[0]
         for leaf in list(self._leaves.values()):
-            leaf.settle(value)
+            leaf.fill_numbers(value)
         return value
 
     def _leaf(self, spot: Spot, missing: list[MissingPackage], value: Any, path: Path) -> Any:
@@ -234,7 +234,7 @@ class SavedStep:
                 self._lost(f"file of {record}", error)
                 value = leaf.leaf(evolve(spot, file=False), gradient, path)
                 value["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
-            leaf.settle(value)
+            leaf.fill_numbers(value)
             if first:
                 self._count_tensor()
                 self._summary.add(record, ".".join(map(str, path)), value)

@@ -87,10 +87,10 @@ class TorchSaving:
         undo: Callable[[], None] = register(hook).remove
         return undo
 
-    def settle(self, value: Any) -> None:
+    def fill_numbers(self, value: Any) -> None:
         """Fetch the numbers that still wait on a device, and put in those of ``value``."""
         with self._lock:
-            self._leaf.settle(force=True)
+            self._leaf.flush_numbers(force=True)
             if self._numbers:
                 self._fill(value)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 from probe_format.values import Path
-from probe_runtime.collect import Call, Collector, Emit, Gradients, TrackedParameter, Recorder
+from probe_runtime.collect import Call, Collector, Emit, Gradients, Recorder, TrackedParameter
 from probe_runtime.describe import Leaf
 from probe_runtime.select import NameFilter
 
@@ -87,7 +87,7 @@ class GraphCalls:
             args, kwargs, parameters = message.value
             own = dict(zip(self.names[message.extra], parameters, strict=True))
             recorder = self._recorder
-            recorder.where.stack[:] = [
+            recorder.thread.stack[:] = [
                 (o.call.name, o.call.backward) for o in map(self._calls.get, self._stack) if o
             ]
             self._note_dynamic(entry.base, (args, kwargs))
@@ -96,7 +96,7 @@ class GraphCalls:
                 return 0
             number = next(_numbers) % (2**31 - 1)
             state = self._calls[number] = _Open(call)
-            state.inputs = [] if call.entry is None else list(call.entry)
+            state.inputs = [] if call.edges is None else list(call.edges)
             state.given = _has_parameter((args, kwargs))
             self._stack.append(number)
             return number

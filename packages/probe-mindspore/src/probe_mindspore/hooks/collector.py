@@ -7,7 +7,7 @@ from typing import Any
 
 from probe_format.values import Path
 from probe_format.write import Coverage
-from probe_runtime.collect import Collectives, Collector, Gradients, PendingWork, Plan, Recorder, Stream
+from probe_runtime.collect import Collectives, Collector, EventStream, Gradients, PendingWork, Plan, Recorder
 from probe_runtime.describe import Leaf
 from probe_runtime.select import NameFilter
 
@@ -20,7 +20,7 @@ __all__ = ["collector_for"]
 
 
 def collector_for(
-    plan: Plan, stream: Stream, leaf: Leaf, coverage: Coverage, names: NameFilter, flavour: Flavour
+    plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter, flavour: Flavour
 ) -> Collector:
     """A collector of MindSpore's calls."""
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, flavour.parameters)

@@ -28,7 +28,7 @@ __all__ = [
     "OWN",
     "WHY_NOT_OWN",
     "WHY_NO_BEGINNING",
-    "Entry",
+    "InputEdges",
     "attach",
     "begins",
     "enter",
@@ -55,7 +55,7 @@ Grads = tuple[Tensor | None, ...]
 
 
 @define
-class Entry:
+class InputEdges:
     """The gradient edges of a call's inputs, as they were when it was entered.
 
     since: nodes with a higher number are younger than the call. edges: (key of a node, output number) -> index
@@ -70,7 +70,7 @@ class Entry:
     edges: dict[tuple[Any, int], int] = field(factory=dict)
     paths: list[list[Path]] = field(factory=list)
     nodes: list[Any] = field(factory=list)
-    whole: tensor_hooks.Entry | None = None
+    whole: tensor_hooks.InputHooks | None = None
     late: Sequence[tuple[Path, Tensor]] | None = None
 
 
@@ -91,36 +91,36 @@ def begins(cell: Any) -> bool:
     return _beginning.cell
 
 
-def enter(tensors: Sequence[tuple[Path, Tensor]], positional: int = 0) -> Entry | None:
+def enter(tensors: Sequence[tuple[Path, Tensor]], positional: int = 0) -> InputEdges | None:
     """Remember where gradients of these inputs would go; None when no gradients are being recorded.
 
     positional: how many of the arguments have no keyword; those with one come after them.
     """
     late, _beginning.cell = _beginning.cell, False
     if not recording():
-        return Entry(-1, positional, late=tensors) if late and OWN else None
+        return InputEdges(-1, positional, late=tensors) if late and OWN else None
     if not OWN:
-        return Entry(0, whole=tensor_hooks.enter(tensors))
-    entry = Entry(autograd.sequence(), positional)
-    _look(entry, tensors)
-    return entry
+        return InputEdges(0, whole=tensor_hooks.enter(tensors))
+    inputs = InputEdges(autograd.sequence(), positional)
+    _look(inputs, tensors)
+    return inputs
 
 
-def _look(entry: Entry, tensors: Sequence[tuple[Path, Tensor]]) -> None:
+def _look(inputs: InputEdges, tensors: Sequence[tuple[Path, Tensor]]) -> None:
     for path, t in tensors:
         node = t._grad_node
         if node is None:
             continue
-        entry.nodes.append(node)
-        index = entry.edges.setdefault((autograd.key(node), t._output_index), len(entry.paths))
-        if index == len(entry.paths):
-            entry.paths.append([path])
+        inputs.nodes.append(node)
+        index = inputs.edges.setdefault((autograd.key(node), t._output_index), len(inputs.paths))
+        if index == len(inputs.paths):
+            inputs.paths.append([path])
         else:
-            entry.paths[index].append(path)
+            inputs.paths[index].append(path)
 
 
 def attach(
-    entry: Entry,
+    inputs: InputEdges,
     outputs: Sequence[tuple[Path, Tensor]],
     keep: Callable[[GradientTap], None],
     emit: Emit,
@@ -129,11 +129,11 @@ def attach(
 
     keep: told of the tap when it may be left with sums that never became whole.
     """
-    late, entry.late = entry.late, None
+    late, inputs.late = inputs.late, None
     if late is not None:
-        _look(entry, late)
-    if entry.whole is not None:
-        return tensor_hooks.attach(entry.whole, outputs, emit)
+        _look(inputs, late)
+    if inputs.whole is not None:
+        return tensor_hooks.attach(inputs.whole, outputs, emit)
     sinks: dict[Any, _Node] = {}
     handles: list[Handle] = []
     passed_on: list[tuple[Path, Tensor, int | None]] = []
@@ -143,19 +143,19 @@ def attach(
         node = t._grad_node
         number = autograd.key(node)
         if node._sequence_nr() == autograd.LEAF:
-            passed_on.append((path, t, entry.edges.get((number, t._output_index))))
+            passed_on.append((path, t, inputs.edges.get((number, t._output_index))))
         else:
             sinks.setdefault(number, _Node(node)).made.append((t._output_index, path))
     nodes = dict(sinks)
-    used = _consumers(entry, nodes)
+    used = _consumers(inputs, nodes)
     # An input that is used and also passed on untouched: what flows through the part passed on cannot be told
     # from what others sent to the same tensor, so the share of the uses is given. Without uses, the whole is.
     for number, sink in sinks.items():
         for nr in {nr for nr, _ in sink.made}:
-            index = entry.edges.get((number, nr))
+            index = inputs.edges.get((number, nr))
             if index is not None and index not in used:
                 sink.through.append((nr, index))
-    paths = _parted(entry, nodes)
+    paths = _parted(inputs, nodes)
     tap = GradientTap(_AUTOGRAD, emit, paths, [0] * len(paths))
     for node in nodes.values():
         for _, index in (*node.consumed, *node.through):
@@ -172,7 +172,7 @@ def attach(
         keep(tap)
     for node in nodes.values():
         sheds = node.consumed and autograd.is_graph(node.node)
-        edges = _Edges(entry.edges, node.consumed, node.edges, node.shares, node.node if sheds else None)
+        edges = _Edges(inputs.edges, node.consumed, node.edges, node.shares, node.node if sheds else None)
         handles.append(autograd.hook_node(node.node, _hook(tap, node.made, node.through, edges)))
     return handles
 
@@ -206,12 +206,12 @@ class _Node:
     consumed: list[tuple[int, int]] = field(factory=list)
 
 
-def _consumers(entry: Entry, nodes: dict[Any, _Node]) -> set[int]:
+def _consumers(inputs: InputEdges, nodes: dict[Any, _Node]) -> set[int]:
     """Find nodes made since the entry with edges into its inputs; add them to ``nodes``, the roots of the walk.
 
     Gives the indexes of the inputs found.
     """
-    edges, since = entry.edges, entry.since
+    edges, since = inputs.edges, inputs.since
     used: set[int] = set()
     if not edges:
         return used
@@ -238,20 +238,20 @@ def _consumers(entry: Entry, nodes: dict[Any, _Node]) -> set[int]:
     return used
 
 
-def _parted(entry: Entry, nodes: dict[Any, _Node]) -> list[list[Path]]:
+def _parted(inputs: InputEdges, nodes: dict[Any, _Node]) -> list[list[Path]]:
     """The places of each input. A tensor in several places is one input, unless one compiled graph is all that uses
     it: the graph has an edge for each argument, in the order of its signature, and so each place has its own share.
     """
-    paths = list(entry.paths)
+    paths = list(inputs.paths)
     uses = Counter(index for node in nodes.values() for _, index in node.consumed)
     for node in nodes.values():
         if not node.consumed or not autograd.is_graph(node.node):
             continue
         here = Counter(index for _, index in node.consumed)
         for index, number in here.items():
-            places = entry.paths[index]
+            places = inputs.paths[index]
             # Keywords stand in the order of the call, in which the graph need not have them.
-            named = sum(isinstance(p[0], str) or p[0] >= entry.positional for p in places)
+            named = sum(isinstance(p[0], str) or p[0] >= inputs.positional for p in places)
             if len(places) > 1 and number == uses[index] == len(places) and named < 2:
                 node.shares[index] = range(len(paths), len(paths) + number)
                 paths.extend([place] for place in places)

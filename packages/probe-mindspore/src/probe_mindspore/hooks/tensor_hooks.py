@@ -18,7 +18,7 @@ from probe_runtime.collect import Emit
 from . import autograd
 from .autograd import Handle
 
-__all__ = ["Entry", "attach", "enter"]
+__all__ = ["InputHooks", "attach", "enter"]
 
 Tensor = Any
 
@@ -46,7 +46,7 @@ class _Places:
 
 
 @define
-class Entry:
+class InputHooks:
     """The hooks on a call's inputs. They are set on entry: a tensor that the call writes to has another gradient
     afterwards. If the call raises they go with the entry, for on a leaf they would stay."""
 
@@ -58,16 +58,16 @@ class Entry:
             handle.remove()
 
 
-def enter(tensors: Sequence[tuple[Path, Tensor]]) -> Entry:
+def enter(tensors: Sequence[tuple[Path, Tensor]]) -> InputHooks:
     """Hook every input that can take a gradient, once, however often it stands in the arguments."""
     found: dict[int, tuple[Tensor, _Places]] = {}
     for path, t in tensors:
         if autograd.takes_gradient(t):
             found.setdefault(id(t), (t, _Places(_leaf(t))))[1].given.append(path)
-    return Entry([places for _, places in found.values()], _hooked(found))
+    return InputHooks([places for _, places in found.values()], _hooked(found))
 
 
-def attach(entry: Entry, outputs: Sequence[tuple[Path, Tensor]], emit: Emit) -> list[Handle]:
+def attach(inputs: InputHooks, outputs: Sequence[tuple[Path, Tensor]], emit: Emit) -> list[Handle]:
     """Hook the outputs, and let all hooks of the call speak; gives the handles of all."""
     found: dict[int, tuple[Tensor, _Places]] = {}
     for path, t in outputs:
@@ -76,10 +76,10 @@ def attach(entry: Entry, outputs: Sequence[tuple[Path, Tensor]], emit: Emit) -> 
     handles = _hooked(found)
     if not handles:
         return []
-    for places in entry.inputs:
+    for places in inputs.inputs:
         places.emit = emit
-    handles += entry.handles
-    entry.handles = []
+    handles += inputs.handles
+    inputs.handles = []
     return handles
 
 

@@ -29,8 +29,10 @@ _QUIET = tuple(
 
 
 class IntrospectionGuards(introspection.IntrospectionGuards):
-    """`probe_runtime.patching.introspection.IntrospectionGuards`, where rewriting a Cell runs with the originals, and reading and
-    writing checkpoints is not recorded."""
+    """Let MindSpore's rewriting of a Cell run with the originals, and keep checkpoints out of the record.
+
+    The rest is that of `probe_runtime.patching.introspection.IntrospectionGuards`.
+    """
 
     def __init__(self, patches: Patches) -> None:
         super().__init__(patches, lambda: _places(patches), nn.Cell)

@@ -92,9 +92,9 @@ class Scopes:
         self._places: list[Attribute] = []
         self._hooks: list[Any] = []
 
-    def tell(self, coverage: Coverage) -> None:
+    def count_left_out(self, coverage: Coverage) -> None:
         """Count what was left out, by reason."""
-        self._regions.tell(coverage)
+        self._regions.count_left_out(coverage)
 
     def __enter__(self) -> Scopes:
         if not self._places or any(place.current() is not place.raw for place in self._places):

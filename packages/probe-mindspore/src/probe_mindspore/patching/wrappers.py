@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from probe_runtime.patching import Label, Own, Switch, Tap, is_muted, muted, remember
+from probe_runtime.patching import Label, Own, Switch, Tap, is_muted, muted, remember_original
 from probe_runtime.patching import thread as _thread
 
 from .callers import belongs_to_model, feeder, verdicts
@@ -35,7 +35,7 @@ def wrap(
     if found is None:
         found = _wrappers[key] = _build(label, original, users_only)
         found.__module__, found.__qualname__ = module, qualname
-        remember(found, original)
+        remember_original(found, original)
     return found
 
 

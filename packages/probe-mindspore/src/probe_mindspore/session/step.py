@@ -11,7 +11,7 @@ from typing import Any
 import mindspore
 from attrs import frozen
 from probe_format.write import FORMAT_VERSION, Coverage, RankWriter, clear
-from probe_runtime.collect import Collector, Stream, Target, header_of, plan_of
+from probe_runtime.collect import Collector, EventStream, Target, header_of, plan_of
 from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.patching import is_muted
@@ -183,7 +183,7 @@ class Steps:
         if came_late := late_torch(flavour):
             coverage.unseen("modules and functions of torch", came_late)
         options = options_of(config, writer.tensor_directory)
-        stream = Stream(writer.append, config.max_faults)
+        stream = EventStream(writer.append, config.max_faults)
         begin = writer.begin if late else None
         leaf = TensorLeaf(
             options, coverage, stream.append, requires_grad=flavour.requires_grad, begin=begin
@@ -205,7 +205,7 @@ class Steps:
                 # First what comes and goes with the patches, so that early names are looked for once.
                 stack.enter_context(IntrospectionGuards(patches))
                 regions = stack.enter_context(Scopes(patches, collector.push, collector.pop))
-                stack.callback(regions.tell, collector.coverage)
+                stack.callback(regions.count_left_out, collector.coverage)
                 stack.enter_context(JitGuard(patches))
                 patches.apply(*models)
                 stack.callback(patches.undo)

@@ -125,10 +125,10 @@ class TensorLeaf:
     def touched(self, t: Any) -> None:
         """As in probe_torch; every tensor is read anew here."""
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """As in probe_torch; every tensor is read anew here."""
 
-    def settle(self, *, force: bool = False) -> None:
+    def flush_numbers(self, *, force: bool = False) -> None:
         """As in probe_torch; all numbers are there at once here."""
 
     def flush(self) -> None:

@@ -6,10 +6,10 @@ from . import guard
 from .call import Call
 from .collectives import Collectives, PendingWork
 from .collector import Collector, Target
-from .event_stream import Stream
+from .event_stream import EventStream
 from .gradient_tap import Autograd, GradientTap
 from .gradients import Emit, Gradients
-from .guard import guarded, noted, sheltered
+from .guard import faults_reported, guarded, sheltered
 from .module_table import TrackedModule, TrackedParameter, kind_of, tracked_parameters
 from .plan import Plan, header_of, plan_of
 from .recompute import Segment, SegmentState
@@ -21,23 +21,23 @@ __all__ = [
     "Collectives",
     "Collector",
     "Emit",
+    "EventStream",
     "GradientTap",
     "Gradients",
-    "TrackedModule",
-    "TrackedParameter",
     "PendingWork",
     "Plan",
     "Recorder",
     "Segment",
     "SegmentState",
-    "Stream",
     "Target",
+    "TrackedModule",
+    "TrackedParameter",
+    "faults_reported",
     "guard",
     "guarded",
     "header_of",
     "kind_of",
-    "noted",
-    "tracked_parameters",
     "plan_of",
     "sheltered",
+    "tracked_parameters",
 ]

@@ -14,7 +14,7 @@ from probe_runtime.describe.leaf import Leaf
 from probe_runtime.describe.placement import Slot
 
 from .call import Call
-from .event_stream import Stream
+from .event_stream import EventStream
 from .gradient_tap import GradientTap
 from .gradients import Gradients
 from .plan import Plan
@@ -34,9 +34,9 @@ class BackwardRecords:
     def __init__(
         self,
         plan: Plan,
-        stream: Stream,
+        stream: EventStream,
         leaf: Leaf,
-        where: ThreadState,
+        thread: ThreadState,
         gradients: Gradients,
         files: Callable[[str], bool],
     ) -> None:
@@ -45,16 +45,16 @@ class BackwardRecords:
         self._plan = plan
         self._stream = stream
         self._leaf = leaf
-        self._where = where
+        self._thread = thread
         self._gradients = gradients
         self._files = files
         self._handles: list[Any] = []
         self._taps: list[GradientTap] = []
 
-    def attach(self, call: Call, entry: Any, outputs: Found) -> None:
+    def attach(self, call: Call, edges: Any, outputs: Found) -> None:
         """Tap what lies between the inputs of a call, as they were on entry, and its outputs."""
         self._handles.extend(
-            self._gradients.attach(entry, outputs, self._taps.append, partial(self._back, call))
+            self._gradients.attach(edges, outputs, self._taps.append, partial(self._back, call))
         )
 
     def leftovers(self) -> None:
@@ -82,8 +82,8 @@ class BackwardRecords:
         if not stream.alive or call.key in stream.off:
             return
         self.arrived = True
-        where = self._where
-        where.inside += 1
+        thread = self._thread
+        thread.inside += 1
         try:
             plan = self._plan
             parent = call.parent and call.parent[1]
@@ -100,11 +100,11 @@ class BackwardRecords:
             stream.append(
                 events.back(call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum)
             )
-            self._leaf.settle()
+            self._leaf.flush_numbers()
         except Exception as e:
             stream.fault(call.key, "its gradients", e)
         finally:
-            where.inside -= 1
+            thread.inside -= 1
 
     def _told(self, slot: Slot, found: list[tuple[Path, Any]]) -> list[Any]:
         return [[list(path), self._leaf.tensor(slot, g, path)] for path, g in found]

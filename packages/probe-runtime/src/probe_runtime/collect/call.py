@@ -17,7 +17,7 @@ class Call:
     """One call under way.
 
     key: the record names without number and direction; faults are counted by it. name, backward, parent: of its
-    forward and backward records. recorded: whether anything is; forward: whether the forward record is. entry:
+    forward and backward records. recorded: whether anything is; forward: whether the forward record is. edges:
     what the gradient taps remember of its inputs. places: keyword -> its slot, after the positional ones.
     """
 
@@ -27,7 +27,7 @@ class Call:
     parent: tuple[str, str] | None
     recorded: bool
     forward: bool
-    entry: Any = None
+    edges: Any = None
     redo: bool = False
     keep_files: bool = False
     arguments: Json = None

@@ -20,8 +20,8 @@ from probe_runtime.select.filters import NameFilter
 from . import guard
 from .call import Call
 from .collectives import Collectives
-from .event_stream import Stream
-from .module_table import TrackedModule, TrackedParameter, Table
+from .event_stream import EventStream
+from .module_table import Table, TrackedModule, TrackedParameter
 from .recorder import Args, Kwargs, Recorder
 
 __all__ = ["Collector", "Target"]
@@ -41,13 +41,13 @@ class Collector:
         """module_prefix: with which the keys of modules begin (``Module.``)."""
         self.recorder = recorder
         self.plan = recorder.plan
-        self.stream: Stream = recorder.stream
+        self.stream: EventStream = recorder.stream
         self.coverage: Coverage = recorder.coverage
         self.segments = recorder.counters.segments
         self.works = collectives.works
         self._leaf = leaf
         self._names = names
-        self._where = recorder.where
+        self._thread = recorder.thread
         self._collectives = collectives
         self._prefixes = collectives.prefixes
         self._module_prefix = module_prefix
@@ -75,16 +75,16 @@ class Collector:
         as well. kind: the key that the list has for it, where the user gave it another.
         """
         kind = kind or key
-        where = self._where
-        if where.inside or not self.stream.on:
+        thread = self._thread
+        if thread.inside or not self.stream.on:
             return original(*args, **kwargs)
-        if where.quiet is not None:
-            self.coverage.add("left_out", where.quiet)
+        if thread.quiet is not None:
+            self.coverage.add("left_out", thread.quiet)
             return original(*args, **kwargs)
         recorder = self.recorder
         began = over = False
         out = None
-        where.inside += 1
+        thread.inside += 1
         try:
             collective = kind.startswith(self._prefixes)
             given = self._collectives.without_buffers(kind, args, kwargs) if collective else (args, kwargs)
@@ -93,16 +93,16 @@ class Collector:
             if call is None:
                 return original(*args, **kwargs)
             try:
-                where.inside -= composite
+                thread.inside -= composite
                 out = original(*args, **kwargs)
             except BaseException as e:
                 recorder.raised(call, e)
                 raise
             finally:
-                where.inside += composite
+                thread.inside += composite
             over = True
             if collective:
-                self._leaf.forget()  # collectives write without raising the version
+                self._leaf.invalidate()  # collectives write without raising the version
                 self._end_collective(call, kind, args, kwargs, out)
             else:
                 recorder.end(call, out)
@@ -112,51 +112,51 @@ class Collector:
                 raise
             self.stream.fault(key, "a call", e)
         finally:
-            where.inside -= 1
+            thread.inside -= 1
         return out if over else original(*args, **kwargs)
 
     def module(
         self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
     ) -> Any:
         """The tap of every tracked module's call."""
-        where = self._where
+        thread = self._thread
         if not self.stream.on:
             return original(module, *args, **kwargs)
-        if where.quiet is not None:
-            self.coverage.add("left_out", where.quiet)
+        if thread.quiet is not None:
+            self.coverage.add("left_out", thread.quiet)
             return original(module, *args, **kwargs)
         entry.called = True
         recorder = self.recorder
-        where.inside += 1
+        thread.inside += 1
         try:
             call = recorder.begin(entry.base, args, kwargs, module)
         except Exception as e:
             self.stream.fault(entry.base, "a call", e)
             call = None
         finally:
-            where.inside -= 1
+            thread.inside -= 1
         if call is None:
             return original(module, *args, **kwargs)
-        depth = len(where.stack)
-        where.stack.append((call.name, call.backward))
+        depth = len(thread.stack)
+        thread.stack.append((call.name, call.backward))
         if entry.opaque:
-            where.quiet = "inside module_dump"
+            thread.quiet = "inside module_dump"
         try:
             out = original(module, *args, **kwargs)
         except BaseException as e:
             recorder.raised(call, e)
             raise
         finally:
-            del where.stack[depth:]
+            del thread.stack[depth:]
             if entry.opaque:
-                where.quiet = None
-        where.inside += 1
+                thread.quiet = None
+        thread.inside += 1
         try:
             recorder.end(call, out)
         except Exception as e:
             self.stream.fault(entry.base, "a call", e)
         finally:
-            where.inside -= 1
+            thread.inside -= 1
         return out
 
     def push(self, node: str) -> None:
@@ -164,11 +164,11 @@ class Collector:
         if self.stream.on and self.plan.construct and node not in self._nodes:
             self._nodes.add(node)
             self._append(events.enter(node, None, kept=events.NODE))
-        self._where.stack.append((node, node))
+        self._thread.stack.append((node, node))
 
     def pop(self, node: str) -> None:
         """The region ends."""
-        stack = self._where.stack
+        stack = self._thread.stack
         if (node, node) in stack:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
@@ -178,8 +178,8 @@ class Collector:
             return
         recorder = self.recorder
         recorder.backward.arrived = True
-        where = self._where
-        where.inside += 1
+        thread = self._thread
+        thread.inside += 1
         try:
             arrivals = self._arrivals.get(id(entry.parameter))
             if arrivals is None:
@@ -194,11 +194,11 @@ class Collector:
                 slot = Slot(record, "", recorder.files(record))
                 value = self._leaf.tensor(slot, grad, (name,))
                 self._append(events.pgrad(record, name, value))
-            self._leaf.settle()
+            self._leaf.flush_numbers()
         except Exception as e:
             self.stream.fault(entry.owners[0][0], "a parameter's gradient", e)
         finally:
-            where.inside -= 1
+            thread.inside -= 1
 
     def arrived(self, entry: TrackedParameter) -> bool:
         """Whether this parameter's gradient was recorded in this step."""
@@ -206,28 +206,28 @@ class Collector:
 
     def _end_collective(self, call: Call, kind: str, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A collective returns in its arguments, at once or when its handle has been waited for."""
-        call.entry = None
+        call.edges = None
         values = self._collectives.results(kind, args, kwargs, out)
 
         def finish(complete: bool) -> None:
-            self._where.inside += 1
+            self._thread.inside += 1
             try:
                 if complete:
-                    self._leaf.forget()
+                    self._leaf.invalidate()
                     self.recorder.end(call, values)
                 else:
                     self.recorder.cut(call, "never waited for before stop()")
             finally:
-                self._where.inside -= 1
+                self._thread.inside -= 1
 
         if not self.works.add(out, finish):
             self.recorder.end(call, values)
 
     # -- the end --------------------------------------------------------------------------------------
 
-    def settle(self, *, final: bool) -> None:
+    def flush_numbers(self, *, final: bool) -> None:
         """Bring the journal up to date: late statistics and, at the end, sums that stayed partial."""
-        self._where.inside += 1
+        self._thread.inside += 1
         try:
             if final:
                 self.recorder.backward.leftovers()
@@ -235,7 +235,7 @@ class Collector:
         except Exception as e:
             self.stream.fault("the end of the step", "late numbers", e)
         finally:
-            self._where.inside -= 1
+            self._thread.inside -= 1
 
     def tally(self, table: Table) -> dict[str, Any] | None:
         """The event that says what was seen and recorded so far; None if the last one says that.
@@ -266,7 +266,7 @@ class Collector:
     def release(self) -> None:
         """Take every hook off the graph; nothing is recorded after this."""
         self.stream.end()
-        guard.forget(self.stream)
+        guard.stop_listening(self.stream)
         self.recorder.backward.release()
 
     def seen_names(self) -> list[str]:

@@ -15,7 +15,7 @@ from probe_format.journal import events
 
 from probe_runtime.notice import notice
 
-__all__ = ["Stream", "Write"]
+__all__ = ["EventStream", "Write"]
 
 _FULL = (27, 28, 122)  # file too large, disk full, over quota
 
@@ -28,7 +28,7 @@ class Write(Protocol):
     def __call__(self, event: dict[str, Any], /, then: Callable[[], None] | None = None) -> None: ...
 
 
-class Stream:
+class EventStream:
     """Appends events while it is alive, and counts faults by the place where they happened.
 
     on: calls are recorded. alive: gradients and everything else still are. broken: why the collection ended

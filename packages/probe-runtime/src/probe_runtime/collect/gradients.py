@@ -22,7 +22,7 @@ class Gradients:
 
     enter(inputs, positional) remembers where the gradients of a call's inputs go; None when gradients are off. The
     first ``positional`` arguments have no keyword.
-    attach(entry, outputs, keep, emit) hooks what lies between and gives the handles (each has ``remove``);
+    attach(edges, outputs, keep, emit) hooks what lies between and gives the handles (each has ``remove``);
     keep(tap) is called when sums may be left over. flows(outputs): whether any of them has a gradient.
     current_pass(): a number for the backward pass that runs in this thread, -1 outside of one.
     """

@@ -16,28 +16,28 @@ from typing import Any
 
 from attrs import define
 
-from .event_stream import Stream
+from .event_stream import EventStream
 
-__all__ = ["forget", "guarded", "listen", "noted", "sheltered", "tell"]
+__all__ = ["faults_reported", "guarded", "listen", "report_fault", "sheltered", "stop_listening"]
 
 Function = Callable[..., Any]
 
 _log = logging.getLogger("probe_runtime")
-_streams: list[weakref.ref[Stream]] = []
+_streams: list[weakref.ref[EventStream]] = []
 _said: set[str] = set()
 
 
-def listen(stream: Stream) -> None:
+def listen(stream: EventStream) -> None:
     """Faults go to this stream from now on, and so into its dump, where no earlier one takes them."""
     _streams.append(weakref.ref(stream))
 
 
-def forget(stream: Stream) -> None:
+def stop_listening(stream: EventStream) -> None:
     """This stream takes no more."""
     _streams[:] = [ref for ref in _streams if ref() is not None and ref() is not stream]
 
 
-def tell(where: str, what: str, error: Exception) -> None:
+def report_fault(where: str, what: str, error: Exception) -> None:
     """Note a fault of ours in the step that is open; without one it is logged, once. Never raises."""
     try:
         for ref in list(_streams):
@@ -54,8 +54,8 @@ def tell(where: str, what: str, error: Exception) -> None:
 
 
 @define
-class noted:
-    """Within ``with noted(where, what):`` a fault of ours ends the block, is noted, and goes no further."""
+class faults_reported:
+    """Within ``with faults_reported(where, what):`` a fault of ours ends the block, is noted, and goes no further."""
 
     where: str
     what: str
@@ -68,7 +68,7 @@ class noted:
     ) -> bool:
         if not isinstance(error, Exception):
             return False
-        tell(self.where, self.what, error)
+        report_fault(self.where, self.what, error)
         return True
 
 
@@ -90,7 +90,7 @@ class _Hook:
         try:
             return self.hook(*args, **kwargs)
         except Exception as e:
-            tell(self.where, self.what, e)
+            report_fault(self.where, self.what, e)
             return None
 
 
@@ -141,7 +141,7 @@ def sheltered(where: str, make: Callable[[Function], Function]) -> Callable[[Fun
             except Exception as e:
                 if e is call.error:
                     raise
-                tell(where, "a call", e)
+                report_fault(where, "a call", e)
             finally:
                 calls.open.pop()
                 call.error = None  # its frames hold this one

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from attrs import define, frozen
 
-__all__ = ["TrackedModule", "TrackedParameter", "Table", "kind_of", "tracked_parameters"]
+__all__ = ["Table", "TrackedModule", "TrackedParameter", "kind_of", "tracked_parameters"]
 
 
 @define

@@ -21,7 +21,7 @@ from probe_runtime.select.filters import NameFilter
 from .backward_records import BackwardRecords
 from .call import Call, slots
 from .callsite import FrameTable
-from .event_stream import Stream
+from .event_stream import EventStream
 from .gradients import Gradients
 from .plan import Plan
 from .recompute import Counters
@@ -40,7 +40,7 @@ class Recorder:
     def __init__(
         self,
         plan: Plan,
-        stream: Stream,
+        stream: EventStream,
         leaf: Leaf,
         coverage: Coverage,
         names: NameFilter,
@@ -51,9 +51,9 @@ class Recorder:
         self.plan = plan
         self.stream = stream
         self.coverage = coverage
-        self.where = ThreadState()
+        self.thread = ThreadState()
         self.counters = Counters()
-        self.backward = BackwardRecords(plan, stream, leaf, self.where, gradients, self.files)
+        self.backward = BackwardRecords(plan, stream, leaf, self.thread, gradients, self.files)
         self._append = stream.append
         self._leaf = leaf
         self._names = names
@@ -86,7 +86,7 @@ class Recorder:
             self.coverage.outcome(counted, "failed", kind)
             return None
         try:
-            self._leaf.settle()
+            self._leaf.flush_numbers()
         except Exception as e:
             self.stream.fault(key, "numbers that were waited for", e)
         return call
@@ -120,7 +120,7 @@ class Recorder:
 
     def _call(self, key: str, name: str, backward: str, redo: bool, counted: str) -> Call:
         """counted: as what it is counted when nothing of it is recorded."""
-        stack = self.where.stack
+        stack = self.thread.stack
         parent = stack[-1] if stack else None
         if redo:
             if name in self._redone:  # the graph is kept: every pass recomputes
@@ -169,7 +169,7 @@ class Recorder:
         if plan.keep.backward:
             call.places = {key: len(args) + i for i, key in enumerate(kwargs)}
             inputs = [*positional.found, *((call.place(p), t) for p, t in named.found)]
-            call.entry = self._gradients.enter(inputs, len(args))
+            call.edges = self._gradients.enter(inputs, len(args))
         parameters = None
         if (
             module is not None
@@ -206,7 +206,7 @@ class Recorder:
         """After a backward pass, share nothing seen before: gradients are reduced in place, behind Python."""
         if self._current_pass() == -1:
             self.backward.arrived = False
-            self._leaf.forget()
+            self._leaf.invalidate()
 
     def _exit(self, call: Call, out: Any) -> None:
         plan = self.plan
@@ -215,8 +215,8 @@ class Recorder:
         tree = self._tree(slot)
         described = tree.output(out)
         forms = None
-        entry = call.entry
-        hooked = entry is not None and self._gradients.flows(slot.found)
+        edges = call.edges
+        hooked = edges is not None and self._gradients.flows(slot.found)
         if call.redo and hooked:
             replay = self.counters.segments.replay
             hooked = (
@@ -237,10 +237,10 @@ class Recorder:
         ended = events.redone if call.redo else events.exit
         self._append(ended(call.name, output=described if slot.show else None, gradients=forms))
         # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
-        call.entry = call.arguments = call.keywords = None
+        call.edges = call.arguments = call.keywords = None
         if hooked:
-            self.backward.attach(call, entry, outputs)
-        self._leaf.settle()
+            self.backward.attach(call, edges, outputs)
+        self._leaf.flush_numbers()
 
     def _tree(self, slot: Slot) -> Tree:
         return Tree(partial(self._leaf.leaf, slot), self._note_unsupported if slot.show else _ignore)

@@ -27,10 +27,10 @@ class Leaf(Protocol):
     def tensor(self, slot: Any, t: Any, path: Path) -> dict[str, Any]:
         """The tensor object of ``t``; writes its file when the slot wants one."""
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Tensors may have changed unseen: share nothing seen before."""
 
-    def settle(self) -> None:
+    def flush_numbers(self) -> None:
         """Write numbers that were waited for, if there are enough of them."""
 
     def flush(self) -> None:

@@ -8,7 +8,7 @@ from .early_bindings import NEVER_SCANNED, Scan
 from .introspection import quiet, suspended
 from .kept import Own
 from .lookup import go_down, is_function, name_of, resolve_owner
-from .originals import forget, original_of, remember
+from .originals import forget_original, original_of, remember_original
 from .patches import Patches
 from .places import ABSENT, Attribute, Function, attribute, replaced
 from .regions import Regions, found
@@ -34,7 +34,7 @@ __all__ = [
     "Tap",
     "api_list",
     "attribute",
-    "forget",
+    "forget_original",
     "found",
     "go_down",
     "introspection",
@@ -45,7 +45,7 @@ __all__ = [
     "original_of",
     "patches",
     "quiet",
-    "remember",
+    "remember_original",
     "replaced",
     "resolve_owner",
     "suspended",

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from .places import Attribute, Default, Function, Place, Slot
+from .places import Attribute, Default, Function, Item, Place
 
 __all__ = ["NEVER_SCANNED", "Replacements", "Scan", "find_in_modules", "find_in_namespaces"]
 
@@ -112,7 +112,7 @@ def _items(replacements: Replacements, holder: dict[Any, Any] | list[Any]) -> It
     for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
         found = replacements.get(id(value))
         if found is not None and found[0] is value:
-            yield Slot(holder, key, *found)
+            yield Item(holder, key, *found)
 
 
 def _is_users_own(namespace: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
-from .places import Attribute, Default, Function, Slot
+from .places import Attribute, Default, Function, Item
 
 __all__ = ["Own", "OwnPair", "give_back"]
 
@@ -27,7 +27,7 @@ class OwnPair(tuple[Any, Any]):
     __slots__ = ()
 
 
-_LEFT_ALONE = (Own, OwnPair, Attribute, Default, Slot, FrameType)
+_LEFT_ALONE = (Own, OwnPair, Attribute, Default, Item, FrameType)
 
 
 def give_back(pairs: Iterable[tuple[Function, Function]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from .kept import Own
 from .places import Function
 
-__all__ = ["forget", "original_of", "originals_by_id", "remember"]
+__all__ = ["forget_original", "original_of", "originals_by_id", "remember_original"]
 
 _originals: dict[Function, Function] = Own()
 
@@ -20,13 +20,13 @@ def original_of(function: Any) -> Any:
         return function
 
 
-def remember(replacement: Function, original: Function) -> None:
+def remember_original(replacement: Function, original: Function) -> None:
     """Let `original_of` know a replacement."""
     _originals[replacement] = original
 
 
-def forget(replacement: Function) -> None:
-    """Undo `remember`."""
+def forget_original(replacement: Function) -> None:
+    """Undo `remember_original`."""
     _originals.pop(replacement, None)
 
 

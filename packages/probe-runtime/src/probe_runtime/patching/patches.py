@@ -19,8 +19,8 @@ from probe_format.suggest import nearest
 from .early_bindings import Replacements, Scan, find_in_modules, find_in_namespaces
 from .kept import Own, OwnPair, give_back
 from .lookup import go_down, is_function, name_of
-from .originals import forget, remember
-from .places import Attribute, Place, Slot
+from .originals import forget_original, remember_original
+from .places import Attribute, Item, Place
 from .switch import Label, Switch, Tap
 
 __all__ = ["LookUp", "Patches"]
@@ -207,7 +207,7 @@ class Patches:
         included."""
         with _lock:
             for place in places:
-                remember(place.replacement, place.original)
+                remember_original(place.replacement, place.original)
             self._guests += places
             self._extend(places)
 
@@ -296,7 +296,7 @@ class Patches:
         kept = {id(p.replacement) for p in self._guests}
         for place in self._excluded:
             if id(place.replacement) not in kept:
-                forget(place.replacement)
+                forget_original(place.replacement)
         self._excluded = []
 
     def _find_early(self, forth: Replacements, modules: Iterable[str], models: Sequence[Any]) -> list[Place]:
@@ -305,7 +305,7 @@ class Patches:
         # is meant.
         owners = {id(vars(p.owner)) for p in self._places() if isinstance(p.owner, ModuleType)}
         found = self._found(forth, modules, models)
-        return [p for p in found if not (isinstance(p, Slot) and id(p.holder) in owners)]
+        return [p for p in found if not (isinstance(p, Item) and id(p.holder) in owners)]
 
     def _found(
         self, replacements: Replacements, modules: Iterable[str], models: Sequence[Any]

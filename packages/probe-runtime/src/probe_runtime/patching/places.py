@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import attrs
 
-__all__ = ["ABSENT", "Attribute", "Default", "Function", "Place", "Replaceable", "Slot", "attribute", "replaced"]
+__all__ = ["ABSENT", "Attribute", "Default", "Function", "Item", "Place", "Replaceable", "attribute", "replaced"]
 
 Function = Callable[..., Any]
 
@@ -86,7 +86,7 @@ def attribute(owner: Any, name: str, make: Callable[[Function], Function], label
 
 
 @attrs.frozen(eq=False)
-class Slot:
+class Item:
     """holder[key], where holder is a namespace, a dict or a list."""
 
     holder: Any = attrs.field(repr=False)

@@ -50,7 +50,7 @@ class Regions:
             self.closes(node)
         self._started = False
 
-    def tell(self, coverage: Coverage) -> None:
+    def count_left_out(self, coverage: Coverage) -> None:
         """Count how often each quiet region was entered, by reason."""
         for reason, times in self._quiet.items():
             if times.value:

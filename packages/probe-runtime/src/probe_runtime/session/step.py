@@ -11,7 +11,7 @@ from attrs import define, field
 from probe_format.write import RankWriter
 
 from probe_runtime.collect.collector import Collector
-from probe_runtime.collect.module_table import TrackedModule, Table
+from probe_runtime.collect.module_table import Table, TrackedModule
 from probe_runtime.collect.recorder import Args, Kwargs
 from probe_runtime.config.config import Config
 from probe_runtime.describe.leaf import Leaf
@@ -177,7 +177,7 @@ class DumpedStep:
         self.wait()
         if final:
             self.late()
-        collector.settle(final=final)
+        collector.flush_numbers(final=final)
         if collector.stream.broken is not None:
             return None
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from probe_format.write import Coverage
-from probe_runtime.collect import Collectives, Collector, Gradients, PendingWork, Plan, Recorder, Stream
+from probe_runtime.collect import Collectives, Collector, EventStream, Gradients, PendingWork, Plan, Recorder
 from probe_runtime.describe import Leaf
 from probe_runtime.select import NameFilter
 from torch import nn
@@ -18,7 +18,7 @@ from .collectives import PREFIX, without_buffers
 __all__ = ["collector_for"]
 
 
-def collector_for(plan: Plan, stream: Stream, leaf: Leaf, coverage: Coverage, names: NameFilter) -> Collector:
+def collector_for(plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter) -> Collector:
     """A collector of torch's calls."""
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters)
     works = PendingWork(dist.Work if dist.is_available() else ())

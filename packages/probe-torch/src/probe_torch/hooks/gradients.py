@@ -23,7 +23,7 @@ from probe_torch.tensors.sums import plus
 
 from .leaf_gradients import watch
 
-__all__ = ["Entry", "attach", "enter", "flows"]
+__all__ = ["InputEdges", "attach", "enter", "flows"]
 
 _C: Any = torch._C
 _AccumulateGrad = _C._functions.AccumulateGrad
@@ -38,7 +38,7 @@ Grads = tuple[torch.Tensor | None, ...]
 
 
 @define
-class Entry:
+class InputEdges:
     """The gradient edges of a call's inputs, as they were when it was entered.
 
     edges: (node, output number) -> index into paths; leaves: id of a leaf tensor -> the same. paths: for each
@@ -54,28 +54,28 @@ class Entry:
 
 
 @apart
-def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Entry | None:
+def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> InputEdges | None:
     """Remember where gradients of these inputs would go; None when gradients are off."""
     if not torch.is_grad_enabled():
         return None
-    entry = Entry(_sequence())
+    inputs = InputEdges(_sequence())
     for path, t in _whole(tensors):
         if not t.requires_grad:
             if not is_lazy(t) and t._is_view():
-                entry.views[id(t)] = None
+                inputs.views[id(t)] = None
             continue
         node = t.grad_fn
         if node is None:
-            index = entry.leaves.setdefault(id(t), len(entry.paths))
+            index = inputs.leaves.setdefault(id(t), len(inputs.paths))
         else:
-            index = entry.edges.setdefault((node, t.output_nr), len(entry.paths))
-        if index == len(entry.paths):
-            entry.paths.append([path])
+            index = inputs.edges.setdefault((node, t.output_nr), len(inputs.paths))
+        if index == len(inputs.paths):
+            inputs.paths.append([path])
         else:
-            entry.paths[index].append(path)
+            inputs.paths[index].append(path)
         if not is_lazy(t) and t._is_view():
-            entry.views[id(t)] = index
-    return entry
+            inputs.views[id(t)] = index
+    return inputs
 
 
 @apart
@@ -98,7 +98,7 @@ def _whole(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Sequence[tuple[Path,
 
 @apart
 def attach(
-    entry: Entry,
+    inputs: InputEdges,
     outputs: Sequence[tuple[Path, torch.Tensor]],
     keep: Callable[[GradientTap], None],
     emit: Emit,
@@ -113,8 +113,8 @@ def attach(
     for path, t in _whole(outputs):
         if not t.requires_grad:
             continue
-        if id(t) in entry.views and (node := _written_through(t, entry.since)) is not None:
-            written.setdefault(node, []).append(_Written(path, entry.views[id(t)], _geometry(t)))
+        if id(t) in inputs.views and (node := _written_through(t, inputs.since)) is not None:
+            written.setdefault(node, []).append(_Written(path, inputs.views[id(t)], _geometry(t)))
             continue
         node = t.grad_fn
         if node is None:
@@ -123,10 +123,10 @@ def attach(
             sinks.setdefault(node, []).append((t.output_nr, path))
     if not sinks and not written and not leaves:
         return []
-    consumers, casts = _consumers(entry, {**sinks, **written})
+    consumers, casts = _consumers(inputs, {**sinks, **written})
     through = {
         node: [
-            (nr, entry.edges[node, nr]) for nr in {nr: None for nr, _ in made} if (node, nr) in entry.edges
+            (nr, inputs.edges[node, nr]) for nr in {nr: None for nr, _ in made} if (node, nr) in inputs.edges
         ]
         for node, made in sinks.items()
     }
@@ -135,10 +135,10 @@ def attach(
     used = {index for found in consumers.values() for _, index in found}
     through = {node: [f for f in found if f[1] not in used] for node, found in through.items()}
     through_leaf = {
-        which: [(0, index)] if (index := entry.leaves.get(which)) is not None and index not in used else []
+        which: [(0, index)] if (index := inputs.leaves.get(which)) is not None and index not in used else []
         for which in leaves
     }
-    need = [0] * len(entry.paths)
+    need = [0] * len(inputs.paths)
     for found in (*consumers.values(), *through.values(), *through_leaf.values()):
         for _, index in found:
             need[index] += 1
@@ -146,7 +146,7 @@ def attach(
         for view in views:
             if view.index is not None:
                 need[view.index] += 1
-    tap = GradientTap(_AUTOGRAD, emit, entry.paths, need)
+    tap = GradientTap(_AUTOGRAD, emit, inputs.paths, need)
     if any(n > 1 for n in need):
         keep(tap)
     handles = []
@@ -203,14 +203,14 @@ def _geometry(t: torch.Tensor) -> Any:
 
 
 def _consumers(
-    entry: Entry, roots: dict[Any, Any]
+    inputs: InputEdges, roots: dict[Any, Any]
 ) -> tuple[dict[Any, list[tuple[int, int]]], dict[Any, dict[int, torch.dtype]]]:
     """Return the nodes made since the entry with edges into its inputs, and which edges carry another dtype.
 
     The first: node -> [(edge number, index of the input)]. The second: node -> {edge number: dtype of the input},
     for edges that end at a cast of the input and not at the input.
     """
-    edges, leaves, since = entry.edges, entry.leaves, entry.since
+    edges, leaves, since = inputs.edges, inputs.leaves, inputs.since
     out: dict[Any, list[tuple[int, int]]] = {}
     casts: dict[Any, dict[int, torch.dtype]] = {}
     if not edges and not leaves:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from attrs import define, field
 from probe_format.values import Path
-from probe_runtime.collect import GradientTap, noted
+from probe_runtime.collect import GradientTap, faults_reported
 
 from probe_torch.aside import aside
 
@@ -50,7 +50,7 @@ class _LeafHook:
     __torch_unserializable__ = True
 
     def __call__(self, grad: torch.Tensor) -> None:
-        with noted("a leaf", "its gradient's arrival"), aside():
+        with faults_reported("a leaf", "its gradient's arrival"), aside():
             if self.fresh:
                 self.current, self.fresh = self.fresh, []
             for call in list(self.current):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from attrs import define, field, frozen
-from probe_runtime.collect import Collector, TrackedParameter, guarded, noted
+from probe_runtime.collect import Collector, TrackedParameter, faults_reported, guarded
 
 from probe_torch.aside import apart, aside
 
@@ -113,7 +113,7 @@ class Arrivals:
 
         def call(*args: Any) -> Any:
             if self.missing:
-                with noted("a module", "the hooks on its parameters"):
+                with faults_reported("a module", "the hooks on its parameters"):
                     self.hook()
             return tap(*args)
 

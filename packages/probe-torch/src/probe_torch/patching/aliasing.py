@@ -12,9 +12,9 @@ from probe_runtime.patching import (
     Attribute,
     Function,
     attribute,
-    forget,
+    forget_original,
     original_of,
-    remember,
+    remember_original,
     resolve_owner,
 )
 
@@ -87,11 +87,11 @@ class Aliasing:
         if self._wrote in _listeners:
             _listeners.remove(self._wrote)
         for replacement in self._remembered:
-            forget(replacement)
+            forget_original(replacement)
         self._places, self._remembered = [], []
 
     def _remember(self, replacement: Function, original: Function) -> None:
-        remember(replacement, original)
+        remember_original(replacement, original)
         self._remembered.append(replacement)
 
     def _noticing(self, original: Function) -> Function:
@@ -149,7 +149,7 @@ def _telling(original: Function) -> Function:
     """The stand-in that tells every listener; made once per process, for compiled code is guarded by identity."""
     if id(original) not in _made:
         made = _build(original)
-        remember(made, original)
+        remember_original(made, original)
         _made[id(original)] = original, made
     return _made[id(original)][1]
 

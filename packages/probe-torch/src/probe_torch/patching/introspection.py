@@ -39,8 +39,10 @@ _SUSPENDED = (
 
 
 class IntrospectionGuards(introspection.IntrospectionGuards):
-    """`probe_runtime.patching.introspection.IntrospectionGuards`, where torch.jit.script and trace, torch.fx, torch.export and
-    torch.load run with the originals, and torch.save is not recorded."""
+    """Let torch.jit.script and trace, torch.fx, torch.export and torch.load run with the originals.
+
+    torch.save is not recorded. The rest is that of `probe_runtime.patching.introspection.IntrospectionGuards`.
+    """
 
     def __init__(self, patches: Patches) -> None:
         super().__init__(patches, lambda: _places(patches), nn.Module)

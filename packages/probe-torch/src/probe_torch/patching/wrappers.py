@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from probe_runtime.patching import Label, Own, Switch, Tap, is_muted, muted, remember
+from probe_runtime.patching import Label, Own, Switch, Tap, is_muted, muted, remember_original
 from probe_runtime.patching import thread as _thread
 
 from probe_torch.compiling import is_compiling
@@ -36,7 +36,7 @@ def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str)
     if found is None:
         found = _wrappers[key] = _build(label, original)
         found.__module__, found.__qualname__ = module, qualname
-        remember(found, original)
+        remember_original(found, original)
     return found
 
 

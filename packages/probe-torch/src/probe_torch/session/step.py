@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from attrs import frozen
 from probe_format.write import FORMAT_VERSION, Coverage, RankWriter
-from probe_runtime.collect import Stream, Target, guarded, header_of, plan_of
+from probe_runtime.collect import EventStream, Target, guarded, header_of, plan_of
 from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.select import NameFilter
@@ -67,14 +67,14 @@ class Steps:
         writer = RankWriter(directory, header)
         coverage = Coverage()
         options = options_of(config, writer.tensor_directory)
-        stream = Stream(writer.append, config.max_faults)
+        stream = EventStream(writer.append, config.max_faults)
         leaf: Any = TensorLeaf(options, coverage, stream.append, late=deferred)
         collector = collector_for(plan_of(config), stream, leaf, coverage, NameFilter(config))
         table = ModuleTable()
         arrivals = Arrivals(collector, table)
 
         def let_go(t: torch.Tensor) -> None:
-            leaf.sharing.forget()
+            leaf.sharing.invalidate()
             arrivals.let_go(t)
             with aside():
                 leaf_gradients.let_go(t)
@@ -122,7 +122,7 @@ class Steps:
                 # First what comes and goes with the patches, so that early names are looked for once.
                 stack.enter_context(IntrospectionGuards(patches))
                 regions = stack.enter_context(Scopes(patches, *_guarded("a region", collector.push, collector.pop)))
-                stack.callback(regions.tell, collector.coverage)
+                stack.callback(regions.count_left_out, collector.coverage)
                 patches.apply(*models)
                 stack.callback(patches.undo)
             stack.enter_context(OptimizerSteps(*_guarded("an optimizer", leaf.step_begins, leaf.step_ends)))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from attrs import define, field
-from probe_runtime.collect import noted
+from probe_runtime.collect import faults_reported
 from probe_runtime.patching import Function, attribute, replaced
 
 from probe_torch.aside import aside
@@ -150,7 +150,7 @@ def _operator(original: Function, inflight: InFlight) -> Function:
         out = original(op, *args, **kwargs)
         name = getattr(op, "_name", None) or op._qualified_op_name
         if name.startswith(_FUNCTIONAL) and not is_compiling():
-            with noted("a collective", "the memory that it writes"), aside():
+            with faults_reported("a collective", "the memory that it writes"), aside():
                 told = inflight.was_waited if "::wait_tensor" in name else inflight.issued
                 for tensor in tensors_in(out):
                     told(tensor)
@@ -164,7 +164,7 @@ def _collective(original: Function, inflight: InFlight) -> Function:
     def call(group: Any, /, *args: Any, **kwargs: Any) -> Any:
         work = original(group, *args, **kwargs)
         if isinstance(work, dist.Work):
-            with noted("a collective", "the memory that it writes"), aside():
+            with faults_reported("a collective", "the memory that it writes"), aside():
                 for tensor in tensors_in(args[:1] or next(iter(kwargs.values()), ())):
                     inflight.started(tensor, work)
         return work
@@ -176,7 +176,7 @@ def _wait(original: Function, inflight: InFlight) -> Function:
     @functools.wraps(original)
     def wait(work: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(work, *args, **kwargs)
-        with noted("a collective", "the end of its wait"):
+        with faults_reported("a collective", "the end of its wait"):
             inflight.finished(work)
         return result
 

@@ -16,7 +16,7 @@ from probe_format.journal import events
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, pt_bytes, stats_json
 from probe_format.values import Path
 from probe_format.write import Coverage, Summary, Tally
-from probe_runtime.collect import noted
+from probe_runtime.collect import faults_reported
 from probe_runtime.describe import Slot, StepFiles, TensorOptions, array_json, summarise
 
 from probe_torch.aside import aside
@@ -111,13 +111,13 @@ class TensorLeaf:
         """Tensors seen so far; each of them has its tensor object."""
         return {"tensors": self._tensors.value}
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Something may have changed tensors behind their version counter: share nothing seen before."""
-        self.sharing.forget()
+        self.sharing.invalidate()
 
     def wrote(self) -> None:
         """Something was written behind the version counters, nobody knows what: what waits is not read again."""
-        self.sharing.forget()
+        self.sharing.invalidate()
         self._waiting.doubt(None)
 
     def touched(self, t: torch.Tensor) -> None:
@@ -128,8 +128,8 @@ class TensorLeaf:
 
     def step_begins(self, *, silent: bool) -> None:
         """An optimizer begins to write; silent: it is not known to raise the versions of what it writes."""
-        with noted("an optimizer's step", "numbers that waited"), aside():
-            self.settle(force=True)  # what is not finite is read again: before it is overwritten
+        with faults_reported("an optimizer's step", "numbers that waited"), aside():
+            self.flush_numbers(force=True)  # what is not finite is read again: before it is overwritten
         self._waiting.doubt(None)
         self.sharing.step_begins(silent=silent)
 
@@ -260,7 +260,7 @@ class TensorLeaf:
         else:
             body.update(stats_json(stats))
 
-    def settle(self, *, force: bool = False) -> None:
+    def flush_numbers(self, *, force: bool = False) -> None:
         """Fetch the numbers that wait on the device, when there are enough of them or it is time."""
         if not self._waiting.waiting or not (force or self._waiting.full):
             return
@@ -279,14 +279,14 @@ class TensorLeaf:
     def flush(self) -> None:
         """Everything that was begun is on disk when this returns."""
         self.inflight.give_up()
-        self.settle(force=True)
+        self.flush_numbers(force=True)
         self._files.flush()
 
     def close(self) -> None:
         """End the writing thread, if there is one, and let go of every tensor."""
         self.flush()
         self._files.close()
-        self.sharing.forget()
+        self.sharing.invalidate()
 
     def _array(self, slot: Slot, a: Any, path: Path) -> dict[str, Any]:
         """A numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""

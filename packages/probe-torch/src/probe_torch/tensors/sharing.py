@@ -111,7 +111,7 @@ class Sharing:
             self.open = False
             self.known.clear()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Something may have written behind the version counters."""
         self.known.clear()
 
