@@ -18,9 +18,6 @@ from probe_format.errors import UsageError
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())
-REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "dumps"
-if not REFERENCE.is_dir():  # a worktree lies one level deeper than a clone
-    REFERENCE = Path(__file__).parents[5] / "shared" / "reference" / "dumps"
 COMPLETE = CORPUS / "probe" / "complete"
 
 
@@ -35,29 +32,15 @@ def test_the_corpus_opens(where):
     assert len(records) == len(rank.records) == EXPECTED[where]["records"]
     assert sum(len(record.tensors) for record in records) == EXPECTED[where]["tensors"]
     assert all(record.parsed for record in records)
-
-
-@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference dumps are not beside this clone")
-def test_every_reference_dump_opens():
-    opened = 0
-    folders = {path.parent for name in ("dump.json", "debug.json") for path in REFERENCE.rglob(name)}
-    for folder in sorted(folders):
-        rank = probe_format.open(folder).ranks[0]
-        if "/np_c/" in str(folder):
-            with pytest.raises(FormatError, match="cut short"):
-                list(rank.records)
-            continue
-        for record in rank.records:
-            assert record.kind in ("forward", "backward", "parameters_grad", "debug")
-            assert record.parent is None or record.parent in rank.construct
-            assert isinstance(record.stack, tuple)
-            for tensor in record.tensors:
-                assert tensor.norm is None or isinstance(tensor.norm, bool | int | float)
-                if tensor.file is not None and tensor.file.suffix == ".npy" and tensor.file.is_file():
-                    assert tensor.load().shape == tensor.shape
-        assert rank.header["framework"] in ("pytorch", "mindspore", "mindtorch")
-        opened += 1
-    assert opened > 100
+    assert rank.header["framework"] in ("pytorch", "mindspore", "mindtorch")
+    for record in records:
+        assert record.kind in ("forward", "backward", "parameters_grad", "debug")
+        assert record.parent is None or record.parent in rank.construct
+        assert isinstance(record.stack, tuple)
+        for tensor in record.tensors:
+            assert tensor.norm is None or isinstance(tensor.norm, bool | int | float)
+            if tensor.file is not None and tensor.file.suffix == ".npy" and tensor.file.is_file():
+                assert tensor.load().shape == tensor.shape
 
 
 def test_a_dump_opens_at_every_level():
