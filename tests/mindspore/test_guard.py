@@ -42,7 +42,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "a region of the step": (Collector, "push"),
     "a jitted call": (jit_guard, "handed"),
     "originals back for the compiler": (Patches, "suspended"),
-    "hooks off for the compiler": (Arrivals, "_held_back"),
+    "hooks off for the compiler": (Arrivals, "_without_hooks"),
     "taps on for the compiler": (taps.GraphTaps, "_tapped"),
     "a graph with taps runs": (taps.GraphTaps, "_ran"),
     "a host callback": (host_callback, "rebuild"),

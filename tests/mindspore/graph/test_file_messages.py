@@ -23,7 +23,7 @@ from mindspore.ops import operations as P  # noqa: E402
 from mindspore_dumping import construct, opened, records, report  # noqa: E402
 from probe_format.tensors.narrow_floats import widen  # noqa: E402
 from probe_mindspore.graph import host_callback  # noqa: E402
-from probe_mindspore.graph.file_messages import Counter, FileCall, Spool  # noqa: E402
+from probe_mindspore.graph.file_messages import CallCounter, FileCall, Spool  # noqa: E402
 from probe_mindspore.graph.host_callback import FIRST, HostCall, Message  # noqa: E402
 from probe_mindspore.graph.routes import Route, by_callbacks, by_files  # noqa: E402
 
@@ -107,7 +107,7 @@ def test_real_files_of_every_dtype_come_back_as_they_were(tmp_path: Path, faults
 
 def test_calls_have_tokens_of_their_own_in_the_order_of_the_run(tmp_path: Path, faults: list[str]) -> None:
     take, got, spool = messages(tmp_path / "s")
-    counter = Counter()
+    counter = CallCounter()
     enter = FileCall(spool.folder, Real(), take, counter=counter)
     leave = FileCall(spool.folder, Real(), take)
     one, two = enter(batch()), enter(batch(2))
@@ -140,7 +140,7 @@ def test_what_is_not_whole_is_a_fault_and_the_rest_is_delivered(tmp_path: Path, 
 def test_a_number_given_twice_is_not_believed(tmp_path: Path, faults: list[str]) -> None:
     take, got, spool = messages(tmp_path / "s")
     for _ in range(2):  # each counts from one
-        FileCall(spool.folder, Real(), take, counter=Counter())(batch())
+        FileCall(spool.folder, Real(), take, counter=CallCounter())(batch())
     spool.collect()
     assert len(got) == 1 and "to two calls" in faults[0]
 

@@ -17,7 +17,7 @@ from probe_format.tensors.narrow_floats import widen  # noqa: E402
 from probe_mindspore.graph import host_callback  # noqa: E402
 from probe_mindspore.graph.gradient_callback import GradientCall  # noqa: E402
 from probe_mindspore.graph.host_callback import FIRST, HostCall, Message  # noqa: E402
-from probe_mindspore.graph.value_layouts import DYNAMIC, Variable  # noqa: E402
+from probe_mindspore.graph.value_layouts import DYNAMIC, UnknownValue  # noqa: E402
 
 DTYPES = "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ complex64 complex128"
 
@@ -259,7 +259,7 @@ class Scalars(nn.Cell):
 def test_a_number_known_only_at_run_time_is_a_variable() -> None:
     log = Log()
     Scalars(log)(Tensor([1.0]), ms.mutable(3))
-    assert isinstance(log.values[0][0], Variable)
+    assert isinstance(log.values[0][0], UnknownValue)
     assert log.values[0][1][1].tolist() == [1.0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from probe_mindspore.graph.search import Extent, Found, Search
+from probe_mindspore.graph.search import Extent, Search, SearchResult
 
 
 class Compiler:
@@ -36,7 +36,7 @@ class Compiler:
         self.last = Extent(frozenset(), frozenset(), False)
         return "as it is"
 
-    def found(self) -> Found:
+    def found(self) -> SearchResult:
         return Search(self.cells, self.tapped, self.plain, self.met).run()
 
 

@@ -48,13 +48,13 @@ def _install(replace: Replace) -> None:
 _meanwhile: list[Callable[[], None]] = []
 
 
-def _set_right() -> None:
+def _restore_primitives() -> None:
     """Give what was made meanwhile its own rate: MindSpore keeps Primitives, to use them again for equal calls."""
     while _meanwhile:
         _meanwhile.pop()()
 
 
-_OFF = HeldPatches(_install, _set_right)
+_OFF = HeldPatches(_install, _restore_primitives)
 
 # What replaces a `construct`, or stands in a function that is compiled, is itself compiled: MindSpore reads its
 # source, which must therefore be plain and not be hidden behind functools.wraps.
@@ -85,12 +85,12 @@ def _init(original: Callable[..., Any]) -> Callable[..., Any]:
         original(self, 1.0, *args, **kwargs)
         made = weakref.ref(self)
 
-        def set_right() -> None:
+        def restore_primitive() -> None:
             primitive = made()
             if primitive is not None:
                 original(primitive, keep_prob, *args, **kwargs)
 
-        _meanwhile.append(set_right)
+        _meanwhile.append(restore_primitive)
 
     return init
 

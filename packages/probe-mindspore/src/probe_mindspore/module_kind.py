@@ -1,4 +1,4 @@
-"""Whose modules are dumped: MindSpore's Cells, or those of a `torch` that stands on MindSpore (mindtorch)."""
+"""The kind of modules that are dumped: MindSpore's Cells, or Modules of a `torch` built on MindSpore (mindtorch)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,32 @@ import mindspore
 from attrs import frozen
 from mindspore import nn
 
-__all__ = ["CELLS", "Flavour", "behind", "detect", "late_torch", "source_of_torch", "torch_on_mindspore"]
+__all__ = ["CELLS", "ModuleKind", "behind", "detect", "late_torch", "source_of_torch", "torch_on_mindspore"]
 
 Pairs = Iterable[tuple[str, Any]]
 
 
 @frozen
-class Flavour:
-    """How modules are found and named.
+class ModuleKind:
+    """Describe how modules are found and named.
 
-    framework: as in dump.json. prefix: of the records of modules. kind: their class; callers: the classes
-    whose ``__call__`` is tapped. containers: classes that are never called. optimizers: classes whose modules
-    are no part of the model. walk(model): every (path, module) once, the model itself as ``""``.
-    parameters(module): its own (name, parameter). requires_grad: tensors say so of themselves.
+    framework: the framework's name in dump.json.
+    prefix: the first part of a module's record names, "Cell" or "Module".
+    noun: the class's full name, for messages.
+    module_class: the base class of all modules.
+    patched_classes: the classes whose ``__call__`` is replaced while collecting.
+    containers: classes of modules that are never called, such as lists of modules.
+    optimizers: classes of modules that do not belong to the model.
+    walk(model): yields (path, module) once for each module; the model's own path is ``""``.
+    parameters(module): yields (name, parameter) for the parameters that the module owns itself.
+    requires_grad: whether tensors have a ``requires_grad`` of their own, which is then recorded.
     """
 
     framework: str
     prefix: str
     noun: str
-    kind: type
-    callers: tuple[type, ...]
+    module_class: type
+    patched_classes: tuple[type, ...]
     containers: tuple[type, ...]
     optimizers: tuple[type, ...]
     walk: Callable[[Any], Pairs]
@@ -57,12 +63,12 @@ def _optimizers() -> tuple[type, ...]:
     return tuple(found)
 
 
-CELLS = Flavour(
+CELLS = ModuleKind(
     framework="mindspore",
     prefix="Cell",
     noun="mindspore.nn.Cell",
-    kind=nn.Cell,
-    callers=(nn.Cell, nn.GraphCell),
+    module_class=nn.Cell,
+    patched_classes=(nn.Cell, nn.GraphCell),
     containers=(nn.CellList, nn.CellDict),
     optimizers=(*_optimizers(), nn.learning_rate_schedule.LearningRateSchedule),
     walk=_cells,
@@ -71,24 +77,25 @@ CELLS = Flavour(
 
 
 def torch_on_mindspore() -> Any:
-    """The loaded `torch` whose tensors are MindSpore's (mindtorch, MSAdapter); None for any other, or none."""
+    """Return the loaded `torch` whose tensors are MindSpore's (mindtorch, MSAdapter), or None."""
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     return torch if isinstance(tensor, type) and issubclass(tensor, mindspore.Tensor) else None
 
 
 def behind(module: Any) -> Any:
-    """The module that another fetches its names from: `mindtorch` for mindtorch's `torch`. Most are themselves.
+    """Return the module that ``module`` forwards to: `mindtorch` for mindtorch's `torch`; else ``module`` itself.
 
-    mindtorch's `torch` holds nothing, and mindtorch's own layers know nothing of it: what is replaced behind it
-    is seen by the user and by the layers, what is replaced in it by the user alone.
+    mindtorch's `torch` is an empty module that looks its names up in `mindtorch`, and mindtorch's layers use
+    `mindtorch` directly. A function replaced in `torch` is replaced for the user alone; one replaced in
+    `mindtorch`, for the layers as well.
     """
     name = getattr(getattr(module, "__loader__", None), "target_name", None)
     return sys.modules.get(name, module) if isinstance(name, str) else module
 
 
 def source_of_torch(path: str) -> str:
-    """The same for a dotted path: "mindtorch.nn.functional" for "torch.nn.functional"."""
+    """Return the dotted path that a path forwards to: "mindtorch.nn.functional" for "torch.nn.functional"."""
     first, dot, rest = path.partition(".")
     return str(getattr(behind(sys.modules.get(first)), "__name__", first)) + dot + rest
 
@@ -102,25 +109,25 @@ def _module_parameters(module: Any) -> Iterator[tuple[str, Any]]:
     return ((name, p) for name, p in module._parameters.items() if p is not None)
 
 
-def late_torch(flavour: Flavour) -> str:
-    """What to do where a torch on MindSpore was imported after this flavour was detected; "" where none was."""
-    late = flavour is CELLS and torch_on_mindspore() is not None
+def late_torch(module_kind: ModuleKind) -> str:
+    """Return advice if a torch on MindSpore was imported after this kind was detected, else ""."""
+    late = module_kind is CELLS and torch_on_mindspore() is not None
     return "torch was imported after the PrecisionDebugger was made; import it before" if late else ""
 
 
-def detect() -> Flavour:
-    """The flavour of this process: mindtorch if its torch is loaded, else MindSpore itself."""
+def detect() -> ModuleKind:
+    """Return the kind for this process: mindtorch's Modules if its torch is loaded, else MindSpore's Cells."""
     torch = torch_on_mindspore()
     if torch is None:
         return CELLS
     modules = torch.nn
     containers = (getattr(modules, name, None) for name in ("ModuleList", "ModuleDict"))
-    return Flavour(
+    return ModuleKind(
         framework="mindtorch",
         prefix="Module",
         noun="torch.nn.Module",
-        kind=modules.Module,
-        callers=(modules.Module,),
+        module_class=modules.Module,
+        patched_classes=(modules.Module,),
         containers=tuple(c for c in containers if c is not None),
         optimizers=(),
         walk=_modules,

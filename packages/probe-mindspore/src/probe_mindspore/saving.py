@@ -15,7 +15,7 @@ from probe_runtime.describe import Slot, TensorOptions
 from probe_save.place import LeafOptions, Spot
 
 from probe_mindspore.hooks import autograd
-from probe_mindspore.patching.compile_hook import Around, around_compilation
+from probe_mindspore.patching.compile_hook import CompileWrapper, around_compilation
 from probe_mindspore.tensors.leaf import TensorLeaf
 from probe_mindspore.tensors.tensor_view import is_tensor
 
@@ -33,7 +33,7 @@ def open_leaf(options: LeafOptions, coverage: Coverage) -> MindSporeSaving:
 
 
 @define(eq=False)
-class _Watch:
+class _GradientHook:
     """One hook that waits for gradients; it can be taken off for a moment and put on again."""
 
     tensor: Any
@@ -60,8 +60,8 @@ class MindSporeSaving:
     """
 
     _leaf: TensorLeaf
-    _parameters: list[_Watch] = field(factory=list)
-    _places: list[Around] = field(factory=list)
+    _parameters: list[_GradientHook] = field(factory=list)
+    _places: list[CompileWrapper] = field(factory=list)
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def __init__(self, options: LeafOptions, coverage: Coverage) -> None:
@@ -72,8 +72,8 @@ class MindSporeSaving:
             zero_count=options.zero_count,
             share=False,
         )
-        flavour = detect()
-        self.__attrs_init__(TensorLeaf(known, coverage, _nothing, requires_grad=flavour.requires_grad))
+        module_kind = detect()
+        self.__attrs_init__(TensorLeaf(known, coverage, _nothing, requires_grad=module_kind.requires_grad))
 
     def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
         """JSON of a tensor or another value of MindSpore, else UNKNOWN; a tensor's file is written."""
@@ -97,23 +97,23 @@ class MindSporeSaving:
         def hook(gradient: Any) -> None:
             arrived(gradient)
 
-        watch = _Watch(tensor, hook)
+        watch = _GradientHook(tensor, hook)
         if not watch.put():
             return None
         if leaf:
-            self._remember(watch)
+            self._add_parameter(watch)
         return watch.take_off
 
-    def _remember(self, watch: _Watch) -> None:
+    def _add_parameter(self, watch: _GradientHook) -> None:
         with self._lock:
             self._parameters.append(watch)
             if not self._places:
-                self._places = around_compilation(self._held_back)
+                self._places = around_compilation(self._without_hooks)
                 for place in self._places:
                     place.put()
 
     @contextmanager
-    def _held_back(self) -> Iterator[None]:
+    def _without_hooks(self) -> Iterator[None]:
         held = [watch for watch in self._parameters if watch.handle is not None]
         for watch in held:
             watch.take_off()

@@ -20,7 +20,7 @@ from .value_layouts import DYNAMIC
 
 __all__ = ["GraphCalls"]
 
-Found = Sequence[tuple[Path, Any]]
+PathTensors = Sequence[tuple[Path, Any]]
 _numbers = itertools.count(1)
 _PARAMETER = (
     "in a compiled graph the gradient of a Parameter is that of all its uses, and its slot here is null; it is in the "
@@ -29,7 +29,7 @@ _PARAMETER = (
 
 
 @define(eq=False)
-class _Open:
+class _OpenCall:
     """One call of a Cell in a graph that runs, until its gradients have arrived.
 
     inputs, outputs: the places in the records of the tensors that travelled, in their order. seen: how often
@@ -63,9 +63,9 @@ class GraphCalls:
             collector.plan, collector.stream, leaf, collector.coverage, names, gradients, dict.items
         )
         self._recorder.counters = collector.recorder.counters
-        self._calls: dict[int, _Open] = {}
+        self._calls: dict[int, _OpenCall] = {}
         self._stack: list[int] = []
-        self._ending: _Open | None = None
+        self._ending: _OpenCall | None = None
         self._lock = threading.RLock()
         self.parameters: dict[int, TrackedParameter] = {}
         self.names: dict[int, tuple[str, ...]] = {}
@@ -118,7 +118,7 @@ class GraphCalls:
             for gradient in early:
                 self._gradient(*gradient)
 
-    def _attach(self, entry: Any, outputs: Found, keep: Callable[[Any], None], emit: Emit) -> Sequence[Any]:
+    def _attach(self, entry: Any, outputs: PathTensors, keep: Callable[[Any], None], emit: Emit) -> Sequence[Any]:
         state = self._ending
         assert state is not None
         state.outputs = _travelling(outputs)
@@ -168,7 +168,7 @@ class GraphCalls:
                 self._note_dynamic(base, item)
 
 
-def _travelling(found: Found) -> list[Path]:
+def _travelling(found: PathTensors) -> list[Path]:
     """The places of the tensors that came with their elements, in their order."""
     return [path for path, t in found if isinstance(t, PlainTensor) and t.data is not None and t.data.size]
 
@@ -180,5 +180,5 @@ def _has_parameter(value: Any) -> bool:
     return any(_has_parameter(item) for item in items)
 
 
-def _flows(outputs: Found) -> bool:
+def _flows(outputs: PathTensors) -> bool:
     return any("Float" in t.dtype or "Complex" in t.dtype for _, t in outputs)

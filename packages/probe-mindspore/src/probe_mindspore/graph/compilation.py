@@ -24,12 +24,12 @@ from probe_runtime.collect import guard, sheltered
 from probe_runtime.patching import Attribute, Function, attribute, replaced
 
 from probe_mindspore.hooks import autograd
-from probe_mindspore.patching.compile_hook import Around
+from probe_mindspore.patching.compile_hook import CompileWrapper
 
 from . import compile_cache
-from .search import BranchError, Extent, Found, NeverError, Search
+from .search import BranchError, Extent, Search, SearchResult, UntappableError
 
-__all__ = ["Compilations", "api_module"]
+__all__ = ["TappedCompilations", "api_module"]
 
 Region = Callable[[Extent], AbstractContextManager[Any]]
 
@@ -54,13 +54,13 @@ _PYTHON = (
     "when it runs with taps; it ran without"
 )
 #: What was found when it was compiled, by the key under which MindSpore keeps it: later steps use it again.
-_graphs: dict[str, Found] = {}
+_graphs: dict[str, SearchResult] = {}
 #: The same by what was compiled and the word of its taps, for other arguments.
-_alike: weakref.WeakKeyDictionary[Any, dict[str, Found]] = weakref.WeakKeyDictionary()
+_alike: weakref.WeakKeyDictionary[Any, dict[str, SearchResult]] = weakref.WeakKeyDictionary()
 
 
 @define(eq=False)
-class Compilations:
+class TappedCompilations:
     """Compile inside ``tapped(extent)``, with as much as MindSpore compiles.
 
     word: ends the keys of graphs compiled so. cells: the ids of the Cells to tap. met: where the compiler leaves
@@ -72,20 +72,20 @@ class Compilations:
     tapped: Region
     cells: tuple[int, ...]
     met: dict[int, None]
-    ran: Callable[[str, Found], None]
+    ran: Callable[[str, SearchResult], None]
     _plain: dict[Any, Any] = field(factory=dict)
     _now: list[Any] = field(factory=list)
-    _found: Found | None = None
+    _found: SearchResult | None = None
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Everything is patched while this is open; undone also when the block raises."""
         api = api_module()
-        places: list[Attribute | Around] = [
+        places: list[Attribute | CompileWrapper] = [
             attribute(api._JitExecutor, "compile", sheltered("a compilation", self._jit)),
             attribute(api._CellGraphExecutor, "compile", sheltered("a compilation", self._cell)),
             attribute(api, "_real_phase", sheltered("a compilation", self._phase)),
-            Around(sheltered("a compilation", self._compile)),
+            CompileWrapper(sheltered("a compilation", self._compile)),
         ]
         with replaced(places):
             yield
@@ -176,7 +176,7 @@ class Compilations:
                 with self.tapped(extent):
                     done = original(executor, *args, **kwargs)
                 if extent.forward and _runs_python(executor, *args):
-                    raise NeverError(_PYTHON)
+                    raise UntappableError(_PYTHON)
                 if extent.gradients and autograd.recording() and _branches(executor, *args):
                     raise BranchError(_BRANCHES)
                 return done

@@ -23,14 +23,14 @@ from . import host_callback
 from .host_callback import FIRST, Callback, deliver, register
 from .value_layouts import flatten
 
-__all__ = ["Counter", "FileCall", "Spool"]
+__all__ = ["CallCounter", "FileCall", "Spool"]
 
 _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 _ONE = Tensor(np.ones(1, np.int32))
 _KNOWN, _LATE = "of", "late"
 
 
-class Counter(nn.Cell):  # type: ignore[misc]
+class CallCounter(nn.Cell):  # type: ignore[misc]
     """In a graph: 1, 2, 3, ... as int32[1], one more each time the graph comes there."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class FileCall(nn.Cell):  # type: ignore[misc]
     """
 
     def __init__(
-        self, folder: Path, dump: Any, callback: Callback, counter: Counter | None = None, late: bool = False
+        self, folder: Path, dump: Any, callback: Callback, counter: CallCounter | None = None, late: bool = False
     ) -> None:
         super().__init__(auto_prefix=False)
         self.site = register(callback)

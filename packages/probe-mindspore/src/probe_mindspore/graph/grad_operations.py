@@ -30,7 +30,7 @@ _NAME = "probed"  # of an operation in our own code, which is left as it is
 
 
 @define(eq=False)
-class _Compilation:
+class _KnownParameters:
     """What is known of the parameters in the graph that is compiled now.
 
     keys: the number of each parameter that is told, by its id. unknown: called for an operation whose parameters
@@ -67,12 +67,12 @@ class _Compilation:
 
     def found(self, number: int, shapes: Sequence[Sequence[int]], dtypes: Sequence[Any]) -> tuple[int, ...]:
         """The numbers of the parameters that gradients with these shapes are of; 0 for none that is told."""
-        looks = [(tuple(s), str(d)) for s, d in zip(shapes, dtypes, strict=True)]
+        wanted = [(tuple(s), str(d)) for s, d in zip(shapes, dtypes, strict=True)]
         near = self.near[number] if number >= 0 else ()
-        fitting = [found for found in (near, *self.lists.values()) if list(map(_look, found)) == looks]
+        fitting = [found for found in (near, *self.lists.values()) if list(map(_shape_and_dtype, found)) == wanted]
         if not fitting or (fitting[0] is not near and len(fitting) > 1):
             self.unknown()
-            return (0,) * len(looks)
+            return (0,) * len(wanted)
         return tuple(self.keys.get(id(p), 0) for p in fitting[0])
 
 
@@ -84,11 +84,11 @@ def _parameters(value: Any) -> tuple[Any, ...]:
     return tuple(found) if all(isinstance(p, Parameter) for p in found) else ()
 
 
-def _look(parameter: Any) -> tuple[tuple[int, ...], str]:
+def _shape_and_dtype(parameter: Any) -> tuple[tuple[int, ...], str]:
     return tuple(parameter.shape), str(parameter.dtype)
 
 
-_now: list[_Compilation] = []
+_now: list[_KnownParameters] = []
 
 
 @_at_compile_time
@@ -103,7 +103,7 @@ def _unknown() -> int:
     return 0
 
 
-def _tell(give: Any, number: int, gradients: Any) -> Any:
+def _send(give: Any, number: int, gradients: Any) -> Any:
     """Inside the compiler: give each gradient to the host, with the number of its parameter."""
     if isinstance(gradients, Tensor):
         gradients = (gradients,)
@@ -123,7 +123,7 @@ def _tell(give: Any, number: int, gradients: Any) -> Any:
     return 0
 
 
-def _telling(
+def _sending(
     give: Any, number: int, probed: Any, has_aux: bool, get_value: bool, by_place: bool, all_too: bool = False
 ) -> Callable[..., Any]:
     """An operation for `get_by_list` that tells what it gives back. by_place: it wants the places of inputs."""
@@ -138,7 +138,7 @@ def _telling(
     def of_parameters(fn, weights):  # type: ignore[no-untyped-def]
         def run(*args):  # type: ignore[no-untyped-def]
             out = probed(fn, weights)(*args)
-            _tell(give, number, part(out))
+            _send(give, number, part(out))
             return out
 
         return run
@@ -146,7 +146,7 @@ def _telling(
     def of_both(fn, weights, places):  # type: ignore[no-untyped-def]
         def run(*args):  # type: ignore[no-untyped-def]
             out = probed(fn, weights, places)(*args)
-            _tell(give, number, part(out)[1])
+            _send(give, number, part(out)[1])
             return out
 
         return run
@@ -154,7 +154,7 @@ def _telling(
     def of_all(fn, weights):  # type: ignore[no-untyped-def]
         def run(*args):  # type: ignore[no-untyped-def]
             out = probed(fn, weights)(*args)
-            _tell(give, number, part(out)[1])
+            _send(give, number, part(out)[1])
             return out
 
         return run
@@ -171,7 +171,7 @@ def _flag(operation: Any, name: str) -> bool:
 def _replaced(give: Any, number: int, operation: Any) -> Any:
     if not _flag(operation, "get_by_list") or _flag(operation, "return_ids"):
         return operation
-    return _telling(
+    return _sending(
         give,
         number,
         operation,
@@ -189,7 +189,7 @@ def _maker(give: Any, probed: Any) -> Callable[..., Any]:
         made = probed(get_by_list, get_by_position, has_aux, get_value, return_ids, *rest)
         if not get_by_list or return_ids:
             return made
-        return _telling(give, -1, made, has_aux, get_value, get_by_position)
+        return _sending(give, -1, made, has_aux, get_value, get_by_position)
 
     return get_grad_op
 
@@ -205,7 +205,7 @@ def watched_grads(keys: Mapping[int, int], route: Route, unknown: Callable[[], N
         yield
         return
     give = route.parameter
-    compilation = _Compilation(keys, unknown)
+    compilation = _KnownParameters(keys, unknown)
 
     def resolving(original: Function) -> Function:
         def resolve_symbol(namespace: Any, symbol: Any) -> Any:

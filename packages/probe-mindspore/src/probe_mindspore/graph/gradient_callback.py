@@ -19,12 +19,12 @@ _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr
 
 
 @_at_compile_time
-def _of_a_piece() -> bool:
+def _in_pynative_gradient() -> bool:
     """Whether what is compiled is a piece of what PyNative differentiates."""
     return bool(autograd.recording())
 
 
-class _Inserted(P.InsertGradientOf):  # type: ignore[misc]
+class _GradientInsertion(P.InsertGradientOf):  # type: ignore[misc]
     """`InsertGradientOf` whose gradient function also sees what its input was: (x, token, extra, place).
 
     MindSpore (2.7.0 and 2.10.0) compiles no gradient through it in a branch or loop that only the run decides,
@@ -32,16 +32,16 @@ class _Inserted(P.InsertGradientOf):  # type: ignore[misc]
     """
 
     def __init__(self, call: Any) -> None:
-        super().__init__(_as_it_is)
+        super().__init__(_identity)
         self.call = call
         self.add_prim_attr("probe_site", call.site)  # equal operators share one gradient function
 
 
-def _as_it_is(gradient: Any) -> Any:
+def _identity(gradient: Any) -> Any:
     return gradient
 
 
-def _bprop_of_inserted(self: Any) -> Any:
+def _bprop_of_insertion(self: Any) -> Any:
     call = self.call
 
     def bprop(x: Any, out: Any, dout: Any) -> Any:
@@ -51,11 +51,11 @@ def _bprop_of_inserted(self: Any) -> Any:
     return bprop
 
 
-_Inserted.__name__ = "InsertGradientOf"  # what the compiler knows it by
-bprop_getters[id(_Inserted)] = _bprop_of_inserted
+_GradientInsertion.__name__ = "InsertGradientOf"  # what the compiler knows it by
+bprop_getters[id(_GradientInsertion)] = _bprop_of_insertion
 
 
-class _Passed(nn.Cell):  # type: ignore[misc]
+class _BpropCell(nn.Cell):  # type: ignore[misc]
     """The same as a Cell with a bprop, which compiles everywhere.
 
     But in a piece that PyNative differentiates it gives wrong gradients for whatever is called twice around it
@@ -85,11 +85,11 @@ class GradientCall(nn.Cell):  # type: ignore[misc]
     def __init__(self, callback: Callback, call: Callable[[Callback], Any] = HostCall) -> None:
         super().__init__(auto_prefix=False)
         made = call(callback)
-        self.inserted = _Inserted(made)
-        self.passed = _Passed(made)
+        self.insertion = _GradientInsertion(made)
+        self.bprop_cell = _BpropCell(made)
 
     def construct(self, x: Any, token: Any, extra: int = 0, place: int = 0) -> Any:
         """The tensor itself."""
-        if _of_a_piece():
-            return self.inserted((x, token, extra, place))[0]
-        return self.passed(x, token, extra, place)
+        if _in_pynative_gradient():
+            return self.insertion((x, token, extra, place))[0]
+        return self.bprop_cell(x, token, extra, place)

@@ -50,19 +50,19 @@ class Message:
 Callback = Callable[[Message], int | None]
 
 _callbacks: list[Callback] = []
-_said: set[str] = set()
+_reported: set[str] = set()
 _lock = threading.RLock()
 
 
-def _tell(error: Exception) -> None:
+def _warn_once(error: Exception) -> None:
     text = error_text(error)
-    if text not in _said:
-        _said.add(text)
+    if text not in _reported:
+        _reported.add(text)
         _log.warning("Probe: a callback from a graph failed (%s); the run goes on.", text)
 
 
 #: Called with each exception of a callback; the graph never sees them.
-on_fault: list[Callable[[Exception], None]] = [_tell]
+on_fault: list[Callable[[Exception], None]] = [_warn_once]
 
 
 def register(callback: Callback) -> int:

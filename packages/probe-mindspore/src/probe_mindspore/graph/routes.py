@@ -9,7 +9,7 @@ from typing import Any
 import mindspore
 from attrs import frozen
 
-from .file_messages import Counter, FileCall, Spool
+from .file_messages import CallCounter, FileCall, Spool
 from .gradient_callback import GradientCall
 from .host_callback import Callback, HostCall, Message
 
@@ -99,7 +99,7 @@ def by_files(folder: Path, dump: Any = None) -> Route:
     """A device that only writes files. dump: the operator that writes one, else MindSpore's TensorDump."""
     call = partial(FileCall, folder, dump)
     return _route(
-        str(folder), partial(call, counter=Counter()), call, partial(call, late=True), Spool(folder)
+        str(folder), partial(call, counter=CallCounter()), call, partial(call, late=True), Spool(folder)
     )
 
 

@@ -43,7 +43,7 @@ class _Files:
     def __init__(self) -> None:
         self.step = 0
         self._numbers = itertools.count()
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._lock = threading.Lock()
 
     def write(self, save_dir: str, name: str, value: Any) -> None:
@@ -52,12 +52,12 @@ class _Files:
         for at, tensor in _tensors(value, name):
             if tensor.data is None or not tensor.data.size:
                 why = tensor.reason or "it is empty"
-                self._tell(f"{at} is not saved: {why}")
+                self._warn_once(f"{at} is not saved: {why}")
                 continue
             try:
                 self._write(folder, at, tensor)
             except OSError as error:
-                self._tell(f"{at} is not saved: {explain(error, folder)}")
+                self._warn_once(f"{at} is not saved: {explain(error, folder)}")
 
     def _write(self, folder: Path, name: str, tensor: PlainTensor) -> None:
         make_folder(folder, dump_path_of(folder))
@@ -78,10 +78,10 @@ class _Files:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def _tell(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         with self._lock:
-            new = text not in self._said
-            self._said.add(text)
+            new = text not in self._reported
+            self._reported.add(text)
         if new:
             _log.warning("Probe: %s", text)
 

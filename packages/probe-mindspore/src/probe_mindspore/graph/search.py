@@ -10,13 +10,13 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-__all__ = ["BranchError", "Extent", "Found", "NeverError", "Search"]
+__all__ = ["BranchError", "Extent", "Search", "SearchResult", "UntappableError"]
 
 _TRIES = 7
 _PATIENCE = 600.0  # seconds after which no further attempt begins
 
 
-class NeverError(Exception):
+class UntappableError(Exception):
     """No taps can be in this graph, however few."""
 
 
@@ -39,7 +39,7 @@ _NOTHING = Extent(frozenset(), frozenset(), False)
 
 
 @frozen
-class Found:
+class SearchResult:
     """The end of a search. extent: what has taps. met: every Cell that the compiler came to. why: what is left out
     and the error it is left out for: (side, Cell), with the sides "forward", "gradients" and "weights"."""
 
@@ -66,7 +66,7 @@ class Search:
     _now: Extent | None = None  # what was compiled last
     _end: float = 0.0
 
-    def run(self, first: Found | None = None) -> Found:
+    def run(self, first: SearchResult | None = None) -> SearchResult:
         """Compile as much as there is. Raises what the user's own code raises without taps.
 
         first: what was found for the same function or Cell, given other arguments.
@@ -76,7 +76,7 @@ class Search:
         if first is not None and first.why and self._try(first.extent):
             return evolve(first, answer=self._answer, met=first.met | self._came_to)
         best = Extent(everything, everything, True)
-        if not self._try(best) and isinstance(self._error, NeverError):
+        if not self._try(best) and isinstance(self._error, UntappableError):
             best = _NOTHING
             self._why.update({("forward", one): self._error for one in self._came_to})
             self._answer = self.plain()
@@ -90,12 +90,12 @@ class Search:
                 self._answer = self.plain()
         if best is _NOTHING and not self._why:  # it failed before the compiler came to any Cell
             self._why["forward", 0] = self._error
-        return Found(self._answer, best, frozenset(self._came_to), self._why)
+        return SearchResult(self._answer, best, frozenset(self._came_to), self._why)
 
     def _forward(self, everything: frozenset[int]) -> Extent | None:
         if self._try(Extent(everything, frozenset(), False)):
             return self._now
-        if isinstance(self._error, NeverError):
+        if isinstance(self._error, UntappableError):
             self._why.update({("forward", one): self._error for one in self._came_to})
             return None
         # Of those that it came to, the last is the one most likely not to compile. And if one Cell alone does not
@@ -103,16 +103,16 @@ class Search:
         came_to = list(self.met)
         keep: frozenset[int] = frozenset()
         rest = [one for one in self.cells if one not in came_to[-1:]]
-        if rest and self._try(_told_forward(rest)):
+        if rest and self._try(_forward_only(rest)):
             keep = frozenset(rest)
             self._why.update({("forward", one): self._error for one in came_to[-1:]})
-        elif came_to and self._try(_told_forward(came_to[:1])):
+        elif came_to and self._try(_forward_only(came_to[:1])):
             rest = [one for one in self.cells if one not in (came_to[0], came_to[-1])]
             keep = frozenset(came_to[:1])
-            keep = self._grow(keep, [*_halves(rest), came_to[1:][-1:]], "forward", _told_forward)
+            keep = self._grow(keep, [*_halves(rest), came_to[1:][-1:]], "forward", _forward_only)
         else:
             self._why.update({("forward", one): self._error for one in self._came_to})
-        return _told_forward(keep) if keep else None
+        return _forward_only(keep) if keep else None
 
     def _backward(self, best: Extent) -> Extent:
         there = [one for one in self.cells if one in self._came_to and one in best.forward]
@@ -164,7 +164,7 @@ class Search:
         return True
 
 
-def _told_forward(cells: Iterable[int]) -> Extent:
+def _forward_only(cells: Iterable[int]) -> Extent:
     return Extent(frozenset(cells), frozenset(), False)
 
 

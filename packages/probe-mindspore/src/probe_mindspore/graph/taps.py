@@ -21,10 +21,10 @@ from probe_mindspore.hooks.modules import CellTable, is_bytecode
 
 from . import host_callback, tapped_cell
 from .calls import GraphCalls
-from .compilation import Compilations, api_module
+from .compilation import TappedCompilations, api_module
 from .grad_operations import watched_grads
 from .routes import Route, by_callbacks, listen
-from .search import BranchError, Extent, Found, NeverError
+from .search import BranchError, Extent, SearchResult, UntappableError
 from .tapped_cell import is_hooked, tapped
 
 __all__ = ["BYTECODE", "NO_FILES", "GraphTaps", "graph_mode"]
@@ -99,7 +99,7 @@ class GraphTaps:
         what = (self._route.key, frozenset((*calls.names, *calls.parameters)))
         word = _words.setdefault(what, f"probe{len(_words)}")
         cells = tuple(calls.names)
-        compilations = Compilations(word, self._tapped, cells, tapped_cell.compiled, self._ran)
+        compilations = TappedCompilations(word, self._tapped, cells, tapped_cell.compiled, self._ran)
         with compilations.in_place():
             yield
         if spool is not None and self.table.in_graphs and not self._collected:
@@ -122,14 +122,14 @@ class GraphTaps:
 
     def _look(self) -> None:
         """What is tapped: the Cells of the table, and their trained parameters."""
-        flavour = self.table.flavour
+        module_kind = self.table.module_kind
         for entry in self.table.entries.values():
             if (
                 entry.base
-                and not isinstance(entry.module, flavour.containers)
+                and not isinstance(entry.module, module_kind.containers)
                 and not is_hooked(entry.module)
             ):
-                own = tuple(name for name, _ in flavour.parameters(entry.module))
+                own = tuple(name for name, _ in module_kind.parameters(entry.module))
                 self._calls.names[id(entry.module)] = tuple(n for n in own if hasattr(entry.module, n))
         plan = self._collector.plan
         if plan.keep.parameters_grad and not plan.structure:
@@ -154,7 +154,7 @@ class GraphTaps:
     def _unknown(self) -> None:
         self._unseen("gradients of parameters that a graph takes", UNKNOWN)
 
-    def _ran(self, name: str, found: Found) -> None:
+    def _ran(self, name: str, found: SearchResult) -> None:
         """A graph runs: say what has no taps in it."""
         for tracked in self.table.entries.values():
             if tracked.base and not tracked.called and is_hooked(tracked.module):
@@ -195,7 +195,7 @@ class GraphTaps:
 
 
 def _why(error: Exception | None) -> str:
-    if isinstance(error, NeverError | BranchError):
+    if isinstance(error, UntappableError | BranchError):
         return str(error)
     lines = [line.strip("- ") for line in str(error).splitlines() if any(map(str.isalpha, line))]
     first = " ".join(lines[:2])[:300]  # the first line may be a heading

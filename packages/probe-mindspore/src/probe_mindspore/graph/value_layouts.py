@@ -24,8 +24,7 @@ from probe_mindspore.tensors.tensor_view import PlainTensor
 
 __all__ = [
     "DYNAMIC",
-    "VARIABLE",
-    "Variable",
+    "UnknownValue",
     "flatten",
     "is_fixed",
     "is_watched",
@@ -39,11 +38,14 @@ DYNAMIC = (
     "its shape is only known when the graph runs, and MindSpore's host callbacks take fixed shapes; "
     "give the graph real inputs instead of set_inputs/dynamic ones to see it"
 )
-VARIABLE = "a value that is neither a tensor nor known while the graph is compiled"
 
 
-class Variable:
-    """Stands for a value of a graph that cannot be shown (`VARIABLE`)."""
+class UnknownValue:
+    """Mark a value of a graph that is neither a tensor nor a constant: its contents cannot be shown."""
+
+
+# The name of this type in dumps, which does not change when the code moves.
+UnknownValue.__module__, UnknownValue.__qualname__ = "probe_mindspore.graph_values", "Variable"
 
 
 @frozen
@@ -73,7 +75,7 @@ class _Constant:
 _known: list[Any] = []
 _numbers: dict[Any, int] = {}
 _lock = threading.Lock()
-_VARIABLE = _Constant(Variable())
+_UNKNOWN = _Constant(UnknownValue())
 
 
 def _number(layout: Any) -> int:
@@ -102,7 +104,7 @@ def _constant(value: Any) -> int:
 
 @_at_compile_time
 def _variable() -> int:
-    return _number(_VARIABLE)
+    return _number(_UNKNOWN)
 
 
 @_at_compile_time

@@ -87,7 +87,7 @@ def is_graph(node: Any) -> bool:
     return "bprop_builder" in node.name()
 
 
-class _Mark(threading.local):
+class _SequenceTensor(threading.local):
     """A tensor of our own in each thread, whose views tell how far the graph has come."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class _Mark(threading.local):
         self.tensor.requires_grad_()
 
 
-_mark: Any = None
+_sequence_tensor: Any = None
 
 
 def sequence() -> int:
@@ -103,10 +103,10 @@ def sequence() -> int:
 
     The node belongs to a view of a private tensor; it is joined to nothing and is gone when this returns.
     """
-    global _mark
-    if _mark is None:
-        _mark = _Mark()
-    node = _Tensor.view(_mark.tensor, 1)._grad_node
+    global _sequence_tensor
+    if _sequence_tensor is None:
+        _sequence_tensor = _SequenceTensor()
+    node = _Tensor.view(_sequence_tensor.tensor, 1)._grad_node
     return LEAF if node is None else int(node._sequence_nr())
 
 

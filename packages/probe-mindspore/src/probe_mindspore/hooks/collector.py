@@ -11,7 +11,7 @@ from probe_runtime.collect import Collectives, Collector, EventStream, Gradients
 from probe_runtime.describe import Leaf
 from probe_runtime.select import NameFilter
 
-from probe_mindspore.module_kind import Flavour
+from probe_mindspore.module_kind import ModuleKind
 
 from . import autograd, gradients
 from .collectives import HANDLES, PREFIXES, results, without_buffers
@@ -23,9 +23,9 @@ def collector_for(
     plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter, flavour: Flavour
 ) -> Collector:
     """A collector of MindSpore's calls."""
-    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, flavour.parameters)
+    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, module_kind.parameters)
     collectives = Collectives(PREFIXES, without_buffers, PendingWork(HANDLES), results)
-    return Collector(recorder, leaf, names, collectives, f"{flavour.prefix}.")
+    return Collector(recorder, leaf, names, collectives, f"{module_kind.prefix}.")
 
 
 def _flows(outputs: Sequence[tuple[Path, Any]]) -> bool:

@@ -267,11 +267,11 @@ def _each_its_own(
     own = [(i, next(parts[index], -1) if index in parts else index) for i, index in consumed]
     for index, each in shares.items():
         if index in {index for _, index in consumed} and any(part not in {p for _, p in own} for part in each):
-            raise LookupError(_UNTOLD)
+            raise LookupError(_TOO_FEW)
     return own
 
 
-_UNTOLD = "fewer gradients came for the inputs of a graph than it has, and nothing says of which they are"
+_TOO_FEW = "fewer gradients came for the inputs of a graph than it has, and nothing says of which they are"
 
 
 @define
@@ -296,7 +296,7 @@ class _Edges:
             return self.consumed
         now = [] if node is None else node.next_functions
         if len(now) != gradients:
-            raise LookupError(_UNTOLD)
+            raise LookupError(_TOO_FEW)
         keys = [None if following is None else (autograd.key(following), nr) for following, nr in now]
         left = [(i, self.inputs[key]) for i, key in enumerate(keys) if key in self.inputs]
         self.consumed, self.number = _each_its_own(left, self.shares), gradients

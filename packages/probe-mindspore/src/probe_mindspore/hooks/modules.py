@@ -16,7 +16,7 @@ from attrs import define, field
 from probe_format.errors import UsageError
 from probe_runtime.collect import TrackedModule, TrackedParameter, kind_of, tracked_parameters
 
-from probe_mindspore.module_kind import CELLS, Flavour, late_torch
+from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
 
 from .gradients import OWN, WHY_NO_BEGINNING, begins
 
@@ -40,17 +40,17 @@ _TRACED = (
 )
 
 
-def models_in(model: object, flavour: Flavour = CELLS) -> tuple[Any, ...]:
+def models_in(model: object, module_kind: ModuleKind = CELLS) -> tuple[Any, ...]:
     """The model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
     if model is None:
         return ()
-    if isinstance(model, flavour.kind):
+    if isinstance(model, module_kind.module_class):
         return (model,)
-    if isinstance(model, (list, tuple)) and model and all(isinstance(m, flavour.kind) for m in model):
+    if isinstance(model, (list, tuple)) and model and all(isinstance(m, module_kind.module_class) for m in model):
         return tuple(model)
-    late = late_torch(flavour)
+    late = late_torch(module_kind)
     raise UsageError(
-        f"The model must be a {flavour.noun}, or a list or tuple of them; got {kind_of(model)}."
+        f"The model must be a {module_kind.noun}, or a list or tuple of them; got {kind_of(model)}."
         + (f" Note: {late}." if late else "")
     )
 
@@ -66,7 +66,7 @@ class CellTable:
     there is no call of a Cell. traced: the ids of those that traced functions hold, shared as well.
     """
 
-    flavour: Flavour = CELLS
+    module_kind: ModuleKind = CELLS
     part: Literal["graph", "pynative"] | None = None
     entries: dict[int, TrackedModule] = field(factory=dict)
     roots: dict[int, Any] = field(factory=dict)
@@ -83,23 +83,23 @@ class CellTable:
         The model itself has no record of its own, as in msprobe; parameters that it owns directly are told
         in `not_seen`, and so are optimizers inside it. Raises UsageError when ``model`` is neither.
         """
-        for i, one in enumerate(models_in(model, self.flavour)):
+        for i, one in enumerate(models_in(model, self.module_kind)):
             self._add_one(one, "" if one is model else f"{i}.")
 
     def _add_one(self, model: Any, prefix: str) -> None:
-        flavour = self.flavour
+        module_kind = self.module_kind
         self.roots[id(model)] = model
         outside: list[str] = []
         inside: list[str] = []
         whole = False
-        for path, cell in flavour.walk(model):
+        for path, cell in module_kind.walk(model):
             if not path:
-                self._tell_own(model, prefix)
+                self._report_own_parameters(model, prefix)
                 if is_jitted(cell):
                     self.compiled[prefix.rstrip(".")] = cell
                     whole = is_read(cell)
                 continue
-            if isinstance(cell, flavour.optimizers) and not _below(path, outside):
+            if isinstance(cell, module_kind.optimizers) and not _below(path, outside):
                 outside.append(path)
                 self.not_seen[f"{prefix}{path}"] = "an optimizer is no part of the model"
             if _below(path, outside):
@@ -112,12 +112,12 @@ class CellTable:
                 inside.append(path)
             if self.part == "graph" and not (within or outermost):
                 continue
-            base = f"{flavour.prefix}.{prefix}{path}.{type(cell).__name__}"
+            base = f"{module_kind.prefix}.{prefix}{path}.{type(cell).__name__}"
             entries = self.elsewhere if self.part == "pynative" and within else self.entries
             entries.setdefault(id(cell), TrackedModule(base, cell))
 
-    def _tell_own(self, model: Any, prefix: str) -> None:
-        own = [name for name, _ in self.flavour.parameters(model)]
+    def _report_own_parameters(self, model: Any, prefix: str) -> None:
+        own = [name for name, _ in self.module_kind.parameters(model)]
         if own:
             which = ", ".join(own[:8]) + (f" and {len(own) - 8} more" if len(own) > 8 else "")
             self.not_seen[f"{prefix}parameters of the model itself: {which}"] = (
@@ -131,7 +131,7 @@ class CellTable:
 
     def roots_of(self, model: Model) -> tuple[Any, ...]:
         """The models in ``model``: itself, or the items of a list; none for None."""
-        return models_in(model, self.flavour)
+        return models_in(model, self.module_kind)
 
     def parameters(self) -> list[TrackedParameter]:
         """Every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""
@@ -142,22 +142,22 @@ class CellTable:
         return base in self.in_graphs or any(entry.base == base for entry in self.elsewhere.values())
 
     def _trained(self, cell: Any) -> Iterator[tuple[str, Any]]:
-        return ((name, p) for name, p in self.flavour.parameters(cell) if p.requires_grad)
+        return ((name, p) for name, p in self.module_kind.parameters(cell) if p.requires_grad)
 
     def never_called(self) -> Iterable[tuple[str, str]]:
         """(Cell, why) for every tracked Cell that was not called while collecting."""
-        inside = tuple(f"{self.flavour.prefix}.{path}." if path else "" for path in self.compiled)
+        inside = tuple(f"{self.module_kind.prefix}.{path}." if path else "" for path in self.compiled)
         for entry in self.entries.values():
-            if entry.called or not entry.base or isinstance(entry.module, self.flavour.containers):
+            if entry.called or not entry.base or isinstance(entry.module, self.module_kind.containers):
                 continue
             compiled = entry.base in self.in_graphs or (inside and entry.base.startswith(inside))
             why = _TRACED if id(entry.module) in self.traced else self.uncalled
             yield entry.base, "inside a compiled graph" if compiled else why
 
-    def note_traced(self, cell: Any) -> None:
+    def add_traced(self, cell: Any) -> None:
         """A traced function that holds this Cell was called."""
         if id(cell) not in self.traced:
-            self.traced.update(id(one) for _, one in self.flavour.walk(cell))
+            self.traced.update(id(one) for _, one in self.module_kind.walk(cell))
 
 
 def is_jitted(cell: Any) -> bool:
@@ -184,15 +184,15 @@ def _decorated_in(cell: Any) -> str:
     return str(getattr(getattr(function, "__code__", None), "co_filename", ""))
 
 
-def has_read_graphs(model: Model, flavour: Flavour) -> bool:
+def has_read_graphs(model: Model, module_kind: ModuleKind) -> bool:
     """Whether a Cell of the model, or of one of a list of models, is compiled from its source when called.
 
     Optimizers, which MindSpore compiles by themselves, are no part of a model.
     """
     for one in model if isinstance(model, (list, tuple)) else (model,):
         outside: list[str] = []
-        for path, cell in flavour.walk(one) if isinstance(one, flavour.kind) else ():
-            if isinstance(cell, flavour.optimizers):
+        for path, cell in module_kind.walk(one) if isinstance(one, module_kind.module_class) else ():
+            if isinstance(cell, module_kind.optimizers):
                 outside.append(path)
             elif not _below(path, outside) and is_jitted(cell) and is_read(cell):
                 return True
@@ -210,7 +210,7 @@ def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -
     muted: whether this thread's calls are to be left alone.
     """
     with ExitStack() as stack:
-        for owner in table.flavour.callers:
+        for owner in table.module_kind.patched_classes:
             stack.enter_context(_patched(owner, table, on_call, muted))
         yield
 

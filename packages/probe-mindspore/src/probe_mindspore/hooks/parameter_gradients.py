@@ -10,7 +10,7 @@ from typing import Any
 from attrs import define, evolve, field
 from probe_runtime.collect import Collector, TrackedParameter
 
-from probe_mindspore.patching.compile_hook import Around, around_compilation
+from probe_mindspore.patching.compile_hook import CompileWrapper, around_compilation
 
 from . import gradients
 from .modules import CellTable
@@ -41,7 +41,7 @@ class Arrivals:
             if id(entry.parameter) not in self._handles:
                 self._handles[id(entry.parameter)] = (entry, self._watch(entry))
         if self._handles and not self._places:
-            self._places = around_compilation(self._held_back)
+            self._places = around_compilation(self._without_hooks)
             for place in self._places:
                 place.put()
 
@@ -61,7 +61,7 @@ class Arrivals:
                 collector.parameter_gradient(evolve(entry, owners=tuple(owners)), gradient)
 
     @contextmanager
-    def _held_back(self) -> Iterator[None]:
+    def _without_hooks(self) -> Iterator[None]:
         entries = [entry for entry, _ in self._handles.values()]
         self._take_off()
         try:

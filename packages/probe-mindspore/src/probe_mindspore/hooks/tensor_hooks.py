@@ -24,7 +24,7 @@ Tensor = Any
 
 
 @define
-class _Places:
+class _TensorHook:
     """Where one tensor stands in a call, and how many passes have brought it a gradient.
 
     leaf: it belongs to no graph, so what comes after the first pass is of later calls.
@@ -50,7 +50,7 @@ class InputHooks:
     """The hooks on a call's inputs. They are set on entry: a tensor that the call writes to has another gradient
     afterwards. If the call raises they go with the entry, for on a leaf they would stay."""
 
-    inputs: list[_Places]
+    inputs: list[_TensorHook]
     handles: list[Handle]
 
     def __del__(self) -> None:
@@ -60,7 +60,7 @@ class InputHooks:
 
 def enter(tensors: Sequence[tuple[Path, Tensor]]) -> InputHooks:
     """Hook every input that can take a gradient, once, however often it stands in the arguments."""
-    found: dict[int, tuple[Tensor, _Places]] = {}
+    found: dict[int, tuple[Tensor, _TensorHook]] = {}
     for path, t in tensors:
         if autograd.takes_gradient(t):
             found.setdefault(id(t), (t, _Places(_leaf(t))))[1].given.append(path)
@@ -69,10 +69,10 @@ def enter(tensors: Sequence[tuple[Path, Tensor]]) -> InputHooks:
 
 def attach(inputs: InputHooks, outputs: Sequence[tuple[Path, Tensor]], emit: Emit) -> list[Handle]:
     """Hook the outputs, and let all hooks of the call speak; gives the handles of all."""
-    found: dict[int, tuple[Tensor, _Places]] = {}
+    found: dict[int, tuple[Tensor, _TensorHook]] = {}
     for path, t in outputs:
         if autograd.takes_gradient(t):
-            found.setdefault(id(t), (t, _Places(_leaf(t), emit)))[1].made.append(path)
+            found.setdefault(id(t), (t, _TensorHook(_leaf(t), emit)))[1].made.append(path)
     handles = _hooked(found)
     if not handles:
         return []
@@ -87,6 +87,6 @@ def _leaf(t: Tensor) -> bool:
     return not t._has_auto_grad()
 
 
-def _hooked(found: dict[int, tuple[Tensor, _Places]]) -> list[Handle]:
+def _hooked(found: dict[int, tuple[Tensor, _TensorHook]]) -> list[Handle]:
     handles = (autograd.hook_tensor(t, places.fire) for t, places in found.values())
     return [handle for handle in handles if handle is not None]

@@ -15,7 +15,7 @@ from .wrappers import Label, handed
 __all__ = ["BytecodeCalls"]
 
 
-class _Entered(threading.local):
+class _EnteredContexts(threading.local):
     def __init__(self) -> None:
         self.contexts: list[Any] = []
 
@@ -34,14 +34,14 @@ class BytecodeCalls:
         self._patches = patches
         self._enter = kind.__enter__  # type: ignore[attr-defined]
         self._exit = kind.__exit__  # type: ignore[attr-defined]
-        self._entered = _Entered()
+        self._entered = _EnteredContexts()
 
     def places(self) -> list[Attribute]:
         """`__enter__`, `__exit__` and `fn` of the context's class; none where the closure is not as expected."""
         closure = _closure(self._kind)
         if closure is None:
             return []
-        fn = _Fn(closure, self._entered, self._call)
+        fn = _FnDescriptor(closure, self._entered, self._call)
 
         def enter(context: Any) -> None:
             self._entered.contexts.append(context)
@@ -79,13 +79,13 @@ class BytecodeCalls:
         return handed(Label("Jit", name), call, args, kwargs)
 
 
-class _Fn:
+class _FnDescriptor:
     """`context.fn`, as the decorated function reads it."""
 
-    def __init__(self, closure: CodeType, entered: _Entered, call: Callable[..., Any]) -> None:
+    def __init__(self, closure: CodeType, entered: _EnteredContexts, call: Callable[..., Any]) -> None:
         self._closure = closure
         self._entered = entered
-        self._call_with = call
+        self._call_function = call
 
     def __get__(self, context: Any, kind: type | None = None) -> Any:
         if context is None:
@@ -96,7 +96,7 @@ class _Fn:
             return fn
         if not contexts or contexts[-1] is not context:  # not to be compiled for these arguments
             return fn
-        return lambda *args, **kwargs: self._call_with(context, fn, args, kwargs)
+        return lambda *args, **kwargs: self._call_function(context, fn, args, kwargs)
 
     def __set__(self, context: Any, fn: Any) -> None:
         vars(context)["fn"] = fn

@@ -9,7 +9,7 @@ from types import FrameType
 
 import mindspore
 
-__all__ = ["Feeder", "belongs_to_model", "feeder", "verdicts"]
+__all__ = ["DatasetThread", "belongs_to_model", "dataset_thread", "verdicts"]
 
 _MINDSPORE = os.path.dirname(mindspore.__file__) + os.sep
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -61,12 +61,12 @@ def belongs_to_model(frame: FrameType, users_only: bool) -> bool:
     return seen
 
 
-class Feeder(threading.local):
+class DatasetThread(threading.local):
     """`feeds` is true in a thread that a Dataset started: what a user's transform calls there is no model."""
 
     def __init__(self) -> None:
         main = threading.get_ident() == threading.main_thread().ident
-        self.feeds = not main and _started_by_dataset()
+        self.active = not main and _started_by_dataset()
 
 
 def _started_by_dataset() -> bool:
@@ -80,4 +80,4 @@ def _started_by_dataset() -> bool:
     return outermost.startswith(_DATASET)
 
 
-feeder = Feeder()
+dataset_thread = DatasetThread()

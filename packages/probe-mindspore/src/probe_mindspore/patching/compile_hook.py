@@ -1,4 +1,4 @@
-"""Around the compilation of graphs: one replacement of MindSpore's ``compile``, and everybody's say in it.
+"""CompileWrapper the compilation of graphs: one replacement of MindSpore's ``compile``, and everybody's say in it.
 
 Several of Probe's parts have something to do at that moment, and they come and go in any order: each replacing
 the method for itself, one would put back what another had put there. So the method is replaced once, as long as
@@ -19,15 +19,15 @@ from attrs import define
 from probe_runtime.collect import sheltered
 from probe_runtime.patching import Attribute, Function, attribute
 
-__all__ = ["Around", "around_compilation", "parser"]
+__all__ = ["CompileWrapper", "around_compilation", "parser"]
 
 _lock = threading.Lock()
-_active: list[Around] = []
+_active: list[CompileWrapper] = []
 _places: list[Attribute] = []
 
 
 @define(eq=False)
-class Around:
+class CompileWrapper:
     """One part's say: ``make(compile)`` gives what stands around the compilation, while this is put."""
 
     make: Callable[[Function], Function]
@@ -53,7 +53,7 @@ class Around:
                         place.restore()
 
 
-def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> list[Around]:
+def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> list[CompileWrapper]:
     """What to put (and later restore) so that every compilation runs inside ``region()``.
 
     Only what is not compiled yet comes there; a compiled graph runs without any Python function.
@@ -67,7 +67,7 @@ def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> lis
 
         return compile
 
-    return [Around(sheltered("a compilation", inside))]
+    return [CompileWrapper(sheltered("a compilation", inside))]
 
 
 def _all(original: Function) -> Function:

@@ -14,7 +14,7 @@ from probe_runtime.patching import Attribute, Function, Patches, attribute, orig
 from probe_runtime.patching import thread as _thread
 
 from .bytecode_jit import BytecodeCalls
-from .compile_hook import Around, around_compilation, parser
+from .compile_hook import CompileWrapper, around_compilation, parser
 from .wrappers import Label, handed
 
 __all__ = ["JitGuard"]
@@ -51,7 +51,7 @@ class JitGuard:
     def __init__(self, patches: Patches) -> None:
         self._patches = patches
         self._places: list[Attribute] = []
-        self._always: list[Attribute | Around] = []
+        self._always: list[Attribute | CompileWrapper] = []
 
     def __enter__(self) -> JitGuard:
         if not self._places or any(place.current() is not place.raw for place in self._places):

@@ -10,7 +10,7 @@ from mindspore import nn, ops
 from probe_runtime.patching import Attribute, Function, attribute
 from probe_runtime.patching import thread as _thread
 
-from .callers import feeder
+from .callers import dataset_thread
 from .wrappers import Label, switch
 
 __all__ = ["labels_of", "modules_of", "places_in"]
@@ -72,7 +72,7 @@ def _calling(original: Function, labels: dict[int, tuple[ops.Primitive, Label]])
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         tap = switch.tap
-        if tap is None or _thread.muted or feeder.feeds or (known := get(id(self))) is None:
+        if tap is None or _thread.muted or dataset_thread.active or (known := get(id(self))) is None:
             return original(self, *args, **kwargs)
         return tap(known[1], functools.partial(original, self), args, kwargs)
 

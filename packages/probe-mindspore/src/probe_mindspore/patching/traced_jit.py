@@ -17,7 +17,7 @@ from mindspore import nn
 from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, attribute
 
-__all__ = ["is_tracing", "noted_traces"]
+__all__ = ["is_tracing", "watched_traces"]
 
 _PACKAGES = ("mindspore.graph", "mindspore.common")  # the first is since 2.9
 _WRAPPER = "jit_trace_wrap"  # what a traced function has become
@@ -41,7 +41,7 @@ def is_tracing() -> bool:
 
 
 @contextmanager
-def noted_traces(note: Callable[[Any], None]) -> Iterator[None]:
+def watched_traces(note: Callable[[Any], None]) -> Iterator[None]:
     """While open, ``note(cell)`` is told of every Cell that a traced function holds when it is called."""
     module = _module("jit_trace")
     if module is None or not hasattr(module, "_jit_trace_begin"):

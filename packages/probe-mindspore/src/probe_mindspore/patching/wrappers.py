@@ -10,7 +10,7 @@ from typing import Any
 from probe_runtime.patching import Label, Own, Switch, Tap, is_muted, muted, remember_original
 from probe_runtime.patching import thread as _thread
 
-from .callers import belongs_to_model, feeder, verdicts
+from .callers import belongs_to_model, dataset_thread, verdicts
 
 __all__ = ["Label", "Switch", "Tap", "Wrapper", "handed", "is_muted", "muted", "switch", "wrap"]
 
@@ -47,7 +47,7 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         tap = switch.tap
-        if tap is None or _thread.muted or feeder.feeds:
+        if tap is None or _thread.muted or dataset_thread.active:
             return original(*args, **kwargs)
         try:
             frame = caller(1)
@@ -69,6 +69,6 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
 def handed(label: Label, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of `call`, which goes through the tap if there is one and this thread is not muted."""
     tap = switch.tap
-    if tap is None or _thread.muted or feeder.feeds:
+    if tap is None or _thread.muted or dataset_thread.active:
         return call(*args, **kwargs)
     return tap(label, call, args, kwargs)

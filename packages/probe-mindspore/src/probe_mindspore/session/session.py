@@ -26,7 +26,7 @@ from probe_save import Saver
 
 from probe_mindspore.graph.taps import graph_mode
 from probe_mindspore.hooks.modules import models_in
-from probe_mindspore.module_kind import CELLS, Flavour, detect
+from probe_mindspore.module_kind import CELLS, ModuleKind, detect
 from probe_mindspore.patching.apis import Apis, load_apis
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.ranks import LAUNCHER, current_rank, world_size
@@ -43,18 +43,18 @@ _WANTS_MODEL = (
 
 def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
-    flavour = detect()
-    models = partial(models_in, flavour=flavour)
+    module_kind = detect()
+    models = partial(models_in, module_kind=module_kind)
     models(model)
     if config.level == "debug":  # probe-save does it
-        _tell(config, ())
-        return SavingSession(config, Saver.of(config, tool, flavour.framework), model)
+        _preflight(config, ())
+        return SavingSession(config, Saver.of(config, tool, module_kind.framework), model)
     if config.level == "L2":
         return _kernels(config, model)
-    _tell(config, ())
+    _preflight(config, ())
     target = Target()
-    patches = Patches(_listed(config, flavour), target)
-    steps = Steps(config, tool, flavour, patches, target)
+    patches = Patches(_listed(config, module_kind), target)
+    steps = Steps(config, tool, module_kind, patches, target)
     log = logging.getLogger("probe_mindspore")
     return Session(
         config,
@@ -64,7 +64,7 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     )
 
 
-def _tell(config: Config, found: Sequence[Problem]) -> None:
+def _preflight(config: Config, found: Sequence[Problem]) -> None:
     for text in preflight(config, current_rank(), world_size(), found, LAUNCHER):
         warn(text)
 
@@ -72,17 +72,17 @@ def _tell(config: Config, found: Sequence[Problem]) -> None:
 def _kernels(config: Config, model: Any) -> KernelSession:
     """Level "L2": probe-kernel does it, which is loaded for nothing else."""
     package = kernel_package()
-    _tell(config, package.mindspore_problems(config))
+    _preflight(config, package.mindspore_problems(config))
     for text in package.mindspore_notes(config):
         warn(text)
     return KernelSession(config, package.MindSporeKernels(config), current_rank, model)
 
 
-def _listed(config: Config, flavour: Flavour) -> Apis:
+def _listed(config: Config, module_kind: ModuleKind) -> Apis:
     """The functions to patch: none at L0, where only Cells are recorded."""
     if config.level == "L0":
         return Apis(())
-    names = None if flavour is CELLS else _names_of_torch()
+    names = None if module_kind is CELLS else _names_of_torch()
     return load_apis(config.apis, views=config.views, risk_level=config.risk_level, mindtorch=names)
 
 

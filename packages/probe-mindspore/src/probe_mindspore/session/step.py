@@ -30,10 +30,10 @@ from probe_mindspore.patching.introspection import IntrospectionGuards
 from probe_mindspore.patching.jit_guard import JitGuard
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.regions import Scopes
-from probe_mindspore.patching.traced_jit import is_tracing, noted_traces
+from probe_mindspore.patching.traced_jit import is_tracing, watched_traces
 from probe_mindspore.tensors.leaf import TensorLeaf
 
-from .two_modes import BothModes
+from .two_modes import TwoModes
 
 __all__ = ["Steps"]
 
@@ -56,7 +56,7 @@ class Steps:
 
     config: Config
     tool: str
-    flavour: Flavour
+    module_kind: ModuleKind
     patches: Patches
     target: Target
 
@@ -66,17 +66,17 @@ class Steps:
         What runs in compiled graphs has a dump of its own, below ``graph``, where there is one of PyNative too.
         """
         level = self.config.level
-        if level == "L1" or self.flavour is not CELLS:  # MindSpore compiles no other modules
+        if level == "L1" or self.module_kind is not CELLS:  # MindSpore compiles no other modules
             return dump_path, self.open
         if graph_mode() and level == "L0":
             return dump_path, self.open_graph
-        if graph_mode() or has_read_graphs(model, self.flavour):
+        if graph_mode() or has_read_graphs(model, self.module_kind):
             return dump_path / "pynative", self.open_both
         return dump_path, self.open_with_graphs
 
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
-        return self._pynative(self._parts(directory, about), CellTable(self.flavour))
+        return self._pynative(self._parts(directory, about), CellTable(self.module_kind))
 
     def _pynative(self, made: _Parts, table: CellTable, graphs: Collector | None = None) -> DumpedStep:
         """graphs: of the part for what runs in compiled graphs."""
@@ -91,7 +91,7 @@ class Steps:
             with contextlib.ExitStack() as stack:
                 if table.entries:
                     stack.enter_context(patched_call(table, step.on_call, _is_left_alone))
-                    stack.enter_context(noted_traces(table.note_traced))
+                    stack.enter_context(watched_traces(table.add_traced))
                 stack.enter_context(self._functions(step, models))
                 yield
 
@@ -99,7 +99,7 @@ class Steps:
 
     def open_graph(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
         """The same for what runs in compiled graphs, where all does."""
-        return self._graph(self._parts(directory, about), CellTable(self.flavour))
+        return self._graph(self._parts(directory, about), CellTable(self.module_kind))
 
     def _graph(self, made: _Parts, table: CellTable, beside: Coverage | None = None) -> DumpedStep:
         """beside: what the PyNative part tells of its coverage."""
@@ -111,24 +111,24 @@ class Steps:
             with contextlib.ExitStack() as stack:
                 if step.gate is not None:  # the model's calls are counted; nothing else is called from Python
                     counted = {key: entry for key, entry in table.entries.items() if not entry.base}
-                    gated = CellTable(self.flavour, entries=counted)
+                    gated = CellTable(self.module_kind, entries=counted)
                     stack.enter_context(patched_call(gated, step.on_call, is_muted))
                 stack.enter_context(taps.in_place())
                 yield
 
         return self._dumped(made, install, table, wait=taps.wait, let_go=taps.close)
 
-    def open_both(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
+    def open_both(self, directory: Path, about: Mapping[str, Any]) -> TwoModes:
         """A PyNative step, and one for the graphs that are known to run in it."""
         if graph_mode():
-            return self._both(directory, about, CellTable(self.flavour), CellTable(self.flavour))
-        pynative, graph = CellTable(self.flavour, "pynative"), CellTable(self.flavour, "graph")
+            return self._both(directory, about, CellTable(self.module_kind), CellTable(self.module_kind))
+        pynative, graph = CellTable(self.module_kind, "pynative"), CellTable(self.module_kind, "graph")
         return self._both(directory, about, pynative, graph)
 
-    def open_with_graphs(self, directory: Path, about: Mapping[str, Any]) -> BothModes:
+    def open_with_graphs(self, directory: Path, about: Mapping[str, Any]) -> TwoModes:
         """A PyNative step, and one for graphs that may come: functions under jit that call Cells of the model."""
-        graph = CellTable(self.flavour, uncalled="not called in a graph in this step")
-        return self._both(directory, about, CellTable(self.flavour), graph, perhaps=True)
+        graph = CellTable(self.module_kind, uncalled="not called in a graph in this step")
+        return self._both(directory, about, CellTable(self.module_kind), graph, perhaps=True)
 
     def _both(
         self,
@@ -138,7 +138,7 @@ class Steps:
         graph: CellTable,
         *,
         perhaps: bool = False,
-    ) -> BothModes:
+    ) -> TwoModes:
         graph.in_graphs, graph.traced = pynative.in_graphs, pynative.traced
         below = self.config.dump_path / "graph" / directory.parent.name / directory.name
         if self.config.overwrite:
@@ -153,7 +153,7 @@ class Steps:
         second = self._graph(inside, graph, outside.collector.coverage)
         first.elsewhere = matched_inside
         second.elsewhere = lambda kind, value: True  # the other part tells it, of both
-        return BothModes(first, second)
+        return TwoModes(first, second)
 
     def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpedStep:
         return DumpedStep(
@@ -169,27 +169,27 @@ class Steps:
 
     def _parts(self, directory: Path, about: Mapping[str, Any], *, late: bool = False) -> _Parts:
         """What every step has. Raises OSError. late: there is nothing on disk before there is a record."""
-        config, flavour = self.config, self.flavour
+        config, module_kind = self.config, self.module_kind
         header = header_of(
             config,
             directory,
             {"tool": self.tool, "mindspore": mindspore.__version__, **about},
-            framework=flavour.framework,
+            framework=module_kind.framework,
             version=FORMAT_VERSION,
             deferred=config.async_dump,
         )
         writer = RankWriter(directory, header, late=late)
         coverage = Coverage()
-        if came_late := late_torch(flavour):
+        if came_late := late_torch(module_kind):
             coverage.unseen("modules and functions of torch", came_late)
         options = options_of(config, writer.tensor_directory)
         stream = EventStream(writer.append, config.max_faults)
         begin = writer.begin if late else None
         leaf = TensorLeaf(
-            options, coverage, stream.append, requires_grad=flavour.requires_grad, begin=begin
+            options, coverage, stream.append, requires_grad=module_kind.requires_grad, begin=begin
         )
         names = NameFilter(config)
-        collector = collector_for(plan_of(config), stream, leaf, coverage, names, flavour)
+        collector = collector_for(plan_of(config), stream, leaf, coverage, names, module_kind)
         return _Parts(writer, leaf, names, collector)
 
     @contextlib.contextmanager

@@ -8,13 +8,13 @@ from typing import Any
 from attrs import define, evolve
 from probe_runtime.session import Step, TokenGate
 
-__all__ = ["BothModes"]
+__all__ = ["TwoModes"]
 
 Report = dict[str, Any]
 
 
 @define
-class BothModes:
+class TwoModes:
     """The PyNative step and the one below ``graph``, as one. What is said of it is said of the PyNative part."""
 
     pynative: Step

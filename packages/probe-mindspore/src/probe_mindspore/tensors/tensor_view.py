@@ -59,11 +59,11 @@ def dtype_name(dtype: Any) -> str:
     text = str(dtype)
     if not text.startswith("mindspore."):
         return text
-    kind, size, form = _SAID.fullmatch(text).groups()  # type: ignore[union-attr]
+    kind, size, form = _DTYPE_TEXT.fullmatch(text).groups()  # type: ignore[union-attr]
     return _KINDS.get(kind, kind.capitalize()) + size + form.replace("_", "").upper()
 
 
-_SAID = re.compile(r"mindspore\.([a-z]*)(\d*)(.*)")
+_DTYPE_TEXT = re.compile(r"mindspore\.([a-z]*)(\d*)(.*)")
 _KINDS = {"bfloat": "BFloat", "hifloat": "HiFloat", "uint": "UInt"}
 
 
