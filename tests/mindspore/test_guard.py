@@ -16,7 +16,7 @@ from mindspore import Tensor, nn, ops
 from mindspore_dumping import opened, strict
 from probe_mindspore.graph import calls, host_callback, taps
 from probe_mindspore.hooks import autograd, gradients
-from probe_mindspore.hooks.parameter_gradients import Arrivals
+from probe_mindspore.hooks.parameter_gradients import ParameterGradients
 from probe_mindspore.patching import jit_guard
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.tensors.leaf import TensorLeaf
@@ -36,13 +36,13 @@ PLACES: dict[str, tuple[Any, str]] = {
     "its output": (Recorder, "_exit"),
     "the graph is hooked": (BackwardRecords, "attach"),
     "a gradient is recorded": (BackwardRecords, "_told"),
-    "a hook on a parameter": (Arrivals, "_arrived"),
+    "a hook on a parameter": (ParameterGradients, "_arrived"),
     "a parameter's gradient": (Collector, "parameter_gradient"),
     "a tensor": (TensorLeaf, "tensor"),
     "a region of the step": (Collector, "push"),
     "a jitted call": (jit_guard, "handed"),
     "originals back for the compiler": (Patches, "suspended"),
-    "hooks off for the compiler": (Arrivals, "_without_hooks"),
+    "hooks off for the compiler": (ParameterGradients, "_without_hooks"),
     "taps on for the compiler": (taps.GraphTaps, "_tapped"),
     "a graph with taps runs": (taps.GraphTaps, "_ran"),
     "a host callback": (host_callback, "rebuild"),

@@ -30,7 +30,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "a hook on a node": (GradientTap, "fire"),
     "a hook on a leaf": (leaf_gradients, "aside"),
     "a gradient is recorded": (BackwardRecords, "_told"),
-    "a hook on a parameter": (parameter_gradients.Arrivals, "_told"),
+    "a hook on a parameter": (parameter_gradients.ParameterGradients, "_told"),
     "a parameter's gradient": (Collector, "parameter_gradient"),
     "a tensor": (TensorLeaf, "leaf"),
     "a gradient": (TensorLeaf, "tensor"),

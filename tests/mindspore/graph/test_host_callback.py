@@ -14,6 +14,7 @@ from bytecode import needs_bytecode  # noqa: E402
 from mindspore import Tensor, nn  # noqa: E402
 from mindspore.ops import operations as P  # noqa: E402
 from probe_format.tensors.narrow_floats import widen  # noqa: E402
+from probe_format.values import unsupported  # noqa: E402
 from probe_mindspore.graph import host_callback  # noqa: E402
 from probe_mindspore.graph.gradient_callback import GradientCall  # noqa: E402
 from probe_mindspore.graph.host_callback import FIRST, HostCall, Message  # noqa: E402
@@ -260,6 +261,7 @@ def test_a_number_known_only_at_run_time_is_a_variable() -> None:
     log = Log()
     Scalars(log)(Tensor([1.0]), ms.mutable(3))
     assert isinstance(log.values[0][0], UnknownValue)
+    assert unsupported(log.values[0][0], "")["type"] == "probe_mindspore.graph_values.Variable"
     assert log.values[0][1][1].tolist() == [1.0]
 
 

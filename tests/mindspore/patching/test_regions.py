@@ -21,7 +21,7 @@ from mindspore_tapping import Recorder
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.jit_guard import JitGuard
 from probe_mindspore.patching.patches import Patches
-from probe_mindspore.patching.regions import OPTIMIZER, Scopes
+from probe_mindspore.patching.regions import OPTIMIZER, StepRegions
 from probe_runtime.patching.switch import is_muted
 from reasons import left_out
 
@@ -46,11 +46,11 @@ def log() -> Log:
 @pytest.fixture
 def collecting(log: Log) -> Iterator[Callable[..., Any]]:
     patches = Patches(load_apis(views=True), log)
-    scopes = Scopes(patches, log.push, log.pop)
+    scopes = StepRegions(patches, log.push, log.pop)
     guard = JitGuard(patches)
 
     @contextlib.contextmanager
-    def context(*models: nn.Cell) -> Iterator[Scopes]:
+    def context(*models: nn.Cell) -> Iterator[StepRegions]:
         with guard, scopes:
             patches.apply(*models)
             try:
@@ -146,7 +146,7 @@ def test_an_error_in_an_optimizer(
 
 def test_stopped_from_inside_an_optimizer(log: Log) -> None:
     patches = Patches(load_apis(), log)
-    scopes = Scopes(patches, log.push, log.pop)
+    scopes = StepRegions(patches, log.push, log.pop)
 
     class Stopping(nn.SGD):
         def construct(self, gradients: Any) -> Any:
@@ -272,7 +272,7 @@ def test_optimizers_of_a_torch_on_mindspore_tell_by_hooks(log: Log, monkeypatch:
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
     patches = Patches(load_apis(), log)
-    with Scopes(patches, log.push, log.pop), patches:
+    with StepRegions(patches, log.push, log.pop), patches:
         step(), clips.clip_grad_norm_(), ops.relu(X)
     step()
     relu = "Functional.relu"

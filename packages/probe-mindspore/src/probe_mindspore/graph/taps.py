@@ -144,8 +144,8 @@ class GraphTaps:
             for key in extent.forward:
                 cell, names = self.table.entries[key].module, self._calls.names[key]
                 stack.enter_context(tapped(cell, names, self._route, key in extent.gradients))
-            # While PyNative records gradients, those of a jitted piece pass through it on their way (`Arrivals`);
-            # else they are taken inside the graph, if at all.
+            # While PyNative records gradients, `ParameterGradients` sees those of a jitted piece as well;
+            # otherwise they are taken inside the graph, if at all.
             if extent.weights and not autograd.recording():
                 keys = {key: key for key in self._calls.parameters}
                 stack.enter_context(watched_grads(keys, self._route, self._unknown))

@@ -15,11 +15,11 @@ from probe_mindspore.patching.compile_hook import CompileWrapper, around_compila
 from . import gradients
 from .modules import CellTable
 
-__all__ = ["Arrivals"]
+__all__ = ["ParameterGradients"]
 
 
 @define
-class Arrivals:
+class ParameterGradients:
     """The taps on the parameters of one step; they stay over stop() until step().
 
     A tap that is there while a graph is compiled would become part of the graph: for that moment all are off.

@@ -14,7 +14,7 @@ from probe_mindspore.module_kind import source_of_torch, torch_on_mindspore
 
 from .patches import Patches
 
-__all__ = ["CLIP_GRAD", "OPTIMIZER", "Scopes"]
+__all__ = ["CLIP_GRAD", "OPTIMIZER", "StepRegions"]
 
 OPTIMIZER = "optimizer"
 CLIP_GRAD = "clip_grad"
@@ -73,7 +73,7 @@ _TORCH_QUIET = (
 Rows = list[tuple[str, str, str]]
 
 
-class Scopes:
+class StepRegions:
     """While entered, `push(node)` and `pop(node)` frame what belongs to a node; quiet regions are not
     recorded.
 
@@ -96,7 +96,7 @@ class Scopes:
         """Count what was left out, by reason."""
         self._regions.count_left_out(coverage)
 
-    def __enter__(self) -> Scopes:
+    def __enter__(self) -> StepRegions:
         if not self._places or any(place.current() is not place.raw for place in self._places):
             nodes, quiet = _rows()
             self._places = [

@@ -31,7 +31,7 @@ from probe_mindspore.patching.apis import Apis, load_apis
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.ranks import LAUNCHER, current_rank, world_size
 
-from .step import Steps
+from .step import StepOpener
 
 __all__ = ["open_session"]
 
@@ -54,12 +54,12 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     _preflight(config, ())
     target = Target()
     patches = Patches(_listed(config, module_kind), target)
-    steps = Steps(config, tool, module_kind, patches, target)
+    steps = StepOpener(config, tool, module_kind, patches, target)
     log = logging.getLogger("probe_mindspore")
     return Session(
         config,
         model,
-        Framework(log, current_rank, steps.place, _WANTS_MODEL, models, graph_mode),
+        Framework(log, current_rank, steps.target_for, _WANTS_MODEL, models, graph_mode),
         patches,
     )
 

@@ -29,13 +29,13 @@ from probe_mindspore.module_kind import CELLS, Flavour, late_torch
 from probe_mindspore.patching.introspection import IntrospectionGuards
 from probe_mindspore.patching.jit_guard import JitGuard
 from probe_mindspore.patching.patches import Patches
-from probe_mindspore.patching.regions import Scopes
+from probe_mindspore.patching.regions import StepRegions
 from probe_mindspore.patching.traced_jit import is_tracing, watched_traces
 from probe_mindspore.tensors.leaf import TensorLeaf
 
 from .two_modes import TwoModes
 
-__all__ = ["Steps"]
+__all__ = ["StepOpener"]
 
 
 def _is_left_alone() -> bool:
@@ -51,7 +51,7 @@ class _Parts:
 
 
 @frozen
-class Steps:
+class StepOpener:
     """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``."""
 
     config: Config
@@ -60,7 +60,7 @@ class Steps:
     patches: Patches
     target: Target
 
-    def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., Step]]:
+    def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., Step]]:
         """Where the steps of a model go, and what opens one.
 
         What runs in compiled graphs has a dump of its own, below ``graph``, where there is one of PyNative too.
@@ -80,7 +80,7 @@ class Steps:
 
     def _pynative(self, made: _Parts, table: CellTable, graphs: Collector | None = None) -> DumpedStep:
         """graphs: of the part for what runs in compiled graphs."""
-        arrivals = Arrivals(made.collector, table, graphs)
+        arrivals = ParameterGradients(made.collector, table, graphs)
         if made.collector.plan.keep.backward_output and not gradients.OWN:
             made.collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
 

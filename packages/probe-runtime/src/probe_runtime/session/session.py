@@ -37,7 +37,7 @@ _live: weakref.WeakSet[Session] = weakref.WeakSet()
 class Framework:
     """What a session needs of a framework's package.
 
-    log: where it tells what it did. rank: of this process, None when not distributed. place: (dump_path, model)
+    log: where it tells what it did. rank: of this process, None when not distributed. target_for: (dump_path, model)
     -> where the steps of this model go, and what opens one, given its directory and extra header keys; that
     raises OSError when it cannot be written. wants_model: what to say when level L0 or mix is given no model;
     ``{level}`` stands in it. models: the models in what was given as one; raises UsageError. unstopped: whether
@@ -46,7 +46,7 @@ class Framework:
 
     log: logging.Logger
     rank: Callable[[], int | None]
-    place: Callable[[Path, Any], tuple[Path, OpenStep]]
+    target_for: Callable[[Path, Any], tuple[Path, OpenStep]]
     wants_model: str
     models: Callable[[Any], object]
     unstopped: Callable[[], bool] = bool
@@ -204,7 +204,7 @@ class Session:
 
     def _begin(self, model: Any) -> Step | None:
         rank = self.framework.rank()
-        base, open_step = self.framework.place(self.config.dump_path, model)
+        base, open_step = self.framework.target_for(self.config.dump_path, model)
         directory = rank_dir(base, self.step_number, rank)
         if not self.config.overwrite and existing_dump(base, rank, (self.step_number,)):
             self._skip_step = self.step_number

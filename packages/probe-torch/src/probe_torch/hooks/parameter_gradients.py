@@ -13,7 +13,7 @@ from probe_torch.aside import apart, aside
 
 from .modules import ModuleTable
 
-__all__ = ["Arrivals"]
+__all__ = ["ParameterGradients"]
 
 
 @frozen
@@ -44,7 +44,7 @@ class _Hooked:
 
 
 @define
-class Arrivals:
+class ParameterGradients:
     """The hooks on the parameters of one step; they stay over stop() until step().
 
     missing: a parameter lost its hook since the last `hook`, because it was swapped.

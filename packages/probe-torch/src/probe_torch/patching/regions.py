@@ -17,7 +17,7 @@ from probe_torch.compiling import is_compiling
 
 from .patches import Patches
 
-__all__ = ["CLIP_GRAD", "OPTIMIZER", "Scopes"]
+__all__ = ["CLIP_GRAD", "OPTIMIZER", "StepRegions"]
 
 OPTIMIZER = "optimizer"
 CLIP_GRAD = "clip_grad"
@@ -50,7 +50,7 @@ _QUIET = (
 )
 
 
-class Scopes:
+class StepRegions:
     """While entered, `push(node)` and `pop(node)` frame what belongs to a node; quiet regions are not
     recorded.
 
@@ -73,7 +73,7 @@ class Scopes:
         """Count what was left out, by reason."""
         self._regions.count_left_out(coverage)
 
-    def __enter__(self) -> Scopes:
+    def __enter__(self) -> StepRegions:
         if not self._places or any(place.current() is not place.raw for place in self._places):
             self._places = [*found(_NODES, self._regions.in_node), *found(_QUIET, self._regions.in_quiet)]
         # torch wraps every optimizer's step and zero_grad in this region, whoever calls it how: a learning

@@ -13,7 +13,7 @@ from probe_runtime.session import KernelSession, kernel_package, preflight, warn
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
-from probe_torch.patching.regions import Scopes
+from probe_torch.patching.regions import StepRegions
 from probe_torch.ranks import current_rank, world_size
 
 __all__ = ["KernelCalls", "open_kernels"]

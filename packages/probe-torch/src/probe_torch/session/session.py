@@ -16,7 +16,7 @@ from probe_torch.ranks import current_rank, world_size
 from probe_torch.saving import FRAMEWORK
 
 from .level2 import open_kernels
-from .step import Steps
+from .step import StepOpener
 
 __all__ = ["open_session"]
 
@@ -37,12 +37,12 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
     target = Target()
     patches = Patches(_listed(config), target)
-    steps = Steps(config, tool, patches, target)
+    steps = StepOpener(config, tool, patches, target)
     log = logging.getLogger("probe_torch")
     return Session(
         config,
         model,
-        Framework(log, current_rank, steps.place, _WANTS_MODEL, models_in),
+        Framework(log, current_rank, steps.target_for, _WANTS_MODEL, models_in),
         patches,
     )
 

@@ -24,22 +24,22 @@ from probe_torch.hooks.collectives import watched_waits
 from probe_torch.hooks.collector import collector_for
 from probe_torch.hooks.modules import ModuleTable, patched_call
 from probe_torch.hooks.optimizers import OptimizerSteps
-from probe_torch.hooks.parameter_gradients import Arrivals
+from probe_torch.hooks.parameter_gradients import ParameterGradients
 from probe_torch.hooks.recompute import watched_checkpoints
 from probe_torch.hooks.swaps import watched_swaps
 from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.fakes import quiet_fakes
 from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
-from probe_torch.patching.regions import Scopes
+from probe_torch.patching.regions import StepRegions
 from probe_torch.tensors.inflight import watched_collectives
 from probe_torch.tensors.leaf import TensorLeaf
 
-__all__ = ["Steps"]
+__all__ = ["StepOpener"]
 
 
 @frozen
-class Steps:
+class StepOpener:
     """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``."""
 
     config: Config
@@ -47,7 +47,7 @@ class Steps:
     patches: Patches
     target: Target
 
-    def place(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpedStep]]:
+    def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpedStep]]:
         """Where the steps of a model go, and what opens one."""
         return dump_path, self.open
 
@@ -71,7 +71,7 @@ class Steps:
         leaf: Any = TensorLeaf(options, coverage, stream.append, late=deferred)
         collector = collector_for(plan_of(config), stream, leaf, coverage, NameFilter(config))
         table = ModuleTable()
-        arrivals = Arrivals(collector, table)
+        arrivals = ParameterGradients(collector, table)
 
         def let_go(t: torch.Tensor) -> None:
             leaf.sharing.invalidate()
