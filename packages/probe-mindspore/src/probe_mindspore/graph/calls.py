@@ -95,7 +95,7 @@ class GraphCalls:
             if call is None:
                 return 0
             number = next(_numbers) % (2**31 - 1)
-            state = self._calls[number] = _Open(call)
+            state = self._calls[number] = _OpenCall(call)
             state.inputs = [] if call.edges is None else list(call.edges)
             state.given = _has_parameter((args, kwargs))
             self._stack.append(number)

@@ -126,7 +126,7 @@ class CellTable:
 
     def add_named(self, module: Any, name: str) -> None:
         """Track one Cell under a name of the user's, with nothing inside it."""
-        base = f"{self.flavour.prefix}.{name}.{type(module).__name__}"
+        base = f"{self.module_kind.prefix}.{name}.{type(module).__name__}"
         self.entries[id(module)] = TrackedModule(base, module, opaque=True)
 
     def roots_of(self, model: Model) -> tuple[Any, ...]:

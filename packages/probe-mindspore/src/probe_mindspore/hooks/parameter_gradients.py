@@ -30,7 +30,7 @@ class ParameterGradients:
     table: CellTable
     graphs: Collector | None = None
     _handles: dict[int, tuple[TrackedParameter, Any]] = field(factory=dict)
-    _places: list[Around] = field(factory=list)
+    _places: list[CompileWrapper] = field(factory=list)
 
     def hook(self) -> None:
         """Tap every parameter of the table that is not tapped yet."""

@@ -63,7 +63,7 @@ def enter(tensors: Sequence[tuple[Path, Tensor]]) -> InputHooks:
     found: dict[int, tuple[Tensor, _TensorHook]] = {}
     for path, t in tensors:
         if autograd.takes_gradient(t):
-            found.setdefault(id(t), (t, _Places(_leaf(t))))[1].given.append(path)
+            found.setdefault(id(t), (t, _TensorHook(_leaf(t))))[1].given.append(path)
     return InputHooks([places for _, places in found.values()], _hooked(found))
 
 

@@ -24,8 +24,8 @@ from probe_mindspore.hooks import gradients
 from probe_mindspore.hooks.collectives import watched_waits
 from probe_mindspore.hooks.collector import collector_for
 from probe_mindspore.hooks.modules import CellTable, has_read_graphs, patched_call
-from probe_mindspore.hooks.parameter_gradients import Arrivals
-from probe_mindspore.module_kind import CELLS, Flavour, late_torch
+from probe_mindspore.hooks.parameter_gradients import ParameterGradients
+from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
 from probe_mindspore.patching.introspection import IntrospectionGuards
 from probe_mindspore.patching.jit_guard import JitGuard
 from probe_mindspore.patching.patches import Patches
@@ -204,7 +204,7 @@ class StepOpener:
                 stack.enter_context(watched_waits(collector.works))
                 # First what comes and goes with the patches, so that early names are looked for once.
                 stack.enter_context(IntrospectionGuards(patches))
-                regions = stack.enter_context(Scopes(patches, collector.push, collector.pop))
+                regions = stack.enter_context(StepRegions(patches, collector.push, collector.pop))
                 stack.callback(regions.count_left_out, collector.coverage)
                 stack.enter_context(JitGuard(patches))
                 patches.apply(*models)

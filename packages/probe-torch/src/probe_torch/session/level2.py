@@ -57,7 +57,7 @@ class KernelCalls:
         self.kernels.start(step)
         with contextlib.ExitStack() as stack:
             stack.enter_context(IntrospectionGuards(self.patches))
-            stack.enter_context(Scopes(self.patches, _ignore, _ignore))
+            stack.enter_context(StepRegions(self.patches, _ignore, _ignore))
             self.patches.apply()
             stack.callback(self.patches.undo)
             self._installed = stack.pop_all()

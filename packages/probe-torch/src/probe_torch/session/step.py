@@ -121,7 +121,8 @@ class StepOpener:
             if self.config.level != "L0":  # at L0 no function is replaced, so nobody needs the originals back
                 # First what comes and goes with the patches, so that early names are looked for once.
                 stack.enter_context(IntrospectionGuards(patches))
-                regions = stack.enter_context(Scopes(patches, *_guarded("a region", collector.push, collector.pop)))
+                push, pop = _guarded("a region", collector.push, collector.pop)
+                regions = stack.enter_context(StepRegions(patches, push, pop))
                 stack.callback(regions.count_left_out, collector.coverage)
                 patches.apply(*models)
                 stack.callback(patches.undo)
