@@ -189,7 +189,7 @@ def test_gradients_are_those_that_the_optimizer_takes(dump: Dump, truth) -> None
 
 
 def test_as_a_dump_json_it_is_whole_and_beside_its_cells(dump: Dump, truth, tmp_path: Path) -> None:
-    for done in export(dump, tmp_path, root="network._backbone"):
+    for done in export(dump, tmp_path, tool="test", root="network._backbone"):
         assert done.faults == ()
     assert {verdict.state for verdict in verify(tmp_path)} == {"complete"}
     records = next(

@@ -99,33 +99,27 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_save.place": {"FileNames", "LeafOptions", "Spot"},
     "probe_save.two_at_once": {"LARGE", "beside"},
-    "probe_kernel.cli": {"COMMANDS", "Command", "main"},
+    "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {
-        "Conversion", "Destination", "Outcome", "Sources", "TYPES", "bin_files", "convert_all",
-        "convert_file", "short_name",
+        "TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_all",
+        "convert_file",
     },
-    "probe_kernel.export": {"Exported", "cells_of", "export"},
+    "probe_kernel.export": {"Exported", "export"},
     "probe_kernel.files": {
-        "BinFile", "Dtype", "DumpData", "FORMATS", "Piece", "Section", "TARGETS", "Tensor", "convert",
-        "decode", "dtype_of", "is_opdebug", "opdebug_json", "open_bin", "parse_dump_data", "shaped",
+        "TARGETS", "BinFile", "DumpData", "Piece", "Section", "Tensor", "convert", "open_bin",
     },
-    "probe_kernel.graph": {"Frame", "Graph", "Operator", "Type", "parse_ir", "read_ir"},
+    "probe_kernel.graph": {"Frame", "Graph", "Operator", "Type", "read_ir"},
     "probe_kernel.level2": {
         "MindSporeKernels", "TorchKernels", "description_of", "find_npu", "mindspore_notes",
         "mindspore_problems", "torch_notes", "torch_problems",
     },
     "probe_kernel.mindspore": {"KernelRun", "dump", "find_backend"},
     "probe_kernel.read": {
-        "Contents", "Dump", "FileName", "Iteration", "Kernel", "Kind", "Layout", "LazyGraph", "MAPPING",
-        "MOST_SLOTS", "Mapping", "NUMBERS", "Overflow", "Part", "Place", "READERS", "Rank", "Reader", "Row",
-        "STATISTIC", "Slot", "Table", "Value", "contents", "flat", "is_file_name", "is_overflow", "numbers",
-        "open", "parse_file_name", "read_mapping", "read_overflow", "read_table", "row", "rows", "table_text",
+        "Dump", "FileName", "Iteration", "Kernel", "KernelFolder", "KernelId", "LazyGraph",
+        "Overflow", "Part", "Rank", "Row", "Table", "TensorSlot", "open",
     },
     "probe_kernel.torch": {"Patch", "dump", "replaced"},
-    "probe_kernel.trace": {
-        "Contradiction", "Hit", "How", "Line", "Match", "agrees", "contradictions", "find", "match",
-        "parse_line", "stem",
-    },
+    "probe_kernel.trace": {"Hit", "Line", "find", "parse_line"},
 }  # fmt: skip
 
 LISTED = {**PACKAGE_NAMES, **MODULE_NAMES}

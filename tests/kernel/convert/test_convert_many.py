@@ -88,7 +88,7 @@ def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
     assert run(tree, tmp_path / "out") == 0
     assert len(list((tmp_path / "out").rglob("*.npy"))) == 1
     (iteration,) = probe_kernel.open(tree).iterations
-    assert (iteration.place.layout, iteration.place.step) == ("o2", 0)
+    assert (iteration.folder.layout, iteration.folder.step) == ("o2", 0)
 
 
 def test_a_folder_that_cannot_be_opened_is_an_error(

@@ -10,7 +10,8 @@ import probe_kernel
 import pytest
 from probe_format.errors import UsageError
 from probe_format.read.verify import verify
-from probe_kernel.export.export import cells_of, export
+from probe_kernel.export.export import export
+from probe_kernel.trace.cell_scopes import cells_of
 from trees import CONV, TIME, conv, tensor
 
 LOOP = Path(__file__).parents[1] / "data" / "loop"
@@ -19,7 +20,7 @@ LOOP = Path(__file__).parents[1] / "data" / "loop"
 @pytest.fixture
 def loop(tmp_path: Path) -> Path:
     """The real dump, exported."""
-    done = list(export(probe_kernel.open(LOOP), tmp_path / "out"))
+    done = list(export(probe_kernel.open(LOOP), tmp_path / "out", tool="test"))
     assert [(one.path.parent.name, one.faults) for one in done] == [
         ("step0", ()),
         ("step1", ()),
@@ -72,7 +73,7 @@ def test_graphs_and_executions_of_one_step_do_not_mix(loop: Path) -> None:
 
 
 def test_statistics_alone(tmp_path: Path) -> None:
-    list(export(probe_kernel.open(LOOP), tmp_path / "out", values=False))
+    list(export(probe_kernel.open(LOOP), tmp_path / "out", values=False, tool="test"))
     rank = probe_format.open(tmp_path / "out").step(0).rank(0)
     tensor = rank.records["Kernel.Add.Default_Add-op0.0.forward"].tensor("output.0")
     assert tensor.file is None and tensor.shape == (2, 3)
@@ -91,7 +92,7 @@ def test_lines_of_statistic_csv_become_records(tmp_path: Path) -> None:
         f'Conv2D,{CONV},0,0,{TIME},output,1,24,float32,"(2,3)",5,-1,2,inf,0,2,0,def,\n'
         f'Conv2D,{CONV},0,0,{TIME},output,2,24,float32,"(2,3)",null,null,null,null,0,0,6,def,\n'
     )
-    list(export(probe_kernel.open(tmp_path), tmp_path / "out"))
+    list(export(probe_kernel.open(tmp_path), tmp_path / "out", tool="test"))
     (verdict,) = verify(tmp_path / "out")
     assert (verdict.state, verdict.problems) == ("complete", ())
     x, y, above, below = next(iter(probe_format.open(tmp_path / "out").step(0).rank(0).records)).tensors
@@ -108,7 +109,7 @@ def test_what_cannot_be_read_is_said_and_does_not_stop_it(tmp_path: Path) -> Non
     conv(folder)
     bad = next(folder.glob("*.output.0.*"))
     bad.write_bytes(b"no")
-    (done,) = export(probe_kernel.open(tmp_path), tmp_path / "out")
+    (done,) = export(probe_kernel.open(tmp_path), tmp_path / "out", tool="test")
     assert len(done.faults) == 1 and "not a .npy file" in done.faults[0]
     rank = probe_format.open(tmp_path / "out").step(0).rank(0)
     (record,) = rank.records
@@ -118,15 +119,15 @@ def test_what_cannot_be_read_is_said_and_does_not_stop_it(tmp_path: Path) -> Non
 
 
 def test_a_dump_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
-    list(export(probe_kernel.open(LOOP), tmp_path))
+    list(export(probe_kernel.open(LOOP), tmp_path, tool="test"))
     with pytest.raises(UsageError, match="holds a dump already"):
-        list(export(probe_kernel.open(LOOP), tmp_path))
+        list(export(probe_kernel.open(LOOP), tmp_path, tool="test"))
 
 
 def test_the_same_name_of_two_nets_stays_two_records(tmp_path: Path) -> None:
     for net in ("A", "B"):
         tensor(tmp_path / f"rank_0/{net}/0/0", "Add.Default_Add-op0.0.0.1.output.0.ND.float32.npy")
-    (done,) = export(probe_kernel.open(tmp_path), tmp_path / "out")
+    (done,) = export(probe_kernel.open(tmp_path), tmp_path / "out", tool="test")
     assert done.records == 2
 
 
@@ -153,7 +154,7 @@ def test_absurd_slots_are_no_million_nulls(tmp_path: Path) -> None:
     head = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value\n"
     lines = [f'Add,a{n},1,2,{n},input,{slot},4,Float32,"()",1\n' for n in range(300) for slot in (0, 99_999)]
     (folder / "statistic.csv").write_text(head + "".join(lines))
-    (done,) = export(probe_kernel.open(tmp_path / "in"), tmp_path / "out")
+    (done,) = export(probe_kernel.open(tmp_path / "in"), tmp_path / "out", tool="test")
     assert done.tensors == 300 and len(done.faults) == 300
     assert "a0 input.99999 is left out" in done.faults[0]
     assert (done.path / "dump.json").stat().st_size < 200_000

@@ -25,7 +25,7 @@ def test_a_real_dump_opens_whole() -> None:
     assert list(dump.problems) == []
     (rank,) = dump.ranks
     assert rank.number == 0
-    assert [(i.place.net, i.place.graph, i.place.iteration) for i in rank.iterations] == [
+    assert [(i.folder.net, i.folder.graph, i.folder.iteration) for i in rank.iterations] == [
         ("Net", 0, 0), ("Net", 1, 1), ("Net", 2, 1), ("Net", 6, 2),
     ]  # fmt: skip
     assert rank.metadata["config"] == {"device_target": "CPU", "ms_version": "2.10.0"}
@@ -94,7 +94,7 @@ def test_names_too_long_for_the_file_system() -> None:
 def test_any_folder_of_the_tree_can_be_opened(below: str) -> None:
     dump = probe_kernel.open(LOOP / below)
     first = dump.ranks[0].iterations[0]
-    assert (first.place.rank, first.place.graph, first.place.iteration) == (0, 0, 0)
+    assert (first.folder.rank, first.folder.graph, first.folder.iteration) == (0, 0, 0)
     assert len(first.kernels) == 9
     assert sorted(dump.ranks[0].graphs) == [0, 1, 2, 6]
 
@@ -109,8 +109,8 @@ def test_each_layout_is_recognised(tmp_path: Path, layout: str) -> None:
     dump = probe_kernel.open(tmp_path)
     assert list(dump.problems) == []
     (iteration,) = dump.iterations
-    assert iteration.place.layout == layout
-    assert {key: getattr(iteration.place, key) for key in facts} == facts
+    assert iteration.folder.layout == layout
+    assert {key: getattr(iteration.folder, key) for key in facts} == facts
     (kernel,) = iteration.kernels
     assert (kernel.task, kernel.stream, kernel.timestamp) == (2, 7, TIME)
     assert [slot.load()[0, 0] for slot in kernel.slots] == [0, 1, 2]
@@ -123,7 +123,7 @@ def test_ranks_and_steps_in_order(tmp_path: Path) -> None:
             conv(tmp_path / f"rank_{rank}/Net/0/{step}")
     dump = probe_kernel.open(tmp_path)
     assert [rank.number for rank in dump.ranks] == [2, 10]
-    assert [i.place.number for i in dump.rank(10).iterations] == [9, 10]
+    assert [i.folder.number for i in dump.rank(10).iterations] == [9, 10]
 
 
 def test_devices_of_an_o2_tree_are_ranks(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_devices_of_an_o2_tree_are_ranks(tmp_path: Path) -> None:
         for device in (0, 1):
             conv(tmp_path / f"{step}/2024010203040{step}/{device}/model/1/0", form=".NCHW.float16.npy")
     dump = probe_kernel.open(tmp_path)
-    assert [(rank.number, [i.place.step for i in rank.iterations]) for rank in dump.ranks] == [
+    assert [(rank.number, [i.folder.step for i in rank.iterations]) for rank in dump.ranks] == [
         (0, [0, 1]),
         (1, [0, 1]),
     ]

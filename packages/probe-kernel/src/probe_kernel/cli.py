@@ -16,7 +16,7 @@ from probe_kernel.commands.statistics_export import EXPORT, STATISTICS
 
 from . import __version__
 
-__all__ = ["COMMANDS", "Command", "main"]
+__all__ = ["COMMANDS", "main"]
 
 _EXIT = """\
 exit codes: 0 done; 1 no kernel dump, no such line, a wrong control file, or nothing to do; 3 done, but some files
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.what, description=f"{command.what[0].upper()}{command.what[1:]}.")
-        sub.set_defaults(run=command.run)
+        sub.set_defaults(run=command.run, tool=f"probe-kernel {__version__}")
         command.add(sub)
     return parser
 

@@ -23,7 +23,7 @@ from probe_kernel.control.description import KernelDump
 from probe_kernel.control.mindspore_run import KernelRun
 from probe_kernel.control.option_checks import check_values
 from probe_kernel.control.option_rules import broken_rules
-from probe_kernel.control.outcome import Outcome
+from probe_kernel.control.outcome import DumpOutcome
 from probe_kernel.control.readiness import find_backend
 
 from . import mindspore as _mindspore
@@ -174,7 +174,7 @@ class MindSporeKernels:
         self._stack.close()
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> DumpOutcome | None:
         """What was written, after close(); None when start() was never called."""
         return None if self.run is None else self.run.outcome
 

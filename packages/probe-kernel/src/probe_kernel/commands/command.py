@@ -38,7 +38,7 @@ def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
         iteration
         for rank in dump.ranks
         for iteration in rank.iterations
-        if arguments.rank in (None, rank.number) and arguments.step in (None, iteration.place.number)
+        if arguments.rank in (None, rank.number) and arguments.step in (None, iteration.folder.number)
     ]
     if not found:
         there = "; ".join(iteration.label for iteration in list(dump.iterations)[:10])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from probe_format.errors import FormatError
 
 from probe_kernel.graph.model import Type
-from probe_kernel.read.kernel import Kernel, Slot
+from probe_kernel.read.kernel import Kernel, TensorSlot
 from probe_kernel.read.statistic_csv import Value
 from probe_kernel.trace.find_line import Hit
 
@@ -18,7 +18,7 @@ def times(kernel: Kernel) -> str:
     return f"  (execution {kernel.count})" if kernel.count else ""
 
 
-def slot_line(slot: Slot) -> str:
+def slot_line(slot: TensorSlot) -> str:
     try:
         shape = "?" if slot.shape is None else ",".join(map(str, slot.shape))
         found: Mapping[str, Value] = slot.statistics
@@ -64,8 +64,8 @@ def hit_lines(hit: Hit, step: int | None = None) -> Iterator[str]:
     elif not hit.kernels:
         yield "  nothing of it was dumped"
     for kernel in hit.kernels:
-        if step in (None, kernel.iteration.place.number):
-            yield f"  {kernel.iteration.label}{times(kernel)}: {kernel.name}"
+        if step in (None, kernel.folder.number):
+            yield f"  {kernel.folder.label}{times(kernel)}: {kernel.name}"
             for slot in kernel.slots:
                 yield f"    {slot_line(slot)}"
                 if slot.file is not None:
@@ -82,7 +82,7 @@ def _type(one: Type) -> str:
     return f"{one.dtype}{shape}{layout}" if one.dtype else one.text.strip("<>")
 
 
-def unreadable(slot: Slot) -> list[str]:
+def unreadable(slot: TensorSlot) -> list[str]:
     """Why the numbers of a tensor cannot be had: one sentence, or none."""
     try:
         slot.statistics  # noqa: B018 - reads them, once
@@ -91,7 +91,7 @@ def unreadable(slot: Slot) -> list[str]:
     return []
 
 
-def is_bad(slot: Slot) -> bool:
+def is_bad(slot: TensorSlot) -> bool:
     try:
         found = slot.statistics
     except (FormatError, OSError):

@@ -12,9 +12,10 @@ from probe_format.safe_files import replace_file
 from probe_kernel.export.export import export
 from probe_kernel.output_folder import folder_in
 from probe_kernel.read.categories import check_categories
-from probe_kernel.read.computed_statistics import NUMBERS, row
+from probe_kernel.read.computed_statistics import NUMBERS
 from probe_kernel.read.dump import open
 from probe_kernel.read.statistic_csv import STATISTIC, table_text
+from probe_kernel.read.statistic_rows import row
 
 from .command import Command, add_folder, chosen, report
 
@@ -78,7 +79,8 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 def _export(arguments: argparse.Namespace) -> int:
     faults: list[str] = []
     dump = open(arguments.dir)
-    for done in export(dump, arguments.out, root=arguments.root, values=not arguments.statistics):
+    values = not arguments.statistics
+    for done in export(dump, arguments.out, tool=arguments.tool, root=arguments.root, values=values):
         print(f"{done.path}: {done.records} records, {done.tensors} tensors")
         faults += done.faults
     return report(faults)

@@ -18,7 +18,7 @@ from .backends import Backend
 from .compiled_graphs import compiled_graphs
 from .description import KernelDump
 from .option_checks import Values
-from .outcome import Outcome, look
+from .outcome import DumpOutcome, look
 
 __all__ = ["KernelRun", "current_rank"]
 
@@ -36,7 +36,7 @@ class KernelRun:
     _values: Values
     _calls: Any
     manual_steps: bool = False
-    _outcome: Outcome | None = None
+    _outcome: DumpOutcome | None = None
     _notes: list[str] = attrs.Factory(list)
 
     @property
@@ -45,7 +45,7 @@ class KernelRun:
         return self.path if self.backend.acl else f"{self.path}/rank_{current_rank()}"
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> DumpOutcome:
         """What was written. Raises UsageError before the block has ended."""
         if self._outcome is None:
             raise UsageError("The dump is not over yet: read outcome after the with block.")
@@ -107,7 +107,7 @@ class KernelRun:
         try:
             self._outcome = look(self.folder, self._values.kernels, notes)
         except Exception as e:
-            self._outcome = Outcome(self.folder, 0, 0, (), 0, (), (*notes, f"The folder is unreadable: {e}"))
+            self._outcome = DumpOutcome(self.folder, 0, 0, (), 0, (), (*notes, f"The folder is unreadable: {e}"))
         _log.info("%s", self._outcome)
         if quiet:
             return

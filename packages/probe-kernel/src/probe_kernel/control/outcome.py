@@ -15,7 +15,7 @@ from probe_kernel.read.statistic_csv import STATISTIC, read_table
 
 from .kernel_patterns import KernelPattern
 
-__all__ = ["NeverRan", "Outcome", "look"]
+__all__ = ["DumpOutcome", "NeverRan", "look"]
 
 _OP = re.compile(r"-op\d+$")
 
@@ -32,7 +32,7 @@ class NeverRan:
 
 
 @frozen
-class Outcome:
+class DumpOutcome:
     """What there is after a dump. files, size: number and bytes of the data files; kernels: how many different."""
 
     path: str
@@ -63,7 +63,7 @@ class _Seen:
 
 def look(
     path: str | os.PathLike[str], requested: Sequence[KernelPattern] = (), notes: Sequence[str] = ()
-) -> Outcome:
+) -> DumpOutcome:
     """Look through a dump's folder. requested: the kernels that were asked for; none means all.
 
     path: the folder of one rank. Folders named with a number are iterations where they hold data files.
@@ -93,7 +93,7 @@ def look(
     compiled = _execution_order(Path(path))
     missing = tuple(_never_ran(k, compiled, seen) for k in requested if not _ran(k, compiled, seen))
     kernels = len({s for s in seen if s.kind != "Parameter"})
-    return Outcome(str(path), files, size, tuple(sorted(iterations)), kernels, missing, tuple(notes))
+    return DumpOutcome(str(path), files, size, tuple(sorted(iterations)), kernels, missing, tuple(notes))
 
 
 def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> NeverRan:

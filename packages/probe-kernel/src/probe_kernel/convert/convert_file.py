@@ -24,7 +24,7 @@ from probe_kernel.read.mapping import read_mapping
 
 from .destination import Destination
 
-__all__ = ["TYPES", "Conversion", "Outcome", "Sources", "bin_files", "convert_file"]
+__all__ = ["TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_file"]
 
 Array = npt.NDArray[Any]
 Type = Literal["npy", "bin", "pt", "msnpy"]
@@ -46,7 +46,7 @@ class Conversion:
 
 
 @frozen
-class Outcome:
+class ConvertOutcome:
     """What became of one file. written: new files. faults: what could not be converted, and why."""
 
     path: Path
@@ -56,7 +56,7 @@ class Outcome:
 
 def convert_file(
     path: Path, out: Path, how: Conversion, name: str = "", destination: Destination | None = None
-) -> Outcome:
+) -> ConvertOutcome:
     """Convert every tensor of ``path`` into ``out``, a folder that exists. Never raises for a bad file.
 
     name: the file's true name, where mapping.csv has it. destination: shared by all files of one conversion.
@@ -68,7 +68,7 @@ def convert_file(
     try:
         file = open_bin(path)
     except (ProbeError, OSError, MemoryError) as error:
-        return Outcome(path, faults=(_said(path, error),))
+        return ConvertOutcome(path, faults=(_said(path, error),))
     done = 0
     faults += file.problems
     for section in file.sections:
@@ -82,7 +82,7 @@ def convert_file(
     if how.only and not done:
         there = ", ".join(map(str, file.sections)) or "nothing"
         faults.append(f"{path}: there is no {' or '.join(how.only)} in it, but {there}.")
-    return Outcome(path, tuple(written), tuple(faults))
+    return ConvertOutcome(path, tuple(written), tuple(faults))
 
 
 Made = tuple[str, Path, list[bytes | memoryview]]

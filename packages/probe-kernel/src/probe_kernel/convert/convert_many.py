@@ -11,7 +11,7 @@ from probe_format.errors import UsageError
 
 from probe_kernel.output_folder import folder_in
 
-from .convert_file import Conversion, Outcome, convert_file
+from .convert_file import Conversion, ConvertOutcome, convert_file
 from .destination import Destination
 
 __all__ = ["convert_all"]
@@ -23,7 +23,7 @@ _MOST_WORKERS = (
 
 def convert_all(
     files: Iterable[tuple[Path, str]], source: Path, out: Path, how: Conversion, workers: int | None = None
-) -> Iterator[Outcome]:
+) -> Iterator[ConvertOutcome]:
     """Convert ``files`` (`conversion.bin_files` of ``source``) into ``out``, in the same folders as there.
 
     The outcomes come as they are ready. workers: threads, as many as there are cores and 8 at most unless told:
@@ -38,7 +38,7 @@ def convert_all(
         raise UsageError("The converted files want a folder of their own: give another -o.")
     destination = Destination()
     with ThreadPoolExecutor(workers, "probe-convert") as pool:
-        under_way: set[Future[Outcome]] = set()
+        under_way: set[Future[ConvertOutcome]] = set()
         try:
             for path, name in files:
                 folder = folder_in(out, path.parent.relative_to(root))

@@ -1,7 +1,7 @@
-"""A kernel dump as dump.json, stack.json and construct.json."""
+"""Write a kernel dump as dump.json, stack.json and construct.json."""
 
 from __future__ import annotations
 
-from .export import Exported, cells_of, export
+from .export import Exported, export
 
-__all__ = ["Exported", "cells_of", "export"]
+__all__ = ["Exported", "export"]

@@ -14,17 +14,16 @@ from probe_format.layout import DUMP, TENSORS, rank_dir
 from probe_format.names import Direction, tensor_file_name
 from probe_format.write import FORMAT_VERSION, Coverage, write_documents
 
-from probe_kernel import __version__
 from probe_kernel.graph.model import Operator
 from probe_kernel.output_folder import folder_in
 from probe_kernel.read.dump import Dump, Iteration, Rank
-from probe_kernel.read.kernel import Kernel, Slot
+from probe_kernel.read.kernel import Kernel, TensorSlot
 from probe_kernel.trace.cell_scopes import cells_of, stack_of
 from probe_kernel.trace.match import match
 
 from .tensor_json import head_json, tensor_json
 
-__all__ = ["Exported", "cells_of", "export"]
+__all__ = ["Exported", "export"]
 
 _MOST_GAPS = 1024
 _FRAMEWORKS = {"torch": "pytorch"}
@@ -44,30 +43,35 @@ def export(
     dump: Dump,
     out: Path,
     *,
+    tool: str,
     root: str = "",
     values: bool = True,
     progress: Callable[[Iteration], None] | None = None,
 ) -> Iterator[Exported]:
-    """Write ``out/step<N>/rank<R>/`` for each step (or iteration) and rank, as they are done.
+    """Write ``out/step<N>/rank<R>/`` for each step (or iteration) and rank; yield each when it is complete.
 
-    root: the Cell that Probe's own dump was made of, as ``network._backbone``: it and those around it are left out,
-    so that the names of the Cells are the same in both. values: with the tensors, linked where they can stay as
-    they are; False: statistics alone. Raises UsageError when there is a dump already, OSError.
+    out: the folder to write to. tool: name and version of the program that writes, for the header.
+    root: the Cell that Probe's own dump was made of, as ``network._backbone``; it and the Cells around it are left
+    out, so that the names of the Cells are the same in both dumps.
+    values: with the tensors, linked instead of copied where the file can stay as it is; False: statistics alone.
+    progress: called with each folder that was read.
+
+    Raises UsageError when there is a dump already, OSError.
     """
     for rank in dump.ranks:
         graphs = _graphs(rank)
         steps: dict[int, list[Iteration]] = {}
         for iteration in rank.iterations:
-            steps.setdefault(iteration.place.number or 0, []).append(iteration)
+            steps.setdefault(iteration.folder.number or 0, []).append(iteration)
         for step, iterations in steps.items():
             folder = rank_dir(out, step, rank.number)
             if os.path.lexists(folder / DUMP):
                 raise UsageError(f"{folder} holds a dump already. Give an empty folder with -o.")
             folder_in(out, (folder / TENSORS if values else folder).relative_to(out))
-            draft = _Draft(folder, root, values)
-            several = len({(i.place.net, i.place.graph) for i in iterations}) > 1
+            draft = _Draft(folder, tool, root, values)
+            several = len({(i.folder.net, i.folder.graph) for i in iterations}) > 1
             for iteration in iterations:
-                draft.add(iteration, graphs.get(iteration.place.graph, {}), several)
+                draft.add(iteration, graphs.get(iteration.folder.graph, {}), several)
                 if progress is not None:
                     progress(iteration)
             yield draft.write()
@@ -81,7 +85,7 @@ def _graphs(rank: Rank) -> dict[int | None, Known]:
     """What is known of each graph's kernels. A graph that cannot be read gives no parents and no lines, no error."""
     found: dict[int | None, Known] = {}
     for number, lazy in rank.graphs.items():
-        kernels = [k for i in rank.iterations if i.place.graph == number for k in i.kernels]
+        kernels = [k for i in rank.iterations if i.folder.graph == number for k in i.kernels]
         try:
             graph = lazy.graph
             names = match(graph.operators, kernels, rank.order.get(number, ()))
@@ -96,6 +100,7 @@ class _Draft:
     """One rank of one step, while its records come together."""
 
     folder: Path
+    tool: str
     root: str
     values: bool
     data: dict[str, Any] = field(factory=dict)
@@ -108,11 +113,11 @@ class _Draft:
 
     def add(self, iteration: Iteration, operators: Known, several: bool) -> None:
         """Take the kernels of one folder. several: the step has more than one graph, the names tell which."""
-        self.framework = _FRAMEWORKS.get(iteration.place.layout, "mindspore")
+        self.framework = _FRAMEWORKS.get(iteration.folder.layout, "mindspore")
         self.faults += iteration.problems
         for kernel in iteration.kernels:
             operator, scope = operators.get(kernel.name, (None, ""))
-            prefix = f"graph{iteration.place.graph}." if several and iteration.place.graph is not None else ""
+            prefix = f"graph{iteration.folder.graph}." if several and iteration.folder.graph is not None else ""
             direction: Direction = "backward" if _is_gradient(kernel, operator) else "forward"
             name = f"Kernel.{prefix}{kernel.op_type}.{kernel.name}.{kernel.count}.{direction}"
             while name in self.data:  # two nets, or two streams, with a kernel of one name
@@ -131,7 +136,7 @@ class _Draft:
             return {"input": inputs, "output": outputs}
         return {"input_args": inputs, "input_kwargs": {}, "output": outputs}
 
-    def _near(self, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    def _near(self, slots: tuple[TensorSlot, ...]) -> tuple[TensorSlot, ...]:
         """Those before which no absurd number of slots is empty: each of these is a null in dump.json."""
         near = tuple(slot for at, slot in enumerate(slots) if slot.index <= at + _MOST_GAPS)
         for slot in slots[len(near) :]:
@@ -139,7 +144,7 @@ class _Draft:
             self.coverage.add("failed", "tensor files")
         return near
 
-    def _tensor(self, record: str, slot: Slot) -> dict[str, Any]:
+    def _tensor(self, record: str, slot: TensorSlot) -> dict[str, Any]:
         self.tensors += 1
         self.coverage.add("recorded", "tensors")
         file = (
@@ -169,7 +174,7 @@ class _Draft:
             "framework": self.framework,
             "dump_data_dir": str((self.folder / TENSORS).absolute()) if self.values else None,
             "format_version": FORMAT_VERSION,
-            "tool": f"probe-kernel {__version__}",
+            "tool": self.tool,
         }
         stack = {str(i): [names, list(frames)] for i, (frames, names) in enumerate(self.frames.items())}
         faults = [{"where": "kernel dump", "message": fault, "count": 1} for fault in self.faults]
@@ -182,7 +187,7 @@ def _is_gradient(kernel: Kernel, operator: Operator | None) -> bool:
     return operator.gradient if operator else kernel.name.startswith("Gradients_")
 
 
-def _by_index(slots: tuple[Slot, ...], json: Callable[[Slot], Any]) -> list[Any]:
+def _by_index(slots: tuple[TensorSlot, ...], json: Callable[[TensorSlot], Any]) -> list[Any]:
     """The tensors at their index; null where nothing was dumped."""
     out: list[Any] = [None] * (max((slot.index for slot in slots), default=-1) + 1)
     for slot in slots:

@@ -15,13 +15,13 @@ from probe_format.tensors import npy_bytes, stats_json, stats_of, write_parts
 
 from probe_kernel.files.dtypes import dtype_of
 from probe_kernel.files.npy_file import read_header
-from probe_kernel.read.kernel import Slot
+from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.read.statistic_csv import Row
 
 __all__ = ["head_json", "tensor_json"]
 
 
-def tensor_json(slot: Slot, framework: str, file: Path | None) -> dict[str, Any]:
+def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str, Any]:
     """The tensor object; of a slot without values it has the numbers of statistic.csv.
 
     framework: ``mindspore`` or ``pytorch``. file: where its values go; None: nowhere. Raises FormatError

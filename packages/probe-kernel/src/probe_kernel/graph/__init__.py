@@ -1,8 +1,8 @@
-"""MindSpore's graph as text: operators and their types."""
+"""Read MindSpore's graph as text: operators and their types."""
 
 from __future__ import annotations
 
-from .ir_text import parse_ir, read_ir
+from .ir_text import read_ir
 from .model import Frame, Graph, Operator, Type
 
-__all__ = ["Frame", "Graph", "Operator", "Type", "parse_ir", "read_ir"]
+__all__ = ["Frame", "Graph", "Operator", "Type", "read_ir"]

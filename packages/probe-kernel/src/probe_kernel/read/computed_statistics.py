@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +14,9 @@ from probe_format.tensors import stats_of
 from probe_kernel.files.dtypes import dtype_of
 
 from .categories import CATEGORIES
-from .statistic_csv import Row, Value
+from .statistic_csv import Value
 
-if TYPE_CHECKING:
-    from .kernel import Kernel, Slot
-
-__all__ = ["NUMBERS", "numbers", "row", "rows"]
+__all__ = ["NUMBERS", "numbers"]
 
 #: Everything but the hashes, which are asked for by name: they cost as much as all the rest.
 NUMBERS = tuple(name for name in CATEGORIES if name not in ("md5", "sha1"))
@@ -82,38 +78,3 @@ def _numbers(array: npt.NDArray[Any]) -> dict[str, Value]:
 
 def _plain(value: float | int | bool | None) -> Value:
     return int(value) if isinstance(value, bool) else value
-
-
-def rows(kernels: Iterable[Kernel], categories: Sequence[str]) -> Iterator[Row]:
-    """A line for each tensor with values, in the order of the kernels. Raises like `Slot.load`."""
-    for kernel in kernels:
-        for slot in kernel.slots:
-            if slot.part is not None:
-                yield row(slot, categories)
-
-
-def row(slot: Slot, categories: Sequence[str]) -> Row:
-    """Return the line of one tensor. Raises like `Slot.load`."""
-    kernel, array = slot.kernel, slot.load()
-    return Row(
-        kernel.op_type,
-        kernel.name,
-        kernel.task,
-        kernel.stream,
-        slot.timestamp,
-        slot.io,
-        slot.index,
-        slot.dtype.lower() or array.dtype.name,
-        array.shape,
-        _size(array, slot.dtype),
-        slot.format,
-        numbers(array, categories, slot.dtype),
-    )
-
-
-def _size(array: npt.NDArray[Any], dtype: str) -> int:
-    """The bytes that the tensor had on the device: two for each bfloat16, though its file has four."""
-    try:
-        return dtype_of(dtype).size(math.prod(array.shape))
-    except FormatError:  # unknown, or not in the name
-        return array.nbytes

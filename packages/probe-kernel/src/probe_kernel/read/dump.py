@@ -16,11 +16,11 @@ from probe_kernel.graph.model import Graph
 
 from . import find
 from .execution_order import find_graph_files, read_history, read_order
-from .find import Layout, Place
+from .find import KernelFolder, Layout
 from .iteration import Iteration
-from .kernel import Kernel, Slot
+from .kernel import Kernel, TensorSlot
 
-__all__ = ["Dump", "Iteration", "Kernel", "Layout", "LazyGraph", "Place", "Rank", "Slot", "open"]
+__all__ = ["Dump", "Iteration", "Kernel", "KernelFolder", "Layout", "LazyGraph", "Rank", "TensorSlot", "open"]
 
 
 def open(path: str | Path) -> Dump:
@@ -30,15 +30,15 @@ def open(path: str | Path) -> Dump:
     values when they are asked for. Raises FormatError when there is no kernel dump.
     """
     found = find.find(Path(path))
-    ranks: dict[tuple[int | None, Path], list[Place]] = {}
-    for place in found:
+    ranks: dict[tuple[int | None, Path], list[KernelFolder]] = {}
+    for folder in found:
         # Folders of a tree without rank folders belong together where their rank is the same.
-        key = place.rank_path if place.layout in ("mindspore", "constants") else Path()
-        ranks.setdefault((place.rank, key), []).append(place)
+        key = folder.rank_path if folder.layout in ("mindspore", "constants") else Path()
+        ranks.setdefault((folder.rank, key), []).append(folder)
     return Dump(
         Path(path),
         tuple(
-            Rank(number, members[0].rank_path, tuple(Iteration(place) for place in members))
+            Rank(number, members[0].rank_path, tuple(Iteration(folder) for folder in members))
             for (number, _), members in ranks.items()
         ),
     )
@@ -120,7 +120,7 @@ class Rank:
                 read()
             except (FormatError, OSError) as error:
                 yield str(error)
-        if self.iterations[0].place.layout in ("mindspore", "constants"):
+        if self.iterations[0].folder.layout in ("mindspore", "constants"):
             for depth in ("*", "*/*", "*/*/*"):
                 for path in sorted(self.path.glob(depth)):
                     if path.is_file() and not find.is_beside(path.relative_to(self.path)):

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from attrs import frozen
 
 from .file_name import FileName
-from .kernel import Kernel, Slot
+from .find import KernelFolder
+from .kernel import Kernel, KernelId, TensorSlot
 from .loaders import Part
 from .statistic_csv import Row
 
-if TYPE_CHECKING:
-    from .iteration import Iteration
-
 __all__ = ["Found", "Kernels", "group"]
 
-Key = tuple[str, str, int, int]
-"""Type, name, task, stream."""
 Ident = tuple[str, int]
 """input or output, and which."""
 
@@ -33,9 +29,9 @@ class Found:
     part: Part
 
     @property
-    def key(self) -> Key:
+    def key(self) -> KernelId:
         """Whose it is."""
-        return (self.name.op_type, self.name.op_name, self.name.task or 0, self.name.stream or 0)
+        return KernelId(self.name.op_type, self.name.op_name, self.name.task or 0, self.name.stream or 0)
 
     @property
     def ident(self) -> Ident:
@@ -55,8 +51,8 @@ class _Line:
     row: Row
 
     @property
-    def key(self) -> Key:
-        return (self.row.op_type, self.row.op_name, self.row.task, self.row.stream)
+    def key(self) -> KernelId:
+        return KernelId(self.row.op_type, self.row.op_name, self.row.task, self.row.stream)
 
     @property
     def ident(self) -> Ident:
@@ -77,7 +73,7 @@ class Kernels:
 
 class _Piece(Protocol):
     @property
-    def key(self) -> Key: ...
+    def key(self) -> KernelId: ...
     @property
     def ident(self) -> Ident: ...
     @property
@@ -88,7 +84,7 @@ P = TypeVar("P", bound=_Piece)
 
 
 def group(
-    iteration: Iteration,
+    folder: KernelFolder,
     files: Iterable[Found],
     rows: Iterable[Row],
     arguments: Mapping[tuple[str, str], Path],
@@ -100,22 +96,22 @@ def group(
         saved, lines = by_files.get(key, []), by_rows.get(key, [])
         if saved and lines and len(saved) != len(lines):
             problems.append(
-                f"{key[0][:80]} {key[1][:200]} ran {len(saved)} times by its files and {len(lines)} times by "
+                f"{key.op_type[:80]} {key.name[:200]} ran {len(saved)} times by its files and {len(lines)} times by "
                 "statistic.csv; "
                 "they are paired from the first on."
             )
         for count in range(max(len(saved), len(lines))):
             files_of = saved[count] if count < len(saved) else {}
             lines_of = lines[count] if count < len(lines) else {}
-            path = arguments.get(key[:2])
-            kernels.append(_kernel(iteration, key, count, files_of, lines_of, path))
+            path = arguments.get((key.op_type, key.name))
+            kernels.append(_kernel(folder, key, count, files_of, lines_of, path))
     kernels.sort(key=lambda kernel: (kernel.is_parameter, kernel.timestamp, kernel.name, kernel.count))
     return Kernels(tuple(kernels), tuple(problems))
 
 
-def _executions(pieces: Iterable[P]) -> dict[Key, list[dict[Ident, P]]]:
+def _executions(pieces: Iterable[P]) -> dict[KernelId, list[dict[Ident, P]]]:
     """By kernel, in order of time: a new execution begins where one of its tensors comes again."""
-    out: dict[Key, list[dict[Ident, P]]] = {}
+    out: dict[KernelId, list[dict[Ident, P]]] = {}
     for piece in sorted(pieces, key=lambda p: (p.timestamp, p.ident)):
         runs = out.setdefault(piece.key, [{}])
         if piece.ident in runs[-1]:
@@ -125,27 +121,27 @@ def _executions(pieces: Iterable[P]) -> dict[Key, list[dict[Ident, P]]]:
 
 
 def _kernel(
-    iteration: Iteration,
-    key: Key,
+    folder: KernelFolder,
+    key: KernelId,
     count: int,
     files: Mapping[Ident, Found],
     lines: Mapping[Ident, _Line],
     arguments: Path | None,
 ) -> Kernel:
     pieces: Sequence[_Piece] = [*files.values(), *lines.values()]
-    kernel = Kernel(iteration, *key, min(piece.timestamp for piece in pieces), count, arguments)
+    first = min(piece.timestamp for piece in pieces)
     slots = []
     for ident in sorted({*files, *lines}):
         found, line = files.get(ident), lines.get(ident)
+        piece = files[ident] if ident in files else lines[ident]
         slots.append(
-            Slot(
-                kernel,
+            TensorSlot(
+                key,
                 *ident,
-                timestamp=(found or line or kernel).timestamp,
+                timestamp=piece.timestamp,
                 file=found.path if found else None,
                 part=found.part if found else None,
                 row=line.row if line else None,
             )
         )
-    object.__setattr__(kernel, "slots", tuple(slots))  # they know their kernel: built in two steps
-    return kernel
+    return Kernel(folder, key, first, count, tuple(slots), arguments)

@@ -16,7 +16,7 @@ from .file_name import is_file_name
 from .mapping import MAPPING
 from .statistic_csv import STATISTIC
 
-__all__ = ["Layout", "Place", "find", "is_auxiliary", "is_beside", "walk"]
+__all__ = ["KernelFolder", "Layout", "find", "is_auxiliary", "is_beside", "walk"]
 
 Layout = Literal["mindspore", "constants", "msprobe", "torch", "o2", "ge", "async", "acl", "folder"]
 """mindspore: rank_R/net/graph/iteration. constants: rank_R/net/graph/constants. msprobe: rank_R/time/step_N.
@@ -51,7 +51,7 @@ _AUXILIARY = re.compile(
 
 
 @frozen
-class Place:
+class KernelFolder:
     """One folder with kernel files. None where its path does not tell.
 
     graph: of O2, GE and ACL trees the model's id. iteration: of the graph. step: of the user's training loop.
@@ -78,8 +78,21 @@ class Place:
         """The step if the path has one, else the iteration: what tells it from its neighbours in time."""
         return self.step if self.step is not None else self.iteration
 
+    @property
+    def label(self) -> str:
+        """The folder in words: ``rank 0, Net, graph 0, iteration 3``."""
+        named = {
+            "rank": self.rank, "step": self.step, "net": self.net, "graph": self.graph, "iteration": self.iteration,
+        }  # fmt: skip
+        words = [
+            value if key == "net" else f"{key} {value}" for key, value in named.items() if value is not None
+        ]
+        if self.layout == "constants":
+            words.append("constants")
+        return ", ".join(map(str, words)) or self.path.name
 
-def find(path: Path) -> list[Place]:
+
+def find(path: Path) -> list[KernelFolder]:
     """Every folder with kernel files at or below ``path``, by rank, net, graph and number.
 
     Raises FormatError when there is none, naming what is near.
@@ -92,7 +105,7 @@ def find(path: Path) -> list[Place]:
         raise FormatError(
             f"{path} does not exist." + (f" Did you mean {path.parent / near[0]}?" if near else "")
         )
-    found = [place for found in walk(path, _SKIP) if (place := _place(*found)) is not None]
+    found = [folder for found in walk(path, _SKIP) if (folder := _kernel_folder(*found)) is not None]
     if not found:
         raise FormatError(
             f"{path} has no kernel dump in it: no folder like rank_0/net/0/0, no statistic.csv, and no file like "
@@ -102,13 +115,13 @@ def find(path: Path) -> list[Place]:
     return sorted(found, key=_order)
 
 
-def _order(place: Place) -> tuple[int, str, int, int, str]:
-    numbers = (-1 if n is None else n for n in (place.rank, place.graph, place.number))
+def _order(folder: KernelFolder) -> tuple[int, str, int, int, str]:
+    numbers = (-1 if n is None else n for n in (folder.rank, folder.graph, folder.number))
     rank, graph, number = numbers
-    return (rank, place.net or "", graph, number, str(place.path))
+    return (rank, folder.net or "", graph, number, str(folder.path))
 
 
-def _place(folder: Path, below: list[str], files: list[str]) -> Place | None:
+def _kernel_folder(folder: Path, below: list[str], files: list[str]) -> KernelFolder | None:
     ours = any(name in _OWN or (is_file_name(name) and not is_auxiliary(name)) for name in files)
     text = folder.as_posix()
     for layout, pattern in _PATTERNS:
@@ -117,16 +130,16 @@ def _place(folder: Path, below: list[str], files: list[str]) -> Place | None:
             # when it is empty, or has only files that nobody knows.
             sure = layout not in ("acl", "torch", "msprobe") and (bool(files) or not below)
             return _from(layout, folder, match.groupdict()) if ours or sure else None
-    return Place(folder, "folder") if ours else None
+    return KernelFolder(folder, "folder") if ours else None
 
 
-def _from(layout: Layout, folder: Path, parts: dict[str, str | None]) -> Place:
+def _from(layout: Layout, folder: Path, parts: dict[str, str | None]) -> KernelFolder:
     def number(key: str) -> int | None:
         text = parts.get(key)
         return int(text) if text else None
 
     rank = number("rank")
-    return Place(
+    return KernelFolder(
         path=folder,
         layout=layout,
         rank=number("device") if rank is None else rank,

@@ -11,7 +11,7 @@ from probe_format.suggest import nearest
 
 from .executions import Found, Kernels, group
 from .file_name import flat
-from .find import Place
+from .find import KernelFolder
 from .kernel import Kernel
 from .listing import Listing, list_files
 from .loaders import contents
@@ -25,24 +25,17 @@ __all__ = ["Iteration"]
 class Iteration:
     """One folder with kernel files: one iteration of one graph, or one step."""
 
-    place: Place
+    folder: KernelFolder
 
     @property
     def path(self) -> Path:
         """The folder."""
-        return self.place.path
+        return self.folder.path
 
     @property
     def label(self) -> str:
-        """For people: ``rank 0, Net, graph 0, iteration 3``."""
-        p = self.place
-        named = {"rank": p.rank, "step": p.step, "net": p.net, "graph": p.graph, "iteration": p.iteration}
-        words = [
-            value if key == "net" else f"{key} {value}" for key, value in named.items() if value is not None
-        ]
-        if p.layout == "constants":
-            words.append("constants")
-        return ", ".join(map(str, words)) or self.path.name
+        """The folder in words: ``rank 0, Net, graph 0, iteration 3``."""
+        return self.folder.label
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -113,5 +106,5 @@ class Iteration:
                 continue
             tensors.extend(Found(path, name, part) for part in held.parts)
             problems.extend(held.problems)
-        grouped = group(self, tensors, self.statistics.rows, arguments)
+        grouped = group(self.folder, tensors, self.statistics.rows, arguments)
         return Kernels(grouped.kernels, (*problems, *grouped.problems))

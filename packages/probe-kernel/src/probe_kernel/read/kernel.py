@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 from attrs import field, frozen
@@ -14,23 +14,35 @@ from probe_format.schema import parse_object
 
 from .computed_statistics import numbers
 from .file_name import flat
+from .find import KernelFolder
 from .loaders import Part
 from .statistic_csv import Row, Value
 
-if TYPE_CHECKING:
-    from .iteration import Iteration
+__all__ = ["Kernel", "KernelId", "TensorSlot"]
 
-__all__ = ["Kernel", "Slot"]
+
+@frozen
+class KernelId:
+    """Identify a kernel within one folder, by the first parts of its files' names.
+
+    op_type, name: as in the file names, with the separators of the operator's full name replaced (`file_name.flat`).
+    task, stream: the device's numbers; 0 where the dumper has none.
+    """
+
+    op_type: str
+    name: str
+    task: int
+    stream: int
 
 
 @frozen(slots=False, eq=False)
-class Slot:
+class TensorSlot:
     """One input or output. io: ``input`` or ``output``. index: which, from 0. timestamp: microseconds.
 
     file: where the values are; None where only statistics were saved. row: its line of statistic.csv, if any.
     """
 
-    kernel: Kernel = field(repr=False)
+    kernel: KernelId = field(repr=False)
     io: str
     index: int
     timestamp: int
@@ -91,27 +103,44 @@ class Kernel:
     count: which execution in this iteration, from 0. timestamp: of its first tensor, in microseconds.
     """
 
-    iteration: Iteration = field(repr=False)
-    op_type: str
-    name: str
-    task: int
-    stream: int
+    folder: KernelFolder = field(repr=False)
+    id: KernelId
     timestamp: int
     count: int = 0
-    slots: tuple[Slot, ...] = field(default=(), init=False, repr=False)
+    slots: tuple[TensorSlot, ...] = field(default=(), repr=False)
     _arguments: Path | None = field(default=None, repr=False)
 
     @property
-    def inputs(self) -> tuple[Slot, ...]:
+    def op_type(self) -> str:
+        """The type of the operator, as in the file names."""
+        return self.id.op_type
+
+    @property
+    def name(self) -> str:
+        """The operator's full name, as in the file names (`file_name.flat`)."""
+        return self.id.name
+
+    @property
+    def task(self) -> int:
+        """The device's number of the task."""
+        return self.id.task
+
+    @property
+    def stream(self) -> int:
+        """The device's number of the stream."""
+        return self.id.stream
+
+    @property
+    def inputs(self) -> tuple[TensorSlot, ...]:
         """What went in, by index. What is no tensor and no number (a tuple, None) is never dumped: gaps."""
         return tuple(slot for slot in self.slots if slot.io == "input")
 
     @property
-    def outputs(self) -> tuple[Slot, ...]:
+    def outputs(self) -> tuple[TensorSlot, ...]:
         """What came out, by index."""
         return tuple(slot for slot in self.slots if slot.io == "output")
 
-    def slot(self, io: str, index: int = 0) -> Slot:
+    def slot(self, io: str, index: int = 0) -> TensorSlot:
         """One input or output. Raises KeyError naming those there are."""
         for slot in self.slots:
             if (slot.io, slot.index) == (io, index):
