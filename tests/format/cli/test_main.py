@@ -395,6 +395,38 @@ def test_a_construct_that_goes_in_circles_is_shown(capsys, tmp_path):
     assert code == 0 and a in out and b in out
 
 
+@pytest.fixture
+def a_package(tmp_path, monkeypatch):
+    """An installed package with two commands: one that works, and one that lacks a library of its own."""
+    info = tmp_path / "site" / "a_package-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: a-package\nVersion: 1.0\nSummary: Count to 100 %.\n")
+    (info / "entry_points.txt").write_text("[probe.commands]\ncount = a_package:count\nfail = a_package.broken:main\n")
+    package = tmp_path / "site" / "a_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("def count(words):\n    print(words)\n    return len(words)\n")
+    (package / "broken.py").write_text("import a_library_that_is_missing\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+
+def test_any_package_can_add_a_command(capsys, a_package):
+    assert run(capsys, "count", "x", "--all") == (2, "['x', '--all']\n", "")
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "count count to 100 % (package a-package)" in shown and "fail" in shown and "show" in shown
+    with pytest.raises(SystemExit) as stop:
+        main(["nonsense"])
+    assert stop.value.code == 2
+    assert "count" in capsys.readouterr().err
+
+
+def test_a_fault_inside_a_package_is_not_taken_for_its_absence(a_package):
+    with pytest.raises(ModuleNotFoundError, match="a_library_that_is_missing"):
+        main(["fail"])
+
+
 def command(*arguments, **options):
     environment = {**os.environ, "PYTHONPATH": str(Path(probe_format.__file__).parents[1])}
     return subprocess.run(

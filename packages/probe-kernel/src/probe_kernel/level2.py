@@ -1,4 +1,6 @@
-"""Level L2 of PrecisionDebugger: what the sessions of probe-torch and probe-mindspore call, found by importlib.
+"""Level L2 of PrecisionDebugger: what the sessions of probe-torch and probe-mindspore call.
+
+Found by the entry point L2 in the group `probe.levels`.
 
 The configuration is msprobe's: list, step, rank, task, summary_mode and data_mode mean kernels here.
 """

@@ -1,16 +1,16 @@
 """The packages that know a framework's tensors, each loaded when a value of that framework is met.
 
-Each offers (see `SavedLeaf`): ``FRAMEWORK``, the name in the header; ``current_rank()``, the number of this
-process or None; ``open_leaf(options, coverage)``, what describes tensors and waits for their gradients.
+A package is found by an entry point in the group ``probe.frameworks``: its name is the top of the module of a value's
+class, its value a module of the package. That module is a `Home`.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
 from probe_format.errors import UsageError
@@ -21,12 +21,8 @@ from .place import LeafOptions, Spot
 
 __all__ = ["Home", "MissingPackage", "SavedLeaf", "current_rank", "framework_of", "home"]
 
-#: The top of a class's module -> what describes its instances, and the extra of ours that brings it.
-_HOMES = {
-    "torch": ("probe_torch.saving", "torch"),
-    "torch_npu": ("probe_torch.saving", "torch"),
-    "mindspore": ("probe_mindspore.saving", "mindspore"),
-}
+#: Frameworks that packages of ours know -> the extra of probe-save that brings the package.
+_EXTRAS = {"torch": "torch", "torch_npu": "torch", "mindspore": "mindspore"}
 
 
 class MissingPackage(UsageError):
@@ -53,7 +49,7 @@ class SavedLeaf(Protocol):
 
 
 class Home(Protocol):
-    """A module of `_HOMES`."""
+    """The module of a package that knows a framework's tensors. FRAMEWORK: its name in the header."""
 
     FRAMEWORK: str
 
@@ -64,31 +60,43 @@ class Home(Protocol):
         """A leaf for one step."""
 
 
+@cache
+def _offered() -> dict[str, EntryPoint]:
+    """Return what the installed packages offer, by framework. Looked up once: it reads files."""
+    return {entry.name: entry for entry in entry_points(group="probe.frameworks")}
+
+
 @lru_cache(maxsize=4096)
 def framework_of(cls: type) -> str | None:
     """The framework that a class comes from, itself or by what it derives from; None for any other."""
     tops = [str(ancestor.__module__).partition(".")[0] for ancestor in cls.__mro__]
     if "mindspore" in tops:  # the tensors of a torch that stands on MindSpore (mindtorch) are MindSpore's
         return "mindspore"
-    return next((top for top in tops if top in _HOMES), None)
+    return next((top for top in tops if top in _EXTRAS or top in _offered()), None)
 
 
 def home(framework: str) -> Home:
-    """The package for a framework. Raises MissingPackage, which names the extra to install."""
-    module, extra = _HOMES[framework]
+    """Return the module for a framework. Raises MissingPackage, which names what to install."""
+    extra = _EXTRAS.get(framework)
+    entry = _offered().get(framework)
     try:
-        return importlib.import_module(module)
+        if entry is None:
+            raise ModuleNotFoundError("no installed package offers it")
+        found: Home = entry.load()
     except ImportError as error:
+        package = f"probe-{extra}" if extra else entry.dist.name if entry and entry.dist else "a package"
+        install = f"Install it: pip install 'probe-save[{extra}]'. " if extra else ""
         raise MissingPackage(
-            f"save() met a value of {framework}, which needs {module.partition('.')[0].replace('_', '-')}, "
-            f"and that cannot be imported here ({error}). Install it: pip install 'probe-save[{extra}]'. "
+            f"save() met a value of {framework}, which needs {package}, "
+            f"and that cannot be imported here ({error}). {install}"
             "Or save what numpy and Python know: tensor.detach().cpu().numpy()."
         ) from error
+    return found
 
 
 def current_rank() -> int | None:
     """This process's number: from a framework that is loaded, else RANK or RANK_ID, as launchers set them."""
-    for framework in _HOMES:
+    for framework in {**_EXTRAS, **_offered()}:
         if framework in sys.modules:
             try:
                 found = home(framework).current_rank()

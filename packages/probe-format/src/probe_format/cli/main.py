@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint
 
 from probe_format import __version__
 from probe_format.errors import FormatError, ProbeError
@@ -18,6 +18,7 @@ from probe_format.read.nonfinite import story, troubles
 from probe_format.read.verify import STATES, Verdict, verify_rank
 from probe_format.write.recover import Recovery, recover_rank
 
+from .added import added_commands, describe, run_added
 from .show import View, heading, summary, tree
 
 __all__ = ["main"]
@@ -36,14 +37,16 @@ exit codes:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; gives its exit code."""
+    """Run the command and return its exit code.
+
+    argv: the words after ``probe``; those of the process when None.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
-    run = _kernel if words[:1] == ["kernel"] else _own
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # names may hold what the terminal cannot print
     try:
-        code = run(words)
+        code = _run(words)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -51,8 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _own(words: Sequence[str]) -> int:
-    arguments = _parser().parse_args(words)
+def _run(words: Sequence[str]) -> int:
+    own = words[0] in _COMMANDS if words else False
+    if words and not own and not words[0].startswith("-"):
+        added = run_added(words[0], words[1:])
+        if added is not None:
+            return added
+    arguments = _parser({} if own else added_commands()).parse_args(words)
     try:
         code: int = arguments.run(arguments)
         return code
@@ -63,20 +71,7 @@ def _own(words: Sequence[str]) -> int:
         return 1
 
 
-def _kernel(words: Sequence[str]) -> int:
-    """``probe kernel ...`` belongs to probe-kernel, which is asked for only here."""
-    try:
-        cli = importlib.import_module("probe_kernel.cli")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "probe_kernel":
-            raise
-        print("probe kernel: not installed here. Install it with: pip install probe-kernel", file=sys.stderr)
-        return 1
-    code: int = cli.main(words[1:])
-    return code
-
-
-def _parser() -> argparse.ArgumentParser:
+def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="probe",
         description="Look at dumps by Probe and by msprobe, check them, and recover those of a killed run.",
@@ -85,11 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"probe-format {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, run, what in (
-        ("show", _show, "print the records as a tree by module, with shapes and norms"),
-        ("verify", _verify, "check schema, checksums and tensor files: complete, recovered, torn or damaged"),
-        ("recover", _recover, "write the JSON files of a run that was killed, from its journal"),
-    ):
+    for name, (run, what) in _COMMANDS.items():
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         command.set_defaults(run=run)
         command.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
@@ -98,10 +89,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--mode", choices=MODES, help="only MindSpore's graphs, or only PyNative")
         if name == "show":
             _show_arguments(command)
-    # Only for the list: `main` hands its words on before they get here.
-    commands.add_parser(
-        "kernel", help="kernel dumps of MindSpore and Ascend (package probe-kernel)", add_help=False
-    )
+    for name, entry in added.items():  # only for the list: their words never get here
+        commands.add_parser(name, help=describe(entry).replace("%", "%%"), add_help=False)
     return parser
 
 
@@ -221,6 +210,14 @@ def _recover(arguments: argparse.Namespace) -> int:
         print(f"    {recovery.detail}")
     outcomes = {recovery.outcome for recovery in found}
     return 3 if "partial" in outcomes else 0 if "whole" in outcomes else 1
+
+
+#: The commands of this package: what runs each, and what it does.
+_COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
+    "show": (_show, "print the records as a tree by module, with shapes and norms"),
+    "verify": (_verify, "check schema, checksums and tensor files: complete, recovered, torn or damaged"),
+    "recover": (_recover, "write the JSON files of a run that was killed, from its journal"),
+}
 
 
 def _progress(command: str) -> Callable[[Rank, int, int], None]:

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 import attrs
+from probe_format.own_code import OWN_MODULES
 
 from .places import Attribute, Default, Function, Item, Place
 
@@ -19,7 +20,7 @@ __all__ = ["NEVER_SCANNED", "Replacements", "Scan", "find_in_modules", "find_in_
 NEVER_SCANNED = frozenset(
     {*sys.stdlib_module_names, "torch_npu", "triton", "numpy", "scipy", "sympy", "mpmath", "networkx"}
     | {"jinja2", "yaml", "attr", "attrs", "orjson", "pytest", "_pytest", "hypothesis"}
-    | {"probe_format", "probe_runtime", "probe_torch", "probe_save", "probe_mindspore", "probe_kernel"}
+    | {*OWN_MODULES}
 ) - {"__main__"}
 _PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen")
 

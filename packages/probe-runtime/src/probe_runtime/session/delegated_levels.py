@@ -6,8 +6,8 @@ Neither records calls: no model is needed, no function is replaced, and there is
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any, NoReturn, Protocol
 
 from attrs import define, field
@@ -57,9 +57,14 @@ class KernelRun(Protocol):
 
 
 def kernel_package() -> Any:
-    """The module of probe-kernel that does level "L2". Raises ConfigError where it is not installed."""
+    """Return the module that does level "L2": the entry point of that name in the group ``probe.levels``.
+
+    Raises ConfigError where no package has one, or where it cannot be imported.
+    """
     try:
-        return importlib.import_module("probe_kernel.level2")
+        for entry in entry_points(group="probe.levels", name="L2"):
+            return entry.load()
+        raise ModuleNotFoundError("no installed package has it")
     except ImportError as e:
         what = f"level 'L2' dumps kernels, which is the job of probe-kernel, and that cannot be imported here ({e})."
         raise ConfigError(

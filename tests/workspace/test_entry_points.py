@@ -1,0 +1,78 @@
+"""What packages add to each other is found by entry points: no package names a module of another in a string."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+
+import pytest
+from members import MEMBERS, modules, toml
+
+# The groups, and the package that looks for what is in them.
+GROUPS = {"probe.commands", "probe.levels", "probe.frameworks"}
+
+# Strings that name a package of another's, where none is imported by them.
+NAMED = {
+    "probe_format.own_code": "frames of these packages are left out of recorded stacks",
+    "probe_mindspore.session.session": "reads the list of torch's names in probe-torch, without importing it",
+}
+
+FRAMEWORK = {"probe_torch": "torch", "probe_mindspore": "mindspore"}
+_DOTTED = re.compile(r"probe_[a-z]+(\.\w+)*(:\w+)?")
+
+
+def strings(tree: ast.AST) -> Iterator[str]:
+    """Every string of a module that is not a docstring."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def named(package: str, text: str) -> list[str]:
+    """The strings of a module of ``package`` that are names of other packages of ours, or of modules of theirs."""
+    found = [s for s in strings(ast.parse(text)) if _DOTTED.fullmatch(s)]
+    return [s for s in found if re.split(r"[.:]", s)[0] in MEMBERS.keys() - {package}]
+
+
+def declared() -> list[tuple[str, str, str, str]]:
+    """(package, group, name, what it names) of every entry point of ours."""
+    return [
+        (package, group, name, value)
+        for package, folder in MEMBERS.items()
+        for group, entries in toml(folder / "pyproject.toml")["project"].get("entry-points", {}).items()
+        for name, value in entries.items()
+    ]
+
+
+def test_no_package_names_a_module_of_another_in_a_string() -> None:
+    found = {
+        module: names
+        for package in MEMBERS
+        for module, path in modules(package).items()
+        if (names := named(package, path.read_text()))
+    }
+    assert found.keys() == NAMED.keys(), found
+
+
+def test_a_string_that_names_a_module_is_found() -> None:
+    text = 'import_module("probe_kernel.level2"); x = {"torch": "probe_torch.saving:f"}; log = "probe_save"'
+    assert named("probe_save", text) == ["probe_kernel.level2", "probe_torch.saving:f"]
+
+
+@pytest.mark.parametrize(("package", "group", "name", "value"), declared())
+def test_each_entry_point_loads(package: str, group: str, name: str, value: str) -> None:
+    assert group in GROUPS
+    framework = FRAMEWORK.get(package)
+    if framework is not None and importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not in this environment")
+    found = {entry.name: entry for entry in entry_points(group=group)}
+    assert name in found, f"the metadata of {package} is old: install it again"
+    assert found[name].value == value
+    assert found[name].load() is not None
+
+
+def test_each_group_is_used() -> None:
+    assert {group for _, group, _, _ in declared()} == GROUPS
