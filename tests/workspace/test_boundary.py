@@ -37,7 +37,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"__main__"},
     ),
     "probe_runtime": (
-        {"notice", "yaml_text"},
+        {"environment", "notice", "yaml_text"},
         {"config", "patching"},
         {"describe", "select"},
         {"collect"},

@@ -80,10 +80,11 @@ MODULE_NAMES: dict[str, set[str]] = {
         "PendingWork", "Plan", "Recorder", "Segment", "SegmentState", "Target", "TrackedModule", "TrackedParameter",
         "faults_reported", "guard", "guarded", "header_of", "kind_of", "plan_of", "sheltered", "tracked_parameters",
     },
-    "probe_runtime.config": {"Config", "ConfigFile", "compact", "load", "resolve"},
+    "probe_runtime.config": {"Config", "ConfigFile", "compact", "load", "parse_init_step", "resolve"},
     "probe_runtime.describe": {
         "Leaf", "Slot", "StepFiles", "TensorOptions", "array_json", "options_of", "summarise",
     },
+    "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},
     "probe_runtime.patching": {
         "ABSENT", "Apis", "Attribute", "Function", "Held", "HeldPatches", "Label", "NEVER_SCANNED", "Own",

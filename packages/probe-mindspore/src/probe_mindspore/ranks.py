@@ -6,6 +6,7 @@ import os
 
 from mindspore import communication
 from mindspore.communication import GlobalComm
+from probe_runtime.environment import environment_number
 
 __all__ = ["LAUNCHER", "current_rank", "world_size"]
 
@@ -20,19 +21,13 @@ def current_rank() -> int | None:
     size = world_size()
     # Scripts for one device often set RANK_ID=0 and RANK_SIZE=1: that makes no run distributed.
     alone = size == 1 and "MS_ROLE" not in os.environ  # which msrun sets
-    return None if alone else _number("RANK_ID", least=0)
+    return None if alone else environment_number("RANK_ID")
 
 
 def world_size() -> int | None:
     """Number of processes in the world group; before there is one, what a launcher says; else None."""
     if GlobalComm.INITED:
         return int(communication.get_group_size())
-    if _number("RANK_ID", least=0) is None:  # a leftover size alone says nothing
+    if environment_number("RANK_ID") is None:  # a leftover size alone says nothing
         return None
-    return _number("RANK_SIZE", least=1) or _number("MS_WORKER_NUM", least=1)
-
-
-def _number(variable: str, least: int) -> int | None:
-    text = os.environ.get(variable, "").strip()
-    # Some schedulers set these to other things; what is no number is taken as not set.
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least else None
+    return environment_number("RANK_SIZE", least=1) or environment_number("MS_WORKER_NUM", least=1)

@@ -6,7 +6,6 @@ class, its value a module of the package. That module is a `Home`.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 from probe_format.errors import UsageError
 from probe_format.values import Path
 from probe_format.write import Coverage
+from probe_runtime.environment import environment_number
 
 from .place import LeafOptions, Spot
 
@@ -104,10 +104,5 @@ def current_rank() -> int | None:
                 continue
             if found is not None:
                 return found
-    return _number("RANK") if _number("RANK") is not None else _number("RANK_ID")
-
-
-def _number(variable: str) -> int | None:
-    text = os.environ.get(variable, "").strip()
-    # Some schedulers set these to other things; what is no rank is taken as not set.
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    rank = environment_number("RANK")
+    return rank if rank is not None else environment_number("RANK_ID")

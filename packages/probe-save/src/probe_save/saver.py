@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from probe_format.errors import UsageError
 from probe_format.excerpts import brief, error_text
 from probe_format.write import explain
-from probe_runtime.config import Config
+from probe_runtime.config import Config, parse_init_step
 from probe_runtime.notice import notice
 from probe_runtime.select import RankFilter, StepFilter
 
@@ -124,11 +124,10 @@ class Saver:
 
     def set_init_step(self, step: int) -> None:
         """Count steps from ``step``, as when a run goes on from a checkpoint; before the first save()."""
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise UsageError(f"set_init_step wants a whole number from 0 up; got {brief(step)}.")
+        first = parse_init_step(step)
         if self._run is not None:
             raise UsageError("set_init_step must be called before the first save().")
-        self.step_number = step
+        self.step_number = first
 
     def close(self) -> None:
         """Complete the open step; more calls do nothing. Also done at exit."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import torch.distributed as dist
+from probe_runtime.environment import environment_number
 
 __all__ = ["current_rank", "world_size"]
 
@@ -15,7 +14,7 @@ def _group() -> bool:
 
 def current_rank() -> int | None:
     """This process's rank in the default group; before there is one, RANK as torchrun sets it; else None."""
-    return dist.get_rank() if _group() else _number("RANK", least=0)
+    return dist.get_rank() if _group() else environment_number("RANK")
 
 
 def world_size() -> int | None:
@@ -23,10 +22,4 @@ def world_size() -> int | None:
     if _group():
         return dist.get_world_size()
     # A leftover WORLD_SIZE alone makes no run distributed.
-    return _number("WORLD_SIZE", least=1) if current_rank() is not None else None
-
-
-def _number(variable: str, least: int) -> int | None:
-    text = os.environ.get(variable, "").strip()
-    # Some schedulers set these to other things; what is no rank is taken as not set.
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least else None
+    return environment_number("WORLD_SIZE", least=1) if current_rank() is not None else None

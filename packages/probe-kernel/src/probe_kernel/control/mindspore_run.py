@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 from probe_format.errors import UsageError
+from probe_runtime.environment import environment_number
 from probe_runtime.notice import notice
 
 from .backends import Backend
@@ -136,5 +136,4 @@ def current_rank() -> int:
         communication = importlib.import_module("mindspore.communication")
         if communication.GlobalComm.INITED:
             return int(communication.get_rank())
-    text = os.environ.get("RANK_ID", "")
-    return int(text) if text.isdigit() else 0
+    return environment_number("RANK_ID") or 0

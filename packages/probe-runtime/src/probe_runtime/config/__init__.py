@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .config import Config, load, resolve
 from .config_file import ConfigFile
-from .number_ranges import compact
+from .number_ranges import compact, parse_init_step
 
-__all__ = ["Config", "ConfigFile", "compact", "load", "resolve"]
+__all__ = ["Config", "ConfigFile", "compact", "load", "parse_init_step", "resolve"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from probe_format.errors import Problem, UsageError
 from probe_format.excerpts import brief
 
-__all__ = ["compact", "parse_numbers", "parse_token_range"]
+__all__ = ["compact", "parse_init_step", "parse_numbers", "parse_token_range"]
 
 _RANGE = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*\d+\s*", re.ASCII)
@@ -105,3 +105,10 @@ def parse_token_range(value: object) -> tuple[int, int] | None:
     if last < first:
         raise UsageError(f"token_range {value!r} ends before it begins. Write [{last}, {first}].")
     return first, last
+
+
+def parse_init_step(value: object) -> int:
+    """Return the step of ``set_init_step(step)``. Raises UsageError where it is no whole number from 0 up."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise UsageError(f"set_init_step wants a whole number from 0 up; got {brief(value)}.")
+    return value

@@ -12,10 +12,9 @@ from typing import Any, NoReturn, Protocol
 
 from attrs import define, field
 from probe_format.errors import ConfigError, Problem, UsageError
-from probe_format.excerpts import brief
 
 from probe_runtime.config.config import Config
-from probe_runtime.config.number_ranges import parse_token_range
+from probe_runtime.config.number_ranges import parse_init_step, parse_token_range
 from probe_runtime.select.filters import RankFilter, StepFilter
 
 __all__ = ["KernelRun", "KernelSession", "Saver", "SavingSession", "kernel_package"]
@@ -190,9 +189,7 @@ class KernelSession:
 
     def set_init_step(self, step: Any) -> None:
         """Count steps from ``step``."""
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise UsageError(f"set_init_step wants a whole number from 0 up; got {brief(step)}.")
-        self.step_number = step
+        self.step_number = parse_init_step(step)
 
     def close(self) -> None:
         """Dumping is over. More calls do nothing."""

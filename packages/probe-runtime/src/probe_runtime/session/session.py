@@ -18,7 +18,7 @@ from probe_format.layout import existing_dump, rank_dir
 from probe_format.write import clear, explain
 
 from probe_runtime.config.config import Config
-from probe_runtime.config.number_ranges import parse_token_range
+from probe_runtime.config.number_ranges import parse_init_step, parse_token_range
 from probe_runtime.notice import notice
 from probe_runtime.select.filters import RankFilter, StepFilter
 
@@ -146,13 +146,12 @@ class Session:
 
     def set_init_step(self, step: Any) -> None:
         """Count steps from ``step``, as when a run goes on from a checkpoint."""
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise UsageError(f"set_init_step wants a whole number from 0 up; got {brief(step)}.")
+        first = parse_init_step(step)
         if self.run is not None:
             raise UsageError(
                 "set_init_step must be called before the first start(), outside the training loop."
             )
-        self.step_number = step
+        self.step_number = first
 
     def module_dump(self, module: Any, name: Any) -> None:
         """Dump one module under a name, and nothing inside it, until `module_dump_end`."""

@@ -1,0 +1,16 @@
+"""Whole numbers in environment variables, as launchers of distributed runs set them."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["environment_number"]
+
+
+def environment_number(variable: str, least: int = 0) -> int | None:
+    """Return the number in a variable; None where it is not set, is no whole number, or is below ``least``.
+
+    Some schedulers set variables such as RANK to other things: such a value counts as not set.
+    """
+    text = os.environ.get(variable, "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 and int(text) >= least else None
