@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format import jsonio
-from probe_format.values import MAX_DEPTH, MAX_LEAVES, UNKNOWN, Tree, unsupported
+from probe_format.values import MAX_DEPTH, MAX_LEAVES, UNKNOWN, ValueEncoder, unsupported
 
 
 class Leaf:
@@ -28,7 +28,7 @@ def build(leaf=None):
             return {"type": "Leaf", "value": list(path)}
         return UNKNOWN
 
-    return Tree(leaf or default, notes.append), notes, seen
+    return ValueEncoder(leaf or default, notes.append), notes, seen
 
 
 def describe(value):

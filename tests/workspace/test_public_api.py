@@ -63,14 +63,16 @@ MODULE_NAMES: dict[str, set[str]] = {
         "assemble_journal", "open", "verify", "verify_rank",
     },
     "probe_format.safe_files": {"FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"},
-    "probe_format.schema": {"Report", "parse_object", "slot", "tensors"},
+    "probe_format.schema": {"Report", "parse_object", "path_text", "tensors"},
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
         "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_object", "checksum_of", "combine", "crc32",
         "crc32_hex", "load_npy", "load_pt", "narrow_name", "npy_bytes", "pt_bytes", "quick", "quick_stats",
         "stats_json", "stats_of", "stored", "widen", "write_parts", "xor_hex",
     },
-    "probe_format.values": {"MAX_DEPTH", "MAX_LEAVES", "Path", "Tree", "UNKNOWN", "unsupported"},
+    "probe_format.values": {
+        "EncodeLeaf", "MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "ValueEncoder", "ValuePath", "is_leaf", "unsupported",
+    },
     "probe_format.write": {
         "Coverage", "FORMAT_VERSION", "RankWriter", "Recovery", "Summary", "Tally", "check_writable", "clear",
         "documents_bytes", "explain", "recover", "recover_rank", "write_documents",

@@ -11,7 +11,7 @@ from probe_format.schema.construct import Construct, parse_construct
 from probe_format.schema.dump import parse_dump
 from probe_format.schema.report import non_finite, parse_report
 from probe_format.schema.stack import Stack, parse_stack
-from probe_format.schema.tensor_objects import is_tensor, slot, tensors
+from probe_format.schema.tensor_objects import is_tensor, path_text, tensors
 
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0}
 OURS = (
@@ -93,7 +93,7 @@ def test_tensors_come_with_their_slots():
         "input_kwargs": {"type": TENSOR, "shape": [TENSOR], "dtype": {"type": "str", "value": "x"}},
         "parameters": {"fc.weight": TENSOR},
     }
-    found = [slot(path) for path, _ in tensors(record)]
+    found = [path_text(path) for path, _ in tensors(record)]
     assert found == [
         "input_args.0",
         "input_args.2.1.k",

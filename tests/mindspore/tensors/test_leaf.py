@@ -11,7 +11,7 @@ import pytest
 from mindspore import Parameter, Tensor, ops
 from mindspore.common.initializer import Normal
 from probe_format.tensors.narrow_floats import bits_of, narrow_name
-from probe_format.values import UNKNOWN, Tree
+from probe_format.values import UNKNOWN, ValueEncoder
 from probe_format.write.coverage import Coverage
 from probe_mindspore.tensors.leaf import Slot, TensorLeaf, TensorOptions
 
@@ -271,7 +271,7 @@ def test_numpy_arrays_and_the_tensors_found(bench):
     body = bench(np.array([[1.5, 2.5]]), file=True)
     assert body["type"] == "numpy.ndarray" and body["dtype"] == "float64" and "data_name" in body
     slot = Slot("r", "input", False, show=False)
-    tree = Tree(lambda value, path: bench.leaf.leaf(slot, value, path), lambda why: None)
+    tree = ValueEncoder(lambda value, path: bench.leaf.leaf(slot, value, path), lambda why: None)
     a, b = Tensor([1.0]), Tensor([2.0])
     tree.describe({"x": [a, (b, 3)], "n": np.ones(2)})
     assert [(path, id(t)) for path, t in slot.found] == [(("x", 0), id(a)), (("x", 1, 0), id(b))]

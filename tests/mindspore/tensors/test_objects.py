@@ -2,13 +2,13 @@
 
 import mindspore as ms
 import pytest
-from probe_format.values import UNKNOWN, Tree
+from probe_format.values import UNKNOWN, ValueEncoder
 from probe_mindspore.tensors.objects import object_json
 from probe_mindspore.tensors.tensor_view import dtype_name
 
 
 def _json(value):
-    return Tree(lambda v, path: object_json(v), lambda why: None).describe(value)
+    return ValueEncoder(lambda v, path: object_json(v), lambda why: None).describe(value)
 
 
 @pytest.mark.parametrize("name", ["Float16", "BFloat16", "Int64", "Bool", "Float8E4M3FN"])

@@ -19,10 +19,10 @@ import numpy as np
 from .excerpts import error_text
 from .jsonio import finite
 
-__all__ = ["MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "Path", "Tree", "unsupported"]
+__all__ = ["MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "EncodeLeaf", "ValueEncoder", "ValuePath", "is_leaf", "unsupported"]
 
-Path = tuple[int | str, ...]
-Leaf = Callable[[Any, Path], Any]
+ValuePath = tuple[int | str, ...]
+EncodeLeaf = Callable[[Any, ValuePath], Any]
 
 #: What a leaf returns for a value that is not its own.
 UNKNOWN: Any = object()
@@ -40,19 +40,24 @@ def unsupported(value: object, why: str) -> dict[str, Any]:
     return {"type": _type_name(type(value)), "value": None, "unsupported": why}
 
 
+def is_leaf(encoded: Any) -> bool:
+    """Return whether encoded JSON is a single value, not a container (whose ``type`` is an encoded value)."""
+    return isinstance(encoded, dict) and isinstance(encoded.get("type"), str)
+
+
 def _type_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-class Tree:
+class ValueEncoder:
     """Describes values with one leaf function; reports what it could not describe to ``note(reason)``."""
 
-    def __init__(self, leaf: Leaf, note: Callable[[str], None]) -> None:
+    def __init__(self, leaf: EncodeLeaf, note: Callable[[str], None]) -> None:
         self._leaf = leaf
         self._note = note
         self._left = MAX_LEAVES
 
-    def describe(self, value: Any, path: Path = ()) -> Any:
+    def describe(self, value: Any, path: ValuePath = ()) -> Any:
         """JSON for one value; ``path`` is its place, handed on to the leaf."""
         self._left = MAX_LEAVES
         return self._any(value, path, ())
@@ -67,7 +72,7 @@ class Tree:
             return self._any(value, (), ())
         return [self._any(value, (0,), ())]
 
-    def _any(self, value: Any, path: Path, above: tuple[int, ...]) -> Any:
+    def _any(self, value: Any, path: ValuePath, above: tuple[int, ...]) -> Any:
         if value is None:
             return None
         cls = type(value)
@@ -99,7 +104,7 @@ class Tree:
             return self._sequence(elements, path, inside)
         return self._mapping(value, fields or [], path, inside)
 
-    def _sequence(self, items: list[Any] | tuple[Any, ...], path: Path, above: tuple[int, ...]) -> list[Any]:
+    def _sequence(self, items: list[Any] | tuple[Any, ...], path: ValuePath, above: tuple[int, ...]) -> list[Any]:
         out: list[Any] = []
         for i, item in enumerate(items):
             self._left -= 1
@@ -111,7 +116,7 @@ class Tree:
         return out
 
     def _mapping(
-        self, value: Any, items: list[tuple[Any, Any]], path: Path, above: tuple[int, ...]
+        self, value: Any, items: list[tuple[Any, Any]], path: ValuePath, above: tuple[int, ...]
     ) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for key, item in items:

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 from mindspore import Parameter
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.describe import Slot, TensorOptions
 from probe_save.place import LeafOptions, Spot
@@ -75,7 +75,7 @@ class MindSporeSaving:
         module_kind = detect()
         self.__attrs_init__(TensorLeaf(known, coverage, _nothing, requires_grad=module_kind.requires_grad))
 
-    def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
+    def leaf(self, spot: Spot, value: Any, path: ValuePath) -> Any:
         """JSON of a tensor or another value of MindSpore, else UNKNOWN; a tensor's file is written."""
         if not is_tensor(value):
             return self._leaf.leaf(Slot(spot.record, "", spot.file), value, path)

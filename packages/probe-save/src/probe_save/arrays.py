@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from probe_format.names import tensor_file_name
 from probe_format.tensors import array_object, npy_bytes, stored, write_parts
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Coverage
 
 from .place import LeafOptions, Spot
@@ -19,7 +19,7 @@ __all__ = ["array_json"]
 Array = npt.NDArray[Any]
 
 
-def array_json(a: Array, options: LeafOptions, coverage: Coverage, spot: Spot, path: Path) -> dict[str, Any]:
+def array_json(a: Array, options: LeafOptions, coverage: Coverage, spot: Spot, path: ValuePath) -> dict[str, Any]:
     """The tensor object of an array of any shape and dtype (spec/statistics.md); writes its file if wanted."""
 
     def told() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def array_json(a: Array, options: LeafOptions, coverage: Coverage, spot: Spot, p
     return {**out, **file}
 
 
-def _file(a: Array, options: LeafOptions, spot: Spot, path: Path) -> dict[str, Any]:
+def _file(a: Array, options: LeafOptions, spot: Spot, path: ValuePath) -> dict[str, Any]:
     """Writes the array; what its object says of the file."""
     if not a.size:
         return {}

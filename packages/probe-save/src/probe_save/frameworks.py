@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
 from probe_format.errors import UsageError
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.environment import environment_number
 
@@ -32,7 +32,7 @@ class MissingPackage(UsageError):
 class SavedLeaf(Protocol):
     """What a framework's package does for one step."""
 
-    def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
+    def leaf(self, spot: Spot, value: Any, path: ValuePath) -> Any:
         """JSON of a value of the framework, else `probe_format.values.UNKNOWN`. Notes tensors in spot.found."""
 
     def fill_numbers(self, value: Any) -> None:

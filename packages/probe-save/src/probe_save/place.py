@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
 from probe_format.names import tensor_file_name
-from probe_format.values import Path
+from probe_format.values import ValuePath
 
 __all__ = ["FileNames", "LeafOptions", "Spot"]
 
@@ -20,7 +20,7 @@ class LeafOptions:
     statistics: whether there are numbers. zero_count: whether zeros are counted.
     """
 
-    directory: FilePath
+    directory: Path
     statistics: bool = True
     checksum: str | None = None
     zero_count: bool = False
@@ -33,7 +33,7 @@ class FileNames:
     _taken: set[str] = field(factory=set)
     _lock: threading.Lock = field(factory=threading.Lock)
 
-    def claim(self, record: str, path: Path, suffix: str) -> Path:
+    def claim(self, record: str, path: ValuePath, suffix: str) -> ValuePath:
         """``path`` itself, or with one more part where another value has that file's name.
 
         Hostile keys do that: ``{"a.b": x, "a": {"b": y}}``.
@@ -57,4 +57,4 @@ class Spot:
     record: str
     file: bool
     names: FileNames
-    found: list[tuple[Any, Path, Any]] = field(factory=list)
+    found: list[tuple[Any, ValuePath, Any]] = field(factory=list)

@@ -7,7 +7,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from attrs import define, evolve, field
 from probe_format.debug_names import blank, debug_record, gradient_record
 from probe_format.journal import events
 from probe_format.schema import tensors
-from probe_format.values import UNKNOWN, Path, Tree, unsupported
+from probe_format.values import UNKNOWN, ValueEncoder, ValuePath, unsupported
 from probe_format.write import FORMAT_VERSION, Coverage, RankWriter, Summary, explain
 from probe_runtime.config import Config
 from probe_runtime.notice import notice
@@ -83,7 +83,7 @@ class SavedStep:
         return cls(claim, writer, options, files)
 
     @property
-    def directory(self) -> FilePath:
+    def directory(self) -> Path:
         """Where everything of this step goes."""
         return self.claim.directory
 
@@ -148,7 +148,7 @@ class SavedStep:
 
     def _describe(self, spot: Spot, variable: Any) -> Any:
         missing: list[MissingPackage] = []
-        tree = Tree(partial(self._leaf, spot, missing), self._note)
+        tree = ValueEncoder(partial(self._leaf, spot, missing), self._note)
         value = tree.describe(variable)
         if missing:
             raise missing[0]
@@ -156,7 +156,7 @@ class SavedStep:
             leaf.fill_numbers(value)
         return value
 
-    def _leaf(self, spot: Spot, missing: list[MissingPackage], value: Any, path: Path) -> Any:
+    def _leaf(self, spot: Spot, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
         met = len(spot.found)
         try:
             return self._told(spot, missing, value, path)
@@ -170,7 +170,7 @@ class SavedStep:
                 out["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
             return out
 
-    def _told(self, spot: Spot, missing: list[MissingPackage], value: Any, path: Path) -> Any:
+    def _told(self, spot: Spot, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
         if isinstance(value, np.ndarray):
             out = array_json(value, self.options, self.coverage, spot, path)
         else:
@@ -207,7 +207,7 @@ class SavedStep:
 
     # -- gradients ------------------------------------------------------------------------------------
 
-    def _watch(self, leaf: SavedLeaf, record: str, path: Path, tensor: Any) -> None:
+    def _watch(self, leaf: SavedLeaf, record: str, path: ValuePath, tensor: Any) -> None:
         try:
             passes = itertools.count()
             undo = leaf.watch(tensor, partial(self._arrived, leaf, record, path, passes))
@@ -220,7 +220,7 @@ class SavedStep:
                 self._awaited += 1
 
     def _arrived(
-        self, leaf: SavedLeaf, record: str, path: Path, passes: Iterator[int], gradient: Any
+        self, leaf: SavedLeaf, record: str, path: ValuePath, passes: Iterator[int], gradient: Any
     ) -> None:
         """A backward pass has reached the tensor; ``gradient`` is None where it brought nothing."""
         if not self.alive or gradient is None or not self.enter():

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from attrs import define, field
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_save.place import LeafOptions, Spot
 from probe_save.two_at_once import LARGE, beside
@@ -51,12 +51,12 @@ class TorchSaving:
         leaf, writer = TensorLeaf(known, coverage, self._take), TensorLeaf(files, coverage, self._take)
         self.__attrs_init__(leaf, writer)
 
-    def leaf(self, spot: Spot, value: Any, path: Path) -> Any:
+    def leaf(self, spot: Spot, value: Any, path: ValuePath) -> Any:
         """JSON of a tensor or another value of torch, else UNKNOWN; a tensor's file is written."""
         with untraced():
             return self._told(spot, value, path)
 
-    def _told(self, spot: Spot, value: Any, path: Path) -> Any:
+    def _told(self, spot: Spot, value: Any, path: ValuePath) -> Any:
         if not isinstance(value, torch.Tensor):
             return self._leaf.leaf(Slot(spot.record, "", False), value, path)
         spot.found.append((self, path, value))

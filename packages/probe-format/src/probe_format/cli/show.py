@@ -15,7 +15,8 @@ from probe_format.jsonio import dumps
 from probe_format.names import ModuleName, ParamsGradName, is_name, parse_name
 from probe_format.own_code import FRAMEWORKS, OWN_MODULES
 from probe_format.read.dump import Rank, Record, Tensor
-from probe_format.schema.tensor_objects import Path, others, slot
+from probe_format.schema.tensor_objects import others, path_text
+from probe_format.values import ValuePath
 
 __all__ = ["View", "heading", "summary", "tree"]
 
@@ -219,7 +220,7 @@ def _marks(record: Any) -> str:
     return f"  [{', '.join(found)}]" if found else ""
 
 
-def _scalar(keys: Path, leaf: Any) -> str:
+def _scalar(path: ValuePath, leaf: Any) -> str:
     """A value that is no tensor, on one line: its slot, type and value, or why it has none."""
     kind, value = "None", leaf
     if isinstance(leaf, dict):
@@ -232,7 +233,7 @@ def _scalar(keys: Path, leaf: Any) -> str:
     except (TypeError, ValueError, RecursionError):  # deeper than any writer nests
         words = brief(value)
     shown = "" if leaf is None else cut(" ".join(words.split()), _LONGEST + 3)
-    return f"{slot(keys) or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {shown}".rstrip()
+    return f"{path_text(path) or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {shown}".rstrip()
 
 
 def _tensor(tensor: Tensor) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from attrs import define
 
 from probe_format.excerpts import brief
+from probe_format.values import is_leaf
 
 __all__ = ["Room", "blank_slots", "get", "put"]
 
@@ -65,11 +66,6 @@ def get(value: Any, path: list[Any]) -> Any:
     return value
 
 
-def _is_tensor(value: Any) -> bool:
-    """Whether this is a tensor object, not a container (whose ``type`` would be a gradient)."""
-    return isinstance(value, dict) and isinstance(value.get("type"), str)
-
-
 def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> None:
     """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed.
 
@@ -94,6 +90,6 @@ def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> No
         if last:
             here[key] = value
             return
-        if not isinstance(here[key], (list, dict)) or _is_tensor(here[key]):
+        if not isinstance(here[key], (list, dict)) or is_leaf(here[key]):
             here[key] = [] if isinstance(path[i + 1], int) else {}
         here = here[key]

@@ -18,10 +18,10 @@ from probe_format.excerpts import brief
 from probe_format.jsonio import number
 from probe_format.plain_files import is_file, refuse_link
 from probe_format.schema.report import non_finite
-from probe_format.schema.tensor_objects import Path as Keys
-from probe_format.schema.tensor_objects import slot
+from probe_format.schema.tensor_objects import path_text
 from probe_format.tensors import files
 from probe_format.tensors.narrow_floats import bits_of, narrow_name
+from probe_format.values import ValuePath
 
 if TYPE_CHECKING:
     from .record import Record
@@ -41,7 +41,7 @@ class Tensor:
     """
 
     record: Record
-    keys: Keys
+    keys: ValuePath
     json: Mapping[str, Any]
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class Tensor:
     @property
     def slot(self) -> str:
         """``input_args.0``, ``output.1``, ``parameters.weight``, ... (spec/dump.md)."""
-        return slot(self.keys)
+        return path_text(self.keys)
 
     @property
     def name(self) -> str:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .dump import parse_object
 from .report import Report
-from .tensor_objects import slot, tensors
+from .tensor_objects import path_text, tensors
 
-__all__ = ["Report", "parse_object", "slot", "tensors"]
+__all__ = ["Report", "parse_object", "path_text", "tensors"]

@@ -14,10 +14,9 @@ from typing import Any
 
 from probe_format.errors import Problem
 from probe_format.excerpts import brief
+from probe_format.values import ValuePath, is_leaf
 
-__all__ = ["NON_FINITE", "Path", "check_foreign", "check_values", "is_tensor", "others", "slot", "tensors"]
-
-Path = tuple[str | int, ...]
+__all__ = ["NON_FINITE", "check_foreign", "check_values", "is_tensor", "others", "path_text", "tensors"]
 
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
@@ -26,7 +25,7 @@ _COUNTS = ("nan_count", "posinf_count", "neginf_count", "zero_count")
 _TEXTS = ("data_name", "unsupported", "lost")
 
 
-def slot(path: Path) -> str:
+def path_text(path: ValuePath) -> str:
     """``input_args.0`` for ``("input_args", 0)``."""
     return ".".join(str(key) for key in path)
 
@@ -41,10 +40,10 @@ def is_tensor(node: Any) -> bool:
     )
 
 
-def tensors(value: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
     """Every tensor below ``value`` with its path of keys and indexes, in document order."""
     # Paths are made when their turn comes: all those of a long list that lies deep would fill the memory.
-    todo: list[tuple[Path, str | int | None, Any]] = [((), None, value)]
+    todo: list[tuple[ValuePath, str | int | None, Any]] = [((), None, value)]
     while todo:
         above, last, node = todo.pop()
         if isinstance(node, list):
@@ -58,23 +57,23 @@ def tensors(value: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
                 todo.extend((path, key, node[key]) for key in reversed(node))
 
 
-def others(value: Any) -> Iterator[tuple[Path, Any]]:
+def others(value: Any) -> Iterator[tuple[ValuePath, Any]]:
     """Every leaf below ``value`` that is no tensor (numbers, texts, None, what has no encoding), with its path."""
-    todo: list[tuple[Path, str | int | None, Any]] = [((), None, value)]
+    todo: list[tuple[ValuePath, str | int | None, Any]] = [((), None, value)]
     while todo:
         above, last, node = todo.pop()
         path = above if last is None else (*above, last)
         if isinstance(node, list):
             todo.extend((path, i, node[i]) for i in range(len(node) - 1, -1, -1))
-        elif isinstance(node, dict) and not isinstance(node.get("type"), str):
+        elif isinstance(node, dict) and not is_leaf(node):
             todo.extend((path, key, node[key]) for key in reversed(node))
         elif not is_tensor(node):
             yield path, node
 
 
-def check_values(value: Any, path: Path) -> Iterator[Problem]:
+def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
     """What is wrong with a value that Probe wrote: the strict grammar."""
-    todo: list[tuple[Path, str | int | None, Any]] = [(path, None, value)]
+    todo: list[tuple[ValuePath, str | int | None, Any]] = [(path, None, value)]
     while todo:
         above, last, node = todo.pop()
         if node is None:
@@ -83,27 +82,27 @@ def check_values(value: Any, path: Path) -> Iterator[Problem]:
         if isinstance(node, list):
             todo.extend((at, i, node[i]) for i in range(len(node) - 1, -1, -1))
         elif not isinstance(node, dict):
-            yield Problem(slot(at), f"a bare {type(node).__name__} where an encoded value belongs.")
+            yield Problem(path_text(at), f"a bare {type(node).__name__} where an encoded value belongs.")
         elif is_tensor(node):
             yield from _check_tensor(node, at, strict=True)
-        elif not isinstance(node.get("type"), str) and not isinstance(node.get("class_type"), str):
+        elif not is_leaf(node) and not isinstance(node.get("class_type"), str):
             todo.extend((at, key, node[key]) for key in reversed(node))
 
 
-def check_foreign(value: Any, path: Path) -> Iterator[Problem]:
+def check_foreign(value: Any, path: ValuePath) -> Iterator[Problem]:
     """What no reader could live with in a value that some msprobe wrote: only tensors are looked at."""
     for below, node in tensors(value):
         yield from _check_tensor(node, (*path, *below), strict=False)
 
 
-def _check_tensor(node: dict[str, Any], at: Path, *, strict: bool) -> Iterator[Problem]:
+def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Iterator[Problem]:
     for size in node["shape"]:
         if not _is_count(size):
-            yield Problem(slot((*at, "shape")), f"{brief(size)} is not a size.")
+            yield Problem(path_text((*at, "shape")), f"{brief(size)} is not a size.")
             break
     if not strict:
         return
-    where = slot(at)
+    where = path_text(at)
     if any(key not in node for key in _STATISTICS) and "md5" not in node and "unsupported" not in node:
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
     for key in (*_STATISTICS, "finite_max", "finite_min"):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, evolve, field
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_runtime.collect import Call, Collector, Emit, Gradients, Recorder, TrackedParameter
 from probe_runtime.describe import Leaf
 from probe_runtime.select import NameFilter
@@ -20,7 +20,7 @@ from .value_layouts import DYNAMIC
 
 __all__ = ["GraphCalls"]
 
-PathTensors = Sequence[tuple[Path, Any]]
+PathTensors = Sequence[tuple[ValuePath, Any]]
 _numbers = itertools.count(1)
 _PARAMETER = (
     "in a compiled graph the gradient of a Parameter is that of all its uses, and its slot here is null; it is in the "
@@ -38,8 +38,8 @@ class _OpenCall:
     """
 
     call: Call
-    inputs: list[Path] = field(factory=list)
-    outputs: list[Path] = field(factory=list)
+    inputs: list[ValuePath] = field(factory=list)
+    outputs: list[ValuePath] = field(factory=list)
     emit: Emit | None = None
     seen: dict[tuple[str, int], int] = field(factory=dict)
     over: bool = False
@@ -168,7 +168,7 @@ class GraphCalls:
                 self._note_dynamic(base, item)
 
 
-def _travelling(found: PathTensors) -> list[Path]:
+def _travelling(found: PathTensors) -> list[ValuePath]:
     """The places of the tensors that came with their elements, in their order."""
     return [path for path, t in found if isinstance(t, PlainTensor) and t.data is not None and t.data.size]
 

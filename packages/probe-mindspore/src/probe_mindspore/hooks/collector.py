@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.collect import Collectives, Collector, EventStream, Gradients, PendingWork, Plan, Recorder
 from probe_runtime.describe import Leaf
@@ -28,7 +28,7 @@ def collector_for(
     return Collector(recorder, leaf, names, collectives, f"{module_kind.prefix}.")
 
 
-def _flows(outputs: Sequence[tuple[Path, Any]]) -> bool:
+def _flows(outputs: Sequence[tuple[ValuePath, Any]]) -> bool:
     return any(gradients.takes_gradient(t) for _, t in outputs)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_runtime.collect import Autograd, Emit, GradientTap, guarded
 
 from . import autograd, tensor_hooks
@@ -68,10 +68,10 @@ class InputEdges:
     since: int
     positional: int = 0
     edges: dict[tuple[Any, int], int] = field(factory=dict)
-    paths: list[list[Path]] = field(factory=list)
+    paths: list[list[ValuePath]] = field(factory=list)
     nodes: list[Any] = field(factory=list)
     whole: tensor_hooks.InputHooks | None = None
-    late: Sequence[tuple[Path, Tensor]] | None = None
+    late: Sequence[tuple[ValuePath, Tensor]] | None = None
 
 
 class _Beginning(threading.local):
@@ -91,7 +91,7 @@ def begins(cell: Any) -> bool:
     return _beginning.cell
 
 
-def enter(tensors: Sequence[tuple[Path, Tensor]], positional: int = 0) -> InputEdges | None:
+def enter(tensors: Sequence[tuple[ValuePath, Tensor]], positional: int = 0) -> InputEdges | None:
     """Remember where gradients of these inputs would go; None when no gradients are being recorded.
 
     positional: how many of the arguments have no keyword; those with one come after them.
@@ -106,7 +106,7 @@ def enter(tensors: Sequence[tuple[Path, Tensor]], positional: int = 0) -> InputE
     return inputs
 
 
-def _look(inputs: InputEdges, tensors: Sequence[tuple[Path, Tensor]]) -> None:
+def _look(inputs: InputEdges, tensors: Sequence[tuple[ValuePath, Tensor]]) -> None:
     for path, t in tensors:
         node = t._grad_node
         if node is None:
@@ -121,7 +121,7 @@ def _look(inputs: InputEdges, tensors: Sequence[tuple[Path, Tensor]]) -> None:
 
 def attach(
     inputs: InputEdges,
-    outputs: Sequence[tuple[Path, Tensor]],
+    outputs: Sequence[tuple[ValuePath, Tensor]],
     keep: Callable[[GradientTap], None],
     emit: Emit,
 ) -> list[Handle]:
@@ -136,7 +136,7 @@ def attach(
         return tensor_hooks.attach(inputs.whole, outputs, emit)
     sinks: dict[Any, _Node] = {}
     handles: list[Handle] = []
-    passed_on: list[tuple[Path, Tensor, int | None]] = []
+    passed_on: list[tuple[ValuePath, Tensor, int | None]] = []
     for path, t in outputs:
         if not takes_gradient(t):
             continue
@@ -201,7 +201,7 @@ class _Node:
     node: Any
     edges: int = 0
     shares: dict[int, Sequence[int]] = field(factory=dict)
-    made: list[tuple[int, Path]] = field(factory=list)
+    made: list[tuple[int, ValuePath]] = field(factory=list)
     through: list[tuple[int, int]] = field(factory=list)
     consumed: list[tuple[int, int]] = field(factory=list)
 
@@ -238,7 +238,7 @@ def _consumers(inputs: InputEdges, nodes: dict[Any, _Node]) -> set[int]:
     return used
 
 
-def _parted(inputs: InputEdges, nodes: dict[Any, _Node]) -> list[list[Path]]:
+def _parted(inputs: InputEdges, nodes: dict[Any, _Node]) -> list[list[ValuePath]]:
     """The places of each input. A tensor in several places is one input, unless one compiled graph is all that uses
     it: the graph has an edge for each argument, in the order of its signature, and so each place has its own share.
     """
@@ -304,7 +304,7 @@ class _Edges:
 
 
 def _hook(
-    tap: GradientTap, made: Sequence[tuple[int, Path]], through: Sequence[tuple[int, int]], edges: _Edges
+    tap: GradientTap, made: Sequence[tuple[int, ValuePath]], through: Sequence[tuple[int, int]], edges: _Edges
 ) -> Callable[[Grads, Grads], None]:
     """A node hook."""
 
@@ -314,7 +314,7 @@ def _hook(
     return hook
 
 
-def _leaf_hook(tap: GradientTap, path: Path, index: int | None) -> Callable[[Tensor | None], None]:
+def _leaf_hook(tap: GradientTap, path: ValuePath, index: int | None) -> Callable[[Tensor | None], None]:
     """A hook on a leaf. It belongs to no graph: what comes after the first pass is of later calls."""
     first: list[int] = []
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, field
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_runtime.collect import Emit
 
 from . import autograd
@@ -32,8 +32,8 @@ class _TensorHook:
 
     leaf: bool
     emit: Emit | None = None
-    given: list[Path] = field(factory=list)
-    made: list[Path] = field(factory=list)
+    given: list[ValuePath] = field(factory=list)
+    made: list[ValuePath] = field(factory=list)
     passes: int = 0
 
     def fire(self, gradient: Tensor | None) -> None:
@@ -58,7 +58,7 @@ class InputHooks:
             handle.remove()
 
 
-def enter(tensors: Sequence[tuple[Path, Tensor]]) -> InputHooks:
+def enter(tensors: Sequence[tuple[ValuePath, Tensor]]) -> InputHooks:
     """Hook every input that can take a gradient, once, however often it stands in the arguments."""
     found: dict[int, tuple[Tensor, _TensorHook]] = {}
     for path, t in tensors:
@@ -67,7 +67,7 @@ def enter(tensors: Sequence[tuple[Path, Tensor]]) -> InputHooks:
     return InputHooks([places for _, places in found.values()], _hooked(found))
 
 
-def attach(inputs: InputHooks, outputs: Sequence[tuple[Path, Tensor]], emit: Emit) -> list[Handle]:
+def attach(inputs: InputHooks, outputs: Sequence[tuple[ValuePath, Tensor]], emit: Emit) -> list[Handle]:
     """Hook the outputs, and let all hooks of the call speak; gives the handles of all."""
     found: dict[int, tuple[Tensor, _TensorHook]] = {}
     for path, t in outputs:

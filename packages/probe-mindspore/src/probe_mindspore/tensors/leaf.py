@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from probe_format.tensors import Stats, checksum_of, crc32, npy_bytes, stats_json, widen
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary, Tally
 from probe_runtime.describe import Slot, StepFiles, TensorOptions, array_json, summarise
 
@@ -49,7 +49,7 @@ class TensorLeaf:
         self._tensors = Tally()
         self.summary = Summary()
 
-    def leaf(self, slot: Slot, value: Any, path: Path) -> Any:
+    def leaf(self, slot: Slot, value: Any, path: ValuePath) -> Any:
         """JSON of ``value`` if it is MindSpore's or a numpy array, else UNKNOWN."""
         if is_tensor(value):
             slot.found.append((path, value))
@@ -63,7 +63,7 @@ class TensorLeaf:
             found["tensor"] = self.leaf(slot, value.tensor, (*path, "tensor"))
         return found
 
-    def tensor(self, slot: Slot, t: Any, path: Path) -> dict[str, Any]:
+    def tensor(self, slot: Slot, t: Any, path: ValuePath) -> dict[str, Any]:
         """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
         self._tensors.add()
         p = plain(t)
@@ -95,7 +95,7 @@ class TensorLeaf:
             body[key] = numbers.pop(key)
         return numbers
 
-    def _file(self, slot: Slot, path: Path, p: PlainTensor, body: dict[str, Any]) -> dict[str, Any]:
+    def _file(self, slot: Slot, path: ValuePath, p: PlainTensor, body: dict[str, Any]) -> dict[str, Any]:
         assert p.data is not None
         content = None
         if self._o.share:
@@ -112,7 +112,7 @@ class TensorLeaf:
             return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
         return (crc32(_raw(p)), *(str(body[key]) for key in _FOUR))
 
-    def _array(self, slot: Slot, a: Any, path: Path) -> dict[str, Any]:
+    def _array(self, slot: Slot, a: Any, path: ValuePath) -> dict[str, Any]:
         body = array_json(a, slot, path, self._o, self._files, self._coverage)
         summarise(self.summary, slot, path, body)
         return body

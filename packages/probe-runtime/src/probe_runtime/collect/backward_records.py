@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from probe_format.journal import events
-from probe_format.schema import slot as slot_name
-from probe_format.values import Path
+from probe_format.schema import path_text
+from probe_format.values import ValuePath
 
 from probe_runtime.describe.leaf import Leaf
 from probe_runtime.describe.placement import Slot
@@ -22,7 +22,7 @@ from .thread_state import ThreadState
 
 __all__ = ["BackwardRecords"]
 
-Found = Sequence[tuple[Path, Any]]
+Found = Sequence[tuple[ValuePath, Any]]
 
 
 class BackwardRecords:
@@ -73,8 +73,8 @@ class BackwardRecords:
         self,
         call: Call,
         number: int,
-        of_outputs: list[tuple[Path, Any]],
-        of_inputs: list[tuple[Sequence[Path], Any]],
+        of_outputs: list[tuple[ValuePath, Any]],
+        of_inputs: list[tuple[Sequence[ValuePath], Any]],
         partial_sum: bool,
     ) -> None:
         """Gradients of one call, in a backward pass."""
@@ -106,16 +106,16 @@ class BackwardRecords:
         finally:
             thread.inside -= 1
 
-    def _told(self, slot: Slot, found: list[tuple[Path, Any]]) -> list[Any]:
+    def _told(self, slot: Slot, found: list[tuple[ValuePath, Any]]) -> list[Any]:
         return [[list(path), self._leaf.tensor(slot, g, path)] for path, g in found]
 
-    def _shared(self, slot: Slot, found: list[tuple[Sequence[Path], Any]]) -> list[Any]:
+    def _shared(self, slot: Slot, found: list[tuple[Sequence[ValuePath], Any]]) -> list[Any]:
         """The gradients of inputs: what stands in several places is in each, and names the others."""
         told: list[Any] = []
         for places, g in found:
             for path in places:
                 tensor = self._leaf.tensor(slot, g, path)
                 if len(places) > 1:
-                    tensor["shared_with"] = [slot_name(("output", *p)) for p in places if p != path]
+                    tensor["shared_with"] = [path_text(("output", *p)) for p in places if p != path]
                 told.append([list(path), tensor])
         return told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import define, field
-from probe_format.values import Path
+from probe_format.values import ValuePath
 
 __all__ = ["Call", "slots"]
 
@@ -34,7 +34,7 @@ class Call:
     keywords: Json = None
     places: dict[str, int] = field(factory=dict)
 
-    def place(self, path: Path) -> Path:
+    def place(self, path: ValuePath) -> ValuePath:
         """The slot of a keyword argument: after the positional ones."""
         return (self.places[str(path[0])], *path[1:])
 

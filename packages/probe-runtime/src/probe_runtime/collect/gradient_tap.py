@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from attrs import define, field, frozen
-from probe_format.values import Path
+from probe_format.values import ValuePath
 
 from .gradients import Emit
 
@@ -32,7 +32,7 @@ class View(Protocol):
     """A part of a tensor that was written in place: its path among the outputs, its index among the inputs."""
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> ValuePath: ...
     @property
     def index(self) -> int | None: ...
     def cut(self, g: Any) -> Any:
@@ -49,7 +49,7 @@ class GradientTap:
 
     autograd: Autograd
     emit: Emit
-    paths: list[list[Path]]
+    paths: list[list[ValuePath]]
     need: list[int]
     passes: list[int] = field(factory=list)
     sums: dict[tuple[int, int], tuple[int, Any]] = field(factory=dict)
@@ -59,7 +59,7 @@ class GradientTap:
         self,
         grad_inputs: Grads,
         grad_outputs: Grads,
-        made: Sequence[tuple[int, Path]],
+        made: Sequence[tuple[int, ValuePath]],
         through: Sequence[tuple[int, int]] = (),
         consumed: Sequence[tuple[int, int]] = (),
         written: Sequence[View] = (),
@@ -71,7 +71,7 @@ class GradientTap:
         """
         number = self._pass_number()
         of_outputs = [(path, g) for nr, path in made if (g := grad_outputs[nr]) is not None]
-        of_inputs: list[tuple[Sequence[Path], Any]] = []
+        of_inputs: list[tuple[Sequence[ValuePath], Any]] = []
         for nr, index in through:
             self._arrived(number, index, grad_outputs[nr], of_inputs)
         for i, index in consumed:
@@ -102,7 +102,7 @@ class GradientTap:
                 self.passes.append(current)
             return self.passes.index(current)
 
-    def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[Path], Any]]) -> None:
+    def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[ValuePath], Any]]) -> None:
         if self.need[index] == 1:
             total = g
         else:

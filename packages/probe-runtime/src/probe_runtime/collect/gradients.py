@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import frozen
-from probe_format.values import Path
+from probe_format.values import ValuePath
 
 __all__ = ["Emit", "Gradients"]
 
-Found = Sequence[tuple[Path, Any]]
+Found = Sequence[tuple[ValuePath, Any]]
 #: called with (pass number counted from 0, [(path, gradient of an output)], [(every place in the arguments where
 #: an input stands, its gradient)], whether the sums are partial)
-Emit = Callable[[int, list[tuple[Path, Any]], list[tuple[Sequence[Path], Any]], bool], None]
+Emit = Callable[[int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool], None]
 
 
 @frozen

@@ -11,7 +11,7 @@ from typing import Any
 
 from probe_format.excerpts import error_text
 from probe_format.journal import events
-from probe_format.values import Path, Tree
+from probe_format.values import ValueEncoder, ValuePath
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf
@@ -225,7 +225,7 @@ class Recorder:
         if call.recorded and hooked and not self._names.backward(call.name):
             self.coverage.add("left_out", "gradients of calls outside scope or list")
             hooked = False
-        outputs: Sequence[tuple[Path, Any]] = slot.found
+        outputs: Sequence[tuple[ValuePath, Any]] = slot.found
         if hooked:
             fields = isinstance(described, dict)
             if fields:
@@ -242,8 +242,8 @@ class Recorder:
             self.backward.attach(call, edges, outputs)
         self._leaf.flush_numbers()
 
-    def _tree(self, slot: Slot) -> Tree:
-        return Tree(partial(self._leaf.leaf, slot), self._note_unsupported if slot.show else _ignore)
+    def _tree(self, slot: Slot) -> ValueEncoder:
+        return ValueEncoder(partial(self._leaf.leaf, slot), self._note_unsupported if slot.show else _ignore)
 
     def _note_unsupported(self, reason: str) -> None:
         self.coverage.add("unsupported", f"value: {reason}")

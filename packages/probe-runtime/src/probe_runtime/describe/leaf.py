@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Summary
 
 __all__ = ["Leaf"]
@@ -21,10 +21,10 @@ class Leaf(Protocol):
     def summary(self) -> Summary:
         """What the report says about the numbers."""
 
-    def leaf(self, slot: Any, value: Any, path: Path) -> Any:
+    def leaf(self, slot: Any, value: Any, path: ValuePath) -> Any:
         """JSON of a value of the framework, else `tree.UNKNOWN`; tensors are noted in ``slot.found``."""
 
-    def tensor(self, slot: Any, t: Any, path: Path) -> dict[str, Any]:
+    def tensor(self, slot: Any, t: Any, path: ValuePath) -> dict[str, Any]:
         """The tensor object of ``t``; writes its file when the slot wants one."""
 
     def invalidate(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import define, field
-from probe_format.values import Path
+from probe_format.values import ValuePath
 
 __all__ = ["Slot"]
 
@@ -23,4 +23,4 @@ class Slot:
     file: bool
     show: bool = True
     shown: str = ""
-    found: list[tuple[Path, Any]] = field(factory=list)
+    found: list[tuple[ValuePath, Any]] = field(factory=list)

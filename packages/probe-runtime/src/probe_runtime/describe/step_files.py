@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 from probe_format.excerpts import error_text
 from probe_format.journal import events
 from probe_format.names import tensor_file_name
 from probe_format.tensors import write_parts
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Coverage
 
 from .file_queue import FileQueue, link_or_copy
@@ -33,7 +33,7 @@ class StepFiles:
 
     def __init__(
         self,
-        directory: FilePath,
+        directory: Path,
         coverage: Coverage,
         append: Callable[[dict[str, Any]], None],
         *,
@@ -47,13 +47,13 @@ class StepFiles:
         self._deferred = deferred
         self._bound = bound
         self._refs = itertools.count(1) if refs is None else refs
-        self._written: dict[Hashable, FilePath] = {}
+        self._written: dict[Hashable, Path] = {}
         self._content: dict[str, Hashable] = {}
         self._queue: FileQueue | None = None
         self._lock = threading.Lock()
 
     def save(
-        self, slot: Slot, path: Path, suffix: str, parts: Parts, content: Hashable = None
+        self, slot: Slot, path: ValuePath, suffix: str, parts: Parts, content: Hashable = None
     ) -> dict[str, Any]:
         """Write one file; the keys that its tensor object gets.
 
@@ -75,7 +75,7 @@ class StepFiles:
         keys["data_name"] = name
         return keys
 
-    def _remember(self, name: str, target: FilePath, content: Hashable, *, new: bool) -> None:
+    def _remember(self, name: str, target: Path, content: Hashable, *, new: bool) -> None:
         before = self._content.pop(name, None)
         if before is not None and before != content and self._written.get(before) == target:
             del self._written[before]  # the name has other bytes now
@@ -84,7 +84,7 @@ class StepFiles:
             if new:
                 self._written[content] = target
 
-    def _later(self, target: FilePath, parts: Parts, known: FilePath | None) -> int:
+    def _later(self, target: Path, parts: Parts, known: Path | None) -> int:
         with self._lock:
             if self._queue is None:
                 self._queue = FileQueue(self._bound, self._done, self._failed)
@@ -100,7 +100,7 @@ class StepFiles:
     def _done(self, refs: list[int]) -> None:
         self._append(events.file(refs))
 
-    def _failed(self, path: FilePath, error: Exception) -> None:
+    def _failed(self, path: Path, error: Exception) -> None:
         self._coverage.add("failed", "tensor files")
         self._append(events.fault(f"writing {path.name}", error_text(error)))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 from attrs import define
 from probe_format.tensors import array_object, npy_bytes, stored
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary
 
 from probe_runtime.config.config import Config
@@ -27,7 +27,7 @@ class TensorOptions:
     with at most ``bound`` bytes waiting.
     """
 
-    directory: FilePath
+    directory: Path
     statistics: bool = True
     checksum: str | None = None
     zero_count: bool = False
@@ -36,7 +36,7 @@ class TensorOptions:
     bound: int = 1 << 30
 
 
-def options_of(config: Config, directory: FilePath) -> TensorOptions:
+def options_of(config: Config, directory: Path) -> TensorOptions:
     """What a configuration says about tensors. directory: where their files go."""
     return TensorOptions(
         directory,
@@ -49,7 +49,7 @@ def options_of(config: Config, directory: FilePath) -> TensorOptions:
     )
 
 
-def summarise(summary: Summary, slot: Slot, path: Path, tensor: dict[str, Any]) -> None:
+def summarise(summary: Summary, slot: Slot, path: ValuePath, tensor: dict[str, Any]) -> None:
     """Show one tensor object to the summary, under the name that a person looks for."""
     norm = tensor.get("Norm")
     # Token ids are large and say nothing about health.
@@ -59,7 +59,7 @@ def summarise(summary: Summary, slot: Slot, path: Path, tensor: dict[str, Any]) 
 
 
 def array_json(
-    a: npt.NDArray[Any], slot: Slot, path: Path, options: TensorOptions, files: StepFiles, coverage: Coverage
+    a: npt.NDArray[Any], slot: Slot, path: ValuePath, options: TensorOptions, files: StepFiles, coverage: Coverage
 ) -> dict[str, Any]:
     """The object of a numpy array (spec/statistics.md); writes its file when the slot wants one."""
     body = array_object(

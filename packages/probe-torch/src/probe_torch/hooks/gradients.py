@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from attrs import define, field, frozen
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_runtime.collect import Autograd, Emit, GradientTap, guarded
 from torch.nn.parameter import is_lazy
 
@@ -49,12 +49,12 @@ class InputEdges:
     since: int
     edges: dict[tuple[Any, int], int] = field(factory=dict)
     leaves: dict[int, int] = field(factory=dict)
-    paths: list[list[Path]] = field(factory=list)
+    paths: list[list[ValuePath]] = field(factory=list)
     views: dict[int, int | None] = field(factory=dict)
 
 
 @apart
-def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> InputEdges | None:
+def enter(tensors: Sequence[tuple[ValuePath, torch.Tensor]]) -> InputEdges | None:
     """Remember where gradients of these inputs would go; None when gradients are off."""
     if not torch.is_grad_enabled():
         return None
@@ -79,12 +79,12 @@ def enter(tensors: Sequence[tuple[Path, torch.Tensor]]) -> InputEdges | None:
 
 
 @apart
-def flows(outputs: Sequence[tuple[Path, torch.Tensor]]) -> bool:
+def flows(outputs: Sequence[tuple[ValuePath, torch.Tensor]]) -> bool:
     """Whether a gradient will come to any of these outputs."""
     return any(t.requires_grad for _, t in _whole(outputs))
 
 
-def _whole(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Sequence[tuple[Path, torch.Tensor]]:
+def _whole(tensors: Sequence[tuple[ValuePath, torch.Tensor]]) -> Sequence[tuple[ValuePath, torch.Tensor]]:
     """Each tensor; of one that `torch.func.vmap` takes in batches, the whole, which is what autograd knows."""
     if _level() is None:
         return tensors
@@ -99,7 +99,7 @@ def _whole(tensors: Sequence[tuple[Path, torch.Tensor]]) -> Sequence[tuple[Path,
 @apart
 def attach(
     inputs: InputEdges,
-    outputs: Sequence[tuple[Path, torch.Tensor]],
+    outputs: Sequence[tuple[ValuePath, torch.Tensor]],
     keep: Callable[[GradientTap], None],
     emit: Emit,
 ) -> list[Any]:
@@ -107,9 +107,9 @@ def attach(
 
     keep: told of the tap when it may be left with sums that never became whole.
     """
-    sinks: dict[Any, list[tuple[int, Path]]] = {}
+    sinks: dict[Any, list[tuple[int, ValuePath]]] = {}
     written: dict[Any, list[_Written]] = {}
-    leaves: dict[int, tuple[torch.Tensor, list[tuple[int, Path]]]] = {}
+    leaves: dict[int, tuple[torch.Tensor, list[tuple[int, ValuePath]]]] = {}
     for path, t in _whole(outputs):
         if not t.requires_grad:
             continue
@@ -168,7 +168,7 @@ def attach(
 class _Written:
     """A view written in place: its path among the outputs, its index among the inputs, where it lies in its base."""
 
-    path: Path
+    path: ValuePath
     index: int | None
     geometry: tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
 
@@ -252,7 +252,7 @@ def _leaf_of(cast: Any) -> Any:
 
 def _hook(
     tap: GradientTap,
-    made: Sequence[tuple[int, Path]],
+    made: Sequence[tuple[int, ValuePath]],
     through: Sequence[tuple[int, int]],
     consumed: Sequence[tuple[int, int]],
     written: Sequence[_Written],

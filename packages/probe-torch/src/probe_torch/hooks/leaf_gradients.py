@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from attrs import define, field
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_runtime.collect import GradientTap, faults_reported
 
 from probe_torch.aside import aside
@@ -22,7 +22,7 @@ class LeafCall:
 
     hook: _LeafHook
     tap: GradientTap
-    made: Sequence[tuple[int, Path]]
+    made: Sequence[tuple[int, ValuePath]]
     through: Sequence[tuple[int, int]]
 
     def remove(self) -> None:
@@ -58,7 +58,7 @@ class _LeafHook:
 
 
 def watch(
-    leaf: torch.Tensor, tap: GradientTap, made: Sequence[tuple[int, Path]], through: Sequence[tuple[int, int]]
+    leaf: torch.Tensor, tap: GradientTap, made: Sequence[tuple[int, ValuePath]], through: Sequence[tuple[int, int]]
 ) -> LeafCall:
     """Tell ``tap`` of the whole gradient of a leaf, until the handle that this gives is removed."""
     hooks: Any = leaf._backward_hooks or {}

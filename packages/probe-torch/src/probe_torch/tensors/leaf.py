@@ -14,7 +14,7 @@ import torch
 from attrs import evolve
 from probe_format.journal import events
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, pt_bytes, stats_json
-from probe_format.values import Path
+from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary, Tally
 from probe_runtime.collect import faults_reported
 from probe_runtime.describe import Slot, StepFiles, TensorOptions, array_json, summarise
@@ -66,7 +66,7 @@ class TensorLeaf:
         self._tensors = Tally()
         self.summary = Summary()
 
-    def leaf(self, slot: Slot, value: Any, path: Path) -> Any:
+    def leaf(self, slot: Slot, value: Any, path: ValuePath) -> Any:
         """JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
         if isinstance(value, torch.Tensor):
             slot.found.append((path, value))
@@ -78,16 +78,16 @@ class TensorLeaf:
             found["tensor"] = self.leaf(slot, value.tensor, (*path, "tensor"))
         return found
 
-    def tensor(self, slot: Slot, t: torch.Tensor | GradientSum, path: Path) -> dict[str, Any]:
+    def tensor(self, slot: Slot, t: torch.Tensor | GradientSum, path: ValuePath) -> dict[str, Any]:
         """The tensor object (spec/statistics.md) of a parameter or a gradient, and its file when the slot wants one."""
         return self._tell(slot, t, path, gradient=True)
 
-    def _tell(self, slot: Slot, t: torch.Tensor | GradientSum, path: Path, *, gradient: bool) -> dict[str, Any]:
+    def _tell(self, slot: Slot, t: torch.Tensor | GradientSum, path: ValuePath, *, gradient: bool) -> dict[str, Any]:
         self._tensors.add()
         with _outside():
             return self._told(slot, t, path, gradient)
 
-    def _told(self, slot: Slot, t: torch.Tensor | GradientSum, path: Path, gradient: bool) -> dict[str, Any]:
+    def _told(self, slot: Slot, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool) -> dict[str, Any]:
         file: dict[str, Any] = {}
         if isinstance(t, GradientSum):
             known = self._describe_sum(slot, t, path)
@@ -137,7 +137,7 @@ class TensorLeaf:
         """It has written."""
         self.sharing.step_ends(silent=silent)
 
-    def _describe(self, slot: Slot, t: torch.Tensor, path: Path, *, gradient: bool) -> Seen:
+    def _describe(self, slot: Slot, t: torch.Tensor, path: ValuePath, *, gradient: bool) -> Seen:
         # Before looking: another thread may write meanwhile, and we ourselves take views of it.
         version = self.sharing.version(t, gradient=gradient)
         p = plain(t)
@@ -150,7 +150,7 @@ class TensorLeaf:
             self.sharing.keep(t, seen, version)
         return seen
 
-    def _describe_sum(self, slot: Slot, total: GradientSum, path: Path) -> Seen:
+    def _describe_sum(self, slot: Slot, total: GradientSum, path: ValuePath) -> Seen:
         shares = total.plain()
         if any(self._in_flight(p) for p in shares):
             return self._not_complete(slot, path, shares)
@@ -192,7 +192,7 @@ class TensorLeaf:
             return False
         return inflight.is_open(data, asynchronous=p.asynchronous) or inflight.is_written(data)
 
-    def _not_complete(self, slot: Slot, path: Path, shares: list[PlainTensor]) -> Seen:
+    def _not_complete(self, slot: Slot, path: ValuePath, shares: list[PlainTensor]) -> Seen:
         """A tensor that a collective is still writing: it is told when the run has waited for it, if it does."""
         first = shares[0]
         body: dict[str, Any] = {"type": first.type, "dtype": first.dtype, "shape": first.shape, **first.extra}
@@ -220,7 +220,7 @@ class TensorLeaf:
         mesh = {k: body.pop(k) for k in _MESH if k in body}
         return Seen(head, mesh, body)
 
-    def _complete(self, ref: int, slot: Slot, path: Path, shares: list[PlainTensor]) -> None:
+    def _complete(self, ref: int, slot: Slot, path: ValuePath, shares: list[PlainTensor]) -> None:
         """The wait is over, or nobody waited: fill in what was told without numbers."""
         numbers: dict[str, Any] = {}
         try:
@@ -288,7 +288,7 @@ class TensorLeaf:
         self._files.close()
         self.sharing.invalidate()
 
-    def _array(self, slot: Slot, a: Any, path: Path) -> dict[str, Any]:
+    def _array(self, slot: Slot, a: Any, path: ValuePath) -> dict[str, Any]:
         """A numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""
         body = array_json(a, slot, path, self._o, self._files, self._coverage)
         summarise(self.summary, slot, path, body)
