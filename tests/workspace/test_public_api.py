@@ -89,10 +89,11 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},
     "probe_runtime.patching": {
-        "ABSENT", "Apis", "Attribute", "Function", "Held", "HeldPatches", "Label", "NEVER_SCANNED", "Own",
-        "Patches", "RISK_LEVELS", "Regions", "Replace", "Scan", "Switch", "Tap", "api_list", "attribute",
-        "forget_original", "found", "go_down", "introspection", "is_function", "is_muted", "muted", "name_of",
-        "original_of", "patches", "quiet", "remember_original", "replaced", "resolve_owner", "suspended", "thread",
+        "ABSENT", "Apis", "Attribute", "Function", "Held", "HeldPatches", "Included", "IntrospectionGuards",
+        "Label", "NEVER_SCANNED", "Own", "Patches", "RISK_LEVELS", "Regions", "Replace", "Scan", "StepRegions",
+        "Switch", "Tap", "api_list", "attribute", "attributes_of", "forget_original", "go_down", "is_function",
+        "is_muted", "look_up_all", "muted", "name_of", "original_of", "patches", "quiet", "remember_original",
+        "replaced", "resolve_owner", "suspended", "thread",
     },
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {

@@ -72,7 +72,7 @@ def guarded(patches: Patches) -> Iterator[Callable[..., Any]]:
     """A context that has the guard and the patches in place."""
     guard = JitGuard(patches)
     with guard:  # what the guard finds is known from here on
-        places = list(guard._places)
+        places = list(guard.places)
 
     @contextlib.contextmanager
     def context(*models: nn.Cell) -> Iterator[None]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mindspore import nn
-from probe_runtime.patching import Attribute, attribute, introspection, quiet, resolve_owner, suspended
+from probe_runtime import patching
+from probe_runtime.patching import Attribute, attributes_of, quiet, suspended
 
 from .patches import Patches
 
@@ -28,10 +31,10 @@ _QUIET = tuple(
 )
 
 
-class IntrospectionGuards(introspection.IntrospectionGuards):
+class IntrospectionGuards(patching.IntrospectionGuards):
     """Let MindSpore's rewriting of a Cell run with the originals, and keep checkpoints out of the record.
 
-    The rest is that of `probe_runtime.patching.introspection.IntrospectionGuards`.
+    The rest is that of `probe_runtime.patching.IntrospectionGuards`.
     """
 
     def __init__(self, patches: Patches) -> None:
@@ -39,13 +42,4 @@ class IntrospectionGuards(introspection.IntrospectionGuards):
 
 
 def _places(patches: Patches) -> list[Attribute]:
-    places = [
-        attribute(owner, name, lambda original: suspended(patches, original))
-        for path, name in _SUSPENDED
-        if (owner := resolve_owner(path)) is not None and hasattr(owner, name)
-    ]
-    return places + [
-        attribute(owner, name, quiet)
-        for path, name in _QUIET
-        if (owner := resolve_owner(path)) is not None and hasattr(owner, name)
-    ]
+    return [*attributes_of(_SUSPENDED, partial(suspended, patches)), *attributes_of(_QUIET, quiet)]

@@ -5,16 +5,24 @@ from __future__ import annotations
 import functools
 import importlib
 import threading
-from types import TracebackType
 from typing import Any
 
 from mindspore import nn
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Attribute, Function, Patches, attribute, original_of, resolve_owner
+from probe_runtime.patching import (
+    Attribute,
+    Function,
+    Included,
+    Patches,
+    attribute,
+    original_of,
+    replaced,
+    resolve_owner,
+)
 from probe_runtime.patching import thread as _thread
 
 from .bytecode_jit import BytecodeCalls
-from .compile_hook import CompileWrapper, around_compilation, parser
+from .compile_hook import around_compilation, parser
 from .wrappers import Label, handed
 
 __all__ = ["JitGuard"]
@@ -39,7 +47,7 @@ class _Tracing(threading.local):
 _tracing = _Tracing()
 
 
-class JitGuard:
+class JitGuard(Included):
     """While entered, and while `patches` are applied:
 
     - a call of a function or Cell under @jit (ast, bytecode) or of a Cell in GRAPH_MODE goes through the tap
@@ -49,37 +57,25 @@ class JitGuard:
     """
 
     def __init__(self, patches: Patches) -> None:
-        self._patches = patches
-        self._places: list[Attribute] = []
-        self._always: list[Attribute | CompileWrapper] = []
+        # Those beside are in place while the others are suspended, too: a wrapper may still be in a closure of the
+        # user's.
+        super().__init__(
+            patches,
+            lambda: _places(patches),
+            lambda: replaced([*_parsers(), *around_compilation(patches.suspended)]),
+        )
 
-    def __enter__(self) -> JitGuard:
-        if not self._places or any(place.current() is not place.raw for place in self._places):
-            self._places = self._find()
-        self._patches.include(self._places)
-        # In place while the others are suspended, too: a wrapper may still stand in a closure of the user's.
-        self._always = [*_parsers(), *around_compilation(self._patches.suspended)]
-        for place in self._always:
-            place.put()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for place in self._always:
-            place.restore()
-        self._patches.exclude(self._places)
-
-    def _find(self) -> list[Attribute]:
-        places = [attribute(nn.Cell, "compile_and_run", _shelter(_cell))]
-        if (executor := _first(_AST)) is not None:
-            places.append(attribute(executor, "__call__", _shelter(_ast)))
-        if (context := _first(_BYTECODE)) is not None:
-            places += BytecodeCalls(context, self._patches).places()
-        if (trace := _first(_TRACE)) is not None:
-            steps = {"_jit_trace_begin": _begin, "_jit_trace_end": _end}
-            places += [attribute(trace, name, _shelter(make)) for name, make in steps.items()]
-        return places
+def _places(patches: Patches) -> list[Attribute]:
+    places = [attribute(nn.Cell, "compile_and_run", _shelter(_cell))]
+    if (executor := _first(_AST)) is not None:
+        places.append(attribute(executor, "__call__", _shelter(_ast)))
+    if (context := _first(_BYTECODE)) is not None:
+        places += BytecodeCalls(context, patches).places()
+    if (trace := _first(_TRACE)) is not None:
+        steps = {"_jit_trace_begin": _begin, "_jit_trace_end": _end}
+        places += [attribute(trace, name, _shelter(make)) for name, make in steps.items()]
+    return places
 
 
 def _first(paths: tuple[str, ...]) -> Any | None:

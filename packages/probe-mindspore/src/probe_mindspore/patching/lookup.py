@@ -6,6 +6,7 @@ import importlib
 import inspect
 from typing import Any
 
+from probe_runtime import patching
 from probe_runtime.patching import Attribute, attribute, go_down, is_function, name_of, resolve_owner
 
 from probe_mindspore.module_kind import source_of_torch
@@ -13,7 +14,7 @@ from probe_mindspore.module_kind import source_of_torch
 from .apis import Api, Apis
 from .wrappers import Label, wrap
 
-__all__ = ["custom_place", "look_up_all"]
+__all__ = ["look_up_all"]
 
 # Other modules with the very functions of mindspore.ops, which old code imports as F. MindSpore's layers use
 # them all the time, and msprobe does not see that: only the user's own calls count.
@@ -23,40 +24,29 @@ _OWN = ("mindspore.mint.nn.functional", "mindspore.mint.distributed", "mindspore
 
 
 def look_up_all(apis: Apis) -> tuple[list[Attribute], dict[str, str]]:
-    """The places of the listed names, and the names that have none with the reason."""
-    found: list[Attribute] = []
-    missing: dict[str, str] = {}
+    """Return the places of the listed names, and the names that have none with the reason."""
     paths = dict.fromkeys(path for api in apis for path in api.owners)
-    for path in paths:
-        if path in _OWN:
-            importlib.import_module(path)
-        listed = [api for api in apis if path in api.owners]
-        owner = resolve_owner(source_of_torch(path))
-        if owner is None:
-            missing[path] = f"not imported, so its {len(listed)} functions are not recorded"
-            continue
-        for api in listed:
-            place = _look_up(api, path, owner)
-            if place is None:
-                missing[f"{path}.{api.name}"] = f"this {path.partition('.')[0]} has no such function"
-            else:
-                found.append(place)
-                if path == "mindspore.ops":
-                    found += _aliases(api, place)
-    return found, missing
+    return patching.look_up_all(apis, paths, _resolve, _places_of)
 
 
-def _look_up(api: Api, path: str, base: Any) -> Attribute | None:
+def _resolve(path: str) -> Any:
+    if path in _OWN:
+        importlib.import_module(path)
+    return resolve_owner(source_of_torch(path))
+
+
+def _places_of(api: Api, path: str, base: Any) -> list[Attribute]:
     owner, name = go_down(base, api.name)
     # A Primitive or another object that can be called has no name of its own, and must stay what it is.
     if not is_function(owner, name) or not hasattr(getattr(owner, name), "__name__"):
-        return None
+        return []
     label = Label(api.prefix, api.api, api.composite)
     # Where pickle will find the wrapper, by name.
     module, _, qualname = f"{path}.{api.name}".rpartition(".")
     if inspect.isclass(base):
         module, qualname = path.rpartition(".")[0], f"{name_of(base)}.{name}"
-    return attribute(owner, name, lambda f: wrap(label, f, module, qualname), label)
+    place = attribute(owner, name, lambda f: wrap(label, f, module, qualname), label)
+    return [place, *(_aliases(api, place) if path == "mindspore.ops" else [])]
 
 
 def _aliases(api: Api, place: Attribute) -> list[Attribute]:
@@ -69,10 +59,3 @@ def _aliases(api: Api, place: Attribute) -> list[Attribute]:
             stand_in = wrap(label, place.original, path, api.name, users_only=True)
             found.append(Attribute(owner, api.name, place.original, stand_in, place.original, stand_in))
     return found
-
-
-def custom_place(owner: Any, name: str, label: Label) -> Attribute:
-    """The place of a function that the user registered."""
-    module = getattr(owner, "__module__", None) if inspect.isclass(owner) else None
-    qualname = f"{owner.__qualname__}.{name}" if module else name
-    return attribute(owner, name, lambda f: wrap(label, f, module or name_of(owner), qualname))

@@ -11,9 +11,9 @@ from probe_runtime.patching import NEVER_SCANNED, Label, Scan, Tap, name_of, pat
 from probe_mindspore.module_kind import behind
 
 from .apis import Apis
-from .lookup import custom_place, look_up_all
+from .lookup import look_up_all
 from .primitives import modules_of, places_in
-from .wrappers import switch
+from .wrappers import switch, wrap
 
 __all__ = ["Label", "Patches", "Tap"]
 
@@ -28,7 +28,7 @@ class Patches(patches.Patches):
 
     def __init__(self, apis: Apis, tap: Tap) -> None:
         look_up = partial(look_up_all, apis)
-        super().__init__(tap, switch, look_up, custom_place, _SCAN, _namespaces, in_models=places_in)
+        super().__init__(tap, switch, look_up, wrap, _SCAN, _namespaces, in_models=places_in)
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
         super().add(behind(module), api_name, name_of(module) if prefix is None else prefix)

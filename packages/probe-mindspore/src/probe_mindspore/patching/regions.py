@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from probe_format.write import Coverage
+from probe_runtime import patching
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Attribute, Function, Regions, found, resolve_owner
+from probe_runtime.patching import Function, Regions, resolve_owner
 
 from probe_mindspore.module_kind import source_of_torch, torch_on_mindspore
 
@@ -73,9 +73,8 @@ _TORCH_QUIET = (
 Rows = list[tuple[str, str, str]]
 
 
-class StepRegions:
-    """While entered, `push(node)` and `pop(node)` frame what belongs to a node; quiet regions are not
-    recorded.
+class StepRegions(patching.StepRegions):
+    """Frame what belongs to a node with `push(node)` and `pop(node)`, and leave out quiet regions, while entered.
 
     Node "optimizer": a call of any optimizer, a learning rate scheduler's step, and what a loss scaler does
     after the gradients. Node "clip_grad": torch.nn.utils.clip_grad_* of a torch that stands on MindSpore. Every
@@ -87,34 +86,17 @@ class StepRegions:
     """
 
     def __init__(self, patches: Patches, push: Callable[[str], None], pop: Callable[[str], None]) -> None:
-        self._patches = patches
-        self._regions = Regions(push, pop, _never)
-        self._places: list[Attribute] = []
-        self._hooks: list[Any] = []
+        super().__init__(patches, _Regions(push, pop, _never), _rows, _step_hooks)
 
-    def count_left_out(self, coverage: Coverage) -> None:
-        """Count what was left out, by reason."""
-        self._regions.count_left_out(coverage)
 
-    def __enter__(self) -> StepRegions:
-        if not self._places or any(place.current() is not place.raw for place in self._places):
-            nodes, quiet = _rows()
-            self._places = [
-                *found(nodes, _sheltered(self._regions.in_node)),
-                *found(quiet, _sheltered(self._regions.in_quiet)),
-            ]
-        self._patches.include(self._places)
-        self._regions.start()
-        self._hooks = _step_hooks(self._regions)
-        return self
+class _Regions(Regions):
+    """Regions whose replacements are sheltered from errors of ours, as every one on MindSpore is."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._regions.stop()
-        self._patches.exclude(self._places)
+    def in_node(self, original: Function, node: str) -> Function:
+        return sheltered("a region", lambda f: super(_Regions, self).in_node(f, node))(original)
+
+    def in_quiet(self, original: Function, reason: str) -> Function:
+        return sheltered("a region", lambda f: super(_Regions, self).in_quiet(f, reason))(original)
 
 
 def _rows() -> tuple[Rows, Rows]:
@@ -128,8 +110,9 @@ def _rows() -> tuple[Rows, Rows]:
     return [*_NODES, *nodes], [*_QUIET, *quiet]
 
 
-def _step_hooks(regions: Regions) -> list[Any]:
-    """On the steps of every optimizer of a torch that stands on MindSpore.
+@contextmanager
+def _step_hooks(regions: Regions) -> Iterator[None]:
+    """Watch the steps of every optimizer of a torch that stands on MindSpore.
 
     A learning rate scheduler keeps the step that it found in the optimizer itself, so a patched class would not
     be asked.
@@ -138,7 +121,8 @@ def _step_hooks(regions: Regions) -> list[Any]:
     if torch_on_mindspore() is not None:
         optimizers = resolve_owner(source_of_torch("torch.optim.optimizer"))
     if not hasattr(optimizers, "register_optimizer_step_post_hook"):
-        return []
+        yield
+        return
 
     def before(*of_the_step: Any) -> None:
         regions.opens(OPTIMIZER)
@@ -146,17 +130,15 @@ def _step_hooks(regions: Regions) -> list[Any]:
     def after(*of_the_step: Any) -> None:
         regions.closes(OPTIMIZER)
 
-    return [
+    hooks = [
         optimizers.register_optimizer_step_pre_hook(before),
         optimizers.register_optimizer_step_post_hook(after),
     ]
-
-
-def _sheltered(make: Callable[[Function, str], Function]) -> Callable[[Function, str], Function]:
-    def making(original: Function, about: str) -> Function:
-        return sheltered("a region", lambda begin: make(begin, about))(original)
-
-    return making
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _never() -> bool:

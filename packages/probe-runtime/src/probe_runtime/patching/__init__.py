@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from . import api_list, introspection, patches
+from . import api_list, patches
 from .api_list import RISK_LEVELS, Apis
 from .early_bindings import NEVER_SCANNED, Scan
-from .introspection import quiet, suspended
+from .included import Included
+from .introspection import IntrospectionGuards, quiet, suspended
 from .kept import Own
-from .lookup import go_down, is_function, name_of, resolve_owner
+from .lookup import attributes_of, go_down, is_function, look_up_all, name_of, resolve_owner
 from .originals import forget_original, original_of, remember_original
 from .patches import Patches
 from .places import ABSENT, Attribute, Function, attribute, replaced
-from .regions import Regions, found
+from .regions import Regions, StepRegions
 from .shared_replacement import Held, HeldPatches, Replace
 from .switch import Label, Switch, Tap, is_muted, muted, thread
 
@@ -24,22 +25,25 @@ __all__ = [
     "Function",
     "Held",
     "HeldPatches",
+    "Included",
+    "IntrospectionGuards",
     "Label",
     "Own",
     "Patches",
     "Regions",
     "Replace",
     "Scan",
+    "StepRegions",
     "Switch",
     "Tap",
     "api_list",
     "attribute",
+    "attributes_of",
     "forget_original",
-    "found",
     "go_down",
-    "introspection",
     "is_function",
     "is_muted",
+    "look_up_all",
     "muted",
     "name_of",
     "original_of",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import importlib.abc
 import multiprocessing.reduction
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
+from .included import Included
 from .originals import original_of, originals_by_id
 from .patches import Patches
 from .pickles import dumping, dumping_to, forking_dumping, loading, loading_from, naming
@@ -22,7 +24,7 @@ from .switch import muted
 __all__ = ["IntrospectionGuards", "quiet", "suspended"]
 
 
-class IntrospectionGuards:
+class IntrospectionGuards(Included):
     """While entered, and while `patches` are applied:
 
     - every import, and what `find` makes of the framework's own functions, run with the originals;
@@ -34,27 +36,11 @@ class IntrospectionGuards:
     def __init__(self, patches: Patches, find: Callable[[], list[Attribute]], module: type) -> None:
         """`find()` gives the framework's places; a `module` (nn.Module, nn.Cell) keeps functions in
         attributes."""
-        self._patches = patches
-        self._find_more = find
+        super().__init__(patches, self._places, lambda: _in_front(_Importer(patches)))
+        self._more = find
         self._module = module
-        self._places: list[Attribute] = []
-        self._importer = _Importer(patches)
 
-    def __enter__(self) -> IntrospectionGuards:
-        if not self._places or any(place.current() is not place.raw for place in self._places):
-            self._places = self._find()
-        self._patches.include(self._places)
-        sys.meta_path.insert(0, self._importer)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._importer in sys.meta_path:
-            sys.meta_path.remove(self._importer)
-        self._patches.exclude(self._places)
-
-    def _find(self) -> list[Attribute]:
+    def _places(self) -> list[Attribute]:
         reduction, plain_pickler = multiprocessing.reduction, pickle.Pickler
         return [
             attribute(copy, "copy", self._copying),
@@ -66,7 +52,7 @@ class IntrospectionGuards:
             attribute(pickle, "load", loading_from),
             attribute(reduction.ForkingPickler, "dumps", forking_dumping),
             attribute(reduction, "dump", dumping_to(lambda: reduction.ForkingPickler)),
-            *self._find_more(),
+            *self._more(),
         ]
 
     def _copying(self, original: Function) -> Function:
@@ -113,6 +99,16 @@ def suspended(patches: Patches, original: Function) -> Function:
             return original(*args, **kwargs)
 
     return call
+
+
+@contextlib.contextmanager
+def _in_front(importer: _Importer) -> Iterator[None]:
+    sys.meta_path.insert(0, importer)
+    try:
+        yield
+    finally:
+        if importer in sys.meta_path:
+            sys.meta_path.remove(importer)
 
 
 class _Importer(importlib.abc.MetaPathFinder):

@@ -1,12 +1,44 @@
-"""Find what stands at a name."""
+"""Find the functions that are known by name: listed ones, and those that a user registers."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["go_down", "is_function", "name_of", "resolve_owner"]
+from .places import Attribute, Function, attribute
+from .switch import Label
+
+__all__ = [
+    "ListedName",
+    "Wrap",
+    "attributes_of",
+    "custom_place",
+    "go_down",
+    "is_function",
+    "look_up_all",
+    "name_of",
+    "resolve_owner",
+]
+
+
+class Wrap(Protocol):
+    """Makes the wrapper of a function; ``module`` and ``qualname`` are where pickle will find it by name."""
+
+    def __call__(self, label: Label, original: Function, module: str, qualname: str, /) -> Function: ...
+
+
+class ListedName(Protocol):
+    """A name of apis.yaml, and the dotted paths of the objects that may carry it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def owners(self) -> tuple[str, ...]: ...
+
+
+_Listed = TypeVar("_Listed", bound=ListedName)
 
 
 def resolve_owner(path: str) -> Any | None:
@@ -41,3 +73,56 @@ def is_function(owner: Any, name: str) -> bool:
 def name_of(owner: Any) -> str:
     """A module's or class's name, for messages and prefixes."""
     return str(getattr(owner, "__name__", None) or type(owner).__name__)
+
+
+def look_up_all(
+    apis: Iterable[_Listed],
+    paths: Iterable[str],
+    resolve: Callable[[str], Any],
+    places_of: Callable[[_Listed, str, Any], list[Attribute]],
+) -> tuple[list[Attribute], dict[str, str]]:
+    """Return the places of the listed names, and the names that have none with the reason.
+
+    apis: the listed names.
+    paths: dotted paths of the objects that carry them, in the order of looking.
+    resolve: gives the object at a path, None where it is not imported.
+    places_of: gives the places of one name below an object (name, path, object); none where it has no such function.
+    """
+    apis = list(apis)
+    found: list[Attribute] = []
+    missing: dict[str, str] = {}
+    for path in paths:
+        listed = [api for api in apis if path in api.owners]
+        if not listed:
+            continue
+        owner = resolve(path)
+        if owner is None:
+            missing[path] = f"not imported, so its {len(listed)} functions are not recorded"
+            continue
+        for api in listed:
+            places = places_of(api, path, owner)
+            if not places:
+                missing[f"{path}.{api.name}"] = f"this {path.partition('.')[0]} has no such function"
+            found += places
+    return found, missing
+
+
+def custom_place(owner: Any, name: str, label: Label, wrap: Wrap) -> Attribute:
+    """Return the place of a function that the user registered."""
+    module = getattr(owner, "__module__", None) if inspect.isclass(owner) else None
+    qualname = f"{owner.__qualname__}.{name}" if module else name
+    return attribute(owner, name, lambda f: wrap(label, f, module or name_of(owner), qualname))
+
+
+def attributes_of(rows: Iterable[tuple[str, ...]], make: Callable[..., Function]) -> list[Attribute]:
+    """Return the places of those rows that this process has.
+
+    rows: (dotted path of the owner, name, further arguments of ``make``).
+    make: gives the replacement of a function, which is its first argument.
+    """
+    places = []
+    for path, name, *more in rows:
+        owner = resolve_owner(path)
+        if owner is not None and hasattr(owner, name):
+            places.append(attribute(owner, name, lambda original, more=more: make(original, *more)))  # type: ignore[misc]
+    return places

@@ -18,7 +18,7 @@ from probe_format.suggest import nearest
 
 from .early_bindings import Replacements, Scan, find_in_modules, find_in_namespaces
 from .kept import Own, OwnPair, give_back
-from .lookup import go_down, is_function, name_of
+from .lookup import Wrap, custom_place, go_down, is_function, name_of
 from .originals import forget_original, remember_original
 from .places import Attribute, Item, Place
 from .switch import Label, Switch, Tap
@@ -46,7 +46,7 @@ class Patches:
         tap: Tap,
         switch: Switch,
         look_up: LookUp,
-        custom_place: Callable[[Any, str, Label], Attribute],
+        wrap: Wrap,
         scan: Scan,
         namespaces: Callable[[Any], Iterable[dict[str, Any]]],
         prepare: Callable[[], None] = lambda: None,
@@ -54,8 +54,8 @@ class Patches:
     ) -> None:
         """The framework comes in as functions.
 
-        `custom_place(owner, name, label)` is the place of a registered function; `namespaces(model)` the
-        attributes of the model's modules; `prepare()` is called before anything is replaced;
+        `wrap` makes the wrapper of a registered function; `namespaces(model)` gives the attributes of the model's
+        modules; `prepare()` is called before anything is replaced;
         `in_models(models)` gives more places, which come and go with the models.
         """
         self.missing: dict[str, str] = {}
@@ -64,7 +64,7 @@ class Patches:
         self._tap = tap
         self._switch = switch
         self._look_up = look_up
-        self._custom_place = custom_place
+        self._wrap = wrap
         self._scan = scan
         self._namespaces = namespaces
         self._prepare = prepare
@@ -179,7 +179,7 @@ class Patches:
             covered = [p for p in (*self._custom, *self._listed) if p.owner is owner and p.name == name]
             self._shrink(covered)
             label = self._label(prefix or name_of(module), name, getattr(owner, name))
-            place = self._custom_place(owner, name, label)
+            place = custom_place(owner, name, label, self._wrap)
             self._custom = [p for p in self._custom if p not in covered]
             self._custom.append(place)
             self._label_listed()

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from probe_format.write import Coverage, Tally
 
-from .lookup import resolve_owner
-from .places import Attribute, Function, attribute
+from .included import Included
+from .lookup import attributes_of
+from .patches import Patches
+from .places import Attribute, Function
 from .switch import muted
 
-__all__ = ["Regions", "found"]
+__all__ = ["Regions", "StepRegions"]
+
+Row = tuple[str, str, str]
 
 
 class _Open(threading.local):
@@ -117,15 +122,38 @@ class Regions:
         return call
 
 
-def found(rows: Iterable[tuple[str, str, str]], make: Callable[[Function, str], Function]) -> list[Attribute]:
-    """The places of those rows (owner, name, argument of `make`) that this process has."""
-    places = []
-    for path, name, argument in rows:
-        owner = resolve_owner(path)
-        if owner is not None and hasattr(owner, name):
-            places.append(attribute(owner, name, functools.partial(_made, make, argument)))
-    return places
+class StepRegions(Included):
+    """Frame or leave out the regions of a step, in the framework's functions that are such regions, while entered.
 
+    rows: gives two tables, of nodes and of what is left out: (dotted path of the owner, name, node or reason).
+    hooked: what else is open meanwhile, for what the framework tells by hooks.
+    """
 
-def _made(make: Callable[[Function, str], Function], argument: str, original: Function) -> Function:
-    return make(original, argument)
+    def __init__(
+        self,
+        patches: Patches,
+        regions: Regions,
+        rows: Callable[[], tuple[Iterable[Row], Iterable[Row]]],
+        hooked: Callable[[Regions], AbstractContextManager[Any]],
+    ) -> None:
+        super().__init__(patches, self._places, self._counting)
+        self._regions = regions
+        self._rows = rows
+        self._hooked = hooked
+
+    def count_left_out(self, coverage: Coverage) -> None:
+        """Count what was left out, by reason."""
+        self._regions.count_left_out(coverage)
+
+    def _places(self) -> list[Attribute]:
+        nodes, quiet = self._rows()
+        return [*attributes_of(nodes, self._regions.in_node), *attributes_of(quiet, self._regions.in_quiet)]
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        self._regions.start()
+        try:
+            with self._hooked(self._regions):
+                yield
+        finally:
+            self._regions.stop()

@@ -12,10 +12,10 @@ from probe_runtime.patching import (
     Attribute,
     Function,
     attribute,
+    attributes_of,
     forget_original,
     original_of,
     remember_original,
-    resolve_owner,
 )
 
 from probe_torch.compiling import is_compiling
@@ -53,13 +53,10 @@ class Aliasing:
 
     def __enter__(self) -> Aliasing:
         self._places = [
-            attribute(owner, name, make)
+            place
             for row in SILENT
             if (make := self._maker(row.answer)) is not None
-            for path, names in row.places
-            if (owner := resolve_owner(path)) is not None
-            for name in names
-            if hasattr(owner, name)
+            for place in attributes_of(((path, name) for path, names in row.places for name in names), make)
         ]
         self._places.append(attribute(torch.Tensor, "data", self._noticing_data))
         _listeners.append(self._wrote)

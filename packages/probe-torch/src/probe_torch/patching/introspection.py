@@ -6,15 +6,8 @@ import functools
 from typing import Any
 
 import torch
-from probe_runtime.patching import (
-    Attribute,
-    Function,
-    attribute,
-    introspection,
-    quiet,
-    resolve_owner,
-    suspended,
-)
+from probe_runtime import patching
+from probe_runtime.patching import Attribute, Function, attributes_of, quiet, suspended
 from torch import nn
 
 from .patches import Patches
@@ -38,10 +31,10 @@ _SUSPENDED = (
 )
 
 
-class IntrospectionGuards(introspection.IntrospectionGuards):
+class IntrospectionGuards(patching.IntrospectionGuards):
     """Let torch.jit.script and trace, torch.fx, torch.export and torch.load run with the originals.
 
-    torch.save is not recorded. The rest is that of `probe_runtime.patching.introspection.IntrospectionGuards`.
+    torch.save is not recorded. The rest is that of `probe_runtime.patching.IntrospectionGuards`.
     """
 
     def __init__(self, patches: Patches) -> None:
@@ -49,13 +42,11 @@ class IntrospectionGuards(introspection.IntrospectionGuards):
 
 
 def _places(patches: Patches) -> list[Attribute]:
-    places = [
-        attribute(owner, name, lambda original: _suspended(patches, original))
-        for path, name in _SUSPENDED
-        if (owner := resolve_owner(path)) is not None and hasattr(owner, name)
+    # The pickler of torch.save is a subclass of pickle.Pickler that it makes on each call, and so of ours.
+    return [
+        *attributes_of(_SUSPENDED, functools.partial(_suspended, patches)),
+        *attributes_of([("torch", "save")], quiet),
     ]
-    # Its pickler is a subclass of pickle.Pickler that it makes on each call, and so of ours.
-    return [*places, attribute(torch, "save", quiet)]
 
 
 def _suspended(patches: Patches, original: Function) -> Function:

@@ -10,9 +10,9 @@ from probe_runtime.patching import NEVER_SCANNED, Label, Scan, Tap, patches
 from torch import nn
 
 from .apis import Apis
-from .lookup import custom_place, look_up_all
+from .lookup import look_up_all
 from .torch_tables import fill_caches
-from .wrappers import switch
+from .wrappers import switch, wrap
 
 __all__ = ["Label", "Patches", "Tap"]
 
@@ -37,7 +37,7 @@ class Patches(patches.Patches):
 
     def __init__(self, apis: Apis, tap: Tap) -> None:
         look_up = partial(look_up_all, apis)
-        super().__init__(tap, switch, look_up, custom_place, _SCAN, _namespaces, fill_caches)
+        super().__init__(tap, switch, look_up, wrap, _SCAN, _namespaces, fill_caches)
 
 
 def _namespaces(model: nn.Module) -> Iterator[dict[str, Any]]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any
 
-from probe_format.write import Coverage
+from probe_runtime import patching
 from probe_runtime.collect import guarded
-from probe_runtime.patching import Attribute, Function, Regions, attribute, found
-from torch.autograd.profiler import record_function
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from probe_runtime.patching import Regions
 
 from probe_torch.compiling import is_compiling
 
+from .optimizer_regions import optimizer_regions
 from .patches import Patches
 
 __all__ = ["CLIP_GRAD", "OPTIMIZER", "StepRegions"]
@@ -50,9 +48,8 @@ _QUIET = (
 )
 
 
-class StepRegions:
-    """While entered, `push(node)` and `pop(node)` frame what belongs to a node; quiet regions are not
-    recorded.
+class StepRegions(patching.StepRegions):
+    """Frame what belongs to a node with `push(node)` and `pop(node)`, and leave out quiet regions, while entered.
 
     Node "optimizer": step and zero_grad of every optimizer, and what a GradScaler does around them. Node
     "clip_grad": torch.nn.utils.clip_grad_*. Every push is followed by its pop in the same thread,
@@ -63,80 +60,21 @@ class StepRegions:
     """
 
     def __init__(self, patches: Patches, push: Callable[[str], None], pop: Callable[[str], None]) -> None:
-        self._patches = patches
-        self._regions = Regions(push, pop, is_compiling)
-        self._places: list[Attribute] = []
-        self._profiled: list[Attribute] = []
-        self._hook: Any = None
+        super().__init__(patches, Regions(push, pop, is_compiling), lambda: (_NODES, _QUIET), _in_optimizers)
 
-    def count_left_out(self, coverage: Coverage) -> None:
-        """Count what was left out, by reason."""
-        self._regions.count_left_out(coverage)
 
-    def __enter__(self) -> StepRegions:
-        if not self._places or any(place.current() is not place.raw for place in self._places):
-            self._places = [*found(_NODES, self._regions.in_node), *found(_QUIET, self._regions.in_quiet)]
-        # torch wraps every optimizer's step and zero_grad in this region, whoever calls it how: a learning
-        # rate scheduler keeps the step it found in the optimizer itself, so patched classes would not be
-        # asked.
-        self._profiled = [
-            attribute(record_function, "__enter__", self._entering),
-            attribute(record_function, "__exit__", self._exiting),
-        ]
-        self._patches.include(self._places)
-        self._regions.start()
-        try:
-            for place in self._profiled:
-                place.put()
-            self._hook = register_optimizer_step_pre_hook(
-                guarded("an optimizer", "its closure", self._before_step)
-            )
-        except BaseException:
-            self._leave()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
-        self._regions.stop()
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
-        for place in self._profiled:
-            place.restore()
-        self._patches.exclude(self._places)
-
-    def _entering(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def enter(region: Any) -> Any:
-            entered = original(region)
-            if region.name.startswith(("Optimizer.step#", "Optimizer.zero_grad#")) and self._regions.opens(
-                OPTIMIZER
-            ):
-                region._probe_opened = self
-            return entered
-
-        return enter
-
-    def _exiting(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def leave(region: Any, *error: Any) -> Any:
-            # Only what was opened here: start() and stop() may be called from inside a step.
-            if getattr(region, "_probe_opened", None) is self:
-                del region._probe_opened
-                self._regions.closes(OPTIMIZER)
-            return original(region, *error)
-
-        return leave
-
-    def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Called by torch with step's arguments (the optimizer first); may return others."""
+def _in_optimizers(regions: Regions) -> AbstractContextManager[None]:
+    def before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take the closure out of the region: return the arguments with another one, or None where there is none."""
         if "closure" in kwargs and callable(kwargs["closure"]):
-            return args, {**kwargs, "closure": self._regions.outside(kwargs["closure"])}
+            return args, {**kwargs, "closure": regions.outside(kwargs["closure"])}
         if len(args) > 1 and callable(args[1]):
-            return (args[0], self._regions.outside(args[1]), *args[2:]), kwargs
+            return (args[0], regions.outside(args[1]), *args[2:]), kwargs
         return None
+
+    return optimizer_regions(
+        ("Optimizer.step#", "Optimizer.zero_grad#"),
+        lambda: regions.opens(OPTIMIZER),
+        lambda: regions.closes(OPTIMIZER),
+        guarded("an optimizer", "its closure", before_step),
+    )

@@ -23,7 +23,7 @@ from probe_torch.hooks import leaf_gradients
 from probe_torch.hooks.collectives import watched_waits
 from probe_torch.hooks.collector import collector_for
 from probe_torch.hooks.modules import ModuleTable, patched_call
-from probe_torch.hooks.optimizers import OptimizerSteps
+from probe_torch.hooks.optimizers import watched_optimizers
 from probe_torch.hooks.parameter_gradients import ParameterGradients
 from probe_torch.hooks.recompute import watched_checkpoints
 from probe_torch.hooks.swaps import watched_swaps
@@ -126,7 +126,7 @@ class StepOpener:
                 stack.callback(regions.count_left_out, collector.coverage)
                 patches.apply(*models)
                 stack.callback(patches.undo)
-            stack.enter_context(OptimizerSteps(*_guarded("an optimizer", leaf.step_begins, leaf.step_ends)))
+            stack.enter_context(watched_optimizers(*_guarded("an optimizer", leaf.step_begins, leaf.step_ends)))
             stack.enter_context(Aliasing(*_guarded("a write out of sight", leaf.touched, leaf.wrote)))
             for missing, why in patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)

@@ -1,0 +1,56 @@
+"""The regions in which torch runs an optimizer: it wraps the step and zero_grad of each in a `record_function`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from probe_runtime.patching import Function, attribute, replaced
+from torch.autograd.profiler import record_function
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+__all__ = ["optimizer_regions"]
+
+
+@contextmanager
+def optimizer_regions(
+    names: tuple[str, ...], begin: Callable[[], bool], end: Callable[[], None], before_step: Callable[..., Any]
+) -> Iterator[None]:
+    """Call ``begin()`` and ``end()`` around these regions of every optimizer, whoever calls it and however it ends.
+
+    No class is patched: a learning rate scheduler keeps the step that it found in the optimizer itself.
+
+    names: how the names of the regions begin, for example "Optimizer.step#".
+    begin: returns whether ``end`` is wanted for this region.
+    before_step: torch's global hook, called within a step with the optimizer, the arguments and the keywords.
+    """
+    entered: dict[int, Any] = {}  # only what began here: start() and stop() may be called from inside a step
+
+    def entering(original: Function) -> Function:
+        @functools.wraps(original)
+        def enter(region: Any) -> Any:
+            result = original(region)
+            if region.name.startswith(names) and begin():
+                entered[id(region)] = region
+            return result
+
+        return enter
+
+    def leaving(original: Function) -> Function:
+        @functools.wraps(original)
+        def leave(region: Any, *error: Any) -> Any:
+            if entered.pop(id(region), None) is not None:
+                end()
+            return original(region, *error)
+
+        return leave
+
+    places = [attribute(record_function, "__enter__", entering), attribute(record_function, "__exit__", leaving)]
+    with replaced(places):
+        hook = register_optimizer_step_pre_hook(before_step)
+        try:
+            yield
+        finally:
+            hook.remove()
