@@ -68,7 +68,7 @@ def test_backward_runs_alone_and_the_run_is_the_same(npu: Npu, tmp_path: Path) -
     assert npu.calls == ORDER
     assert npu.ran.count("mm") == 2  # the gradients of input and weight, and no forward pass
     assert "addmm" not in npu.ran
-    assert watch.said() == f"the kernels of Functional.linear.1.backward are dumped in {tmp_path}"
+    assert watch.describe() == f"the kernels of Functional.linear.1.backward are dumped in {tmp_path}"
 
 
 def test_a_random_call_draws_the_same_numbers(npu: Npu, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from probe_kernel.read.categories import CATEGORIES, check_categories
 from probe_kernel.read.computed_statistics import NUMBERS, numbers
 from probe_kernel.read.execution_order import read_order
 from probe_kernel.read.file_name import parse_file_name
-from probe_kernel.read.mapping import read_mapping
+from probe_kernel.read.mapping_csv import read_mapping
 from probe_kernel.read.statistic_csv import Row, read_table, table_text
 from trees import CONV, TIME, conv, tensor
 

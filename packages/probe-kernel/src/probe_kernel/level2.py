@@ -214,7 +214,7 @@ class TorchKernels:
 
     config: Config
     watch: ApiWatch | None = None
-    said: list[str] = field(factory=list)
+    reports: list[str] = field(factory=list)
     _dumper: NpuDumper | None = None
 
     def start(self, step: int = 0) -> None:
@@ -248,12 +248,12 @@ class TorchKernels:
         watch, self.watch = self.watch, None
         if watch is None:
             return
-        said = watch.close()
-        self.said.append(said)
+        report = watch.close()
+        self.reports.append(report)
         if watch.state == "dumped":
-            _log.info("%s", said)
-        elif watch.state != "failed":  # that was told when it happened
-            notice(f"Probe: {said}")
+            _log.info("%s", report)
+        elif watch.state != "failed":  # a failure was reported when it happened
+            notice(f"Probe: {report}")
 
     def close(self) -> None:
         """The same as step(), for the last one."""

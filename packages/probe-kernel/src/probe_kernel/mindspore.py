@@ -66,7 +66,7 @@ def dump(
             ) from e
         run = KernelRun(found, chosen, file, path, values, _c_expression(), manual_steps)
         for note in notes_of(found, values, chosen):
-            run.note(note)
+            run.warn(note)
         with changed(_variables(chosen, file, document)):
             _open.append(run)
             try:

@@ -72,10 +72,10 @@ def dump(
         with (patch or replaced)(name, watch):
             yield watch
     finally:
-        said = watch.close()
-        _log.info("%s", said)
-    if watch.state not in ("dumped", "failed"):  # a failure was told when it happened
-        notice(f"Probe: {said}")
+        description = watch.close()
+        _log.info("%s", description)
+    if watch.state not in ("dumped", "failed"):  # a failure was reported when it happened
+        notice(f"Probe: {description}")
 
 
 @contextlib.contextmanager

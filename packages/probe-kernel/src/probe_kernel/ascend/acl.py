@@ -10,6 +10,7 @@ import attrs
 from probe_format.errors import ConfigError, Problem
 from probe_format.suggest import did_you_mean
 
+from probe_kernel.control.description import plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
 
 __all__ = ["ACL_STATISTICS", "AclDump", "AclModel", "acl_settings"]
@@ -23,10 +24,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "data": ("tensor", "stats"),
     "scene": _SCENES,
 }
-
-
-def _path(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _tuple(value: Any) -> Any:
@@ -50,7 +47,7 @@ class AclDump:
     scene: operators that fail, and nothing else. op_switch: single operators, as PyTorch runs them.
     """
 
-    path: str | os.PathLike[str] | None = attrs.field(default=None, converter=_path)
+    path: str | os.PathLike[str] | None = attrs.field(default=None, converter=plain_path)
     models: Sequence[AclModel] = attrs.field(default=(), converter=_tuple)
     mode: Literal["all", "input", "output"] = "all"
     level: Literal["op", "kernel", "all"] | None = None
@@ -152,7 +149,7 @@ def _alone(dump: AclDump) -> Iterator[Problem]:
     kind = "debug" if dump.debug else "scene" if dump.scene is not None else None
     if kind is None:
         return
-    said = {
+    given = {
         "models": dump.models != (),
         "mode": dump.mode != "all",
         "level": dump.level is not None,
@@ -160,7 +157,7 @@ def _alone(dump: AclDump) -> Iterator[Problem]:
         "data": dump.data is not None,
         "stats": dump.stats is not None,
     }
-    for name in (n for n, given in said.items() if given):
+    for name in (n for n, is_given in given.items() if is_given):
         yield Problem(
             name, f"goes with no {kind} dump: that one chooses its operators itself.", "Leave it out."
         )

@@ -111,9 +111,9 @@ class ApiWatch:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
-        return self.said()
+        return self.describe()
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """What came of it, so far."""
         if self.state == "dumped":
             return f"the kernels of {self.name} are dumped in {self.config.parent}"
@@ -198,4 +198,4 @@ class ApiWatch:
     def _fault(self, error: BaseException) -> None:
         """A fault of the dump costs the dump, never the run."""
         self.state, self.why = "failed", f"{type(error).__name__}: {error}"
-        notice(f"Probe: {self.said()}")
+        notice(f"Probe: {self.describe()}")

@@ -66,7 +66,7 @@ def load_settings(
     chosen = backend_named(backend)
     file = Path(path)
     draft = _Draft(chosen)
-    draft.take(_parsed(file, draft.notes))
+    draft.read(_parsed(file, draft.notes))
     description = KernelDump(**draft.options)
     values, wrong = check_values(description, os.environ if environ is None else environ)
     problems = [*draft.problems]
@@ -82,8 +82,8 @@ def load_settings(
     if problems:
         raise ConfigError([evolve(problem, where=f"{file}: {problem.where}") for problem in problems])
     for note in notes_of(description, values, chosen):
-        option, _, said = note.partition(":")
-        draft.notes.append(f"{_NAMES.get(option, option)}:{said}")
+        option, _, why = note.partition(":")
+        draft.notes.append(f"{_NAMES.get(option, option)}:{why}")
     return ControlFile(file, chosen, description, tuple(draft.notes))
 
 
@@ -155,7 +155,7 @@ class _Draft:
     problems: list[Problem] = field(factory=list)
     notes: list[str] = field(factory=list)
 
-    def take(self, document: Any) -> None:
+    def read(self, document: Any) -> None:
         """Read every key."""
         if not isinstance(document, dict):
             self.problem(

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
-__all__ = ["KernelDump"]
+__all__ = ["KernelDump", "plain_path"]
 
 
 def _tuple(value: Any) -> Any:
@@ -26,7 +26,8 @@ def _devices(value: Any) -> Any:
     return (value,) if isinstance(value, int) and not isinstance(value, bool) else _tuple(value)
 
 
-def _path(value: Any) -> Any:
+def plain_path(value: Any) -> Any:
+    """Return a path object as text, and anything else as it is."""
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
@@ -38,7 +39,7 @@ class KernelDump:
     option does not mind. An option that was given and would be ignored by the backend is refused.
     """
 
-    path: str | os.PathLike[str] | None = attrs.field(default=None, converter=_path)
+    path: str | os.PathLike[str] | None = attrs.field(default=None, converter=plain_path)
     """Absolute folder of letters, digits, ``-``, ``_`` and ``/``. None: ``$MS_DIAGNOSTIC_DATA_PATH/debug_dump``."""
     net_name: str = "Net"
     """Folder name of the network: letters, digits, ``-`` and ``_``."""

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 from probe_format.errors import Problem
 
-__all__ = ["Iterations", "parse_iterations"]
+__all__ = ["Iterations", "joined", "parse_iterations"]
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _RANGE = re.compile(r"(\d+)-(\d+)", re.ASCII)
@@ -64,7 +64,7 @@ def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem,
         for _, b in spans
         if b > _MOST
     )
-    return Iterations(_joined(spans)), tuple(problems)
+    return Iterations(joined(spans)), tuple(problems)
 
 
 def _item(item: Any, where: str) -> list[tuple[int, int] | Problem] | Problem:
@@ -114,7 +114,8 @@ def _negative(item: object, where: str) -> Problem:
     return Problem(where, f"{item} is negative; iterations begin at 0.", _EXAMPLE)
 
 
-def _joined(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def joined(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return ``spans`` in order, those that overlap or touch as one; first and last are both included."""
     runs: list[list[int]] = []
     for a, b in sorted(spans):
         if runs and a <= runs[-1][1] + 1:

@@ -18,7 +18,7 @@ from .backends import Backend
 from .compiled_graphs import compiled_graphs
 from .description import KernelDump
 from .option_checks import Values
-from .outcome import DumpOutcome, look
+from .outcome import DumpOutcome, inspect_dump
 
 __all__ = ["KernelRun", "current_rank"]
 
@@ -82,21 +82,21 @@ class KernelRun:
         try:
             function(*arguments)
         except Exception as e:  # a dump that cannot be switched must not end the run
-            self._note(f"{name} of this MindSpore failed: {e}")
+            self._log_note(f"{name} of this MindSpore failed: {e}")
 
     def _synchronize(self) -> None:
         try:
             importlib.import_module("mindspore").runtime.synchronize()
         except Exception as e:
-            self._note(f"MindSpore could not synchronise: {e}")
+            self._log_note(f"MindSpore could not synchronise: {e}")
 
-    def note(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Say something that is in the outcome, too."""
         if text not in self._notes:
             self._notes.append(text)
             notice(f"Probe: {text}")
 
-    def _note(self, text: str) -> None:
+    def _log_note(self, text: str) -> None:
         if text not in self._notes:
             self._notes.append(text)
             _log.warning("%s", text)
@@ -105,7 +105,7 @@ class KernelRun:
         """Look at what was written, and say it; quiet: in the log only, as the run has an error of its own."""
         notes = [*self._notes, *_remarks(self, bool(compiled_graphs()))]
         try:
-            self._outcome = look(self.folder, self._values.kernels, notes)
+            self._outcome = inspect_dump(self.folder, self._values.kernels, notes)
         except Exception as e:
             self._outcome = DumpOutcome(self.folder, 0, 0, (), 0, (), (*notes, f"The folder is unreadable: {e}"))
         _log.info("%s", self._outcome)

@@ -15,7 +15,7 @@ Note = Callable[[KernelDump, Values, Backend], Iterator[str]]
 
 def notes_of(dump: KernelDump, values: Values, backend: Backend) -> tuple[str, ...]:
     """Return what ``dump`` asks for without effect on ``backend``, each as ``option: why``."""
-    return tuple(said for note in NOTES for said in note(dump, values, backend))
+    return tuple(text for note in NOTES for text in note(dump, values, backend))
 
 
 def devices_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import frozen
+from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
-from probe_kernel.read.mapping import read_mapping
+from probe_kernel.read.execution_order import find_graph_files, read_order
+from probe_kernel.read.file_name import flat, without_number
+from probe_kernel.read.mapping_csv import read_mapping
 from probe_kernel.read.statistic_csv import STATISTIC, read_table
 
+from .iteration_ranges import joined
 from .kernel_patterns import KernelPattern
 
-__all__ = ["DumpOutcome", "NeverRan", "look"]
-
-_OP = re.compile(r"-op\d+$")
+__all__ = ["DumpOutcome", "NeverRan", "inspect_dump"]
 
 
 @frozen
@@ -47,10 +49,9 @@ class DumpOutcome:
         steps = _listed(self.iterations)
         what = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
         head = f"{what}; iterations {steps}." if self.iterations else f"{what}."
-        said = [f"Nothing was written for {n}" for n in self.never_ran]
-        return "\n".join(
-            [head if self.files else f"Nothing was written below {self.path}.", *said, *self.notes]
-        )
+        missing = [f"Nothing was written for {n}" for n in self.never_ran]
+        first = head if self.files else f"Nothing was written below {self.path}."
+        return "\n".join([first, *missing, *self.notes])
 
 
 @frozen
@@ -61,7 +62,7 @@ class _Seen:
     name: str
 
 
-def look(
+def inspect_dump(
     path: str | os.PathLike[str], requested: Sequence[KernelPattern] = (), notes: Sequence[str] = ()
 ) -> DumpOutcome:
     """Look through a dump's folder. requested: the kernels that were asked for; none means all.
@@ -101,7 +102,8 @@ def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]
     if meant:
         other = ""
         if pattern.kind == "name":  # seen: the graph's file says Cast-op3 of what runs as Cast-op0
-            any_number = _OP.sub("-op[0-9]+", pattern.text)
+            plain = without_number(pattern.text)
+            any_number = pattern.text if plain == pattern.text else f"{plain}-op[0-9]+"
             other = f' Or the backend has given it another number: "name-regex({any_number})" takes any.'
         more = f" and {len(meant) - 1} more" if len(meant) > 1 else ""
         return NeverRan(
@@ -109,7 +111,7 @@ def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]
             f"{meant[0]}{more} is in the graph, but it was not run in these iterations, "
             f"or has no tensor on the side that was asked for.{other}",
         )
-    lasts = [_OP.sub("", n.rpartition("/")[2]) for n in compiled]
+    lasts = [without_number(n.rpartition("/")[2]) for n in compiled]
     near = nearest(pattern.text, dict.fromkeys(lasts if pattern.kind == "type" else compiled), 3, 0.5)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     if pattern.kind == "regex":
@@ -120,42 +122,32 @@ def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]
 def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> bool:
     names = {s.name for s in seen}
     # Where the backend rewrote a graph the number behind -op is another one in the file's name.
-    numberless = {_OP.sub("", n) for n in names}
+    numberless = {without_number(n) for n in names}
     if pattern.kind == "name":
-        return _flat(pattern.text) in names
+        return flat(pattern.text) in names
     for full in compiled:
-        if pattern.matches(full) and (_flat(full) in names or _OP.sub("", _flat(full)) in numberless):
+        if pattern.matches(full) and (flat(full) in names or without_number(flat(full)) in numberless):
             return True
     if pattern.kind == "type":
         wanted = pattern.text.lower()
         return any(
-            wanted in _OP.sub("", s.name.rpartition("_")[2]).lower()
+            wanted in without_number(s.name.rpartition("_")[2]).lower()
             or wanted in s.kind.lower()
-            or (s.kind == "Parameter" and _flat(wanted) in s.name.lower())
+            or (s.kind == "Parameter" and flat(wanted) in s.name.lower())
             for s in seen
         )
     flattened = KernelPattern(pattern.text.replace("/", "_"), "regex")
     return any(flattened.matches(n) for n in names)
 
 
-def _flat(name: str) -> str:
-    return re.sub(r"[./\\ ]", "_", name)
-
-
 def _execution_order(rank: Path) -> list[str]:
     """Full names of the operators of every compiled graph; empty where the backend writes no execution order."""
     found: dict[str, None] = {}
-    for path in sorted(rank.glob("execution_order/ms_execution_order_graph_*.csv")):
-        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-        found.update(dict.fromkeys(line.strip() for line in lines[1:] if line.strip()))
+    for path in find_graph_files(rank / "execution_order", "ms_execution_order", ".csv").values():
+        with contextlib.suppress(FormatError):  # left empty by a full disk: the names of the files remain
+            found.update(dict.fromkeys(read_order(path)))
     return list(found)
 
 
 def _listed(numbers: Sequence[int]) -> str:
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in joined((n, n) for n in numbers))

@@ -20,7 +20,7 @@ from probe_kernel.files.tensor_layouts import convert
 from probe_kernel.read.file_name import FileName, is_file_name, parse_file_name
 from probe_kernel.read.find import walk
 from probe_kernel.read.listing import NO_TRUE_NAME, list_files
-from probe_kernel.read.mapping import read_mapping
+from probe_kernel.read.mapping_csv import read_mapping
 
 from .destination import Destination
 
@@ -68,7 +68,7 @@ def convert_file(
     try:
         file = open_bin(path)
     except (ProbeError, OSError, MemoryError) as error:
-        return ConvertOutcome(path, faults=(_said(path, error),))
+        return ConvertOutcome(path, faults=(_message(path, error),))
     done = 0
     faults += file.problems
     for section in file.sections:
@@ -78,7 +78,7 @@ def convert_file(
         try:
             written.append(destination.write(out, *_made(file, name, section, how)))
         except (ProbeError, OSError, ValueError, MemoryError) as error:
-            faults.append(_said(path, error))
+            faults.append(_message(path, error))
     if how.only and not done:
         there = ", ".join(map(str, file.sections)) or "nothing"
         faults.append(f"{path}: there is no {' or '.join(how.only)} in it, but {there}.")
@@ -137,7 +137,7 @@ def _memory(values: Array) -> memoryview:
     return memoryview(flat)
 
 
-def _said(path: Path, error: BaseException) -> str:
+def _message(path: Path, error: BaseException) -> str:
     text = str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         text = "is too large for this machine's memory"

@@ -13,7 +13,7 @@ from probe_format.safe_files import replace_file
 from probe_format.tensors import write_parts
 
 from probe_kernel.output_folder import file_in
-from probe_kernel.read.mapping import MAPPING
+from probe_kernel.read.mapping_csv import MAPPING
 
 __all__ = ["Destination", "short_name"]
 
@@ -47,10 +47,10 @@ class Destination:
             )
         write_parts(path, parts)
         if short != name:
-            self._note(folder, f"{short},{name}")
+            self._record_name(folder, f"{short},{name}")
         return path
 
-    def _note(self, folder: Path, line: str) -> None:
+    def _record_name(self, folder: Path, line: str) -> None:
         """At once, and not at the end: who stops the command wants to know the names of what is there."""
         path = folder / MAPPING
         with self._lock:

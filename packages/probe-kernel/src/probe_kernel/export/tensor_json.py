@@ -13,7 +13,7 @@ from probe_format.errors import FormatError
 from probe_format.jsonio import finite
 from probe_format.tensors import npy_bytes, stats_json, stats_of, write_parts
 
-from probe_kernel.files.dtypes import dtype_of
+from probe_kernel.files.dtypes import dtype_of, is_numeric
 from probe_kernel.files.npy_file import read_header
 from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.read.statistic_csv import Row
@@ -32,7 +32,7 @@ def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str
         return head if slot.row is None else {**head, **_row_json(slot.row)}
     array = slot.load()
     out = head_json(slot.dtype or array.dtype.name, array.shape, framework)
-    if _numeric(slot.dtype):
+    if is_numeric(slot.dtype):
         out.update(stats_json(stats_of(array)))
     else:
         out["unsupported"] = f"{slot.dtype}: only its codes are known"
@@ -86,13 +86,6 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 def _number(value: Any) -> Any:
     return finite(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _numeric(dtype: str) -> bool:
-    try:
-        return dtype_of(dtype).numeric
-    except FormatError:
-        return True
 
 
 def _plain(dtype: str) -> str:

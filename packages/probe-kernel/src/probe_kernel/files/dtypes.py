@@ -13,7 +13,7 @@ from probe_format.errors import DamagedError, FormatError
 from probe_format.suggest import did_you_mean
 from probe_format.tensors import widen
 
-__all__ = ["Dtype", "decode", "dtype_of", "shaped"]
+__all__ = ["Dtype", "decode", "dtype_of", "is_numeric", "shaped"]
 
 Array = npt.NDArray[Any]
 
@@ -79,6 +79,14 @@ def dtype_of(name: str) -> Dtype:
             f"{name!r} is not a dtype that is known here. {did_you_mean(plain, _BY_NAME)}".rstrip()
         )
     return found
+
+
+def is_numeric(name: str) -> bool:
+    """Whether `decode` gives the values of the dtype ``name``, rather than codes; True for an unknown one."""
+    try:
+        return dtype_of(name).numeric
+    except FormatError:
+        return True
 
 
 def decode(raw: Array, dtype: Dtype) -> Array:

@@ -57,7 +57,7 @@ def opdebug_json(raw: Raw) -> dict[str, Any]:
     for unit, (first, fields, status) in _UNITS.items():
         names = [*((name, first + i) for i, name in enumerate((*_TASK, *fields))), *_MORE.get(unit, ())]
         found = {name: int(words[at]) for name, at in names}
-        out[unit] = {**_said(found), "status": int(words[status])}
+        out[unit] = {**_with_addresses_in_hex(found), "status": int(words[status])}
     return out
 
 
@@ -78,12 +78,12 @@ def _new_json(raw: Raw) -> dict[str, Any]:
     if body.size < 8 * count:
         raise DamagedError(f"an overflow record of {name} is cut short: {body.size} of {8 * count} bytes")
     words = [int(n) for n in np.frombuffer(body.tobytes(), "<u8")]
-    data: dict[str, Any] = _said(dict(zip(fields, words, strict=False)))
+    data: dict[str, Any] = _with_addresses_in_hex(dict(zip(fields, words, strict=False)))
     if several:
         data["status"] = words[-_STATUSES:]
     unit_says = {"valid": valid, "acc_type": name, "rsv": reserved, "data_len": length, "data": data}
     return {"magic": hex(magic), "version": version, "acc_list": unit_says}
 
 
-def _said(numbers: dict[str, int]) -> dict[str, Any]:
+def _with_addresses_in_hex(numbers: dict[str, int]) -> dict[str, Any]:
     return {name: hex(value) if name in _HEX else value for name, value in numbers.items()}

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.errors import FormatError
 from probe_format.tensors import stats_of
 
-from probe_kernel.files.dtypes import dtype_of
+from probe_kernel.files.dtypes import is_numeric
 
 from .categories import CATEGORIES
 from .statistic_csv import Value
@@ -34,20 +33,13 @@ def numbers(
     in C order.
     """
     out: dict[str, Value] = {"count": array.size}
-    if array.dtype.kind in "biuf" and _has_values(dtype):
+    if array.dtype.kind in "biuf" and is_numeric(dtype):
         out.update(_numbers(array))
     if "md5" in categories:
         out["md5"] = hashlib.md5(_bytes(array), usedforsecurity=False).hexdigest()
     if "sha1" in categories:
         out["sha1"] = hashlib.sha1(_bytes(array), usedforsecurity=False).hexdigest()
     return {name: out.get(name) for name in categories}
-
-
-def _has_values(dtype: str) -> bool:
-    try:
-        return dtype_of(dtype).numeric
-    except FormatError:
-        return True
 
 
 def _bytes(array: npt.NDArray[Any]) -> Any:

@@ -14,14 +14,14 @@ from .kernel import Kernel, KernelId, TensorSlot
 from .loaders import Part
 from .statistic_csv import Row
 
-__all__ = ["Found", "Kernels", "group"]
+__all__ = ["Kernels", "SavedTensor", "group"]
 
 Ident = tuple[str, int]
 """input or output, and which."""
 
 
 @frozen
-class Found:
+class SavedTensor:
     """A tensor in a file."""
 
     path: Path
@@ -85,7 +85,7 @@ P = TypeVar("P", bound=_Piece)
 
 def group(
     folder: KernelFolder,
-    files: Iterable[Found],
+    files: Iterable[SavedTensor],
     rows: Iterable[Row],
     arguments: Mapping[tuple[str, str], Path],
 ) -> Kernels:
@@ -124,7 +124,7 @@ def _kernel(
     folder: KernelFolder,
     key: KernelId,
     count: int,
-    files: Mapping[Ident, Found],
+    files: Mapping[Ident, SavedTensor],
     lines: Mapping[Ident, _Line],
     arguments: Path | None,
 ) -> Kernel:

@@ -8,7 +8,7 @@ from typing import Literal
 from attrs import frozen
 from probe_format.errors import FormatError
 
-__all__ = ["MOST_SLOTS", "FileName", "Kind", "flat", "is_file_name", "parse_file_name"]
+__all__ = ["MOST_SLOTS", "FileName", "Kind", "flat", "is_file_name", "parse_file_name", "without_number"]
 
 Kind = Literal["npy", "raw", "bin", "pt", "part", "overflow", "args", "csv"]
 """npy: a tensor. raw: a tensor's bytes. bin: all tensors of a kernel in Ascend's own form. pt: a tensor for
@@ -36,6 +36,7 @@ _HEAD = re.compile(
     re.DOTALL,
 )
 _ARGS = re.compile(r"(?P<op_type>[^./\0]+)\.(?P<op_name>[^./\0]+)\.json", re.DOTALL)
+_NUMBER = re.compile(r"-op\d+$")
 _UNSAFE = re.compile(r"[./\\ ]")
 
 
@@ -144,3 +145,8 @@ def is_file_name(text: str) -> bool:
 def flat(full_name: str) -> str:
     """An operator's full name (``Default/conv1/Conv2D-op0``) as it stands in file names."""
     return _UNSAFE.sub("_", full_name)
+
+
+def without_number(name: str) -> str:
+    """Return an operator's name without the number at its end: ``Conv2D`` of ``Conv2D-op0``."""
+    return _NUMBER.sub("", name)

@@ -13,7 +13,7 @@ from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
 from .file_name import is_file_name
-from .mapping import MAPPING
+from .mapping_csv import MAPPING
 from .statistic_csv import STATISTIC
 
 __all__ = ["KernelFolder", "Layout", "find", "is_auxiliary", "is_beside", "walk"]

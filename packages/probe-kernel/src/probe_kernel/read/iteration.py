@@ -9,7 +9,7 @@ from attrs import frozen
 from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
-from .executions import Found, Kernels, group
+from .executions import Kernels, SavedTensor, group
 from .file_name import flat
 from .find import KernelFolder
 from .kernel import Kernel
@@ -91,7 +91,7 @@ class Iteration:
 
     @cached_property
     def _grouped(self) -> Kernels:
-        tensors: list[Found] = []
+        tensors: list[SavedTensor] = []
         arguments: dict[tuple[str, str], Path] = {}
         problems: list[str] = []
         for path, name in self._names.files:
@@ -104,7 +104,7 @@ class Iteration:
             except (FormatError, OSError) as error:
                 problems.append(str(error))
                 continue
-            tensors.extend(Found(path, name, part) for part in held.parts)
+            tensors.extend(SavedTensor(path, name, part) for part in held.parts)
             problems.extend(held.problems)
         grouped = group(self.folder, tensors, self.statistics.rows, arguments)
         return Kernels(grouped.kernels, (*problems, *grouped.problems))

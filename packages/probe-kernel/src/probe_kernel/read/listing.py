@@ -9,7 +9,7 @@ from attrs import frozen
 
 from .file_name import FileName, is_file_name, parse_file_name
 from .find import is_auxiliary
-from .mapping import MAPPING, read_mapping
+from .mapping_csv import MAPPING, read_mapping
 from .statistic_csv import STATISTIC
 
 __all__ = ["NO_TRUE_NAME", "Listing", "list_files"]

@@ -96,7 +96,7 @@ def read_table(path: Path, owner: FileName | None = None) -> Table:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         for first, last, cells, lines in _records(file):
             where = _where(path.name, first, last)
-            if cells is not None and draft.take(cells, where, several=len(lines) > 1):
+            if cells is not None and draft.add(cells, where, several=len(lines) > 1):
                 continue
             if len(lines) == 1:
                 draft.refuse(_where(path.name, first, first), "it is no line of a CSV")
@@ -104,7 +104,7 @@ def read_table(path: Path, owner: FileName | None = None) -> Table:
             # A quotation mark that nobody closed has swallowed the lines behind it: each is looked at alone.
             for at, line in enumerate(lines, start=first):
                 alone = _alone(line)
-                if alone is None or not draft.take(alone, _where(path.name, at, at), several=False):
+                if alone is None or not draft.add(alone, _where(path.name, at, at), several=False):
                     draft.refuse(_where(path.name, at, at), "it has a quotation mark that is not closed")
     if not draft.columns and not draft.problems:
         draft.problems.append(f"{path.name} is empty.")
@@ -159,7 +159,7 @@ class _Draft:
     columns: list[str] = field(factory=list)
     more: int = 0
 
-    def take(self, cells: list[str], where: str, *, several: bool) -> bool:
+    def add(self, cells: list[str], where: str, *, several: bool) -> bool:
         """Take one record. False: it has several lines and is none, so that each is to be looked at alone."""
         plain = [cell.strip() for cell in cells]
         if not any(plain):

@@ -7,7 +7,6 @@ differs: the files say ``Default_Cast-op0``, graph and execution order ``Default
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -16,7 +15,7 @@ from probe_format.errors import FormatError
 
 from probe_kernel.files.dtypes import dtype_of
 from probe_kernel.graph.model import Operator, Type
-from probe_kernel.read.file_name import flat
+from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.kernel import Kernel
 
 __all__ = ["Contradiction", "How", "Match", "agrees", "contradictions", "match", "stem"]
@@ -25,7 +24,6 @@ How = Literal["name", "last part", "order"]
 """name: the full name. last part: files that have only the end of it (MindSpore 1.5). order: the same name but for
 the number, types that fit, and the same place among those."""
 
-_NUMBER = re.compile(r"-op\d+$")
 
 
 @frozen
@@ -44,7 +42,7 @@ class Match:
 
 def stem(name: str) -> str:
     """An operator's name without its number, in the form of file names."""
-    return _NUMBER.sub("", flat(name))
+    return without_number(flat(name))
 
 
 def match(

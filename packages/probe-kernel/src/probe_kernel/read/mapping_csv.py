@@ -7,24 +7,24 @@ from pathlib import Path
 
 from attrs import field, frozen
 
-__all__ = ["MAPPING", "Mapping", "read_mapping"]
+__all__ = ["MAPPING", "TrueNames", "read_mapping"]
 
 MAPPING = "mapping.csv"
 
 
 @frozen
-class Mapping:
+class TrueNames:
     """names: file -> true name. problems: lines that are none, in sentences."""
 
     names: dict[str, str] = field(factory=dict)
     problems: tuple[str, ...] = ()
 
 
-def read_mapping(folder: Path) -> Mapping:
+def read_mapping(folder: Path) -> TrueNames:
     """The mapping of a folder; empty when it has none. Lines are ``file,true name``, without a header."""
     path = folder / MAPPING
     if not path.is_file():
-        return Mapping()
+        return TrueNames()
     names: dict[str, str] = {}
     problems = []
     there = frozenset(os.listdir(folder))
@@ -38,4 +38,4 @@ def read_mapping(folder: Path) -> Mapping:
             problems.append(f"mapping.csv, line {number}, names {file[:80]}, which is not in the folder.")
         else:
             names[file] = name
-    return Mapping(names, tuple(problems))
+    return TrueNames(names, tuple(problems))
