@@ -71,8 +71,8 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"demo"},
     ),
     "probe_save": (
-        {"claim", "counts", "place", "two_at_once", "uncompiled"},
-        {"arrays", "frameworks", "settings"},
+        {"claim", "counts", "frameworks", "uncompiled"},
+        {"settings"},
         {"saved_step"},
         {"saver"},
         {"current"},

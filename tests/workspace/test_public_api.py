@@ -84,7 +84,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "load", "parse_init_step", "resolve"},
     "probe_runtime.describe": {
-        "Leaf", "Slot", "StepFiles", "TensorOptions", "array_json", "options_of", "summarise",
+        "FileNames", "LARGE", "Leaf", "Placement", "StepFiles", "TensorOptions", "array_json", "options_of",
+        "run_both", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},
@@ -101,8 +102,6 @@ MODULE_NAMES: dict[str, set[str]] = {
         "SavingSession", "Seeded", "Session", "Step", "TokenGate", "WARM_UP", "bar", "kernel_package",
         "preflight", "seed_process", "set_variable", "summary", "warn",
     },
-    "probe_save.place": {"FileNames", "LeafOptions", "Spot"},
-    "probe_save.two_at_once": {"LARGE", "beside"},
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {
         "TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_all",

@@ -13,7 +13,7 @@ from mindspore.common.initializer import Normal
 from probe_format.tensors.narrow_floats import bits_of, narrow_name
 from probe_format.values import UNKNOWN, ValueEncoder
 from probe_format.write.coverage import Coverage
-from probe_mindspore.tensors.leaf import Slot, TensorLeaf, TensorOptions
+from probe_mindspore.tensors.leaf import Placement, TensorLeaf, TensorOptions
 
 
 class Bench:
@@ -29,7 +29,7 @@ class Bench:
         )
 
     def __call__(self, value, *path, file=False):
-        body = self.leaf.leaf(Slot("r", "input", file, shown="input_args"), value, path or (0,))
+        body = self.leaf.leaf(Placement("r", "input", file, label="input_args"), value, path or (0,))
         json.dumps(body, allow_nan=False)
         return body
 
@@ -189,7 +189,7 @@ def test_looking_leaves_no_mark():
     version = getattr(base, "_version", None)
     leaf = Bench(Path("/nowhere")).leaf
     for t in (base, view):
-        leaf.leaf(Slot("r", "input", False), t, (0,))
+        leaf.leaf(Placement("r", "input", False), t, (0,))
     assert not view.is_contiguous() and getattr(base, "_version", None) == version
     base[0, 1] = 50.0
     assert float(view[1, 0]) == 50.0
@@ -270,9 +270,9 @@ def test_files_behind_the_run_hold_the_bytes_of_the_moment(tmp_path):
 def test_numpy_arrays_and_the_tensors_found(bench):
     body = bench(np.array([[1.5, 2.5]]), file=True)
     assert body["type"] == "numpy.ndarray" and body["dtype"] == "float64" and "data_name" in body
-    slot = Slot("r", "input", False, show=False)
-    tree = ValueEncoder(lambda value, path: bench.leaf.leaf(slot, value, path), lambda why: None)
+    placement = Placement("r", "input", False, show=False)
+    tree = ValueEncoder(lambda value, path: bench.leaf.leaf(placement, value, path), lambda why: None)
     a, b = Tensor([1.0]), Tensor([2.0])
     tree.describe({"x": [a, (b, 3)], "n": np.ones(2)})
-    assert [(path, id(t)) for path, t in slot.found] == [(("x", 0), id(a)), (("x", 1, 0), id(b))]
-    assert bench.leaf.leaf(slot, object(), (0,)) is UNKNOWN
+    assert [(path, id(t)) for path, t in placement.found] == [(("x", 0), id(a)), (("x", 1, 0), id(b))]
+    assert bench.leaf.leaf(placement, object(), (0,)) is UNKNOWN

@@ -32,16 +32,16 @@ def test_a_cell_is_told_by_its_class():
 
 def test_point_to_point_operation(tmp_path):
     from probe_format.write.coverage import Coverage
-    from probe_mindspore.tensors.leaf import Slot, TensorLeaf, TensorOptions
+    from probe_mindspore.tensors.leaf import Placement, TensorLeaf, TensorOptions
 
     op = object.__new__(ms.mint.distributed.P2POp)
     op.op, op.tensor, op.peer, op.tag, op.group = "isend", ms.Tensor([1.0, 2.0]), 1, 0, "group"
     leaf = TensorLeaf(TensorOptions(tmp_path), Coverage(), lambda event: None)
-    slot = Slot("r", "input", False)
-    body = leaf.leaf(slot, op, (0,))
+    placement = Placement("r", "input", False)
+    body = leaf.leaf(placement, op, (0,))
     assert body["class_type"] == "mindspore.mint.distributed.P2POp"
     assert (body["op"], body["peer"], body["tag"]) == ("isend", 1, 0)
-    assert body["tensor"]["Max"] == 2.0 and slot.found[0][0] == (0, "tensor")
+    assert body["tensor"]["Max"] == 2.0 and placement.found[0][0] == (0, "tensor")
     assert len(body["group_id"]) == 8
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from probe_format.tensors.files import npy_bytes
 from probe_format.write.coverage import Coverage
-from probe_runtime.describe.placement import Slot
+from probe_runtime.describe.leaf import Placement
 from probe_runtime.describe.step_files import StepFiles
 
 
@@ -17,7 +17,7 @@ def made(tmp_path, **options):
     return StepFiles(tmp_path, coverage, events.append, **options), events, coverage
 
 
-SLOT = Slot("Mint.add.0.forward", "input", True)
+SLOT = Placement("Mint.add.0.forward", "input", True)
 
 
 def test_names_and_bytes(tmp_path):

@@ -21,7 +21,7 @@ from probe_format.write.coverage import Coverage
 from probe_torch import PrecisionDebugger
 from probe_torch.patching.aliasing import Aliasing
 from probe_torch.tensors import leaf
-from probe_torch.tensors.leaf import Slot, TensorLeaf, TensorOptions
+from probe_torch.tensors.leaf import Placement, TensorLeaf, TensorOptions
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -38,20 +38,20 @@ class Rig:
         self.leaf = TensorLeaf(TensorOptions(folder, **options), self.coverage, self.events.append)
         self.count = 0
 
-    def slot(self, file: bool = False) -> Slot:
+    def placement(self, file: bool = False) -> Placement:
         self.count += 1
-        return Slot(f"Torch.a.{self.count}.forward", "input", file, shown="input_args")
+        return Placement(f"Torch.a.{self.count}.forward", "input", file, label="input_args")
 
     def see(self, t: Tensor, file: bool = False) -> Json:
         """The tensor object, as it goes into an event."""
-        return self.leaf.tensor(self.slot(file), t, (0,))
+        return self.leaf.tensor(self.placement(file), t, (0,))
 
     def call(self, t: Tensor, file: bool = False) -> str:
         """A whole call with this one argument; gives its record's name."""
-        slot = self.slot(file)
-        self.events.append({"k": "enter", "n": slot.record, "a": [self.leaf.tensor(slot, t, (0,))], "w": {}})
-        self.events.append({"k": "exit", "n": slot.record, "o": []})
-        return slot.record
+        placement = self.placement(file)
+        self.events.append({"k": "enter", "n": placement.record, "a": [self.leaf.tensor(placement, t, (0,))], "w": {}})
+        self.events.append({"k": "exit", "n": placement.record, "o": []})
+        return placement.record
 
     def records(self) -> dict[str, Json]:
         """The records, by assembling the events, once everything is written."""
@@ -303,10 +303,10 @@ def test_many_threads_may_look(tmp_path: Path) -> None:
     def run(n: int) -> None:
         for i in range(400):
             t = shared[i % 20]
-            if rig.leaf.tensor(Slot("r", "input", False), t, (0,))["Max"] != i % 20:
+            if rig.leaf.tensor(Placement("r", "input", False), t, (0,))["Max"] != i % 20:
                 wrong.append(i)
             own = torch.full((3,), float(n * 1000 + i))
-            if rig.leaf.tensor(Slot("r", "input", False), own, (0,))["Min"] != n * 1000 + i:
+            if rig.leaf.tensor(Placement("r", "input", False), own, (0,))["Min"] != n * 1000 + i:
                 wrong.append(i)
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
@@ -363,7 +363,7 @@ def test_what_has_no_numbers_is_counted_and_says_why(rig: Rig, tmp_path: Path) -
 
 def test_numpy_arrays(rig: Rig, tmp_path: Path) -> None:
     a = np.arange(6, dtype="int16").reshape(2, 3)
-    found = rig.leaf.leaf(rig.slot(True), a, (1,))
+    found = rig.leaf.leaf(rig.placement(True), a, (1,))
     assert (found["type"], found["dtype"], found["shape"], found["Max"]) == (
         "numpy.ndarray",
         "int16",
@@ -372,15 +372,15 @@ def test_numpy_arrays(rig: Rig, tmp_path: Path) -> None:
     )
     assert "requires_grad" not in found
     assert np.array_equal(np.load(tmp_path / found["data_name"]), a)
-    scalar = rig.leaf.leaf(rig.slot(True), np.array(2.5), (0,))
+    scalar = rig.leaf.leaf(rig.placement(True), np.array(2.5), (0,))
     assert scalar["shape"] == []
     assert np.load(tmp_path / scalar["data_name"]).shape == ()
     for odd in (np.array(["a"]), np.array([None]), np.array([1], "M8[s]"), np.zeros(1, "i4,f4")):
-        told = rig.leaf.leaf(rig.slot(True), odd, (0,))
+        told = rig.leaf.leaf(rig.placement(True), odd, (0,))
         assert told["Max"] is None
         assert told["unsupported"].startswith("no statistics for numpy dtype")
         assert ("data_name" in told) == (not odd.dtype.hasobject)
-    empty = rig.leaf.leaf(rig.slot(True), np.empty((0, 2)), (0,))
+    empty = rig.leaf.leaf(rig.placement(True), np.empty((0, 2)), (0,))
     assert (empty["Max"], "data_name" in empty, "unsupported" in empty) == (None, False, False)
 
 
@@ -562,14 +562,14 @@ def test_settling_waits_until_there_are_enough(tmp_path: Path) -> None:
 def test_a_file_confirmed_before_its_call_is_written_is_not_lost(tmp_path: Path) -> None:
     """The queue's thread may be faster than the call's own event."""
     rig = Rig(tmp_path, deferred=True)
-    slot = rig.slot(True)
-    described = rig.leaf.tensor(slot, torch.ones(2), (0,))
+    placement = rig.placement(True)
+    described = rig.leaf.tensor(placement, torch.ones(2), (0,))
     rig.leaf.flush()  # numbers and file are confirmed here
-    rig.events.append({"k": "enter", "n": slot.record, "a": [described], "w": {}})
-    rig.events.append({"k": "exit", "n": slot.record, "o": []})
-    (found,) = rig.records()[slot.record]["input_args"]
+    rig.events.append({"k": "enter", "n": placement.record, "a": [described], "w": {}})
+    rig.events.append({"k": "exit", "n": placement.record, "o": []})
+    (found,) = rig.records()[placement.record]["input_args"]
     assert found["Max"] == 1.0
-    assert found["data_name"] == f"{slot.record}.input.0.pt"
+    assert found["data_name"] == f"{placement.record}.input.0.pt"
     assert not {"$", "$f", "lost", "unsupported"} & set(found)
     rig.leaf.close()
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from mindspore import Parameter
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
-from probe_runtime.describe import Slot, TensorOptions
-from probe_save.place import LeafOptions, Spot
+from probe_runtime.describe import Placement, TensorOptions
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.patching.compile_hook import CompileWrapper, around_compilation
@@ -27,7 +26,7 @@ __all__ = ["FRAMEWORK", "MindSporeSaving", "current_rank", "open_leaf"]
 FRAMEWORK = detect().framework
 
 
-def open_leaf(options: LeafOptions, coverage: Coverage) -> MindSporeSaving:
+def open_leaf(options: TensorOptions, coverage: Coverage) -> MindSporeSaving:
     """What describes MindSpore's values in one step."""
     return MindSporeSaving(options, coverage)
 
@@ -64,24 +63,16 @@ class MindSporeSaving:
     _places: list[CompileWrapper] = field(factory=list)
     _lock: threading.Lock = field(factory=threading.Lock)
 
-    def __init__(self, options: LeafOptions, coverage: Coverage) -> None:
-        known = TensorOptions(
-            options.directory,
-            statistics=options.statistics,
-            checksum=options.checksum,
-            zero_count=options.zero_count,
-            share=False,
-        )
+    def __init__(self, options: TensorOptions, coverage: Coverage) -> None:
         module_kind = detect()
-        self.__attrs_init__(TensorLeaf(known, coverage, _nothing, requires_grad=module_kind.requires_grad))
+        self.__attrs_init__(TensorLeaf(options, coverage, _nothing, requires_grad=module_kind.requires_grad))
 
-    def leaf(self, spot: Spot, value: Any, path: ValuePath) -> Any:
+    def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """JSON of a tensor or another value of MindSpore, else UNKNOWN; a tensor's file is written."""
         if not is_tensor(value):
-            return self._leaf.leaf(Slot(spot.record, "", spot.file), value, path)
-        spot.found.append((self, path, value))
-        place = spot.names.claim(spot.record, path, "npy") if spot.file else path
-        return self._leaf.tensor(Slot(spot.record, "", spot.file), value, place)
+            return self._leaf.leaf(evolve(placement, found=[]), value, path)
+        placement.found.append((path, value))
+        return self._leaf.tensor(placement, value, path)
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
         """Call ``arrived`` with the whole gradient of ``tensor`` in each backward pass.

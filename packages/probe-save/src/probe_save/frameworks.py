@@ -15,9 +15,8 @@ from typing import Any, Protocol
 from probe_format.errors import UsageError
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
+from probe_runtime.describe import Placement, TensorOptions
 from probe_runtime.environment import environment_number
-
-from .place import LeafOptions, Spot
 
 __all__ = ["Home", "MissingPackage", "SavedLeaf", "current_rank", "framework_of", "home"]
 
@@ -32,8 +31,8 @@ class MissingPackage(UsageError):
 class SavedLeaf(Protocol):
     """What a framework's package does for one step."""
 
-    def leaf(self, spot: Spot, value: Any, path: ValuePath) -> Any:
-        """JSON of a value of the framework, else `probe_format.values.UNKNOWN`. Notes tensors in spot.found."""
+    def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
+        """JSON of a value of the framework, else `probe_format.values.UNKNOWN`. Appends tensors to placement.found."""
 
     def fill_numbers(self, value: Any) -> None:
         """Fill in the numbers of a described value that were still on their way from a device."""
@@ -56,7 +55,7 @@ class Home(Protocol):
     def current_rank(self) -> int | None:
         """This process's number in a distributed run, else None."""
 
-    def open_leaf(self, options: LeafOptions, coverage: Coverage) -> SavedLeaf:
+    def open_leaf(self, options: TensorOptions, coverage: Coverage) -> SavedLeaf:
         """A leaf for one step."""
 
 

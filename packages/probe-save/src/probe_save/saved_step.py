@@ -18,13 +18,12 @@ from probe_format.schema import tensors
 from probe_format.values import UNKNOWN, ValueEncoder, ValuePath, unsupported
 from probe_format.write import FORMAT_VERSION, Coverage, RankWriter, Summary, explain
 from probe_runtime.config import Config
+from probe_runtime.describe import FileNames, Placement, StepFiles, TensorOptions, array_json, options_of
 from probe_runtime.notice import notice
 
-from .arrays import array_json
 from .claim import Claim
 from .counts import Counts
 from .frameworks import MissingPackage, SavedLeaf, framework_of, home
-from .place import FileNames, LeafOptions, Spot
 
 __all__ = ["SavedStep"]
 
@@ -37,13 +36,14 @@ class SavedStep:
 
     claim: Claim
     writer: RankWriter
-    options: LeafOptions
-    files: bool
+    options: TensorOptions
+    wants_files: bool
     alive: bool = True
     coverage: Coverage = field(factory=Coverage)
     _summary: Summary = field(factory=Summary)
     _counts: Counts = field(factory=Counts)
     _names: FileNames = field(factory=FileNames)
+    _array_files: StepFiles = field(init=False)
     _leaves: dict[str, SavedLeaf] = field(factory=dict)
     _watches: list[Callable[[], None]] = field(factory=list)
     _awaited: int = 0
@@ -74,13 +74,14 @@ class SavedStep:
         if config.summary_mode != "statistics":
             header["checksum"] = "crc32" if config.summary_mode == "md5" else "xor64"
         writer = RankWriter(claim.directory, header)
-        options = LeafOptions(
-            writer.tensor_directory,
-            statistics=config.summary_mode != "xor",
-            checksum=None if config.summary_mode == "statistics" else config.summary_mode,
-            zero_count=config.zero_count,
+        # No sharing: nothing here sees writes past the version counter (.data, numpy views) between two saves.
+        options = evolve(
+            options_of(config, writer.tensor_directory), share=False, deferred=False, overlap=True
         )
         return cls(claim, writer, options, files)
+
+    def __attrs_post_init__(self) -> None:
+        self._array_files = StepFiles(self.options.directory, self.coverage, self.writer.append)
 
     @property
     def directory(self) -> Path:
@@ -108,26 +109,29 @@ class SavedStep:
         Raises MissingPackage. Any other fault, a full disk among them, costs this value, never the run.
         """
         number = self._counts.take(name)
-        spot = Spot(debug_record(name, number), self.files, self._names)
+        placement = self._placement(debug_record(name, number), self.wants_files)
         partner = gradient_record(name, self._counts.take_partner(name, number)) if backward else None
         try:
             try:
-                written = self._write(spot.record, partner, self._describe(spot, variable))
+                written = self._write(placement.record, partner, self._describe(placement, variable))
             except (MissingPackage, OSError):
                 raise
             except Exception as error:  # what it holds, or what became of it, cannot be written
                 self._fault(f"save of {name!r}", error)
-                spot.found.clear()
+                placement.found.clear()
                 why = f"saving it raised {type(error).__name__}; see the faults"
-                written = self._write(spot.record, partner, unsupported(variable, why))
+                written = self._write(placement.record, partner, unsupported(variable, why))
         except MissingPackage:
             raise
         except Exception as error:
             self._lost(f"save of {name!r}", error)
             return
         if written and partner is not None:
-            for leaf, path, tensor in spot.found:
-                self._watch(leaf, partner, path, tensor)
+            for path, tensor in placement.found:
+                self._watch(partner, path, tensor)
+
+    def _placement(self, record: str, wants_file: bool) -> Placement:
+        return Placement(record, "", wants_file, names=self._names)
 
     def _write(self, record: str, partner: str | None, value: Any) -> bool:
         """Put the event of one value into the journal; False when the step is over. Raises OSError and others."""
@@ -146,9 +150,9 @@ class SavedStep:
             if isinstance(tensor.get("data_name"), str):
                 (self.options.directory / tensor["data_name"]).unlink(missing_ok=True)
 
-    def _describe(self, spot: Spot, variable: Any) -> Any:
+    def _describe(self, placement: Placement, variable: Any) -> Any:
         missing: list[MissingPackage] = []
-        tree = ValueEncoder(partial(self._leaf, spot, missing), self._note)
+        tree = ValueEncoder(partial(self._leaf, placement, missing), self._note)
         value = tree.describe(variable)
         if missing:
             raise missing[0]
@@ -156,23 +160,23 @@ class SavedStep:
             leaf.fill_numbers(value)
         return value
 
-    def _leaf(self, spot: Spot, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
-        met = len(spot.found)
+    def _leaf(self, placement: Placement, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
+        met = len(placement.found)
         try:
-            return self._told(spot, missing, value, path)
+            return self._told(placement, missing, value, path)
         except OSError as error:  # its file: the numbers need no room on the disk
-            if not spot.file:
+            if not placement.wants_file:
                 raise
-            self._lost(f"file of {spot.record}", error)
-            del spot.found[met:]
-            out = self._told(evolve(spot, file=False), missing, value, path)
+            self._lost(f"file of {placement.record}", error)
+            del placement.found[met:]
+            out = self._told(evolve(placement, wants_file=False), missing, value, path)
             if isinstance(out, dict) and "dtype" in out:
                 out["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
             return out
 
-    def _told(self, spot: Spot, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
+    def _told(self, placement: Placement, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
         if isinstance(value, np.ndarray):
-            out = array_json(value, self.options, self.coverage, spot, path)
+            out = array_json(value, placement, path, self.options, self._array_files, self.coverage)
         else:
             framework = framework_of(type(value))  # type: ignore[arg-type]
             if framework is None:
@@ -182,11 +186,11 @@ class SavedStep:
             except MissingPackage as error:
                 missing.append(error)
                 return None
-            out = leaf.leaf(spot, value, path)
+            out = leaf.leaf(placement, value, path)
             if isinstance(out, dict) and "dtype" in out:
                 self._count_tensor()
         if isinstance(out, dict) and "dtype" in out and "$" not in out:
-            self._summary.add(spot.record, ".".join(map(str, path)), out)
+            self._summary.add(placement.record, ".".join(map(str, path)), out)
         return out
 
     def _framework(self, name: str) -> SavedLeaf:
@@ -207,9 +211,9 @@ class SavedStep:
 
     # -- gradients ------------------------------------------------------------------------------------
 
-    def _watch(self, leaf: SavedLeaf, record: str, path: ValuePath, tensor: Any) -> None:
+    def _watch(self, record: str, path: ValuePath, tensor: Any) -> None:
         try:
-            passes = itertools.count()
+            leaf, passes = self._leaves[str(framework_of(type(tensor)))], itertools.count()  # type: ignore[arg-type]
             undo = leaf.watch(tensor, partial(self._arrived, leaf, record, path, passes))
         except Exception as error:
             self._fault(f"waiting for {record}", error)
@@ -227,12 +231,12 @@ class SavedStep:
             return
         try:
             first = next(passes) == 0
-            spot = Spot(record, self.files and first, self._names)
+            placement = self._placement(record, self.wants_files and first)
             try:
-                value = leaf.leaf(spot, gradient, path)
+                value = leaf.leaf(placement, gradient, path)
             except OSError as error:
                 self._lost(f"file of {record}", error)
-                value = leaf.leaf(evolve(spot, file=False), gradient, path)
+                value = leaf.leaf(evolve(placement, wants_file=False), gradient, path)
                 value["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
             leaf.fill_numbers(value)
             if first:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define, evolve, field
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
-from probe_save.place import LeafOptions, Spot
-from probe_save.two_at_once import LARGE, beside
+from probe_runtime.describe import LARGE, Placement, TensorOptions, run_both
 
-from probe_torch.tensors.leaf import Slot, TensorLeaf, TensorOptions
+from probe_torch.tensors.leaf import TensorLeaf
 
 from .ranks import current_rank
 
@@ -24,7 +23,7 @@ FRAMEWORK = "pytorch"
 _C: Any = torch._C
 
 
-def open_leaf(options: LeafOptions, coverage: Coverage) -> TorchSaving:
+def open_leaf(options: TensorOptions, coverage: Coverage) -> TorchSaving:
     """What describes torch's values in one step."""
     return TorchSaving(options, coverage)
 
@@ -38,36 +37,26 @@ class TorchSaving:
     _numbers: dict[int, dict[str, Any]] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
 
-    def __init__(self, options: LeafOptions, coverage: Coverage) -> None:
-        # No sharing: nobody watches here for writes past the version counter (.data, numpy views).
-        known = TensorOptions(
-            options.directory,
-            statistics=options.statistics,
-            checksum=options.checksum,
-            zero_count=options.zero_count,
-            share=False,
-        )
-        files = TensorOptions(options.directory, statistics=False, share=False)
-        leaf, writer = TensorLeaf(known, coverage, self._take), TensorLeaf(files, coverage, self._take)
+    def __init__(self, options: TensorOptions, coverage: Coverage) -> None:
+        files = evolve(options, statistics=False, checksum=None, zero_count=False)
+        leaf, writer = TensorLeaf(options, coverage, self._take), TensorLeaf(files, coverage, self._take)
         self.__attrs_init__(leaf, writer)
 
-    def leaf(self, spot: Spot, value: Any, path: ValuePath) -> Any:
+    def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """JSON of a tensor or another value of torch, else UNKNOWN; a tensor's file is written."""
         with untraced():
-            return self._told(spot, value, path)
+            return self._described(placement, value, path)
 
-    def _told(self, spot: Spot, value: Any, path: ValuePath) -> Any:
+    def _described(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         if not isinstance(value, torch.Tensor):
-            return self._leaf.leaf(Slot(spot.record, "", False), value, path)
-        spot.found.append((self, path, value))
-        if not spot.file:
-            return self._leaf.tensor(Slot(spot.record, "", False), value, path)
-        place, slot = spot.names.claim(spot.record, path, "pt"), Slot(spot.record, "", True)
-        if not _is_large(value):
-            return self._leaf.tensor(slot, value, place)
-        out, file = beside(
-            lambda: self._leaf.tensor(Slot(spot.record, "", False), value, path),
-            lambda: self._writer.tensor(slot, value, place),
+            return self._leaf.leaf(evolve(placement, wants_file=False, found=[]), value, path)
+        placement.found.append((path, value))
+        if not (placement.wants_file and _is_large(value)):
+            return self._leaf.tensor(placement, value, path)
+        numbers = evolve(placement, wants_file=False)
+        out, file = run_both(
+            lambda: self._leaf.tensor(numbers, value, path),
+            lambda: self._writer.tensor(placement, value, path),
         )
         checksum = {"md5": out.pop("md5")} if "md5" in out else {}
         return {**out, "data_name": file["data_name"], **checksum}

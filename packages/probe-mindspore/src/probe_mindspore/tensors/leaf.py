@@ -10,13 +10,13 @@ import numpy as np
 from probe_format.tensors import Stats, checksum_of, crc32, npy_bytes, stats_json, widen
 from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary, Tally
-from probe_runtime.describe import Slot, StepFiles, TensorOptions, array_json, summarise
+from probe_runtime.describe import Placement, StepFiles, TensorOptions, array_json, summarise
 
 from .objects import object_json
 from .statistics import statistics_of
 from .tensor_view import SPARSE, PlainTensor, is_tensor, plain
 
-__all__ = ["Slot", "TensorLeaf", "TensorOptions"]
+__all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
 _NO_STATS = stats_json(Stats())
 
@@ -49,22 +49,22 @@ class TensorLeaf:
         self._tensors = Tally()
         self.summary = Summary()
 
-    def leaf(self, slot: Slot, value: Any, path: ValuePath) -> Any:
+    def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """JSON of ``value`` if it is MindSpore's or a numpy array, else UNKNOWN."""
         if is_tensor(value):
-            slot.found.append((path, value))
-            return self.tensor(slot, value, path) if slot.show else None
+            placement.found.append((path, value))
+            return self.tensor(placement, value, path) if placement.show else None
         if isinstance(value, SPARSE):
-            return self.tensor(slot, value, path) if slot.show else None
+            return self.tensor(placement, value, path) if placement.show else None
         if isinstance(value, np.ndarray):
-            return self._array(slot, value, path) if slot.show else None
+            return self._array(placement, value, path) if placement.show else None
         found = object_json(value)
         if isinstance(found, dict) and found.get("class_type") == "mindspore.mint.distributed.P2POp":
-            found["tensor"] = self.leaf(slot, value.tensor, (*path, "tensor"))
+            found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return found
 
-    def tensor(self, slot: Slot, t: Any, path: ValuePath) -> dict[str, Any]:
-        """The tensor object (spec/statistics.md); writes its file when the slot wants one."""
+    def tensor(self, placement: Placement, t: Any, path: ValuePath) -> dict[str, Any]:
+        """The tensor object (spec/statistics.md); writes its file when the placement wants one."""
         self._tensors.add()
         p = plain(t)
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
@@ -78,12 +78,12 @@ class TensorLeaf:
             body["requires_grad"] = bool(getattr(t, "requires_grad", False))
         body.update(p.extra)
         if p.data is not None:
-            if slot.file and p.data.size:
-                body.update(self._file(slot, path, p, body))
+            if placement.wants_file and p.data.size:
+                body.update(self._file(placement, path, p, body))
             if self._o.checksum is not None:
                 body["md5"] = checksum_of(_raw(p), self._o.checksum)
         body.update(tail)
-        summarise(self.summary, slot, path, body)
+        summarise(self.summary, placement, path, body)
         return body
 
     def _numbers(self, p: PlainTensor, body: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class TensorLeaf:
             body[key] = numbers.pop(key)
         return numbers
 
-    def _file(self, slot: Slot, path: ValuePath, p: PlainTensor, body: dict[str, Any]) -> dict[str, Any]:
+    def _file(self, placement: Placement, path: ValuePath, p: PlainTensor, body: dict[str, Any]) -> dict[str, Any]:
         assert p.data is not None
         content = None
         if self._o.share:
@@ -104,7 +104,7 @@ class TensorLeaf:
         begin, self._begin = self._begin, None
         if begin is not None:
             begin()
-        return self._files.save(slot, path, "npy", npy_bytes(array), content)
+        return self._files.save(placement, path, "npy", npy_bytes(array), content)
 
     def _fingerprint(self, p: PlainTensor, body: dict[str, Any]) -> tuple[Hashable, ...]:
         """Equal only for equal bytes, at the least cost: the checksum of the bytes beside their statistics."""
@@ -112,9 +112,9 @@ class TensorLeaf:
             return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
         return (crc32(_raw(p)), *(str(body[key]) for key in _FOUR))
 
-    def _array(self, slot: Slot, a: Any, path: ValuePath) -> dict[str, Any]:
-        body = array_json(a, slot, path, self._o, self._files, self._coverage)
-        summarise(self.summary, slot, path, body)
+    def _array(self, placement: Placement, a: Any, path: ValuePath) -> dict[str, Any]:
+        body = array_json(a, placement, path, self._o, self._files, self._coverage)
+        summarise(self.summary, placement, path, body)
         return body
 
     @property

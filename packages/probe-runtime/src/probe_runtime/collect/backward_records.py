@@ -10,8 +10,7 @@ from probe_format.journal import events
 from probe_format.schema import path_text
 from probe_format.values import ValuePath
 
-from probe_runtime.describe.leaf import Leaf
-from probe_runtime.describe.placement import Slot
+from probe_runtime.describe.leaf import Leaf, Placement
 
 from .call import Call
 from .event_stream import EventStream
@@ -94,9 +93,9 @@ class BackwardRecords:
             files = self._files(call.backward)
             inputs = outputs = None
             if plan.keep.backward_input and of_outputs:
-                inputs = self._told(Slot(record, "input", files, shown="input"), of_outputs)
+                inputs = self._told(Placement(record, "input", files, label="input"), of_outputs)
             if plan.keep.backward_output and of_inputs:
-                outputs = self._shared(Slot(record, "output", files, shown="output"), of_inputs)
+                outputs = self._shared(Placement(record, "output", files, label="output"), of_inputs)
             stream.append(
                 events.back(call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum)
             )
@@ -106,15 +105,15 @@ class BackwardRecords:
         finally:
             thread.inside -= 1
 
-    def _told(self, slot: Slot, found: list[tuple[ValuePath, Any]]) -> list[Any]:
-        return [[list(path), self._leaf.tensor(slot, g, path)] for path, g in found]
+    def _told(self, placement: Placement, found: list[tuple[ValuePath, Any]]) -> list[Any]:
+        return [[list(path), self._leaf.tensor(placement, g, path)] for path, g in found]
 
-    def _shared(self, slot: Slot, found: list[tuple[Sequence[ValuePath], Any]]) -> list[Any]:
+    def _shared(self, placement: Placement, found: list[tuple[Sequence[ValuePath], Any]]) -> list[Any]:
         """The gradients of inputs: what stands in several places is in each, and names the others."""
         told: list[Any] = []
         for places, g in found:
             for path in places:
-                tensor = self._leaf.tensor(slot, g, path)
+                tensor = self._leaf.tensor(placement, g, path)
                 if len(places) > 1:
                     tensor["shared_with"] = [path_text(("output", *p)) for p in places if p != path]
                 told.append([list(path), tensor])

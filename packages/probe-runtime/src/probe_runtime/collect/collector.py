@@ -13,8 +13,7 @@ from typing import Any
 from probe_format.journal import events
 from probe_format.write import Coverage
 
-from probe_runtime.describe.leaf import Leaf
-from probe_runtime.describe.placement import Slot
+from probe_runtime.describe.leaf import Leaf, Placement
 from probe_runtime.select.filters import NameFilter
 
 from . import guard
@@ -191,8 +190,8 @@ class Collector:
                     continue
                 if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
                     record = f"{record}.{arrival}"
-                slot = Slot(record, "", recorder.files(record))
-                value = self._leaf.tensor(slot, grad, (name,))
+                placement = Placement(record, "", recorder.files(record))
+                value = self._leaf.tensor(placement, grad, (name,))
                 self._append(events.pgrad(record, name, value))
             self._leaf.flush_numbers()
         except Exception as e:

@@ -14,8 +14,7 @@ from probe_format.journal import events
 from probe_format.values import ValueEncoder, ValuePath
 from probe_format.write import Coverage
 
-from probe_runtime.describe.leaf import Leaf
-from probe_runtime.describe.placement import Slot
+from probe_runtime.describe.leaf import Leaf, Placement
 from probe_runtime.select.filters import NameFilter
 
 from .backward_records import BackwardRecords
@@ -160,8 +159,8 @@ class Recorder:
         stack = self._stack_id() if plan.stacks and call.forward and not call.redo else None
         show = plan.keep.input and call.forward and not plan.structure
         again = "recompute." if call.redo else ""
-        positional = Slot(call.name, "input", call.keep_files, show, f"{again}input_args")
-        named = Slot(call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
+        positional = Placement(call.name, "input", call.keep_files, show, f"{again}input_args")
+        named = Placement(call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
         tree = self._tree(positional)
         call.arguments = [tree.describe(value, (i,)) for i, value in enumerate(args)]
         tree = self._tree(named)
@@ -178,8 +177,8 @@ class Recorder:
             and not plan.structure
             and not call.redo
         ):
-            slot = Slot(call.name, "parameters", call.keep_files, shown="parameters")
-            parameters = {name: self._leaf.tensor(slot, p, (name,)) for name, p in self._parameters(module)}
+            placement = Placement(call.name, "parameters", call.keep_files, label="parameters")
+            parameters = {name: self._leaf.tensor(placement, p, (name,)) for name, p in self._parameters(module)}
         parent = call.parent and call.parent[0]
         if call.redo and not call.forward:
             recorded()
@@ -211,12 +210,12 @@ class Recorder:
     def _exit(self, call: Call, out: Any) -> None:
         plan = self.plan
         show = plan.keep.output and call.forward and not plan.structure
-        slot = Slot(call.name, "output", call.keep_files, show, "recompute.output" if call.redo else "output")
-        tree = self._tree(slot)
+        placement = Placement(call.name, "output", call.keep_files, show, "recompute.output" if call.redo else "output")
+        tree = self._tree(placement)
         described = tree.output(out)
         forms = None
         edges = call.edges
-        hooked = edges is not None and self._gradients.flows(slot.found)
+        hooked = edges is not None and self._gradients.flows(placement.found)
         if call.redo and hooked:
             replay = self.counters.segments.replay
             hooked = (
@@ -225,25 +224,25 @@ class Recorder:
         if call.recorded and hooked and not self._names.backward(call.name):
             self.coverage.add("left_out", "gradients of calls outside scope or list")
             hooked = False
-        outputs: Sequence[tuple[ValuePath, Any]] = slot.found
+        outputs: Sequence[tuple[ValuePath, Any]] = placement.found
         if hooked:
             fields = isinstance(described, dict)
             if fields:
-                outputs = [((0, *path), t) for path, t in slot.found]
+                outputs = [((0, *path), t) for path, t in placement.found]
             gi = slots([described] if fields else described)
             go = slots([*call.arguments, *call.keywords.values()])
             keep = plan.keep
             forms = [gi if keep.backward_input else None, go if keep.backward_output else None]
         ended = events.redone if call.redo else events.exit
-        self._append(ended(call.name, output=described if slot.show else None, gradients=forms))
+        self._append(ended(call.name, output=described if placement.show else None, gradients=forms))
         # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
         call.edges = call.arguments = call.keywords = None
         if hooked:
             self.backward.attach(call, edges, outputs)
         self._leaf.flush_numbers()
 
-    def _tree(self, slot: Slot) -> ValueEncoder:
-        return ValueEncoder(partial(self._leaf.leaf, slot), self._note_unsupported if slot.show else _ignore)
+    def _tree(self, placement: Placement) -> ValueEncoder:
+        return ValueEncoder(partial(self._leaf.leaf, placement), self._note_unsupported if placement.show else _ignore)
 
     def _note_unsupported(self, reason: str) -> None:
         self.coverage.add("unsupported", f"value: {reason}")

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from .leaf import Leaf
-from .placement import Slot
+from .arrays import array_json
+from .file_names import FileNames
+from .leaf import Leaf, Placement
 from .step_files import StepFiles
-from .tensor_options import TensorOptions, array_json, options_of, summarise
+from .tensor_options import TensorOptions, options_of, summarise
+from .two_at_once import LARGE, run_both
 
-__all__ = ["Leaf", "Slot", "StepFiles", "TensorOptions", "array_json", "options_of", "summarise"]
+__all__ = [
+    "LARGE",
+    "FileNames",
+    "Leaf",
+    "Placement",
+    "StepFiles",
+    "TensorOptions",
+    "array_json",
+    "options_of",
+    "run_both",
+    "summarise",
+]

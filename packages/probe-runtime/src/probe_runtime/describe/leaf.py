@@ -1,17 +1,43 @@
-"""What a framework brings to describe its tensors."""
+"""What a framework's package implements to describe its tensors, and what it is given with each value."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+from attrs import define, field
 from probe_format.values import ValuePath
 from probe_format.write import Summary
 
-__all__ = ["Leaf"]
+from .file_names import FileNames
+
+__all__ = ["Leaf", "Placement"]
+
+
+@define
+class Placement:
+    """The part of a record that a value is described for. Each part has a placement of its own.
+
+    record: the name of the record.
+    category: the part as file names have it (``input``); empty for a record that is one value.
+    wants_file: whether tensors are written to files.
+    show: False when tensors are only looked for and not described.
+    label: the part as the record has it (``input_args``), for the summary.
+    names: where file names are claimed, so that no two values get the same one. None: a name that comes again is
+        that of the same value, and its file is replaced.
+    found: (path, tensor) of every tensor met on the way.
+    """
+
+    record: str
+    category: str
+    wants_file: bool
+    show: bool = True
+    label: str = ""
+    names: FileNames | None = None
+    found: list[tuple[ValuePath, Any]] = field(factory=list)
 
 
 class Leaf(Protocol):
-    """A framework's tensors as JSON, with their statistics and files."""
+    """Describes the values of one framework: as JSON, with their statistics and files."""
 
     @property
     def tally(self) -> dict[str, int]:
@@ -21,20 +47,23 @@ class Leaf(Protocol):
     def summary(self) -> Summary:
         """What the report says about the numbers."""
 
-    def leaf(self, slot: Any, value: Any, path: ValuePath) -> Any:
-        """JSON of a value of the framework, else `tree.UNKNOWN`; tensors are noted in ``slot.found``."""
+    def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
+        """Return the JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
 
-    def tensor(self, slot: Any, t: Any, path: ValuePath) -> dict[str, Any]:
-        """The tensor object of ``t``; writes its file when the slot wants one."""
+        Appends each tensor to ``placement.found``.
+        """
+
+    def tensor(self, placement: Placement, t: Any, path: ValuePath) -> dict[str, Any]:
+        """Return the tensor object of ``t``; write its file where the placement wants one."""
 
     def invalidate(self) -> None:
-        """Tensors may have changed unseen: share nothing seen before."""
+        """Share nothing that was seen before: tensors may have changed in a way that leaves no trace."""
 
     def flush_numbers(self) -> None:
-        """Write numbers that were waited for, if there are enough of them."""
+        """Write the numbers that wait on a device, if there are enough of them."""
 
     def flush(self) -> None:
-        """Everything that was begun is on disk when this returns."""
+        """Write everything that was begun; it is on disk when this returns."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Flush, and keep no tensor."""

@@ -16,7 +16,7 @@ from probe_format.values import ValuePath
 from probe_format.write import Coverage
 
 from .file_queue import FileQueue, link_or_copy
-from .placement import Slot
+from .leaf import Placement
 
 __all__ = ["StepFiles"]
 
@@ -53,7 +53,7 @@ class StepFiles:
         self._lock = threading.Lock()
 
     def save(
-        self, slot: Slot, path: ValuePath, suffix: str, parts: Parts, content: Hashable = None
+        self, placement: Placement, path: ValuePath, suffix: str, parts: Parts, content: Hashable = None
     ) -> dict[str, Any]:
         """Write one file; the keys that its tensor object gets.
 
@@ -61,7 +61,8 @@ class StepFiles:
         this returns. content: equal for equal bytes, and only then: such a file becomes a second name of the
         first. None: always written. Raises OSError (unless deferred).
         """
-        name = tensor_file_name(slot.record, slot.category, path, suffix)
+        claim = tensor_file_name if placement.names is None else placement.names.claim
+        name = claim(placement.record, placement.category, path, suffix)
         target = self._directory / name
         known = None if content is None else self._written.get(content)
         keys: dict[str, Any] = {}

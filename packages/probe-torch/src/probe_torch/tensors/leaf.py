@@ -17,7 +17,7 @@ from probe_format.tensors import PT_DTYPES, Stats, checksum_of, pt_bytes, stats_
 from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary, Tally
 from probe_runtime.collect import faults_reported
-from probe_runtime.describe import Slot, StepFiles, TensorOptions, array_json, summarise
+from probe_runtime.describe import Placement, StepFiles, TensorOptions, array_json, summarise
 
 from probe_torch.aside import aside
 
@@ -28,7 +28,7 @@ from .statistics import DeferredStats, cpu_stats, raw_bytes
 from .sums import GradientSum
 from .tensor_view import PlainTensor, plain
 
-__all__ = ["Slot", "TensorLeaf", "TensorOptions"]
+__all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
 _NO_STATS = stats_json(Stats())
@@ -66,36 +66,40 @@ class TensorLeaf:
         self._tensors = Tally()
         self.summary = Summary()
 
-    def leaf(self, slot: Slot, value: Any, path: ValuePath) -> Any:
+    def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
         if isinstance(value, torch.Tensor):
-            slot.found.append((path, value))
-            return self._tell(slot, value, path, gradient=False) if slot.show else None
+            placement.found.append((path, value))
+            return self._tell(placement, value, path, gradient=False) if placement.show else None
         if isinstance(value, np.ndarray):
-            return self._array(slot, value, path) if slot.show else None
+            return self._array(placement, value, path) if placement.show else None
         found = object_json(value)
         if isinstance(found, dict) and found.get("type") == "torch.distributed.P2POp":
-            found["tensor"] = self.leaf(slot, value.tensor, (*path, "tensor"))
+            found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return found
 
-    def tensor(self, slot: Slot, t: torch.Tensor | GradientSum, path: ValuePath) -> dict[str, Any]:
-        """The tensor object (spec/statistics.md) of a parameter or a gradient, and its file when the slot wants one."""
-        return self._tell(slot, t, path, gradient=True)
+    def tensor(self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath) -> dict[str, Any]:
+        """Return the tensor object of a parameter or a gradient; write its file when the placement wants one."""
+        return self._tell(placement, t, path, gradient=True)
 
-    def _tell(self, slot: Slot, t: torch.Tensor | GradientSum, path: ValuePath, *, gradient: bool) -> dict[str, Any]:
+    def _tell(
+        self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, *, gradient: bool
+    ) -> dict[str, Any]:
         self._tensors.add()
         with _outside():
-            return self._told(slot, t, path, gradient)
+            return self._told(placement, t, path, gradient)
 
-    def _told(self, slot: Slot, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool) -> dict[str, Any]:
+    def _told(
+        self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool
+    ) -> dict[str, Any]:
         file: dict[str, Any] = {}
         if isinstance(t, GradientSum):
-            known = self._describe_sum(slot, t, path)
+            known = self._describe_sum(placement, t, path)
         else:
             tensor = t
-            known = self.sharing.find(t) or self._describe(slot, t, path, gradient=gradient)
-            if slot.file and known.content:
-                file = self._files.save(slot, path, "pt", lambda: _fresh_parts(tensor), known.content)
+            known = self.sharing.find(t) or self._describe(placement, t, path, gradient=gradient)
+            if placement.wants_file and known.content:
+                file = self._files.save(placement, path, "pt", lambda: _fresh_parts(tensor), known.content)
         out = {**known.head, "requires_grad": t.requires_grad}
         if known.mesh:
             out.update(known.mesh)
@@ -103,7 +107,7 @@ class TensorLeaf:
             out.update(file)
         if known.tail:
             out.update(known.tail)
-        summarise(self.summary, slot, path, out)
+        summarise(self.summary, placement, path, out)
         return out
 
     @property
@@ -137,27 +141,27 @@ class TensorLeaf:
         """It has written."""
         self.sharing.step_ends(silent=silent)
 
-    def _describe(self, slot: Slot, t: torch.Tensor, path: ValuePath, *, gradient: bool) -> Seen:
+    def _describe(self, placement: Placement, t: torch.Tensor, path: ValuePath, *, gradient: bool) -> Seen:
         # Before looking: another thread may write meanwhile, and we ourselves take views of it.
         version = self.sharing.version(t, gradient=gradient)
         p = plain(t)
         if not p.shareable:
             version = None
         if self._in_flight(p):
-            return self._not_complete(slot, path, [p])
+            return self._not_complete(placement, path, [p])
         seen = self._seen(p, steady=version is not None and t.requires_grad)
         if version is not None and "$" not in seen.tail:
             self.sharing.keep(t, seen, version)
         return seen
 
-    def _describe_sum(self, slot: Slot, total: GradientSum, path: ValuePath) -> Seen:
+    def _describe_sum(self, placement: Placement, total: GradientSum, path: ValuePath) -> Seen:
         shares = total.plain()
         if any(self._in_flight(p) for p in shares):
-            return self._not_complete(slot, path, shares)
+            return self._not_complete(placement, path, shares)
         summed = _summed(shares)
         seen = self._seen(summed, steady=False)
-        if slot.file and seen.content:
-            seen.tail = {**self._files.save(slot, path, "pt", _parts(summed)), **seen.tail}
+        if placement.wants_file and seen.content:
+            seen.tail = {**self._files.save(placement, path, "pt", _parts(summed)), **seen.tail}
             seen.content = 0
         return seen
 
@@ -192,7 +196,7 @@ class TensorLeaf:
             return False
         return inflight.is_open(data, asynchronous=p.asynchronous) or inflight.is_written(data)
 
-    def _not_complete(self, slot: Slot, path: ValuePath, shares: list[PlainTensor]) -> Seen:
+    def _not_complete(self, placement: Placement, path: ValuePath, shares: list[PlainTensor]) -> Seen:
         """A tensor that a collective is still writing: it is told when the run has waited for it, if it does."""
         first = shares[0]
         body: dict[str, Any] = {"type": first.type, "dtype": first.dtype, "shape": first.shape, **first.extra}
@@ -212,7 +216,7 @@ class TensorLeaf:
                 left[0] -= 1
                 if left[0] == 0 or (not complete and left[0] > 0):
                     left[0] = 0 if complete else -1  # what was not waited for is told once
-                    self._complete(ref, slot, path, shares if complete else [])
+                    self._complete(ref, placement, path, shares if complete else [])
 
             for data in open_ones:
                 inflight.then(data, finish)
@@ -220,7 +224,7 @@ class TensorLeaf:
         mesh = {k: body.pop(k) for k in _MESH if k in body}
         return Seen(head, mesh, body)
 
-    def _complete(self, ref: int, slot: Slot, path: ValuePath, shares: list[PlainTensor]) -> None:
+    def _complete(self, ref: int, placement: Placement, path: ValuePath, shares: list[PlainTensor]) -> None:
         """The wait is over, or nobody waited: fill in what was told without numbers."""
         numbers: dict[str, Any] = {}
         try:
@@ -235,8 +239,8 @@ class TensorLeaf:
                             numbers["unsupported"] = f"no statistics for dtype {p.dtype}"
                     if self._o.checksum is not None:
                         numbers["md5"] = checksum_of(raw_bytes(_T.cpu(p.data)), self._o.checksum)
-                    if slot.file and p.data.numel():
-                        numbers.update(self._files.save(slot, path, "pt", _parts(p)))
+                    if placement.wants_file and p.data.numel():
+                        numbers.update(self._files.save(placement, path, "pt", _parts(p)))
             else:
                 numbers["unsupported"] = _NOT_COMPLETE
         except Exception as e:  # this runs in the user's own wait
@@ -288,10 +292,10 @@ class TensorLeaf:
         self._files.close()
         self.sharing.invalidate()
 
-    def _array(self, slot: Slot, a: Any, path: ValuePath) -> dict[str, Any]:
+    def _array(self, placement: Placement, a: Any, path: ValuePath) -> dict[str, Any]:
         """A numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""
-        body = array_json(a, slot, path, self._o, self._files, self._coverage)
-        summarise(self.summary, slot, path, body)
+        body = array_json(a, placement, path, self._o, self._files, self._coverage)
+        summarise(self.summary, placement, path, body)
         return body
 
 

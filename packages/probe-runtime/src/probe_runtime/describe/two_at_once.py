@@ -1,4 +1,4 @@
-"""Two pieces of work at a time: a large file is written while its numbers are computed."""
+"""Run two jobs at a time: a large file is written while its numbers are computed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["LARGE", "beside"]
+__all__ = ["LARGE", "run_both"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -15,8 +15,8 @@ B = TypeVar("B")
 LARGE = 4 << 20
 
 
-def beside(here: Callable[[], A], there: Callable[[], B]) -> tuple[A, B]:
-    """Both results, once both are there; ``there`` runs in another thread. Raises what either raised."""
+def run_both(here: Callable[[], A], there: Callable[[], B]) -> tuple[A, B]:
+    """Return both results; ``there`` runs in another thread. Raises what either raised."""
     results: list[B] = []
     errors: list[BaseException] = []
 
@@ -26,7 +26,8 @@ def beside(here: Callable[[], A], there: Callable[[], B]) -> tuple[A, B]:
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run, name="probe-save-file")
+    # Not a ThreadPoolExecutor: it takes no work once the interpreter has begun to exit, when atexit functions save.
+    thread = threading.Thread(target=run, name="probe-file")
     thread.start()
     try:
         mine = here()

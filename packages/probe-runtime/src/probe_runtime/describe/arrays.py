@@ -1,0 +1,57 @@
+"""A numpy array as a record has it, and its file."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from probe_format.tensors import array_object, npy_bytes, stored
+from probe_format.values import ValuePath
+from probe_format.write import Coverage
+
+from .leaf import Placement
+from .step_files import StepFiles
+from .tensor_options import TensorOptions
+from .two_at_once import LARGE, run_both
+
+__all__ = ["array_json"]
+
+Array = npt.NDArray[Any]
+
+
+def array_json(
+    a: Array, placement: Placement, path: ValuePath, options: TensorOptions, files: StepFiles, coverage: Coverage
+) -> dict[str, Any]:
+    """Return the tensor object of an array of any shape and dtype (spec/statistics.md).
+
+    Writes its file where the placement wants one; raises OSError when that fails.
+    """
+    describe = partial(
+        array_object,
+        a,
+        statistics=options.statistics,
+        checksum=options.checksum,
+        zero_count=options.zero_count,
+    )
+    file: dict[str, Any] = {}
+    if not placement.wants_file:
+        body = describe()
+    elif options.overlap and a.nbytes >= LARGE:
+        body, file = run_both(describe, partial(_write_file, a, placement, path, files))
+    else:
+        body, file = describe(), _write_file(a, placement, path, files)
+    if "unsupported" in body:
+        coverage.add("unsupported", f"array: {body['unsupported']}")
+    coverage.outcome("arrays", "recorded")
+    return {**body, **file}
+
+
+def _write_file(a: Array, placement: Placement, path: ValuePath, files: StepFiles) -> dict[str, Any]:
+    """Write the array; return what its object says of the file."""
+    if not a.size:
+        return {}
+    if a.dtype.hasobject:
+        return {"lost": "tensor file: an array of Python objects has no bytes of its own"}
+    return files.save(placement, path, "npy", npy_bytes(stored(np.asarray(a))))

@@ -1,0 +1,32 @@
+"""Names of tensor files that are given away once in a step."""
+
+from __future__ import annotations
+
+import threading
+
+from attrs import define, field
+from probe_format.names import tensor_file_name
+from probe_format.values import ValuePath
+
+__all__ = ["FileNames"]
+
+
+@define
+class FileNames:
+    """The names of the tensor files of one step. Safe to use from many threads."""
+
+    _taken: set[str] = field(factory=set)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def claim(self, record: str, category: str, path: ValuePath, suffix: str) -> str:
+        """Return the name for a tensor's file, with one part more where another value has that name.
+
+        Dict keys that hold a dot can lead two values to one name: ``{"a.b": x, "a": {"b": y}}``.
+        """
+        with self._lock:
+            name, number = tensor_file_name(record, category, path, suffix), 1
+            while name in self._taken:
+                number += 1
+                name = tensor_file_name(record, category, (*path, f"~{number}"), suffix)
+            self._taken.add(name)
+            return name
