@@ -20,7 +20,7 @@ from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
 from probe_format.tensors.files import load_npy, load_pt
 from probe_format.write.recover import recover
-from probe_runtime.config.config import load, resolve
+from probe_runtime.config import load, resolve
 
 CORPUS = Path(__file__).parent / "corpus" / "probe"
 FIXED = settings(

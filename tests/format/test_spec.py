@@ -46,15 +46,6 @@ def test_every_key_of_a_schema_is_in_the_specification(name):
     assert keys_of(schema) <= quoted
 
 
-def test_every_key_of_the_configuration_is_in_the_specification():
-    from probe_runtime.config.keys import KEYS
-
-    rows = [line.split("|")[1] for line in PAGES["config.md"].splitlines() if line.startswith("| `")]
-    assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == set(KEYS)
-    ours = {key for row in rows for key in re.findall(r"`(\w+)`\+", row)}
-    assert ours == {name for name, key in KEYS.items() if key.ours}
-
-
 def test_every_folder_of_a_dump_is_in_what_probe_writes():
     from probe_format.layout import MODES
 

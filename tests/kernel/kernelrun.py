@@ -18,7 +18,7 @@ from mindspore import Tensor, nn, ops
 from probe_format.errors import ConfigError, UsageError
 from probe_kernel import KernelDump, level2
 from probe_kernel import mindspore as kernels
-from probe_runtime.config.config import resolve
+from probe_runtime.config import resolve
 
 VARIABLES = ("MINDSPORE_DUMP_CONFIG", "MS_ACL_DUMP_CFG_PATH", "MS_DIAGNOSTIC_DATA_PATH")
 with contextlib.suppress(SystemError):  # the first use of numpy's C interface fails once on a fresh 2.10

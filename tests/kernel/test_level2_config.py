@@ -8,7 +8,8 @@ import pytest
 from probe_format.errors import ConfigError
 from probe_kernel import settings
 from probe_kernel.level2 import description_of, mindspore_notes, mindspore_problems, torch_notes
-from probe_runtime.config.config import Config, as_mapping, resolve
+from probe_runtime.config import Config, resolve
+from probe_runtime.config.config import as_mapping
 
 ASCEND = "ascend-o0o1"
 

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.suggest import nearest, nearest_names
-from probe_runtime.config.config import Config, as_mapping, check_rank, load, resolve
-from probe_runtime.config.keys import KEYS
+from probe_runtime.config.config import KEYS, Config, as_mapping
+from probe_runtime.config.config_file import load
 from probe_runtime.config.number_ranges import compact, parse_numbers, parse_token_range
+from probe_runtime.config.resolve import resolve
+from probe_runtime.session.preflight import check_rank
 
 
 def problems(file: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Problem]:

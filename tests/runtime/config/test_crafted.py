@@ -6,7 +6,7 @@ import sys
 import pytest
 from bounded import limit
 from probe_format.errors import ConfigError
-from probe_runtime.config.config import load, resolve
+from probe_runtime.config import load, resolve
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)
@@ -66,7 +66,7 @@ JSON = {
 CASES = [*((f"{n}.yaml", *case) for n, case in YAML.items()), *((f"{n}.json", *case) for n, case in JSON.items())]
 RUN = """
 import sys, traceback
-from probe_runtime.config.config import load, resolve
+from probe_runtime.config import load, resolve
 from probe_format.errors import ConfigError
 try:
     config = resolve(load(sys.argv[1]))

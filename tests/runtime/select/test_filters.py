@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_runtime.config.config import resolve
+from probe_runtime.config import resolve
 from probe_runtime.select.filters import Fields, NameFilter, RankFilter, StepFilter, fields_of
 from probe_runtime.select.window import turned
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .config import Config, load, resolve
-from .config_file import ConfigFile
+from .config import Config
+from .config_file import ConfigFile, load
 from .number_ranges import compact, parse_init_step
+from .resolve import resolve
 
 __all__ = ["Config", "ConfigFile", "compact", "load", "parse_init_step", "resolve"]

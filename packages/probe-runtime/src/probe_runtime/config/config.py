@@ -1,23 +1,39 @@
-"""The configuration: msprobe's keys from a file and from arguments, checked as a whole (spec/config.md)."""
+"""`Config`: every key of the configuration with its check, default and meaning, declared once (spec/config.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
-from probe_format.errors import ConfigError, Problem
-from probe_format.excerpts import cut
-from probe_format.suggest import did_you_mean
 
-from .config_file import ConfigFile, load
-from .cross_checks import contradictions, hindrances
-from .entries import Entry, Findings, entries
-from .keys import SECTIONS, keys_of
+from .keys import IDLE_SECTIONS, Key, key
 from .number_ranges import compact
+from .value_checks import (
+    choice,
+    choices,
+    flag,
+    names,
+    numbers,
+    one_or_names,
+    output_path,
+    positive,
+    source_file,
+)
 
-__all__ = ["Config", "as_mapping", "check_rank", "load", "resolve"]
+__all__ = ["KEYS", "SECTIONS", "Config", "as_mapping", "keys_of"]
+
+Task = Literal["statistics", "tensor", "structure"]
+Level = Literal["L0", "L1", "mix", "debug", "L2"]
+Precision = Literal["low", "high"]
+RiskLevel = Literal["ALL", "FOCUS", "CORE"]
+SummaryMode = Literal["statistics", "md5", "xor"]
+Device = Literal["host", "device"]
+FileFormat = Literal["npy", "bin"]
+
+SECTIONS: tuple[str, ...] = get_args(Task)
+"""Tasks; each may have a section of its own in the file."""
 
 
 def _default_path() -> Path:
@@ -26,112 +42,169 @@ def _default_path() -> Path:
 
 @attrs.frozen(kw_only=True)
 class Config:
-    """What to dump, and how; spec/config.md has each key. Made by `resolve`; this class checks nothing.
+    """What to dump, and how. Made by `resolve`; this class checks nothing.
 
-    Empty rank, step, scope or list means all. async_bytes: bound in bytes of what waits to be written.
+    Empty rank, step, scope or list means all.
     """
 
-    task: Literal["statistics", "tensor", "structure"] = "statistics"
-    level: Literal["L0", "L1", "mix", "debug", "L2"] = "L1"
-    dump_path: Path = attrs.field(factory=_default_path)
-    rank: tuple[int, ...] = ()
-    step: tuple[int, ...] = ()
-    scope: tuple[str, ...] = ()
-    list: tuple[str, ...] = ()
-    tensor_list: tuple[str, ...] = ()
-    data_mode: frozenset[str] = frozenset({"all"})
-    summary_mode: Literal["statistics", "md5", "xor"] = "statistics"
-    precision: Literal["low", "high"] = "low"
-    extra_info: bool = True
-    async_dump: bool = False
-    async_bytes: int = 1 << 30
-    risk_level: Literal["ALL", "FOCUS", "CORE"] = "ALL"
-    views: bool = False
-    apis: Path | None = None
-    zero_count: bool = False
-    overwrite: bool = False
-    max_faults: int = 100
-    share: bool = True
-    device: Literal["host", "device"] = "host"
-    """Where statistics of kernels are computed (level "L2" on MindSpore)."""
-    file_format: Literal["npy", "bin"] = "npy"
-    """What kernels' tensors are saved as (level "L2" on MindSpore, O2)."""
+    task: Task = attrs.field(
+        default="statistics",
+        metadata=key(
+            "`statistics`: numbers about every tensor; `tensor`: those and the tensors as files; `structure`: which "
+            "call runs inside which, with stacks, no values",
+            choice(*SECTIONS, known=IDLE_SECTIONS),
+        ),
+    )
+    level: Level = attrs.field(
+        default="L1",
+        metadata=key(
+            "`L0` modules, `L1` functions, `mix` both; `debug` single-point save and `L2` kernels are read here and "
+            "done by other packages",
+            choice(*get_args(Level)),
+        ),
+    )
+    dump_path: Path = attrs.field(
+        factory=_default_path, metadata=key("a directory; made when it is not there", output_path)
+    )
+    rank: tuple[int, ...] = attrs.field(
+        default=(), metadata=key('list of numbers and ranges, `[1, "4-6"]`, both ends included', numbers)
+    )
+    step: tuple[int, ...] = attrs.field(default=(), metadata=key("as `rank`", numbers))
+    precision: Precision = attrs.field(
+        default="low",
+        metadata=key(
+            "`low`, `high`", choice(*get_args(Precision)), kernel_check=choice(*get_args(Precision))
+        ),
+    )
+    extra_info: bool = attrs.field(
+        default=True, metadata=key("true, false: write stack.json and construct.json", flag)
+    )
+    async_dump: bool = attrs.field(
+        default=False,
+        metadata=key(
+            "true, false: put statistics and tensor files off, so that the step waits less. A file counts when a later "
+            "event confirms it; after a kill an unconfirmed one is told as `lost`",
+            flag,
+        ),
+    )
+    risk_level: RiskLevel = attrs.field(
+        default="ALL",
+        metadata=key("`ALL`, `FOCUS`, `CORE`: which functions at L1 and mix", choice(*get_args(RiskLevel))),
+    )
+    scope: tuple[str, ...] = attrs.field(
+        default=(), metadata=key("two full names of calls, `[begin, end]`", names, section=True)
+    )
+    list: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=key(
+            "parts of names; a call is recorded when one of them is in its name", names, section=True
+        ),
+    )
+    tensor_list: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=key("parts of names whose tensors get files too (task `statistics`)", names, section=True),
+    )
+    data_mode: frozenset[str] = attrs.field(
+        default=frozenset({"all"}),
+        metadata=key(
+            "`all` alone, or any of `forward`, `backward`, `input`, `output`",
+            choices("forward", "backward", "input", "output", alone="all"),
+            section=True,
+        ),
+    )
+    summary_mode: SummaryMode = attrs.field(
+        default="statistics",
+        metadata=key(
+            "`statistics`; `md5`: CRC-32 too, 8 hex digits under the key `md5`; `xor`: instead of statistics the XOR "
+            "of the 64-bit words, `0x` and 16 hex digits under `md5`",
+            choice(*get_args(SummaryMode)),
+            section=True,
+            kernel_check=one_or_names(*get_args(SummaryMode)),
+        ),
+    )
+    async_bytes: int = attrs.field(
+        default=1 << 30,
+        metadata=key("whole number above 0: bytes that may wait to be written", positive, ours=True),
+    )
+    views: bool = attrs.field(
+        default=False,
+        metadata=key(
+            "true, false: also record pure views and factories (view, clone, zeros, ...) at L1 and mix",
+            flag,
+            section=True,
+            ours=True,
+        ),
+    )
+    apis: Path | None = attrs.field(
+        default=None, metadata=key("a file: your own list of functions", source_file, section=True, ours=True)
+    )
+    zero_count: bool = attrs.field(
+        default=False, metadata=key("true, false: also count zeros", flag, section=True, ours=True)
+    )
+    overwrite: bool = attrs.field(
+        default=False, metadata=key("true, false: write over an earlier dump in `dump_path`", flag, ours=True)
+    )
+    max_faults: int = attrs.field(
+        default=100,
+        metadata=key(
+            "whole number above 0: after so many faults of Probe's own at one place, that place is switched off",
+            positive,
+            ours=True,
+        ),
+    )
+    share: bool = attrs.field(
+        default=True,
+        metadata=key(
+            "true, false: numbers of a tensor that did not change since are used again; see below",
+            flag,
+            ours=True,
+        ),
+    )
+    device: Device = attrs.field(
+        default="host",
+        metadata=key(
+            "where statistics are computed", choice(*get_args(Device)), section=True, kernel_only=True
+        ),
+    )
+    file_format: FileFormat = attrs.field(
+        default="npy",
+        metadata=key(
+            "what tensors are saved as, on O2", choice(*get_args(FileFormat)), section=True, kernel_only=True
+        ),
+    )
     statistic_category: tuple[str, ...] = ()
     """What `summary_mode` lists at level "L2", in MindSpore's and msprobe's words."""
     warnings: tuple[str, ...] = attrs.field(default=(), eq=False)
     """Sentences for the user: keys without effect, settings that hinder each other."""
 
 
-def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
-    """The configuration from a file's mapping (`load`, or any mapping) and arguments, which win.
+_DECLARED: dict[str, Key] = {a.name: a.metadata["key"] for a in attrs.fields(Config) if "key" in a.metadata}
 
-    Arguments are named as the keys; one that is None counts as not given. Relative paths start at the
-    working directory. Raises ConfigError with every problem at once.
-    """
-    given = {} if file is None else file
-    if not isinstance(given, Mapping):
-        raise ConfigError([Problem("config", f"must be a mapping, not {given!r}.", "Use load() for a file.")])
-    place = given.place if isinstance(given, ConfigFile) else str
-    findings = Findings(keys_of(arguments.get("level") or given.get("level")))
-    values: dict[str, Any] = {}
-    places: dict[str, str] = {}
+KEYS: Mapping[str, Key] = {name: declared for name, declared in _DECLARED.items() if not declared.kernel_only}
+"""The keys at every level."""
 
-    task = arguments.get("task") or given.get("task") or "statistics"
-    known = findings.keys
-    for key in arguments.keys() - known.keys():
-        what = f"{key!r} is no key of the configuration."
-        findings.problems.append(Problem(f"argument {key}", what, did_you_mean(key, known)))
-    chosen = {k: Entry(k, v, f"argument {k}") for k, v in arguments.items() if v is not None and k in known}
-    for entry in [*entries(given, task, place, findings), *chosen.values()]:
-        if chosen.get(entry.key, entry) is not entry:
-            beaten = Findings(known)
-            beaten.check(entry)
-            findings.warnings.extend(f"{p} (Without effect: the argument wins.)" for p in beaten.problems)
-        else:
-            values[entry.key] = findings.check(entry)
-            places[entry.key] = entry.where
-    if not findings.problems:
-        config = _fill(values, places, findings)
-        findings.problems.extend(contradictions(config, lambda key: places.get(key, key)))
-        if not findings.problems:
-            findings.warnings.extend(hindrances(config, lambda key: places.get(key, key)))
-            return attrs.evolve(config, warnings=tuple(cut(text, 1000) for text in findings.warnings))
-    raise ConfigError(findings.problems)
+_KERNEL_KEYS: Mapping[str, Key] = {
+    # What takes another value at level "L2" is of MindSpore's kernel dump there, which has a section alone.
+    name: attrs.evolve(declared, check=declared.kernel_check, section=True)
+    if declared.kernel_check
+    else declared
+    for name, declared in _DECLARED.items()
+}
 
 
-def _fill(values: dict[str, Any], places: dict[str, str], findings: Findings) -> Config:
-    """Defaults that depend on other values."""
-    if "dump_path" not in values:
-        findings.warnings.append(f"dump_path is not set; writing to {_default_path()}.")
-    # A structure without modules is a plain list of calls: msprobe takes L1 as mix here, and so do we.
-    if values.get("task") == "structure" and values.setdefault("level", "mix") == "L1":
-        values["level"] = "mix"
-        findings.warnings.append(f"{places['level']}: task 'structure' needs modules, so L1 is taken as mix.")
-    if values.get("level") == "L2":
-        _fill_kernels(values, places, findings)
-    return Config(**values)
-
-
-def _fill_kernels(values: dict[str, Any], places: dict[str, str], findings: Findings) -> None:
-    """The keys that level "L2" takes in another way: as MindSpore's kernel dump does."""
-    if isinstance(values.get("summary_mode"), tuple):
-        values["statistic_category"] = values.pop("summary_mode")
-    if "precision" in values and values.get("device") != "device":
-        findings.warnings.append(
-            f"{places['precision']}: has no effect: at level 'L2' it is for statistics that the device computes "
-            '("device": "device").'
-        )
-    values.setdefault("precision", "high")  # msprobe's and MindSpore's own default there
+def keys_of(level: object) -> Mapping[str, Key]:
+    """Return the keys that a configuration of this level may hold."""
+    return _KERNEL_KEYS if level == "L2" else KEYS
 
 
 _KERNEL_DEFAULTS = {"device": "host", "file_format": "npy", "precision": "high"}
 
 
 def as_mapping(config: Config) -> dict[str, Any]:
-    """The configuration as a file would hold it, JSON-ready; `resolve` of it gives an equal Config."""
+    """Return the configuration as a file would hold it, JSON-ready; `resolve` of it gives an equal Config."""
     top: dict[str, Any] = {}
     section: dict[str, Any] = {}
-    for name, key in keys_of(config.level).items():
+    for name, declared in keys_of(config.level).items():
         value = getattr(config, name)
         if name == "summary_mode" and config.statistic_category:
             value = config.statistic_category
@@ -143,38 +216,6 @@ def as_mapping(config: Config) -> dict[str, Any]:
             value = [*(sorted(value) if isinstance(value, frozenset) else value)]
         elif isinstance(value, Path):
             value = str(value)
-        (section if key.level == "section" else top)[name] = value
+        (section if declared.section else top)[name] = value
     assert config.task in SECTIONS
     return {**top, config.task: section}
-
-
-TORCH_LAUNCH = "torchrun (or set RANK)"
-
-
-def check_rank(config: Config, world_size: int | None, launcher: str = TORCH_LAUNCH) -> str | None:
-    """What to tell the user when `rank` names ranks that this run does not have, else None.
-
-    world_size: number of processes in the default group; None when there is no group. A run without a group
-    counts as rank 0 (see `select.RankFilter`). launcher: what starts several processes.
-    """
-    if not config.rank:
-        return None
-    ranks = f"rank {compact(config.rank)}".replace("'", '"')
-    if world_size is None:
-        if 0 in config.rank:
-            return (
-                f"{ranks}: this run has no process group. It counts as rank 0 and is dumped; "
-                "`rank` can be left out."
-            )
-        return (
-            f"{ranks}: this run has no process group and counts as rank 0, so nothing will be dumped. "
-            f"Leave `rank` out, or start with {launcher} if there are to be several processes."
-        )
-    beyond = [r for r in config.rank if r >= world_size]
-    if not beyond:
-        return None
-    last = f"this run has {world_size} process{'es' * (world_size > 1)}, so ranks end at {world_size - 1}"
-    listed = f"rank {compact(beyond)}".replace("'", '"')
-    if len(beyond) == len(config.rank):
-        return f"{listed}: {last} and nothing will be dumped. Write ranks from 0 to {world_size - 1}."
-    return f"{listed}: {last}; only the others of {ranks} will be dumped."

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from probe_format.errors import FormatError, Problem
 from probe_format.names import ApiName, ModuleName, parse_name
 
-from .entries import Place
-
-if TYPE_CHECKING:
-    from .config import Config
+from .config import Config
+from .entries import LocateKey
 
 __all__ = ["contradictions", "hindrances"]
 
 
-def contradictions(config: Config, place: Place) -> Iterator[Problem]:
+def contradictions(config: Config, place: LocateKey) -> Iterator[Problem]:
     """What cannot be done. place: where each key was given."""
     if config.task == "structure" and config.level == "debug":
         yield Problem(place("level"), "level 'debug' saves values, and task 'structure' records none.",
@@ -66,7 +63,7 @@ def _call(text: str) -> ApiName | ModuleName | None:
     return name if isinstance(name, ApiName | ModuleName) else None
 
 
-def hindrances(config: Config, place: Place) -> Iterator[str]:
+def hindrances(config: Config, place: LocateKey) -> Iterator[str]:
     """What can be done, but perhaps not as was thought."""
     if config.async_dump and config.summary_mode != "statistics":
         yield (

@@ -10,16 +10,17 @@ from probe_format.errors import Problem
 from probe_format.excerpts import brief
 from probe_format.suggest import did_you_mean
 
-from .keys import IDLE_KEYS, IDLE_SECTIONS, KEYS, SECTIONS, Key
+from .config import KEYS, SECTIONS
+from .keys import IDLE_KEYS, IDLE_SECTIONS, Key
 
-__all__ = ["Entry", "Findings", "Place", "entries"]
+__all__ = ["ConfigEntry", "Findings", "LocateKey", "entries"]
 
-Place = Callable[[str], str]
+LocateKey = Callable[[str], str]
 """Key path -> where a person finds it (the path itself, or file and line)."""
 
 
 @frozen
-class Entry:
+class ConfigEntry:
     """A key that has effect, its value as given, and its place."""
 
     key: str
@@ -35,14 +36,16 @@ class Findings:
     problems: list[Problem] = Factory(list)
     warnings: list[str] = Factory(list)
 
-    def check(self, entry: Entry) -> Any:
+    def check(self, entry: ConfigEntry) -> Any:
         """The entry's value as Probe keeps it; its problems are noted."""
         value, problems = self.keys[entry.key].check(entry.value, entry.where)
         self.problems.extend(problems)
         return value
 
 
-def entries(file: Mapping[str, Any], task: object, place: Place, findings: Findings) -> Iterator[Entry]:
+def entries(
+    file: Mapping[str, Any], task: object, place: LocateKey, findings: Findings
+) -> Iterator[ConfigEntry]:
     """Every entry with effect when ``task`` runs: those at the top, then those of the task's section."""
     sections = []
     for key, value in file.items():
@@ -51,7 +54,7 @@ def entries(file: Mapping[str, Any], task: object, place: Place, findings: Findi
         elif key not in findings.keys:
             _foreign(key, value, place(str(key)) or "the key", (*findings.keys, *SECTIONS), findings)
         elif value is not None:
-            yield Entry(key, value, place(key))
+            yield ConfigEntry(key, value, place(key))
     for key in sections:
         section = file[key]
         if section is None:
@@ -69,9 +72,9 @@ def entries(file: Mapping[str, Any], task: object, place: Place, findings: Findi
 
 
 def _section(
-    task: str, section: Mapping[str, Any], top: Mapping[str, Any], place: Place, findings: Findings
-) -> Iterator[Entry]:
-    inside = [k for k, v in findings.keys.items() if v.level == "section"]
+    task: str, section: Mapping[str, Any], top: Mapping[str, Any], place: LocateKey, findings: Findings
+) -> Iterator[ConfigEntry]:
+    inside = [k for k, v in findings.keys.items() if v.section]
     for key, value in section.items():
         where = place(f"{task}.{key}")
         if key in inside:
@@ -81,7 +84,7 @@ def _section(
                 findings.problems.append(
                     Problem(where, f"{brief(key)} also stands at the top, with another value.", "Keep one.")
                 )
-            yield Entry(key, value, where)
+            yield ConfigEntry(key, value, where)
         elif key in findings.keys:
             what = f"{brief(key)} does not belong in this section."
             findings.problems.append(Problem(where, what, "Move it to the top level."))
@@ -90,7 +93,7 @@ def _section(
 
 
 def _check_unused(
-    task: str, section: Mapping[str, Any], place: Place, now: object, findings: Findings
+    task: str, section: Mapping[str, Any], place: LocateKey, now: object, findings: Findings
 ) -> None:
     """The section of a task that is not chosen can do no harm now: its problems are only told."""
     own = Findings(findings.keys)

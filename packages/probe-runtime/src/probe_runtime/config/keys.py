@@ -1,41 +1,40 @@
-"""Every key a configuration may hold: where it stands, how it is checked, and the keys without effect."""
+"""How a key of the configuration is declared, and msprobe's keys and sections that have no effect in Probe."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
-from attrs import frozen
+import attrs
 
-from .value_checks import (
-    Check,
-    choice,
-    choices,
-    flag,
-    names,
-    numbers,
-    one_or_names,
-    output_path,
-    positive,
-    source_file,
-)
+from .value_checks import Check
 
-__all__ = ["IDLE_KEYS", "IDLE_SECTIONS", "KERNEL_KEYS", "KEYS", "SECTIONS", "Key", "keys_of"]
-
-SECTIONS = ("statistics", "tensor", "structure")
-"""Tasks; each may have a section of its own in the file."""
+__all__ = ["IDLE_KEYS", "IDLE_SECTIONS", "Key", "key"]
 
 
-@frozen
+@attrs.frozen
 class Key:
-    """One key. level: "top", or "section" (may also stand at the top). ours: msprobe has no such key."""
+    """One key of the configuration.
 
+    says: the values it takes and what they mean, as in the table of spec/config.md. check: gives a value as Probe
+    keeps it, and its problems. section: whether it belongs in the section of the task; it may also be at the top.
+    ours: whether msprobe has no such key. kernel_check: the check at level "L2", where it is another one.
+    kernel_only: whether the key is one at level "L2" alone.
+    """
+
+    says: str
     check: Check
-    level: Literal["top", "section"] = "top"
+    section: bool = False
     ours: bool = False
+    kernel_check: Check | None = None
+    kernel_only: bool = False
 
 
-_OTHER_TASKS = {
+def key(says: str, check: Check, **more: Any) -> dict[str, Key]:
+    """Return the metadata of a field of `Config` that is a key. more: other fields of `Key`."""
+    return {"key": Key(says, check, **more)}
+
+
+IDLE_SECTIONS: dict[str, str] = {
     "run_ut": "Dump with task statistics or tensor; checking single APIs is msprobe's own job.",
     "acc_check": "Dump with task statistics or tensor; checking single APIs is msprobe's own job.",
     "overflow_check": 'Write "statistics": every dump counts NaN and infinities and reports the first.',
@@ -45,44 +44,7 @@ _OTHER_TASKS = {
     "grad_probe": 'Write "statistics" with level "L0": parameter gradients are in every such dump.',
     "exception_dump": 'Write "statistics": what was recorded before an exception is kept.',
 }
-
-KEYS: dict[str, Key] = {
-    "task": Key(choice(*SECTIONS, known=_OTHER_TASKS)),
-    "level": Key(choice("L0", "L1", "mix", "debug", "L2")),
-    "dump_path": Key(output_path),
-    "rank": Key(numbers),
-    "step": Key(numbers),
-    "precision": Key(choice("low", "high")),
-    "extra_info": Key(flag),
-    "async_dump": Key(flag),
-    "risk_level": Key(choice("ALL", "FOCUS", "CORE")),
-    "scope": Key(names, "section"),
-    "list": Key(names, "section"),
-    "tensor_list": Key(names, "section"),
-    "data_mode": Key(choices("forward", "backward", "input", "output", alone="all"), "section"),
-    "summary_mode": Key(choice("statistics", "md5", "xor"), "section"),
-    "async_bytes": Key(positive, ours=True),
-    "views": Key(flag, "section", ours=True),
-    "apis": Key(source_file, "section", ours=True),
-    "zero_count": Key(flag, "section", ours=True),
-    "overwrite": Key(flag, ours=True),
-    "max_faults": Key(positive, ours=True),
-    "share": Key(flag, ours=True),
-}
-
-KERNEL_KEYS: dict[str, Key] = {
-    "device": Key(choice("host", "device"), "section"),
-    "file_format": Key(choice("npy", "bin"), "section"),
-    "precision": Key(choice("low", "high"), "section"),
-    "summary_mode": Key(one_or_names("statistics", "md5", "xor"), "section"),
-}
-"""Keys that mean something else, or anything at all, at level "L2" alone: there they are of MindSpore's kernel dump."""
-
-
-def keys_of(level: object) -> Mapping[str, Key]:
-    """Return the keys that a configuration of this level may hold."""
-    return {**KEYS, **KERNEL_KEYS} if level == "L2" else KEYS
-
+"""msprobe's other tasks, each with what to do instead: a section of one has no effect."""
 
 _ONLY_CHECK = "it belongs to msprobe's accuracy check"
 _ONLY_GRAPH = "it belongs to MindSpore's static graphs"
@@ -117,7 +79,4 @@ IDLE_KEYS: dict[str, str] = {
     "param_list": "parameter gradients are in every dump at L0 and mix; choose with list",
     "bounds": "parameter gradients are in every dump at L0 and mix",
 }
-"""msprobe's keys that mean nothing to Probe, and why."""
-
-IDLE_SECTIONS: dict[str, str] = _OTHER_TASKS
-"""Sections of msprobe's other tasks: the whole section means nothing to Probe."""
+"""msprobe's keys that have no effect in Probe, and why."""

@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Self
 
 from probe_format.errors import UsageError
 
-from probe_runtime.config.config import Config, load, resolve
+from probe_runtime.config.config import Config
+from probe_runtime.config.config_file import load
+from probe_runtime.config.resolve import resolve
 
 from .current import AnySession, EitherWay, reusable
 

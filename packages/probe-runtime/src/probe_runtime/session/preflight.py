@@ -8,9 +8,12 @@ from probe_format.errors import ConfigError, Problem
 from probe_format.layout import MODES, existing_dump
 from probe_format.write import check_writable
 
-from probe_runtime.config.config import TORCH_LAUNCH, Config, check_rank
+from probe_runtime.config.config import Config
+from probe_runtime.config.number_ranges import compact
 
-__all__ = ["preflight"]
+__all__ = ["check_rank", "preflight"]
+
+TORCH_LAUNCH = "torchrun (or set RANK)"
 
 
 def preflight(
@@ -55,3 +58,32 @@ def _used(config: Config, rank: int | None) -> list[Problem]:
             "Give another dump_path, move the old one away, or set overwrite (overwrite=True as an argument).",
         )
     ]
+
+
+def check_rank(config: Config, world_size: int | None, launcher: str = TORCH_LAUNCH) -> str | None:
+    """Return what to warn of when `rank` names ranks that this run does not have, else None.
+
+    world_size: number of processes in the default group; None when there is no group. A run without a group
+    counts as rank 0 (see `select.RankFilter`). launcher: what starts several processes.
+    """
+    if not config.rank:
+        return None
+    ranks = f"rank {compact(config.rank)}".replace("'", '"')
+    if world_size is None:
+        if 0 in config.rank:
+            return (
+                f"{ranks}: this run has no process group. It counts as rank 0 and is dumped; "
+                "`rank` can be left out."
+            )
+        return (
+            f"{ranks}: this run has no process group and counts as rank 0, so nothing will be dumped. "
+            f"Leave `rank` out, or start with {launcher} if there are to be several processes."
+        )
+    beyond = [r for r in config.rank if r >= world_size]
+    if not beyond:
+        return None
+    last = f"this run has {world_size} process{'es' * (world_size > 1)}, so ranks end at {world_size - 1}"
+    listed = f"rank {compact(beyond)}".replace("'", '"')
+    if len(beyond) == len(config.rank):
+        return f"{listed}: {last} and nothing will be dumped. Write ranks from 0 to {world_size - 1}."
+    return f"{listed}: {last}; only the others of {ranks} will be dumped."

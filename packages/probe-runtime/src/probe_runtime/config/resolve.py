@@ -1,0 +1,82 @@
+"""A file's content and arguments, checked as a whole: the way to a `Config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from probe_format.errors import ConfigError, Problem
+from probe_format.excerpts import cut
+from probe_format.suggest import did_you_mean
+
+from .config import Config, keys_of
+from .config_file import ConfigFile
+from .cross_checks import contradictions, hindrances
+from .entries import ConfigEntry, Findings, entries
+
+__all__ = ["resolve"]
+
+
+def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
+    """The configuration from a file's mapping (`load`, or any mapping) and arguments, which win.
+
+    Arguments are named as the keys; one that is None counts as not given. Relative paths start at the
+    working directory. Raises ConfigError with every problem at once.
+    """
+    given = {} if file is None else file
+    if not isinstance(given, Mapping):
+        raise ConfigError([Problem("config", f"must be a mapping, not {given!r}.", "Use load() for a file.")])
+    place = given.place if isinstance(given, ConfigFile) else str
+    findings = Findings(keys_of(arguments.get("level") or given.get("level")))
+    values: dict[str, Any] = {}
+    places: dict[str, str] = {}
+
+    task = arguments.get("task") or given.get("task") or "statistics"
+    known = findings.keys
+    for key in arguments.keys() - known.keys():
+        what = f"{key!r} is no key of the configuration."
+        findings.problems.append(Problem(f"argument {key}", what, did_you_mean(key, known)))
+    chosen = {
+        k: ConfigEntry(k, v, f"argument {k}") for k, v in arguments.items() if v is not None and k in known
+    }
+    for entry in [*entries(given, task, place, findings), *chosen.values()]:
+        if chosen.get(entry.key, entry) is not entry:
+            beaten = Findings(known)
+            beaten.check(entry)
+            findings.warnings.extend(f"{p} (Without effect: the argument wins.)" for p in beaten.problems)
+        else:
+            values[entry.key] = findings.check(entry)
+            places[entry.key] = entry.where
+    if not findings.problems:
+        config = _fill(values, places, findings)
+        findings.problems.extend(contradictions(config, lambda key: places.get(key, key)))
+        if not findings.problems:
+            findings.warnings.extend(hindrances(config, lambda key: places.get(key, key)))
+            return attrs.evolve(config, warnings=tuple(cut(text, 1000) for text in findings.warnings))
+    raise ConfigError(findings.problems)
+
+
+def _fill(values: dict[str, Any], places: dict[str, str], findings: Findings) -> Config:
+    """Defaults that depend on other values."""
+    if "dump_path" not in values:
+        findings.warnings.append(f"dump_path is not set; writing to {Config().dump_path}.")
+    # A structure without modules is a plain list of calls: msprobe takes L1 as mix here, and so do we.
+    if values.get("task") == "structure" and values.setdefault("level", "mix") == "L1":
+        values["level"] = "mix"
+        findings.warnings.append(f"{places['level']}: task 'structure' needs modules, so L1 is taken as mix.")
+    if values.get("level") == "L2":
+        _fill_kernels(values, places, findings)
+    return Config(**values)
+
+
+def _fill_kernels(values: dict[str, Any], places: dict[str, str], findings: Findings) -> None:
+    """The keys that level "L2" takes in another way: as MindSpore's kernel dump does."""
+    if isinstance(values.get("summary_mode"), tuple):
+        values["statistic_category"] = values.pop("summary_mode")
+    if "precision" in values and values.get("device") != "device":
+        findings.warnings.append(
+            f"{places['precision']}: has no effect: at level 'L2' it is for statistics that the device computes "
+            '("device": "device").'
+        )
+    values.setdefault("precision", "high")  # msprobe's and MindSpore's own default there
