@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probe_format.errors import FormatError
 from probe_format.layout import (
     DEBUG,
     DUMP,
     JOURNAL,
-    RankDir,
     StepDir,
     existing_dump,
-    find_ranks,
     find_steps,
     is_dump_dir,
     rank_dir,
 )
+from probe_format.read.find import find
 from probe_format.write.disk import check_writable, explain
 
 
@@ -40,7 +40,7 @@ def test_rank_dirs_are_read_back(step: int, rank: int | None) -> None:
         path = put(rank_dir(Path(folder), step, rank))
         (found,) = find_steps(Path(folder))
         assert found == StepDir(step, path.parent)
-        assert find_ranks(found.path) == (RankDir(rank, path),)
+        assert [(r.step, r.rank, r.path) for r in find(found.path)] == [(step, rank, path)]
         assert existing_dump(Path(folder), rank) == (path,)
 
 
@@ -57,14 +57,9 @@ def test_steps_and_ranks_are_sorted_by_number(tmp_path: Path) -> None:
     put(tmp_path / "steps")
     (tmp_path / "step4").write_text("a file")
     assert [s.step for s in find_steps(tmp_path)] == [0, 2, 10]
-    ranks = find_ranks(tmp_path / "step2")
-    assert [(r.rank, r.pid, r.path.name) for r in ranks] == [
-        (None, None, "rank"),
-        (2, None, "rank2"),
-        (11, None, "rank11"),
-        (None, 9, "proc9"),
-        (None, 77, "proc77"),
-    ]
+    names = [r.path.name for r in find(tmp_path / "step2")]
+    assert names == ["proc77", "proc9", "rank", "rank2", "rank11"]
+    assert [r.rank for r in find(tmp_path / "step2")] == [None, None, None, 2, 11]
 
 
 def test_the_two_modes_of_mindspore(tmp_path: Path) -> None:
@@ -83,17 +78,18 @@ def test_the_two_modes_of_mindspore(tmp_path: Path) -> None:
 def test_a_step_or_a_rank_itself(tmp_path: Path) -> None:
     rank = put(tmp_path / "graph" / "step5" / "rank3")
     assert find_steps(rank.parent) == (StepDir(5, rank.parent, "graph"),)
-    assert find_ranks(rank) == (RankDir(3, rank),)
+    assert [(r.rank, r.path) for r in find(rank)] == [(3, rank)]
     loose = put(tmp_path / "copied here")
-    assert find_ranks(loose) == (RankDir(None, loose),)
+    assert [(r.rank, r.path) for r in find(loose)] == [(None, loose)]
 
 
 def test_nothing_there(tmp_path: Path) -> None:
     assert find_steps(tmp_path / "nowhere") == ()
-    assert find_ranks(tmp_path / "nowhere") == ()
     assert find_steps(tmp_path) == ()
     (tmp_path / "step1" / "rank0").mkdir(parents=True)
-    assert find_ranks(tmp_path / "step1") == ()
+    for path in (tmp_path / "nowhere", tmp_path, tmp_path / "step1"):
+        with pytest.raises(FormatError):
+            find(path)
 
 
 @pytest.mark.parametrize(("name", "holds"), [(DUMP, True), (DEBUG, True), (JOURNAL, True), ("x.json", False)])
@@ -222,5 +218,5 @@ WRITTEN = sorted({step.parent for tool in ("torch", "mindspore") for step in (CO
 def test_every_dump_of_the_corpus_is_found(dump: Path) -> None:
     steps = find_steps(dump)
     assert {s.path for s in steps} == {p for p in dump.iterdir() if p.name.startswith("step")}
-    found = {r.path for s in steps for r in find_ranks(s.path)}
+    found = {r.path for s in steps for r in find(s.path)}
     assert found and found == {p.parent for p in dump.glob("step*/*/d*.json")}

@@ -12,11 +12,12 @@ from probe_format.names import (
     ModuleName,
     NodeName,
     ParamsGradName,
-    backward_of,
+    first_forward,
     is_name,
     parse_name,
     safe_file_name,
     tensor_file_name,
+    with_direction,
 )
 
 COUNT = st.integers(0, 10**6)
@@ -77,8 +78,22 @@ def test_names_of_msprobe_are_told_apart():
 
 
 def test_the_backward_record_has_the_same_number():
-    assert str(backward_of(ApiName("Torch", "add", 3, "forward"))) == "Torch.add.3.backward"
-    assert str(backward_of(ModuleName("Module", "a", "B", "forward", 3))) == "Module.a.B.backward.3"
+    for forward, backward in (
+        ("Torch.add.3.forward", "Torch.add.3.backward"),
+        ("Module.a.B.forward.3", "Module.a.B.backward.3"),
+        ("Module.forward.backward.forward.0", "Module.forward.backward.backward.0"),
+    ):
+        assert with_direction(forward, "backward") == with_direction(backward, "backward") == backward
+        assert with_direction(backward, "forward") == with_direction(forward, "forward") == forward
+
+
+@pytest.mark.parametrize("name", ["optimizer", "forward", "forward.0", "x.0.debug", "Module.fc.L.parameters_grad", ""])
+def test_a_name_without_a_direction_stays(name):
+    assert with_direction(name, "backward") == with_direction(name, "forward") == name
+
+
+def test_the_first_forward_record_of_a_module():
+    assert first_forward("Module.fc.Linear.parameters_grad") == "Module.fc.Linear.forward.0"
 
 
 SAFE = set(string.ascii_letters + string.digits + "._-+=@()[]{},~")

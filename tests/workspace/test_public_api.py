@@ -48,13 +48,13 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.jsonio": {"dumps", "finite", "fragment", "loads", "number"},
     "probe_format.layout": {
-        "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "REPORT", "RankDir", "STACK", "StepDir",
-        "TENSORS", "dump_path_of", "existing_dump", "find_ranks", "find_steps", "is_dump_dir", "mode_of",
+        "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
+        "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "is_dump_dir", "mode_of",
         "rank_dir",
     },
     "probe_format.names": {
         "ApiName", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "ParamsGradName",
-        "backward_of", "is_name", "parse_name", "safe_file_name", "tensor_file_name",
+        "first_forward", "is_name", "parse_name", "safe_file_name", "tensor_file_name", "with_direction",
     },
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
     "probe_format.progress": {"ProgressLine"},

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probe_format.names import with_direction
 from probe_runtime.config import resolve
 from probe_runtime.select.filters import Fields, NameFilter, RankFilter, StepFilter, fields_of
-from probe_runtime.select.window import turned
 
 # A forward pass as (name, calls inside): what the examples below select from.
 Calls = list[tuple[str, Any]]
@@ -297,11 +297,11 @@ module_names = st.builds(
 @settings(deadline=None)
 @given(api_names | module_names)
 def test_turning_there_and_back(name: str) -> None:
-    back = turned(name, "backward")
+    back = with_direction(name, "backward")
     assert back != name
-    assert turned(back, "forward") == name
-    assert turned(name, "forward") == name
-    assert turned("optimizer", "backward") == "optimizer"
+    assert with_direction(back, "forward") == name
+    assert with_direction(name, "forward") == name
+    assert with_direction("optimizer", "backward") == "optimizer"
 
 
 @settings(deadline=None)
@@ -312,7 +312,7 @@ def test_a_scope_is_a_slice_of_the_calls(calls: list[str], data: st.DataObject) 
     keep = NameFilter(resolve(scope=[calls[i], calls[j]]))
     assert list(run(keep, [(c, []) for c in calls])) == calls[i : j + 1]
     assert [c for c in calls if keep.backward(c)] == calls[i : j + 1]
-    back = NameFilter(resolve(scope=[turned(calls[j], "backward"), turned(calls[i], "backward")]))
+    back = NameFilter(resolve(scope=[with_direction(calls[j], "backward"), with_direction(calls[i], "backward")]))
     assert list(run(back, [(c, []) for c in calls])) == []
     assert [c for c in calls if back.backward(c)] == calls[i : j + 1]
     assert back.unmatched(calls) == keep.unmatched(calls) == []

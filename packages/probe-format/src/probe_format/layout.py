@@ -17,14 +17,14 @@ __all__ = [
     "ERRORS",
     "JOURNAL",
     "MODES",
+    "RANK_DIR",
     "REPORT",
     "STACK",
+    "STEP_DIR",
     "TENSORS",
-    "RankDir",
     "StepDir",
     "dump_path_of",
     "existing_dump",
-    "find_ranks",
     "find_steps",
     "is_dump_dir",
     "mode_of",
@@ -40,8 +40,9 @@ JOURNAL = "records.journal"
 TENSORS = "dump_tensor_data"
 ERRORS = "dump_error_info.log"
 
-_STEP = re.compile(r"step(\d+)", re.ASCII)
-_RANK = re.compile(r"(rank|proc)(\d*)", re.ASCII)
+#: The names of folders: of a step, with its number; of a rank, with its number where it has one.
+STEP_DIR = re.compile(r"step(\d+)", re.ASCII)
+RANK_DIR = re.compile(r"rank(\d*)|proc\d+", re.ASCII)
 Mode = Literal["graph", "pynative"]
 #: The directories between a dump path and its steps, where MindSpore runs in both of its modes.
 MODES: tuple[Mode, ...] = ("graph", "pynative")
@@ -56,15 +57,6 @@ class StepDir:
     mode: Mode | None = None
 
 
-@frozen
-class RankDir:
-    """A directory with a dump. rank: None when not distributed; pid: of msprobe's ``proc<PID>``."""
-
-    rank: int | None
-    path: Path
-    pid: int | None = None
-
-
 def rank_dir(dump_path: Path, step: int, rank: int | None) -> Path:
     """The directory of one step of one process. rank None: not distributed."""
     return dump_path / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
@@ -73,7 +65,7 @@ def rank_dir(dump_path: Path, step: int, rank: int | None) -> Path:
 def dump_path_of(directory: Path) -> Path:
     """The dump path that a rank's directory is below: what the user chose, and may be a link."""
     step = directory.parent
-    return step.parent if _STEP.fullmatch(step.name) else step
+    return step.parent if STEP_DIR.fullmatch(step.name) else step
 
 
 def is_dump_dir(path: Path) -> bool:
@@ -86,7 +78,7 @@ def find_steps(path: Path) -> tuple[StepDir, ...]:
 
     A step directory itself is found as one. Nothing is found where there is no such directory.
     """
-    own = _STEP.fullmatch(path.name)
+    own = STEP_DIR.fullmatch(path.name)
     parents: list[tuple[Path, Mode | None]] = [(path, mode_of(path)), *((path / m, m) for m in MODES)]
     found = [step for parent, mode in parents for step in _steps_in(parent, mode)]
     if not found and own and path.is_dir():
@@ -101,27 +93,8 @@ def mode_of(path: Path) -> Mode | None:
 
 def _steps_in(parent: Path, mode: Mode | None) -> Iterator[StepDir]:
     for path in _directories(parent):
-        if match := _STEP.fullmatch(path.name):
+        if match := STEP_DIR.fullmatch(path.name):
             yield StepDir(int(match[1]), path, mode)
-
-
-def find_ranks(step: Path) -> tuple[RankDir, ...]:
-    """The directories with a dump in a step directory: ``rank``, ``rank<R>`` by number, ``proc<PID>``.
-
-    A directory that holds a dump itself is found as one.
-    """
-    if is_dump_dir(step):
-        return (_rank(step),)
-    found = [_rank(p) for p in _directories(step) if _RANK.fullmatch(p.name) and is_dump_dir(p)]
-    return tuple(sorted(found, key=lambda r: (r.pid or -1, -1 if r.rank is None else r.rank, r.path.name)))
-
-
-def _rank(path: Path) -> RankDir:
-    match = _RANK.fullmatch(path.name)
-    number = int(match[2]) if match and match[2] else None
-    if match and match[1] == "proc":
-        return RankDir(None, path, number)
-    return RankDir(number, path)
 
 
 def _directories(parent: Path) -> Iterator[Path]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Literal
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from .errors import FormatError
 from .excerpts import brief
@@ -19,14 +19,16 @@ __all__ = [
     "Name",
     "NodeName",
     "ParamsGradName",
-    "backward_of",
+    "first_forward",
     "is_name",
     "parse_name",
     "safe_file_name",
     "tensor_file_name",
+    "with_direction",
 ]
 
 Direction = Literal["forward", "backward"]
+_DIRECTIONS = ("forward", "backward")
 _MODULE_PREFIXES = ("Module", "Cell")
 _NODES = ("optimizer", "clip_grad")
 _MAX_DIGITS = 18  # more calls than anything makes; int() refuses 5000 digits
@@ -119,7 +121,7 @@ def parse_name(text: str) -> Name:
         found = _parse_module(parts)
         if found is not None:
             return found
-    if len(parts) >= 4 and parts[-1] in ("forward", "backward") and (n := _count(parts[-2])) is not None:
+    if len(parts) >= 4 and parts[-1] in _DIRECTIONS and (n := _count(parts[-2])) is not None:
         direction: Direction = "forward" if parts[-1] == "forward" else "backward"
         return ApiName(parts[0], ".".join(parts[1:-2]), n, direction)
     if len(parts) >= 3 and parts[-1] == "debug" and (n := _count(parts[-2])) is not None:
@@ -139,7 +141,7 @@ def _parse_module(parts: list[str]) -> Name | None:
         return None
     if parts[-2] == "parameters_grad":
         return ParamsGradName(prefix, ".".join(parts[1:-3]), parts[-3], n)
-    if parts[-2] in ("forward", "backward"):
+    if parts[-2] in _DIRECTIONS:
         direction: Direction = "forward" if parts[-2] == "forward" else "backward"
         return ModuleName(prefix, ".".join(parts[1:-3]), parts[-3], direction, n)
     return None
@@ -154,9 +156,22 @@ def is_name(text: str) -> bool:
     return True
 
 
-def backward_of(name: ApiName | ModuleName) -> ApiName | ModuleName:
-    """The backward record of the same call."""
-    return evolve(name, direction="backward")
+def with_direction(name: str, direction: Direction) -> str:
+    """Return the name of the forward, or of the backward, record of the same call.
+
+    name: of either; one without a direction (``optimizer``, ``loss.0.debug``) is returned as it is.
+    """
+    # An API's name ends in the direction, a module's in the direction and a number.
+    head, dot, last = name.rpartition(".")
+    if dot and last in _DIRECTIONS:
+        return f"{head}.{direction}"
+    head, dot, middle = head.rpartition(".")
+    return f"{head}.{direction}.{last}" if dot and middle in _DIRECTIONS else name
+
+
+def first_forward(parameters_grad: str) -> str:
+    """Return the name of the first forward record of the module that has this ``parameters_grad`` record."""
+    return parameters_grad.removesuffix(".parameters_grad") + ".forward.0"
 
 
 def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], suffix: str) -> str:

@@ -11,9 +11,11 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from .construct_tree import closed, forward_of
+from probe_format.names import with_direction
+
+from .construct_tree import closed
 from .events import EVENTS, FORWARD_PARTS, GRADIENT_PARTS, NODE, STRUCTURE
-from .late_parts import Waiting
+from .late_parts import LateParts
 from .value_paths import Room, blank_slots, get, put
 
 __all__ = ["Assembly", "Documents", "assemble"]
@@ -68,7 +70,7 @@ class Assembly:
     passes: dict[str, dict[Any, dict[str, Any]]] = field(factory=dict)
     open_calls: set[str] = field(factory=set)
     redone: dict[str, dict[str, Any]] = field(factory=dict)
-    waiting: Waiting = field(factory=Waiting)
+    late: LateParts = field(factory=LateParts)
     coverage: dict[str, Any] = field(factory=dict)
     faults: dict[tuple[str, str], int] = field(factory=dict)
     room: Room | None = None
@@ -81,7 +83,7 @@ class Assembly:
 
     def on_head(self, e: Mapping[str, Any]) -> None:
         self.header = dict(e["header"])
-        self.waiting.expected = bool(self.header.get("deferred"))
+        self.late.expected = bool(self.header.get("deferred"))
 
     def on_frames(self, e: Mapping[str, Any]) -> None:
         self.frames[e["i"]] = e["f"]
@@ -99,7 +101,7 @@ class Assembly:
         record: dict[str, Any] = {}
         for key, short in FORWARD_PARTS.items():
             if short in e:
-                record[key] = self.waiting.note(e[short])
+                record[key] = self.late.remember(e[short])
         record.update(e.get("x", {}))
         self.data[name] = record
         self.open_calls.add(name)
@@ -118,7 +120,7 @@ class Assembly:
         parameters = record.pop("parameters", None)
         done = {key: record.pop(key) for key in ("input_args", "input_kwargs") if key in record}
         if "o" in e:
-            done["output"] = self.waiting.note(e["o"])
+            done["output"] = self.late.remember(e["o"])
         if parameters is not None:
             done["parameters"] = parameters
         done.update(record)
@@ -145,13 +147,13 @@ class Assembly:
         for key, short in GRADIENT_PARTS.items():
             for path, value in e.get(short, ()):
                 target.setdefault(key, [])
-                put(target[key], path, self.waiting.note(value), self.room)
+                put(target[key], path, self.late.remember(value), self.room)
         if e.get("partial"):
             target["partial"] = True
         self.data[name] = record
 
     def _blank(self, name: str) -> dict[str, Any]:
-        forward = forward_of(name)
+        forward = with_direction(name, "forward")
         skeleton = self.skeletons.get(forward)
         if skeleton is None:
             return {"input": [], "output": []}
@@ -161,12 +163,12 @@ class Assembly:
 
     def on_pgrad(self, e: Mapping[str, Any]) -> None:
         record = self.data.setdefault(e["n"], {})
-        record.setdefault(e["q"], []).append(self.waiting.note(e["v"]))
+        record.setdefault(e["q"], []).append(self.late.remember(e["v"]))
 
     def on_redo(self, e: Mapping[str, Any]) -> None:
         again = {
-            "input_args": self.waiting.note(e.get("a", [])),
-            "input_kwargs": self.waiting.note(e.get("w", {})),
+            "input_args": self.late.remember(e.get("a", [])),
+            "input_kwargs": self.late.remember(e.get("w", {})),
         }
         self.redone[e["n"]] = again
         if e["n"] in self.data:
@@ -176,18 +178,18 @@ class Assembly:
         if "g" in e:  # a reentrant checkpoint: the first run had no gradients
             self.skeletons[e["n"]] = e["g"]
         if "o" in e and e["n"] in self.redone:
-            self.redone[e["n"]]["output"] = self.waiting.note(e["o"])
+            self.redone[e["n"]]["output"] = self.late.remember(e["o"])
 
     def on_stat(self, e: Mapping[str, Any]) -> None:
         for ref, numbers in e["r"]:
-            self.waiting.numbers(ref, numbers)
+            self.late.numbers(ref, numbers)
 
     def on_file(self, e: Mapping[str, Any]) -> None:
         for ref in e["r"]:
-            self.waiting.file(ref)
+            self.late.file(ref)
 
     def on_save(self, e: Mapping[str, Any]) -> None:
-        self.data[e["n"]] = self.waiting.note(e["v"])
+        self.data[e["n"]] = self.late.remember(e["v"])
         if "g" in e:
             name, shape = e["g"]
             self.data[name] = shape
@@ -199,9 +201,9 @@ class Assembly:
             again = {key: value for key, value in e["v"].items() if key in _NUMBERS}
             before.setdefault("later_passes", []).append(again)
         elif path:
-            put(self.data.setdefault(name, []), path, self.waiting.note(e["v"]), self.room)
+            put(self.data.setdefault(name, []), path, self.late.remember(e["v"]), self.room)
         else:
-            self.data[name] = self.waiting.note(e["v"])
+            self.data[name] = self.late.remember(e["v"])
 
     def on_fault(self, e: Mapping[str, Any]) -> None:
         key = (e["w"], e["m"])
@@ -219,7 +221,7 @@ class Assembly:
             record = self.data[name]
             record["output"] = []
             record["incomplete"] = True
-        self.waiting.cut_short()
+        self.late.cut_short()
 
     def documents(self) -> Documents:
         """The documents as they are now; more events may follow."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import define, field
 
-__all__ = ["Waiting"]
+__all__ = ["LateParts"]
 
 Tensor = dict[str, Any]
 
@@ -15,7 +15,7 @@ _NO_FILE = "tensor file: the process ended before this was written"
 
 
 @define
-class Waiting:
+class LateParts:
     """Who waits for what, by the number that the event of the rest will name ("$" numbers, "$f" files).
 
     The rest may come first: another thread was faster than the call's own event. expected: whether anything
@@ -28,7 +28,7 @@ class Waiting:
     _early_numbers: dict[int, Tensor] = field(factory=dict)
     _early_files: set[int] = field(factory=set)
 
-    def note(self, value: Any) -> Any:
+    def remember(self, value: Any) -> Any:
         """Remember the tensors in ``value`` that wait; gives ``value`` back."""
         if not self.expected:
             return value
@@ -37,7 +37,7 @@ class Waiting:
             item = todo.pop()
             if isinstance(item, dict):
                 if item:
-                    self._note(item)
+                    self._remember(item)
                 todo.extend(item.values())
             elif isinstance(item, list):
                 todo.extend(item)
@@ -53,7 +53,7 @@ class Waiting:
                 del tensor["unsupported"]
             tensor.update(numbers)
             if "$f" in numbers:  # a file that came with them
-                self._note(tensor)
+                self._remember(tensor)
 
     def file(self, ref: int) -> None:
         """The file is on disk."""
@@ -76,7 +76,7 @@ class Waiting:
                 if tensor.pop("data_name", None) is not None:
                     tensor["lost"] = _NO_FILE
 
-    def _note(self, item: Tensor) -> None:
+    def _remember(self, item: Tensor) -> None:
         # A key "$" of the user's own holds an encoded value, which is never a bare number.
         ref = item.get("$")
         if type(ref) is int:

@@ -42,9 +42,9 @@ def open(path: str | Path) -> Dump:
         raise UsageError(f"open wants the path of a dump, not {brief(path)}.")
     found = find.find(Path(path))
     steps: dict[tuple[Path, int | None], list[Rank]] = {}
-    for place in found:
-        rank = Rank(place.path, place.rank, place.step, place.file, place.mode)
-        steps.setdefault((place.step_path, place.step), []).append(rank)
+    for folder in found:
+        rank = Rank(folder.path, folder.rank, folder.step, folder.file, folder.mode)
+        steps.setdefault((folder.step_path, folder.step), []).append(rank)
     return Dump(Path(path), tuple(Step(where, n, tuple(r), r[0].mode) for (where, n), r in steps.items()))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +12,13 @@ from probe_format import layout
 from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
-__all__ = ["Place", "find"]
+__all__ = ["RankFolder", "find"]
 
-_STEP = re.compile(r"step([0-9]+)")
-_RANK = re.compile(r"rank([0-9]*)|proc[0-9]+")
 _BESIDE = (layout.STACK, layout.CONSTRUCT, layout.REPORT, layout.JOURNAL)
 
 
 @frozen
-class Place:
+class RankFolder:
     """One rank's folder. step, rank: None where the names do not tell. file: the one that was asked for."""
 
     path: Path
@@ -36,7 +33,7 @@ class Place:
         return None if self.step is None else layout.mode_of(self.step_path.parent)
 
 
-def find(path: Path) -> list[Place]:
+def find(path: Path) -> list[RankFolder]:
     """The ranks at or below ``path``, by step, then rank. Raises FormatError when there are none."""
     path = Path(os.path.abspath(path))  # a later chdir must not move what is read later
     if path.is_file():
@@ -62,16 +59,16 @@ def _check_file(path: Path) -> None:
         raise FormatError(f"{path} is not a dump: give a folder, a dump.json or a debug.json.")
 
 
-def _inside_only(path: Path) -> Iterator[Place]:
+def _inside_only(path: Path) -> Iterator[RankFolder]:
     """The ranks below ``path``; a link that leads out of it is an error, not a part of the dump."""
     root = os.path.realpath(path)
     for mode in layout.MODES:
         _check_inside(path / mode, root)
     for step in layout.find_steps(path):
         _check_inside(step.path, root)
-    for place in _below(path):
-        _check_inside(place.path, root)
-        yield place
+    for folder in _below(path):
+        _check_inside(folder.path, root)
+        yield folder
 
 
 def _check_inside(path: Path, root: str) -> None:
@@ -80,14 +77,14 @@ def _check_inside(path: Path, root: str) -> None:
         raise FormatError(f"{path} is a link that leads out of the dump, to {real}. Give that path itself to read it.")
 
 
-def _below(path: Path) -> Iterator[Place]:
+def _below(path: Path) -> Iterator[RankFolder]:
     if layout.is_dump_dir(path) or (path / layout.REPORT).is_file():
         yield _alone(path)
         return
     for step in layout.find_steps(path):
         yield from sorted(
-            (_alone(child) for child in step.path.iterdir() if _RANK.fullmatch(child.name) and _holds(child)),
-            key=lambda place: (-1 if place.rank is None else place.rank, place.path.name),
+            (_alone(child) for child in step.path.iterdir() if layout.RANK_DIR.fullmatch(child.name) and _holds(child)),
+            key=lambda folder: (-1 if folder.rank is None else folder.rank, folder.path.name),
         )
 
 
@@ -96,10 +93,10 @@ def _holds(path: Path) -> bool:
     return path.is_dir() and any(path.iterdir())
 
 
-def _alone(path: Path, file: Path | None = None) -> Place:
-    step, rank = _STEP.fullmatch(path.parent.name), _RANK.fullmatch(path.name)
+def _alone(path: Path, file: Path | None = None) -> RankFolder:
+    step, rank = layout.STEP_DIR.fullmatch(path.parent.name), layout.RANK_DIR.fullmatch(path.name)
     number = int(rank[1]) if rank and rank[1] else None
-    return Place(path, path.parent if step else path, int(step[1]) if step else None, number, file)
+    return RankFolder(path, path.parent if step else path, int(step[1]) if step else None, number, file)
 
 
 def _near(path: Path) -> str:

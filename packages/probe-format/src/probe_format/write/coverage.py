@@ -24,7 +24,6 @@ class Coverage:
     counts: dict[str, dict[str, int]] = field(factory=lambda: {kind: {} for kind in _KINDS})
     not_seen: dict[str, str] = field(factory=dict)
     missing: dict[str, str] = field(factory=dict)
-    unmatched: list[dict[str, Any]] = field(factory=list)
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)
 
     def add(self, kind: str, what: str, n: int = 1) -> None:
@@ -57,7 +56,7 @@ class Coverage:
                 "counts": {kind: dict(table) for kind, table in self.counts.items()},
                 "not_seen": [{"what": what, "why": why} for what, why in self.not_seen.items()],
                 "missing": dict(self.missing),
-                "unmatched": list(self.unmatched),
+                "unmatched": [],  # whoever has a selection fills it in
             }
 
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from probe_format import jsonio
+from probe_format import jsonio, layout
 from probe_format.journal import events
 from probe_format.journal.assembly import Assembly, Documents
 from probe_format.journal.frames import JournalWriter
-from probe_format.layout import dump_path_of
 from probe_format.safe_files import make_folder, refuse_links, replace_file
 from probe_format.schema.tensor_objects import tensors
 
@@ -36,7 +35,7 @@ class RankWriter:
         """
         self.directory = directory
         self.header = dict(header)
-        self.tensor_directory = directory / "dump_tensor_data"
+        self.tensor_directory = directory / layout.TENSORS
         self.started = _now()
         self._pid = os.getpid()
         self._waiting: list[dict[str, Any]] = []
@@ -81,8 +80,8 @@ class RankWriter:
     def _open(self) -> None:
         directory = self.tensor_directory if self.header.get("dump_data_dir") else self.directory
         refuse_links(self.tensor_directory, self.directory)
-        make_folder(directory, dump_path_of(self.directory))
-        self._journal = JournalWriter(self.directory / "records.journal")
+        make_folder(directory, layout.dump_path_of(self.directory))
+        self._journal = JournalWriter(self.directory / layout.JOURNAL)
 
     def _take(self, event: dict[str, Any]) -> None:
         # Under one lock, so that both have one order, and recovery gives what the files give.
@@ -133,7 +132,7 @@ class RankWriter:
                 self._covered = size
             elif final:  # nothing came since stop(): the files are right as they are
                 self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
-                replace_file(self.directory / "report.json", jsonio.dumps(self._report) + b"\n")
+                replace_file(self.directory / layout.REPORT, jsonio.dumps(self._report) + b"\n")
             if final:
                 self._over = True
                 self._journal.close()
@@ -168,12 +167,12 @@ def documents_bytes(documents: Documents) -> dict[str, bytes]:
     """
     records = _records(documents)
     if documents.header.get("level") == "debug":
-        return {"debug.json": records}
+        return {layout.DEBUG: records}
     construct: Mapping[str, str | None] = {} if documents.header.get("level") == "L1" else documents.construct
     return {
-        "dump.json": records,
-        "stack.json": _lines(documents.stack),
-        "construct.json": _lines(construct),
+        layout.DUMP: records,
+        layout.STACK: _lines(documents.stack),
+        layout.CONSTRUCT: _lines(construct),
     }
 
 
@@ -209,12 +208,12 @@ def write_documents(
         replace_file(directory / name, blob)
         files[name] = {"bytes": len(blob), "crc32": f"{zlib.crc32(blob):08x}"}
     if documents.faults:
-        replace_file(directory / "dump_error_info.log", _fault_log(documents.faults))
+        replace_file(directory / layout.ERRORS, _fault_log(documents.faults))
     report = _report(documents, state, files, journal_bytes, started)
     # Counted in the bytes written: inside JSON strings the quotes are escaped, so only keys match.
     report["tensors"] = records.count(b'"dtype":"')
     report["tensor_files"] = records.count(b'"data_name":"')
-    replace_file(directory / "report.json", jsonio.dumps(report) + b"\n")
+    replace_file(directory / layout.REPORT, jsonio.dumps(report) + b"\n")
     return report
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from probe_format.journal import events
+from probe_format.names import first_forward
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf, Placement
@@ -185,7 +186,7 @@ class Collector:
                 arrivals = self._arrivals.setdefault(id(entry.parameter), itertools.count())
             arrival = next(arrivals)
             for record, name in entry.owners:
-                if self._names.active and not self._names.backward(_forward_record(record)):
+                if self._names.active and not self._names.backward(first_forward(record)):
                     self.coverage.add("left_out", "parameter gradients of modules outside scope or list")
                     continue
                 if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
@@ -294,8 +295,3 @@ class Target:
     def clear(self) -> None:
         """No collector from here on."""
         self.collector = None
-
-
-def _forward_record(parameters_grad: str) -> str:
-    """The first forward record of the module whose parameters_grad record this is."""
-    return parameters_grad.removesuffix(".parameters_grad") + ".forward.0"

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from attrs import frozen
-from probe_format.names import ModuleName, is_name, parse_name
+from probe_format.names import ModuleName, is_name, parse_name, with_direction
 from probe_format.suggest import nearest_names
 
 from probe_runtime.config.config import Config
 
 from .fields import Fields, fields_of
-from .window import turned, windows
+from .window import windows
 
 __all__ = ["Fields", "NameFilter", "RankFilter", "StepFilter", "fields_of"]
 
@@ -145,7 +145,7 @@ class NameFilter:
         names = [name, *ancestors] if self._expand else [name]
         # No short cut: every entry that matches is to be remembered.
         forward = [self._hit(n) for n in names]
-        backward = [self._hit(turned(n, "backward")) for n in names]
+        backward = [self._hit(with_direction(n, "backward")) for n in names]
         return _Verdict(any(forward), any(backward))
 
     def _hit(self, name: str) -> bool:
@@ -166,7 +166,7 @@ class NameFilter:
         if not missing:
             return []
         names = dict.fromkeys(all_names)
-        names.update(dict.fromkeys([turned(name, "backward") for name in names]))
+        names.update(dict.fromkeys([with_direction(name, "backward") for name in names]))
         return [(what, value, nearest_names(value, names)) for what, value in missing]
 
 

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attrs import define
+from probe_format.names import with_direction
 
-__all__ = ["Window", "turned", "windows"]
-
-
-def turned(name: str, direction: str) -> str:
-    """The forward or backward name of the same call; a name without a direction comes back as it is."""
-    head, _, last = name.rpartition(".")
-    if last in ("forward", "backward"):
-        return f"{head}.{direction}"
-    head, _, middle = head.rpartition(".")
-    return f"{head}.{direction}.{last}" if middle in ("forward", "backward") else name
+__all__ = ["Window", "windows"]
 
 
 @define
@@ -70,7 +62,7 @@ def windows(scope: tuple[str, ...]) -> tuple[Window, ...]:
     """
     if not scope:
         return ()
-    first, last = (turned(name, "forward") for name in scope)
+    first, last = (with_direction(name, "forward") for name in scope)
     first_is_forward, last_is_forward = first == scope[0], last == scope[1]
     if first_is_forward and last_is_forward:
         return (Window(first, last, True, True, 0, 1),)
