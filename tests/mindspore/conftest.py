@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ _HERE = Path(__file__).parent
 for folder in (_HERE, _HERE.parent / "shared", _HERE.parent / "interop"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
+
+pytest.register_assert_rewrite("contract_kill", "contract_misuse")  # they hold tests
 
 collect_ignore_glob = ["*.py"] if importlib.util.find_spec("mindspore") is None else []
 
@@ -30,6 +33,13 @@ if not collect_ignore_glob:
         mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
         yield
         mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
+
+    @pytest.fixture(scope="session")
+    def framework() -> Any:
+        """What the contracts of tests/shared need of MindSpore."""
+        from mindspore_dumping import FRAMEWORK
+
+        return FRAMEWORK
 
     # One thread for operators: with more they now and then wait seconds for each other on a busy machine.
     mindspore.set_context(runtime_num_threads=1)

@@ -20,16 +20,25 @@ from documents import (
     validate,
     write_config,
 )
+from framework import Framework
+from mindspore import Tensor, nn, ops
 from probe_mindspore import PrecisionDebugger
 
 __all__ = [
-    "Json", "agrees", "capture", "construct", "leaves", "load", "number", "opened", "rank_dir", "records",
+    "FRAMEWORK", "Json", "agrees", "capture", "construct", "leaves", "load", "number", "opened", "rank_dir", "records",
     "report", "strict", "validate", "write_config",
 ]  # fmt: skip
 
 
 opened = partial(opening.opened, PrecisionDebugger)
 capture = partial(opening.capture, PrecisionDebugger)
+FRAMEWORK = Framework(
+    debugger=PrecisionDebugger,
+    functions=ops,
+    linear=nn.Dense,
+    ones=lambda *shape: Tensor(np.ones(shape, np.float32)),
+    file_shape=lambda file: list(np.load(file).shape),
+)
 
 
 def agrees(leaf: Json, values: np.ndarray, tolerance: float = 1e-6) -> bool:

@@ -6,16 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
+from contract_misuse import *  # noqa: F403  the tests that both frameworks have
 from hostile import HOSTILE, Raises
+from messages import told
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import capture, opened, records, report, write_config
 from probe_format.errors import ConfigError, ProbeError, UsageError
@@ -42,52 +42,12 @@ def whole() -> Iterator[None]:
     still_trains()
 
 
-@contextmanager
-def told(*words: str) -> Iterator[None]:
-    """The block must end in one UsageError, or one warning, that has all the words."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            yield
-        except UsageError as error:
-            said = [str(error)]
-        else:
-            said = [str(w.message) for w in caught]
-    fitting = [text for text in said if all(word in text.lower() for word in words)]
-    assert len(fitting) == 1, f"said {said}, which should be one message with {words}"
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"level": "L7"}, ["level", "L7", "mix"]),
-        ({"task": "statistic"}, ["task", "did you mean", "statistics"]),
-        ({"step": ["3-1"]}, ["step", "3-1"]),
-        ({"rank": ["b"]}, ["rank", "b"]),
-        ({"levle": "L1"}, ["levle", "did you mean", "level"]),
-    ],
-    ids=str,
-)
-def test_a_wrong_key_or_value(keys: dict[str, Any], words: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        PrecisionDebugger(str(write_config(tmp_path, **keys)))
-    message = str(caught.value).lower()
-    assert not [word for word in words if word.lower() not in message], message
-    assert not (tmp_path / "dump").exists(), "nothing is written for a refused configuration"
-
-
 def test_every_problem_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         PrecisionDebugger(
             str(write_config(tmp_path, level="L9", step=["3-1"], summary_mode="sha", colour="red"))
         )
     assert len(caught.value.problems) == 4
-
-
-@pytest.mark.parametrize("level", ["L0", "mix"])
-def test_no_model(level: str, tmp_path: Path) -> None:
-    with opened(tmp_path, level=level) as debugger, pytest.raises(UsageError, match="model"):
-        debugger.start()
 
 
 @pytest.mark.parametrize(
@@ -113,17 +73,6 @@ def test_token_range_without_a_model_and_backwards(tmp_path: Path) -> None:
             debugger.start(nn.ReLU(), token_range=[3, 1])
 
 
-def test_start_twice(tmp_path: Path) -> None:
-    with opened(tmp_path, level="L1") as debugger:
-        debugger.start()
-        with told("start", "already"):
-            debugger.start()
-        ops.gelu(X)
-        debugger.stop()
-        debugger.step()
-    assert list(records(tmp_path / "dump")) == ["Functional.gelu.0.forward"]
-
-
 def test_stop_without_start_and_step_without_stop(tmp_path: Path) -> None:
     with opened(tmp_path, level="L1") as debugger:
         with told("stop", "start"):
@@ -143,18 +92,6 @@ def test_stop_without_start_and_step_without_stop(tmp_path: Path) -> None:
 def test_class_calls_without_an_instance() -> None:
     with pytest.raises(UsageError, match=r"PrecisionDebugger\("):
         PrecisionDebugger.start()
-
-
-def test_two_debuggers(tmp_path: Path) -> None:
-    with opened(tmp_path / "a", level="L1"):
-        with told("debugger", str(tmp_path / "a").lower()):
-            PrecisionDebugger(dump_path=str(tmp_path / "b"), level="L1")
-        same = PrecisionDebugger(str(tmp_path / "a" / "config.json"))
-        same.start()
-        ops.gelu(X)
-        same.stop()
-        same.step()
-    assert list(records(tmp_path / "a" / "dump")) == ["Functional.gelu.0.forward"]
 
 
 def test_a_closed_debugger(tmp_path: Path) -> None:
@@ -212,14 +149,6 @@ def test_an_unwritable_dump_path(tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match=str(blocked)):
         PrecisionDebugger(str(write_config(tmp_path, level="L1", dump=blocked / "dump")))
     assert blocked.read_text() == "mine"
-
-
-def test_custom_apis_that_are_not_there(tmp_path: Path) -> None:
-    with opened(tmp_path, level="L1") as debugger:
-        with pytest.raises(UsageError, match="gelo"):
-            debugger.register_custom_api(ops, "gelo")
-        with pytest.raises(UsageError, match="never"):
-            debugger.restore_custom_api(ops, "never_registered")
 
 
 def test_a_callback_without_a_debugger() -> None:
@@ -330,129 +259,7 @@ def test_a_killed_run_is_readable_and_not_overwritten(tmp_path: Path) -> None:
 
 
 # ---------------- settings as keywords
-def test_every_setting_of_ours_is_a_keyword(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {
-        "overwrite": True, "rank": [0], "list": ["relu"], "data_mode": ["forward"], "summary_mode": "md5",
-        "async_bytes": 1000, "max_faults": 3, "share": False, "views": True, "zero_count": True,
-        "precision": "high", "extra_info": False, "risk_level": "CORE", "scope": [], "tensor_list": ["x"],
-    }  # fmt: skip
-    with PrecisionDebugger(dump_path=str(tmp_path / "d"), level="L1", **settings) as debugger:
-        config = debugger._session.config
-    assert {key: getattr(config, key) for key in settings} == {
-        **settings,
-        "rank": (0,),
-        "list": ("relu",),
-        "scope": (),
-        "tensor_list": ("x",),
-        "data_mode": frozenset({"forward"}),
-    }
-
-
-def test_an_unknown_keyword_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)overwite.*Did you mean 'overwrite'"):
-        PrecisionDebugger(dump_path=str(tmp_path), overwite=True)
-
-
-def test_msprobes_positional_order_stays(tmp_path: Path) -> None:
-    path = str(write_config(tmp_path, level="L0"))
-    with PrecisionDebugger(path, "tensor", str(tmp_path / "there"), "L1", [3]) as debugger:
-        config = debugger._session.config
-    assert (config.task, config.dump_path, config.level, config.step) == (
-        "tensor", tmp_path / "there", "L1", (3,)
-    )  # fmt: skip
-
-
-def test_a_second_run_with_overwrite(tmp_path: Path) -> None:
-    for _ in range(2):
-        with PrecisionDebugger(dump_path=str(tmp_path / "d"), level="L1", overwrite=True) as debugger:
-            debugger.start()
-            ops.gelu(X)
-            debugger.stop()
-            debugger.step()
-    assert list(records(tmp_path / "d")) == ["Functional.gelu.0.forward"]
-
-
 # ---------------- the wrong thing in the wrong place
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"config_path": nn.Dense(2, 2)}, ["path of a file", "start(model)"]),
-        ({"config_path": {"task": "tensor"}}, ["path of a file", "dict"]),
-        ({"config_path": 3}, ["path of a file", "int"]),
-        ({"config_path": b"config.json"}, ["path of a file", "bytes"]),
-        ({"config_path": "."}, ["is a directory", "dump_path"]),
-        ({"config_path": ""}, ["no path"]),
-        ({"config_path": "a\0b.json"}, ["no path"]),
-        ({"dump_path": nn.Dense(2, 2)}, ["dump_path", "not a path"]),
-        ({"dump_path": ""}, ["dump_path", "empty"]),
-        ({"dump_path": __file__}, ["dump_path", "is a file"]),
-        ({"model": "net"}, ["model must be", "str"]),
-        ({"model": []}, ["model must be", "list of nothing"]),
-        ({"step": -1}, ["step", "negative"]),
-        ({"step": nn.Dense(2, 2)}, ["step", "not a whole number"]),
-        ({"task": 3}, ["task", "int"]),
-        ({"level": nn.Dense(2, 2)}, ["level"]),
-        ({"overwrite": "yes"}, ["overwrite", "bool"]),
-        ({"max_faults": -3}, ["max_faults", "not above 0"]),
-        ({"list": 5}, ["list", "list of strings"]),
-        ({"apis": "nowhere.yaml"}, ["apis", "no file"]),
-    ],
-    ids=str,
-)
-def test_the_wrong_thing_in_a_settings_place(given: dict[str, Any], words: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ProbeError) as caught:
-        PrecisionDebugger(**{"dump_path": str(tmp_path / "d"), **given})
-    said = str(caught.value)
-    assert not [word for word in words if word not in said], said
-    assert not (tmp_path / "d").exists()
-
-
-@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
-def test_a_wrong_model_is_refused_at_every_level(level: str, tmp_path: Path) -> None:
-    with opened(tmp_path, level=level) as debugger:
-        for wrong in ("net", [], [nn.Dense(2, 2), 3], nn.Dense):
-            with pytest.raises(UsageError, match="model must be"):
-                debugger.start(wrong)
-        for wrong_step in ("3", -1, 1.5, True, None):
-            with pytest.raises(UsageError, match="set_init_step"):
-                debugger.set_init_step(wrong_step)
-        for wrong_range in (3, [1], ["a", "b"], [-1, 2], [2, 1]):
-            with pytest.raises(UsageError, match="token_range"):
-                debugger.start(nn.Dense(2, 2), wrong_range)
-    assert not list((tmp_path / "dump").glob("step*"))
-
-
-def test_warnings_point_at_the_users_line(tmp_path: Path) -> None:
-    with opened(tmp_path, level="L1", list=["nonesuch"]) as debugger:
-        debugger.start()
-        ops.gelu(X)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            debugger.start()
-            debugger.save(1, "x")
-            debugger.step()
-            debugger.stop()
-    with warnings.catch_warnings(record=True) as more:
-        warnings.simplefilter("always")
-        with PrecisionDebugger(level="L1", dump_path=str(tmp_path / "e"), rank=[0]) as debugger:
-            debugger.start()
-            debugger.stop()
-        PrecisionDebugger(level="L1", dump_path=str(tmp_path / "f"), list=["nonesuch"]).start()
-        ops.gelu(X)
-        PrecisionDebugger.current().close()
-    said = [str(w.message) for w in (*caught, *more)]
-    for word in (
-        "twice",
-        "save()",
-        "before stop()",
-        "without start()",
-        "matched nothing",
-        "no process group",
-    ):
-        assert [text for text in said if word in text], (word, said)
-    assert {w.filename for w in (*caught, *more)} == {__file__}, [(w.filename, w.lineno) for w in caught]
-
-
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_no_argument_raises_into_the_run(level: str, tmp_path: Path, pynative: None) -> None:
     class Sink(nn.Cell):
@@ -503,24 +310,3 @@ def test_an_exception_that_cannot_say_what_it_is_is_the_users_still(
         debugger.step()
     assert records(tmp_path / "dump")["Cell.0.Fails.forward.0"]["raised"].startswith("Raises: ")
     assert not report(tmp_path / "dump")["faults"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((ops, 3), "name as a text"),
-        ((ops, ""), "name as a text"),
-        (("ops", "matmul"), "the module itself"),
-        ((ops, "matmul", 3), "prefix must be a text"),
-        ((ops, "matmul", ""), "prefix must be a text"),
-        ((ops, "matmull"), "did you mean"),
-        ((None, "matmul"), "no such function"),
-    ],
-    ids=str,
-)
-def test_a_function_named_in_a_wrong_way(arguments: tuple[Any, ...], words: str, tmp_path: Path) -> None:
-    with opened(tmp_path, level="L1") as debugger:
-        with pytest.raises(UsageError, match=words):
-            debugger.register_custom_api(*arguments)
-        with pytest.raises(UsageError):
-            debugger.restore_custom_api(*arguments[:2])

@@ -9,18 +9,28 @@ from pathlib import Path
 import numpy as np
 import opening
 import torch
+import torch.nn.functional as F
 from documents import Json, construct, leaves, number, rank_dir, records, report, strict, write_config
+from framework import Framework
 from probe_torch import PrecisionDebugger
-from torch import Tensor
+from torch import Tensor, nn
 
 __all__ = [
-    "Json", "agrees", "capture", "construct", "leaves", "load", "number", "opened", "rank_dir", "records",
+    "FRAMEWORK", "Json", "agrees", "capture", "construct", "leaves", "load", "number", "opened", "rank_dir", "records",
     "report", "strict", "write_config",
 ]  # fmt: skip
 
 
 opened = partial(opening.opened, PrecisionDebugger)
 capture = partial(opening.capture, PrecisionDebugger)
+FRAMEWORK = Framework(
+    debugger=PrecisionDebugger,
+    functions=F,
+    linear=nn.Linear,
+    ones=torch.ones,
+    file_shape=lambda file: list(torch.load(file, weights_only=True).shape),
+    msprobe_arguments=(None,),  # the model
+)
 
 
 def agrees(leaf: Json, tensor: Tensor, tolerance: float = 1e-6) -> bool:

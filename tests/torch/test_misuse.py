@@ -8,17 +8,16 @@ import resource
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from contract_misuse import *  # noqa: F403  the tests that both frameworks have
 from dumping import capture, opened, records, report, write_config
+from messages import told
 from probe_format.errors import ConfigError, ProbeError, UsageError
 from probe_torch import PrecisionDebugger
 from torch import nn
@@ -75,34 +74,6 @@ def test_an_older_torch_is_refused_at_import_and_builds_of_a_newer_one_are_not()
 
 
 # ---------------- wrong configuration: refused at construction
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"level": "L7"}, ["level", "L7", "L0", "mix"]),
-        ({"level": "l1"}, ["level", "l1", "did you mean", "L1"]),
-        ({"task": "statistic"}, ["task", "statistic", "did you mean", "statistics"]),
-        ({"step": "3-1"}, ["step", "3-1"]),
-        ({"step": ["3-1"]}, ["step", "3-1"]),
-        ({"step": [-1]}, ["step", "-1"]),
-        ({"rank": ["b"]}, ["rank", "b"]),
-        ({"summary_mode": "md6"}, ["summary_mode", "md6", "md5"]),
-        ({"data_mode": ["forwards"]}, ["data_mode", "forwards", "forward"]),
-        ({"scope": ["only one"]}, ["scope"]),
-        ({"lst": ["relu"]}, ["lst", "did you mean", "list"]),
-        ({"levle": "L1"}, ["levle", "did you mean", "level"]),
-        ({"precision": "medium"}, ["precision", "medium", "high"]),
-        ({"extra_info": "yes"}, ["extra_info", "yes"]),
-    ],
-    ids=str,
-)
-def test_a_wrong_key_or_value(keys: dict[str, Any], words: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        PrecisionDebugger(str(write_config(tmp_path, **keys)))
-    message = str(caught.value).lower()
-    assert not [word for word in words if word.lower() not in message], message
-    assert not (tmp_path / "dump").exists(), "nothing is written for a refused configuration"
-
-
 def test_every_problem_at_once(tmp_path: Path) -> None:
     path = write_config(tmp_path, level="L9", step=["3-1"], summary_mode="sha", colour="red")
     with pytest.raises(ConfigError) as caught:
@@ -139,45 +110,9 @@ def test_arguments_are_checked_like_the_file(tmp_path: Path) -> None:
 
 
 # ---------------- wrong calls
-@pytest.mark.parametrize("level", ["L0", "mix"])
-def test_no_model(level: str, tmp_path: Path) -> None:
-    with opened(tmp_path, level=level) as debugger:
-        with pytest.raises(UsageError, match="model"):
-            debugger.start()
-        still_trains()
-
-
 def test_a_model_that_is_none_of_ours(tmp_path: Path) -> None:
     with opened(tmp_path, level="L0") as debugger, pytest.raises(UsageError, match="str"):
         debugger.start("model")  # type: ignore[arg-type]
-
-
-@contextmanager
-def told(*words: str) -> Iterator[None]:
-    """The block must end in one UsageError, or one warning, that has all the words."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            yield
-        except UsageError as error:
-            said = [str(error)]
-        else:
-            said = [str(w.message) for w in caught]
-    fitting = [text for text in said if all(word in text.lower() for word in words)]
-    assert len(fitting) == 1, f"said {said}, which should be one message with {words}"
-
-
-def test_start_twice(tmp_path: Path) -> None:
-    model = nn.Linear(2, 2)
-    with opened(tmp_path) as debugger:
-        debugger.start(model)
-        with told("start", "already"):
-            debugger.start(model)
-        model(torch.ones(1, 2))
-        debugger.stop()
-        debugger.step()
-    names = records(tmp_path / "dump")
-    assert "Functional.linear.0.forward" in names and "Functional.linear.1.forward" not in names
 
 
 def test_stop_without_start(tmp_path: Path) -> None:
@@ -220,17 +155,6 @@ def test_class_calls_act_on_the_current_instance(tmp_path: Path) -> None:
         PrecisionDebugger.stop()  # type: ignore[call-arg]
         PrecisionDebugger.step()  # type: ignore[call-arg]
     assert list(records(tmp_path / "dump")) == ["Functional.gelu.0.forward"]
-
-
-def test_two_debuggers(tmp_path: Path) -> None:
-    with opened(tmp_path / "a", level="L1") as first:
-        with told("debugger", str(tmp_path / "a").lower()):
-            PrecisionDebugger(dump_path=str(tmp_path / "b"), level="L1")
-        first.start()
-        F.gelu(torch.ones(2))
-        first.stop()
-        first.step()
-    assert list(records(tmp_path / "a" / "dump")) == ["Functional.gelu.0.forward"]
 
 
 def test_rank_zero_in_a_single_process(tmp_path: Path) -> None:
@@ -387,159 +311,10 @@ def test_the_limit_used_above_works(tmp_path: Path) -> None:
 
 
 # ---------------- custom functions and module_dump
-def test_custom_apis_that_are_not_there(tmp_path: Path) -> None:
-    with opened(tmp_path, level="L1") as debugger:
-        with pytest.raises(UsageError, match="gelo"):
-            debugger.register_custom_api(F, "gelo")
-        with pytest.raises(UsageError, match="gelu"):
-            debugger.restore_custom_api(F, "gelu_never_registered")
-
-
 def test_module_dump_end_without_begin(tmp_path: Path) -> None:
     with opened(tmp_path) as debugger, pytest.raises(UsageError, match="module_dump"):
         debugger.module_dump_end()
 
 
 # ---------------- settings as keywords
-def test_every_setting_of_ours_is_a_keyword(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {
-        "overwrite": True, "rank": [0], "list": ["relu"], "data_mode": ["forward"], "summary_mode": "md5",
-        "async_bytes": 1000, "max_faults": 3, "share": False, "views": True, "zero_count": True,
-        "precision": "high", "extra_info": False, "risk_level": "CORE", "scope": [], "tensor_list": ["x"],
-    }  # fmt: skip
-    with PrecisionDebugger(dump_path=str(tmp_path / "d"), level="L1", **settings) as debugger:
-        config = debugger._session.config
-    assert {key: getattr(config, key) for key in settings} == {
-        **settings,
-        "rank": (0,),
-        "list": ("relu",),
-        "scope": (),
-        "tensor_list": ("x",),
-        "data_mode": frozenset({"forward"}),
-    }
-
-
-def test_an_unknown_keyword_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)overwite.*Did you mean 'overwrite'"):
-        PrecisionDebugger(dump_path=str(tmp_path), overwite=True)
-
-
-def test_msprobes_positional_order_stays(tmp_path: Path) -> None:
-    path = str(write_config(tmp_path, level="L0"))
-    with PrecisionDebugger(path, "tensor", str(tmp_path / "there"), "L1", None, [3]) as debugger:
-        config = debugger._session.config
-    assert (config.task, config.dump_path, config.level, config.step) == (
-        "tensor", tmp_path / "there", "L1", (3,)
-    )  # fmt: skip
-
-
-def test_a_second_run_with_overwrite(tmp_path: Path) -> None:
-    for _ in range(2):
-        with PrecisionDebugger(dump_path=str(tmp_path / "d"), level="L1", overwrite=True) as debugger:
-            debugger.start()
-            F.gelu(torch.ones(2))
-            debugger.stop()
-            debugger.step()
-    assert list(records(tmp_path / "d")) == ["Functional.gelu.0.forward"]
-
-
 # ---------------- the wrong thing in the wrong place
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"config_path": nn.Linear(2, 2)}, ["path of a file", "start(model)"]),
-        ({"config_path": {"task": "tensor"}}, ["path of a file", "dict"]),
-        ({"config_path": 3}, ["path of a file", "int"]),
-        ({"config_path": b"config.json"}, ["path of a file", "bytes"]),
-        ({"config_path": "."}, ["is a directory", "dump_path"]),
-        ({"config_path": ""}, ["no path"]),
-        ({"config_path": "a\0b.json"}, ["no path"]),
-        ({"dump_path": nn.Linear(2, 2)}, ["dump_path", "not a path"]),
-        ({"dump_path": ""}, ["dump_path", "empty"]),
-        ({"dump_path": __file__}, ["dump_path", "is a file"]),
-        ({"model": "net"}, ["model must be", "str"]),
-        ({"model": []}, ["model must be", "list of nothing"]),
-        ({"step": -1}, ["step", "negative"]),
-        ({"step": nn.Linear(2, 2)}, ["step", "not a whole number"]),
-        ({"task": 3}, ["task", "int"]),
-        ({"level": nn.Linear(2, 2)}, ["level"]),
-        ({"overwrite": "yes"}, ["overwrite", "bool"]),
-        ({"max_faults": -3}, ["max_faults", "not above 0"]),
-        ({"list": 5}, ["list", "list of strings"]),
-        ({"apis": "nowhere.yaml"}, ["apis", "no file"]),
-    ],
-    ids=str,
-)
-def test_the_wrong_thing_in_a_settings_place(given: dict[str, Any], words: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ProbeError) as caught:
-        PrecisionDebugger(**{"dump_path": str(tmp_path / "d"), **given})
-    said = str(caught.value)
-    assert not [word for word in words if word not in said], said
-    assert not (tmp_path / "d").exists()
-
-
-@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
-def test_a_wrong_model_is_refused_at_every_level(level: str, tmp_path: Path) -> None:
-    with opened(tmp_path, level=level) as debugger:
-        for wrong in ("net", [], [nn.Linear(2, 2), 3], nn.Linear):
-            with pytest.raises(UsageError, match="model must be"):
-                debugger.start(wrong)
-        for wrong_step in ("3", -1, 1.5, True, None):
-            with pytest.raises(UsageError, match="set_init_step"):
-                debugger.set_init_step(wrong_step)
-        for wrong_range in (3, [1], ["a", "b"], [-1, 2], [2, 1]):
-            with pytest.raises(UsageError, match="token_range"):
-                debugger.start(nn.Linear(2, 2), wrong_range)
-    assert not list((tmp_path / "dump").glob("step*"))
-
-
-def test_warnings_point_at_the_users_line(tmp_path: Path) -> None:
-    with opened(tmp_path, level="L1", list=["nonesuch"]) as debugger:
-        debugger.start()
-        F.gelu(torch.ones(2))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            debugger.start()
-            debugger.save(1, "x")
-            debugger.step()
-            debugger.stop()
-    with warnings.catch_warnings(record=True) as more:
-        warnings.simplefilter("always")
-        with PrecisionDebugger(level="L1", dump_path=str(tmp_path / "e"), rank=[0]) as debugger:
-            debugger.start()
-            debugger.stop()
-        PrecisionDebugger(level="L1", dump_path=str(tmp_path / "f"), list=["nonesuch"]).start()
-        F.gelu(torch.ones(2))
-        PrecisionDebugger.current().close()
-    said = [str(w.message) for w in (*caught, *more)]
-    for word in (
-        "twice",
-        "save()",
-        "before stop()",
-        "without start()",
-        "matched nothing",
-        "no process group",
-    ):
-        assert [text for text in said if word in text], (word, said)
-    assert {w.filename for w in (*caught, *more)} == {__file__}, [(w.filename, w.lineno) for w in caught]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((torch, 3), "name as a text"),
-        ((torch, ""), "name as a text"),
-        (("torch", "matmul"), "the module itself"),
-        ((torch, "matmul", 3), "prefix must be a text"),
-        ((torch, "matmul", ""), "prefix must be a text"),
-        ((torch, "matmull"), "did you mean"),
-        ((None, "matmul"), "no such function"),
-    ],
-    ids=str,
-)
-def test_a_function_named_in_a_wrong_way(arguments: tuple[Any, ...], words: str, tmp_path: Path) -> None:
-    with opened(tmp_path, level="L1") as debugger:
-        with pytest.raises(UsageError, match=words):
-            debugger.register_custom_api(*arguments)
-        with pytest.raises(UsageError):
-            debugger.restore_custom_api(*arguments[:2])

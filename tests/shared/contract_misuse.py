@@ -1,0 +1,238 @@
+"""Every misuse of the debugger gets one clear message, whatever the framework. The run goes on (see `still_trains`)."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import records, write_config
+from framework import Framework
+from messages import told
+from opening import opened
+from probe_format.errors import ConfigError, ProbeError, UsageError
+
+__all__ = [
+    "test_a_function_named_in_a_wrong_way", "test_a_second_run_with_overwrite", "test_a_wrong_key_or_value",
+    "test_a_wrong_model_is_refused_at_every_level", "test_an_unknown_keyword_names_the_nearest",
+    "test_custom_apis_that_are_not_there", "test_every_setting_of_ours_is_a_keyword",
+    "test_msprobes_positional_order_stays", "test_no_model", "test_start_twice",
+    "test_the_wrong_thing_in_a_settings_place", "test_two_debuggers", "test_warnings_point_at_the_users_line",
+]  # fmt: skip
+
+LAYER = "a layer of the framework"  # stands for one in the tables below
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"level": "L7"}, ["level", "L7", "L0", "mix"]),
+        ({"level": "l1"}, ["level", "l1", "did you mean", "L1"]),
+        ({"task": "statistic"}, ["task", "statistic", "did you mean", "statistics"]),
+        ({"step": "3-1"}, ["step", "3-1"]),
+        ({"step": ["3-1"]}, ["step", "3-1"]),
+        ({"step": [-1]}, ["step", "-1"]),
+        ({"rank": ["b"]}, ["rank", "b"]),
+        ({"summary_mode": "md6"}, ["summary_mode", "md6", "md5"]),
+        ({"data_mode": ["forwards"]}, ["data_mode", "forwards", "forward"]),
+        ({"scope": ["only one"]}, ["scope"]),
+        ({"lst": ["relu"]}, ["lst", "did you mean", "list"]),
+        ({"levle": "L1"}, ["levle", "did you mean", "level"]),
+        ({"precision": "medium"}, ["precision", "medium", "high"]),
+        ({"extra_info": "yes"}, ["extra_info", "yes"]),
+    ],
+    ids=str,
+)
+def test_a_wrong_key_or_value(
+    framework: Framework, keys: dict[str, Any], words: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        framework.debugger(str(write_config(tmp_path, **keys)))
+    message = str(caught.value).lower()
+    assert not [word for word in words if word.lower() not in message], message
+    assert not (tmp_path / "dump").exists(), "nothing is written for a refused configuration"
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_no_model(framework: Framework, level: str, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level=level) as debugger:
+        with pytest.raises(UsageError, match="model"):
+            debugger.start()
+        framework.gelu()
+
+
+def test_start_twice(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        debugger.start()
+        with told("start", "already"):
+            debugger.start()
+        framework.gelu()
+        debugger.stop()
+        debugger.step()
+    assert list(records(tmp_path / "dump")) == ["Functional.gelu.0.forward"]
+
+
+def test_two_debuggers(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path / "a", level="L1") as first:
+        with told("debugger", str(tmp_path / "a").lower()):
+            framework.debugger(dump_path=str(tmp_path / "b"), level="L1")
+        same = framework.debugger(str(tmp_path / "a" / "config.json"))
+        same.start()
+        framework.gelu()
+        first.stop()
+        first.step()
+    assert list(records(tmp_path / "a" / "dump")) == ["Functional.gelu.0.forward"]
+
+
+def test_custom_apis_that_are_not_there(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        with pytest.raises(UsageError, match="gelo"):
+            debugger.register_custom_api(framework.functions, "gelo")
+        with pytest.raises(UsageError, match="never"):
+            debugger.restore_custom_api(framework.functions, "never_registered")
+
+
+@pytest.mark.parametrize(
+    ("owner", "more", "words"),
+    [
+        ("it", (3,), "name as a text"),
+        ("it", ("",), "name as a text"),
+        ("its name", ("gelu",), "the module itself"),
+        ("it", ("gelu", 3), "prefix must be a text"),
+        ("it", ("gelu", ""), "prefix must be a text"),
+        ("it", ("geluu",), "did you mean"),
+        (None, ("gelu",), "no such function"),
+    ],
+    ids=str,
+)
+def test_a_function_named_in_a_wrong_way(
+    framework: Framework, owner: str | None, more: tuple[Any, ...], words: str, tmp_path: Path
+) -> None:
+    functions = framework.functions
+    module = {"it": functions, "its name": functions.__name__, None: None}[owner]
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        with pytest.raises(UsageError, match=words):
+            debugger.register_custom_api(module, *more)
+        with pytest.raises(UsageError):
+            debugger.restore_custom_api(module, more[0])
+
+
+def test_every_setting_of_ours_is_a_keyword(framework: Framework, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "overwrite": True, "rank": [0], "list": ["relu"], "data_mode": ["forward"], "summary_mode": "md5",
+        "async_bytes": 1000, "max_faults": 3, "share": False, "views": True, "zero_count": True,
+        "precision": "high", "extra_info": False, "risk_level": "CORE", "scope": [], "tensor_list": ["x"],
+    }  # fmt: skip
+    with framework.debugger(dump_path=str(tmp_path / "d"), level="L1", **settings) as debugger:
+        config = debugger._session.config
+    assert {key: getattr(config, key) for key in settings} == {
+        **settings,
+        "rank": (0,),
+        "list": ("relu",),
+        "scope": (),
+        "tensor_list": ("x",),
+        "data_mode": frozenset({"forward"}),
+    }
+
+
+def test_an_unknown_keyword_names_the_nearest(framework: Framework, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)overwite.*Did you mean 'overwrite'"):
+        framework.debugger(dump_path=str(tmp_path), overwite=True)
+
+
+def test_msprobes_positional_order_stays(framework: Framework, tmp_path: Path) -> None:
+    path = str(write_config(tmp_path, level="L0"))
+    arguments = (path, "tensor", str(tmp_path / "there"), "L1", *framework.msprobe_arguments, [3])
+    with framework.debugger(*arguments) as debugger:
+        config = debugger._session.config
+    assert (config.task, config.dump_path, config.level, config.step) == (
+        "tensor", tmp_path / "there", "L1", (3,)
+    )  # fmt: skip
+
+
+def test_a_second_run_with_overwrite(framework: Framework, tmp_path: Path) -> None:
+    for _ in range(2):
+        with framework.debugger(dump_path=str(tmp_path / "d"), level="L1", overwrite=True) as debugger:
+            debugger.start()
+            framework.gelu()
+            debugger.stop()
+            debugger.step()
+    assert list(records(tmp_path / "d")) == ["Functional.gelu.0.forward"]
+
+
+# ---------------- the wrong thing in the wrong place
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"config_path": LAYER}, ["path of a file", "start(model)"]),
+        ({"config_path": {"task": "tensor"}}, ["path of a file", "dict"]),
+        ({"config_path": 3}, ["path of a file", "int"]),
+        ({"config_path": b"config.json"}, ["path of a file", "bytes"]),
+        ({"config_path": "."}, ["is a directory", "dump_path"]),
+        ({"config_path": ""}, ["no path"]),
+        ({"config_path": "a\0b.json"}, ["no path"]),
+        ({"dump_path": LAYER}, ["dump_path", "not a path"]),
+        ({"dump_path": ""}, ["dump_path", "empty"]),
+        ({"dump_path": __file__}, ["dump_path", "is a file"]),
+        ({"model": "net"}, ["model must be", "str"]),
+        ({"model": []}, ["model must be", "list of nothing"]),
+        ({"step": -1}, ["step", "negative"]),
+        ({"step": LAYER}, ["step", "not a whole number"]),
+        ({"task": 3}, ["task", "int"]),
+        ({"level": LAYER}, ["level"]),
+        ({"overwrite": "yes"}, ["overwrite", "bool"]),
+        ({"max_faults": -3}, ["max_faults", "not above 0"]),
+        ({"list": 5}, ["list", "list of strings"]),
+        ({"apis": "nowhere.yaml"}, ["apis", "no file"]),
+    ],
+    ids=str,
+)
+def test_the_wrong_thing_in_a_settings_place(
+    framework: Framework, given: dict[str, Any], words: list[str], tmp_path: Path
+) -> None:
+    given = {key: framework.layer() if value is LAYER else value for key, value in given.items()}
+    with pytest.raises(ProbeError) as caught:
+        framework.debugger(**{"dump_path": str(tmp_path / "d"), **given})
+    said = str(caught.value)
+    assert not [word for word in words if word not in said], said
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_a_wrong_model_is_refused_at_every_level(framework: Framework, level: str, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level=level) as debugger:
+        for wrong in ("net", [], [framework.layer(), 3], framework.linear):
+            with pytest.raises(UsageError, match="model must be"):
+                debugger.start(wrong)
+        for wrong_step in ("3", -1, 1.5, True, None):
+            with pytest.raises(UsageError, match="set_init_step"):
+                debugger.set_init_step(wrong_step)
+        for wrong_range in (3, [1], ["a", "b"], [-1, 2], [2, 1]):
+            with pytest.raises(UsageError, match="token_range"):
+                debugger.start(framework.layer(), wrong_range)
+    assert not list((tmp_path / "dump").glob("step*"))
+
+
+def test_warnings_point_at_the_users_line(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L1", list=["nonesuch"]) as debugger:
+        debugger.start()
+        framework.gelu()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            debugger.start()
+            debugger.save(1, "x")
+            debugger.step()
+            debugger.stop()
+    with warnings.catch_warnings(record=True) as more:
+        warnings.simplefilter("always")
+        with framework.debugger(level="L1", dump_path=str(tmp_path / "e"), rank=[0]) as debugger:
+            debugger.start()
+            debugger.stop()
+        framework.debugger(level="L1", dump_path=str(tmp_path / "f"), list=["nonesuch"]).start()
+        framework.gelu()
+        framework.debugger.current().close()
+    said = [str(w.message) for w in (*caught, *more)]
+    for word in ("twice", "save()", "before stop()", "without start()", "matched nothing", "no process group"):
+        assert [text for text in said if word in text], (word, said)
+    assert {w.filename for w in (*caught, *more)} == {__file__}, [(w.filename, w.lineno) for w in caught]
