@@ -1,4 +1,4 @@
-"""Ascend's ``bin`` files: length of the header (8 bytes), the header, then the bytes of every tensor in order."""
+"""Read Ascend's ``bin`` files: the header's length (8 bytes), the header, then the bytes of every tensor in order."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ _NANO = 0x5A5A5A5A
 
 @frozen
 class Section:
-    """One tensor, buffer or work space of a file. io: ``input``, ``output``, ``l1buffer`` or ``space``.
+    """One tensor, buffer or work space of a file.
 
-    offset, size: where its bytes are. tensor: what they are; None for a buffer or work space.
+    io: ``input``, ``output``, ``l1buffer`` or ``space``. slot: which of them, from 0.
+    offset, size: where its bytes are in the file. tensor: its description; None for a buffer or work space.
+    inline: the bytes themselves, in files of the first version.
     """
 
     path: Path
@@ -41,7 +43,7 @@ class Section:
     inline: bytes | None = None
 
     def raw(self) -> Array:
-        """Its bytes: uint8, one dimension. Raises DamagedError, OSError."""
+        """Return its bytes: uint8, one dimension. Raises DamagedError, OSError."""
         if self.inline is not None:
             return np.frombuffer(self.inline, np.uint8)
         found = np.fromfile(self.path, np.uint8, count=self.size, offset=self.offset)
@@ -50,9 +52,10 @@ class Section:
         return found
 
     def load(self) -> Array:
-        """Its values in the shape that they have on the device; what numpy has not as `dtypes.decode` gives it.
+        """Return its values in the shape that they have on the device.
 
-        Raises FormatError for a dtype without values (resource, string), DamagedError, OSError.
+        Dtypes that numpy does not have are decoded as by `dtypes.decode`. Raises FormatError for a dtype without values
+        (resource, string), DamagedError, OSError.
         """
         if self.tensor is None:
             return self.raw()
@@ -79,9 +82,9 @@ class Section:
 
 @frozen
 class BinFile:
-    """What a file holds. No tensor is read before it is asked for.
+    """The header of a file, and where its tensors are. No tensor is read before it is loaded.
 
-    problems: what its header does not account for, in sentences; the tensors can be read all the same.
+    problems: bytes that the header does not describe, in sentences; the tensors can be read all the same.
     """
 
     path: Path
@@ -91,7 +94,10 @@ class BinFile:
 
 
 def open_bin(path: Path) -> BinFile:
-    """Read a file's header. Raises DamagedError (cut short, no header), FormatError (another form), OSError."""
+    """Read a file's header.
+
+    Raises DamagedError where the file is cut short or has no header, FormatError for another form of file, OSError.
+    """
     with path.open("rb") as file:
         total = os.fstat(file.fileno()).st_size
         head = file.read(12)
@@ -121,7 +127,7 @@ def open_bin(path: Path) -> BinFile:
 
 
 def _unaccounted(path: Path, sections: tuple[Section, ...], start: int, total: int) -> Iterator[str]:
-    """What is in the file, or should be, and is none of the header's tensors."""
+    """Yield a sentence for bytes that no tensor of the header accounts for, and for a header without tensors."""
     rest = total - start - sum(section.size for section in sections if section.inline is None)
     if not sections:
         more = f", and {rest} bytes that nothing describes" if rest else ""
@@ -131,7 +137,7 @@ def _unaccounted(path: Path, sections: tuple[Section, ...], start: int, total: i
 
 
 def _first_version(path: Path, total: int, length: int) -> BinFile:
-    """The whole file is one message, with the tensors in it."""
+    """Read a file that is one message, with the tensors in it."""
     why = f"{path} has no readable header: it would have {length} bytes, and {total - 8} follow"
     if total > 1 << 31:  # protobuf's own limit
         raise DamagedError(f"{why}.")

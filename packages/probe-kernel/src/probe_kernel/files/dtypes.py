@@ -1,4 +1,4 @@
-"""Dtypes by the names that dumps give them, and their bytes as numpy arrays."""
+"""Find dtypes by the names that dumps give them, and decode their bytes to numpy arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 @frozen
 class Dtype:
-    """One dtype. bits: of one element in a file. base: what numpy reads the bytes as.
+    """One dtype. bits: of one element in a file. base: the dtype as which numpy reads the bytes.
 
     numeric: whether the array that `decode` gives holds the values, rather than their codes.
     """
@@ -32,11 +32,11 @@ class Dtype:
 
     @property
     def packed_codes(self) -> bool:
-        """Whether `decode` gives bytes with several elements each, which no shape fits."""
+        """Return whether `decode` gives bytes with several elements each, which fit no shape."""
         return not self.numeric and self.bits < 8
 
     def size(self, count: int) -> int:
-        """The bytes of ``count`` elements."""
+        """Return the bytes of ``count`` elements."""
         return (count * self.bits + 7) // 8
 
 
@@ -68,9 +68,9 @@ _ALIASES = {
 
 
 def dtype_of(name: str) -> Dtype:
-    """The dtype that a dump calls ``name``: ``Float32``, ``BFloat16``, ``DT_BF16``, ``int4``, ...
+    """Return the dtype that a dump calls ``name``: ``Float32``, ``BFloat16``, ``DT_BF16``, ``int4``, ...
 
-    Raises FormatError for a name that is none.
+    Raises FormatError for an unknown name.
     """
     plain = name.lower().removeprefix("dt_")
     found = _BY_NAME.get(_ALIASES.get(plain, plain))
@@ -82,7 +82,7 @@ def dtype_of(name: str) -> Dtype:
 
 
 def is_numeric(name: str) -> bool:
-    """Whether `decode` gives the values of the dtype ``name``, rather than codes; True for an unknown one."""
+    """Return whether `decode` gives values for the dtype ``name``, rather than codes; True for an unknown one."""
     try:
         return dtype_of(name).numeric
     except FormatError:
@@ -90,11 +90,13 @@ def is_numeric(name: str) -> bool:
 
 
 def decode(raw: Array, dtype: Dtype) -> Array:
-    """The values in a file's bytes (uint8, one dimension), one dimension.
+    """Return the values in a file's bytes.
 
-    What numpy has not comes in the smallest dtype that has every value: bfloat16 and float8 as float32, complex32
-    as complex64, int4 as int8, uint1 as uint8. int2, uint2, hifloat8 and e8m0 come as the bytes that they are.
-    int4 and uint1 are packed, low bits first: an odd number of elements leaves filling at the end.
+    raw: uint8, one dimension. The result has one dimension, too.
+
+    A dtype that numpy does not have becomes the smallest one that holds every value: bfloat16 and float8 float32,
+    complex32 complex64, int4 int8, uint1 uint8. int2, uint2, hifloat8 and e8m0 stay bytes. int4 and uint1 are packed,
+    low bits first: an odd number of elements leaves padding at the end.
     """
     special = _DECODERS.get(dtype.name)
     words = raw.view(dtype.base)
@@ -102,7 +104,10 @@ def decode(raw: Array, dtype: Dtype) -> Array:
 
 
 def shaped(values: Array, shape: tuple[int, ...], what: str, order: Literal["C", "F"] = "C") -> Array:
-    """``values``, as many as ``shape`` has, in that shape. Raises DamagedError for one that no array can have."""
+    """Return ``values`` in the shape ``shape``, which has as many elements.
+
+    what: names the tensor in the error. order: C or F, as in the file. Raises DamagedError for an impossible shape.
+    """
     try:
         return values.reshape(shape, order=order)
     except ValueError as error:  # too many dimensions, or empty with others beyond all memory

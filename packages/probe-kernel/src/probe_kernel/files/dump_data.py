@@ -1,4 +1,4 @@
-"""The header of an Ascend ``bin`` file, toolkit.dumpdata.DumpData (spec/kernel-files.md): what is in the file."""
+"""Parse the header of an Ascend ``bin`` file, toolkit.dumpdata.DumpData (spec/kernel-files.md)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ FORMATS = {
 
 @frozen
 class Tensor:
-    """One input or output. shape: as it lies on the device, in ``format``. original_shape: of the tensor itself,
-    empty where not told. size: bytes in the file. inline: the bytes, in files of the first version.
+    """One input or output, as the header describes it.
+
+    dtype: its name. format: the layout on the device. shape: in that layout.
+    original_shape: of the tensor itself, empty where the header does not have it.
+    size: bytes in the file. inline: the bytes, in files of the first version.
     """
 
     dtype: str
@@ -51,7 +54,7 @@ class Tensor:
 
 @frozen
 class Piece:
-    """A buffer (``l1buffer``) or work space (``space``): bytes that nobody has described."""
+    """A buffer (``l1buffer``) or work space (``space``): bytes without a description."""
 
     size: int
     inline: bytes | None = None
@@ -59,7 +62,7 @@ class Piece:
 
 @frozen
 class DumpData:
-    """A whole header. time: microseconds. op_name: the full name of the operator."""
+    """A whole header. time: in microseconds. op_name: the full name of the operator."""
 
     version: str = ""
     time: int = 0
@@ -71,7 +74,7 @@ class DumpData:
 
 
 def parse_dump_data(message: memoryview) -> DumpData:
-    """Read a header. Raises DamagedError when it is none."""
+    """Parse a header. Raises DamagedError for bytes that are not one."""
     found: dict[str, list[Tensor | Piece]] = {"in": [], "out": [], "buffer": [], "space": []}
     version, time, name, count = "", 0, "", 0
     for number, value in fields(message):

@@ -1,4 +1,4 @@
-"""Reading ``.npy`` files by kernel dumpers: MindSpore writes bfloat16 with a dtype that numpy does not know."""
+"""Read ``.npy`` files of kernel dumpers, which write bfloat16 with a dtype that numpy does not know."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _INVENTED = {"E2": "bfloat16"}
 
 @frozen
 class Header:
-    """What stands before the values. dtype: as the values come from `load_npy` (bfloat16: float32).
+    """The header of a file.
 
-    stored: the dtype in the file; None where it is numpy's own. offset: where the values begin, in bytes.
+    dtype: of the values that `load_npy` returns (float32 for bfloat16). fortran: whether they are in Fortran order.
+    offset: where the values begin, in bytes. stored: the dtype in the file; None where numpy has it.
     """
 
     dtype: np.dtype[Any]
@@ -38,19 +39,22 @@ class Header:
 
     @property
     def size(self) -> int:
-        """The bytes of the values."""
+        """Return the bytes of the values."""
         count = math.prod(self.shape)
         return self.stored.size(count) if self.stored else count * self.dtype.itemsize
 
 
 def read_header(path: Path) -> Header:
-    """The header alone. Raises DamagedError when there is none, OSError when the file cannot be opened."""
+    """Read the header alone. Raises DamagedError for a file without one, OSError when it cannot be opened."""
     with path.open("rb") as file:
         return _header(file, path)
 
 
 def load_npy(path: Path) -> npt.NDArray[Any]:
-    """The values, never unpickling; bfloat16 as float32. Raises DamagedError when the file is not whole."""
+    """Read the values, never unpickling; bfloat16 as float32.
+
+    Raises DamagedError when the file is not whole, OSError when it cannot be opened.
+    """
     with path.open("rb") as file:
         header = _header(file, path)
         size = path.stat().st_size - header.offset

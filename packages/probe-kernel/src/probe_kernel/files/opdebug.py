@@ -1,7 +1,7 @@
-"""The overflow record that a device leaves in a ``bin`` file of the kernel ``Node_OpDebug``, as JSON.
+"""Decode the overflow record that a device leaves in a ``bin`` file of the kernel ``Node_OpDebug``.
 
-The old form is 2048 bytes of little-endian 64-bit numbers, the new one begins with 0x5a5a5a5a and tells of one unit;
-the places are in spec/kernel-files.md.
+The old form is 2048 bytes of little-endian 64-bit numbers. The new form begins with 0x5a5a5a5a and describes one
+unit. The positions are in spec/kernel-files.md.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _STATUSES = 4  # of AIC and AIV from version 1 on
 
 
 def is_opdebug(raw: Raw) -> bool:
-    """Whether these bytes are an overflow record, rather than a tensor."""
+    """Return whether these bytes are an overflow record, rather than a tensor."""
     return raw.size == _OLD_SIZE or _is_new(raw)
 
 
 def opdebug_json(raw: Raw) -> dict[str, Any]:
-    """What each unit says, with the keys of msaccucmp's (and MindSpore's) own overflow files.
+    """Return what each unit reports, with the keys of msaccucmp's (and MindSpore's) own overflow files.
 
-    Raises FormatError when it is no record, DamagedError when it is cut short.
+    raw: uint8, one dimension. Raises FormatError for bytes that are not a record, DamagedError for one cut short.
     """
     if _is_new(raw):
         return _new_json(raw)

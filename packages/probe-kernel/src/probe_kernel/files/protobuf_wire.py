@@ -1,6 +1,6 @@
-"""Protobuf's wire format, read without protobuf: MindSpore pins a version of it that nobody else should meet.
+"""Read protobuf's wire format without protobuf, of which MindSpore pins a version.
 
-Only what a dump's header needs, and bounded: no length is believed before it is compared with what is there.
+Only what a dump's header needs, and bounded: each length is compared with the bytes that are there.
 Source: https://protobuf.dev/programming-guides/encoding/
 """
 
@@ -18,9 +18,9 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
-    """(field number, value) of a message in order; a value is an int, or the bytes of text or of a message.
+    """Yield (field number, value) of a message in order; a value is an int, or the bytes of a text or a message.
 
-    Raises DamagedError when this is no message.
+    Raises DamagedError for bytes that are not a message.
     """
     at, end, count = 0, len(message), 0
     while at < end:
@@ -47,7 +47,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
 
 
 def integers(value: Value) -> Iterator[int]:
-    """The numbers of a repeated integer field, packed or one by one. Raises DamagedError."""
+    """Yield the numbers of a repeated integer field, packed or one by one. Raises DamagedError."""
     if isinstance(value, int):
         yield value
         return
@@ -58,12 +58,12 @@ def integers(value: Value) -> Iterator[int]:
 
 
 def signed(value: int) -> int:
-    """An int32 or an enum, of which negative ones come as ten bytes."""
+    """Return an int32 or enum with its sign: a negative one is encoded in ten bytes."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def text(value: Value) -> str:
-    """A string field. Raises DamagedError."""
+    """Return the text of a string field. Raises DamagedError for a number."""
     if isinstance(value, int):
         raise DamagedError(f"a text was expected, and the number {value} is there")
     return bytes(value).decode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""From the layouts of the device to those that people read: NC1HWC0, FRACTAL_NZ, ... to NCHW, ND, NCDHW.
+"""Convert tensors from the layouts of the device (NC1HWC0, FRACTAL_NZ, ...) to NCHW, ND, NCDHW and the like.
 
 Every conversion is one transpose and one reshape, so the values are copied once at most. The device pads channels
-to a multiple of c0 (16 for 2 bytes, 32 for 1): the padding is cut off by the original shape, which may be written
-in any order of axes (NCHW, NHWC, HWCN): the first that fits the device's is taken.
+to a multiple of c0 (16 elements of 2 bytes, 32 of 1 byte). The original shape says how much to cut off. It may be
+written in any order of axes (NCHW, NHWC, HWCN); the first that fits the device's shape is taken.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ Sizes = dict[str, int]
 
 
 def convert(array: Array, source: str, target: str, original: Shape = ()) -> Array:
-    """``array``, which is in the layout ``source``, in the layout ``target``; a view where numpy can give one.
+    """Return ``array`` converted from one layout to another; a view where numpy can give one.
 
-    original: the tensor's own shape, in which there is no padding; () where it is not known: then the padding
-    stays. Raises FormatError where there is no way from one to the other, and where the shapes do not fit.
+    array: the values in the layout ``source``. target: one of `TARGETS`.
+    original: the tensor's own shape, without padding; () where it is not known: then the padding stays.
+
+    Raises FormatError where the layout cannot be converted, and where the shapes do not fit.
     """
     if target not in TARGETS:
         raise FormatError(f"There is no conversion to {target!r}. {did_you_mean(target, TARGETS)}".rstrip())
@@ -76,7 +78,7 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
 
 
 def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> Array:
-    """The parts of each axis side by side, in ``order``, joined, and cut to ``sizes``."""
+    """Transpose to ``order`` with the parts of each axis side by side, join these, and cut to ``sizes``."""
     parts = [[i for i, axis in enumerate(axes) if axis[0] == letter] for letter in order]
     parts = [sorted(found, key=lambda i: axes[i], reverse=True) for found in parts]  # C1 before C0
     whole = array.transpose([i for found in parts for i in found])
@@ -86,7 +88,7 @@ def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> Ar
 
 
 def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> tuple[str, Sizes]:
-    """The order of axes that the original shape is in, and its size of each; the padding's where there is none."""
+    """Return the order of axes that the original shape is in, and its size of each; no sizes without that shape."""
     padded: Sizes = {}
     for axis, size in zip(axes, array.shape, strict=True):
         padded[axis[0]] = padded.get(axis[0], 1) * size
@@ -106,7 +108,7 @@ def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> t
 
 
 def _parted(array: Array, source: str, original: Shape, what: str) -> Array:
-    """FRACTAL_Z has its outer axes in one, as a rule: apart, by the original shape."""
+    """Split the outer axes by the original shape: FRACTAL_Z usually has them joined to one."""
     axes = _DEVICE[source]
     joined = axes.index("N1") if "N1" in axes else 0
     if not joined or array.ndim != 4:
@@ -126,7 +128,7 @@ def _parted(array: Array, source: str, original: Shape, what: str) -> Array:
 
 
 def _from_nz(x: Array, original: Shape, what: str) -> Array:
-    """Matrices in tiles: (..., columns outer, rows outer, rows inner, columns inner)."""
+    """Join the tiles of matrices: (..., columns outer, rows outer, rows inner, columns inner)."""
     if x.ndim < 4:
         raise FormatError(f"FRACTAL_NZ has 4 dimensions or more, and this tensor {list(x.shape)}.")
     *outer, c1, no, ni, c0 = x.shape

@@ -1,4 +1,4 @@
-"""The numbers of statistic.csv from the values, for dumps that have only tensors."""
+"""Compute the numbers of statistic.csv from the values, for dumps that have only tensors."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ NUMBERS = tuple(name for name in CATEGORIES if name not in ("md5", "sha1"))
 def numbers(
     array: npt.NDArray[Any], categories: Sequence[str] = NUMBERS, dtype: str = ""
 ) -> Mapping[str, Value]:
-    """Statistics by their names in statistic_category, as MindSpore's host computes them, in float64.
+    """Compute statistics as MindSpore's host does, in float64; return them by their names in statistic_category.
 
-    max, min and avg are of the finite elements; None where there is none. l2norm is of all elements, None where
-    none is finite. ``negative zero count`` counts elements below zero and ``positive zero count`` those above, as
-    MindSpore's documents have it. Complex values, and dtypes of which only the codes can be had (hifloat8), have
-    a count and hashes alone. md5 and sha1 are of the bytes
-    in C order.
+    array: the values. categories: which statistics. dtype: the tensor's own dtype, as the dump calls it.
+
+    max, min and avg are of the finite elements; l2norm is of all elements. These four are None where no element is
+    finite. ``negative zero count`` counts elements below zero and ``positive zero count`` those above, as MindSpore's
+    documents define them. md5 and sha1 are of the bytes in C order. Complex values, and dtypes of which only the codes
+    can be read (hifloat8), have a count and hashes alone.
     """
     out: dict[str, Value] = {"count": array.size}
     if array.dtype.kind in "biuf" and is_numeric(dtype):

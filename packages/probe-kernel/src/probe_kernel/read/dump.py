@@ -1,4 +1,4 @@
-"""Reading kernel dumps: `open` a folder, walk ranks, iterations, kernels and their tensors. Lazy, no framework."""
+"""Open a kernel dump and walk its ranks, iterations, kernels and tensors; everything is read when it is asked for."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = ["Dump", "Iteration", "Kernel", "KernelFolder", "Layout", "LazyGraph",
 def open(path: str | Path) -> Dump:
     """Open a kernel dump: the folder given to the dumper, or any folder in it.
 
-    Finds the folders with kernel files and reads nothing else; names are parsed when a folder is looked at,
-    values when they are asked for. Raises FormatError when there is no kernel dump.
+    Finds the folders with kernel files and reads nothing else; names are parsed when a folder is first used, values
+    when they are loaded. Raises FormatError when there is no kernel dump.
     """
     found = find.find(Path(path))
     ranks: dict[tuple[int | None, Path], list[KernelFolder]] = {}
@@ -46,13 +46,13 @@ def open(path: str | Path) -> Dump:
 
 @frozen
 class Dump:
-    """What `open` gives. ranks: in the order of their numbers."""
+    """A kernel dump that `open` found. ranks: in the order of their numbers."""
 
     path: Path
     ranks: tuple[Rank, ...]
 
     def rank(self, number: int | None) -> Rank:
-        """The rank with this number. Raises KeyError naming those there are."""
+        """Return the rank with this number. Raises KeyError, which names those there are."""
         for rank in self.ranks:
             if rank.number == number:
                 return rank
@@ -60,12 +60,12 @@ class Dump:
 
     @property
     def iterations(self) -> Iterator[Iteration]:
-        """Every folder with kernel files, of every rank."""
+        """Yield every folder with kernel files, of every rank."""
         return (iteration for rank in self.ranks for iteration in rank.iterations)
 
     @property
     def problems(self) -> Iterator[str]:
-        """Everything that could not be understood, in sentences: files, lines and graphs. Reads all names."""
+        """Yield a sentence for each file, line and graph that could not be understood. Reads all names."""
         for rank in self.ranks:
             yield from rank.problems
             for iteration in rank.iterations:
@@ -74,7 +74,10 @@ class Dump:
 
 @frozen(slots=False, eq=False)
 class Rank:
-    """One rank, or device. number: None where the paths do not tell. path: with its graphs, if it has any."""
+    """The part of a dump that one rank, or device, wrote.
+
+    number: None where the paths do not have it. path: the folder that also holds the graphs, if there are any.
+    """
 
     number: int | None
     path: Path
@@ -82,26 +85,28 @@ class Rank:
 
     @cached_property
     def graphs(self) -> Mapping[int, LazyGraph]:
-        """The graphs as text, by number; empty where none were saved."""
+        """Return the graphs in text form, by number; empty where none were saved."""
         files = find_graph_files(self.path / "graphs", "ms_output_trace_code", ".ir")
         return {number: LazyGraph(path) for number, path in files.items()}
 
     @cached_property
     def order(self) -> Mapping[int, tuple[str, ...]]:
-        """Graph -> the full names of its nodes in the order in which they run."""
+        """Return the full names of each graph's nodes in the order in which they run, by graph number."""
         files = find_graph_files(self.path / "execution_order", "ms_execution_order", ".csv")
         return {number: read_order(path) for number, path in files.items()}
 
     @cached_property
     def history(self) -> Mapping[int, tuple[int, ...]]:
-        """Graph -> the iterations in which it ran. Raises FormatError."""
+        """Return the iterations in which each graph ran, by graph number. Raises FormatError."""
         files = find_graph_files(self.path / "execution_order", "ms_global_execution_order", ".csv")
         return {number: read_history(path) for number, path in files.items()}
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
-        """The JSON files of ``.dump_metadata`` by name without ``.json``: ``config`` (device, version) and
-        ``data_dump`` (the dump's configuration). Raises FormatError for one that is no JSON.
+        """Return the JSON files of ``.dump_metadata`` by name without ``.json``.
+
+        ``config`` has device and version, ``data_dump`` the dump's configuration. Raises FormatError for a file that is
+        not JSON.
         """
         folder = self.path / ".dump_metadata"
         files = [path for path in sorted(folder.glob("*.json")) if path.is_file()]
@@ -109,7 +114,7 @@ class Rank:
 
     @property
     def problems(self) -> Iterator[str]:
-        """What beside the iterations could not be understood: graphs, the order, the metadata, stray files."""
+        """Yield what could not be understood outside the iterations: graphs, order, metadata, unknown files."""
         for graph in self.graphs.values():
             try:
                 yield from graph.problems
@@ -129,16 +134,16 @@ class Rank:
 
 @frozen(slots=False, eq=False)
 class LazyGraph:
-    """A graph's file, parsed at the first use. Each property raises FormatError where it cannot be."""
+    """A graph's file that is parsed at the first use. Each property raises FormatError where it cannot be parsed."""
 
     path: Path
 
     @cached_property
     def graph(self) -> Graph:
-        """The parsed graph."""
+        """Return the parsed graph."""
         return read_ir(self.path)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What in it could not be understood."""
+        """Return what in it could not be understood."""
         return self.graph.problems

@@ -1,4 +1,4 @@
-"""execution_order/: in which order the nodes of a graph run, and in which iterations each graph ran."""
+"""Read ``execution_order/``: the order in which the nodes of a graph run, and the iterations in which it ran."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"_graph_(\d+)\.")
 
 
 def read_order(path: Path) -> tuple[str, ...]:
-    """The full names of the nodes, in order, from a ms_execution_order_graph_N.csv.
+    """Read the full names of the nodes, in order, from a ms_execution_order_graph_N.csv.
 
     Raises FormatError for a file without a line, or with zeros in it (a full disk leaves such files), OSError.
     """
@@ -26,9 +26,9 @@ def read_order(path: Path) -> tuple[str, ...]:
 
 
 def read_history(path: Path) -> tuple[int, ...]:
-    """The iterations in which the graph ran, from a ms_global_execution_order_graph_N.csv.
+    """Read the iterations in which the graph ran from a ms_global_execution_order_graph_N.csv.
 
-    Raises FormatError for a line that is no number, OSError.
+    Raises FormatError for a line that is not a number, OSError.
     """
     lines = [line.strip() for line in path.read_text("utf-8-sig", "replace").splitlines()]
     try:
@@ -38,7 +38,7 @@ def read_history(path: Path) -> tuple[int, ...]:
 
 
 def find_graph_files(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
-    """The files ``<stem>_graph_<number><suffix>`` of a folder by number; empty without the folder."""
+    """Return the files ``<stem>_graph_<number><suffix>`` of a folder by number; empty where there is no folder."""
     found = {}
     for path in sorted(folder.glob(f"{stem}_graph_*{suffix}")) if folder.is_dir() else ():
         if path.is_file() and (number := _NUMBER.search(path.name)):

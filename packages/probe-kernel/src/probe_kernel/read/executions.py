@@ -1,4 +1,4 @@
-"""From the files and the lines of a folder to executions of kernels."""
+"""Group the files and the statistics of one folder into executions of kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ident = tuple[str, int]
 
 @frozen
 class SavedTensor:
-    """A tensor in a file."""
+    """A tensor in a file, before it is known to which execution it belongs."""
 
     path: Path
     name: FileName
@@ -30,23 +30,23 @@ class SavedTensor:
 
     @property
     def key(self) -> KernelId:
-        """Whose it is."""
+        """Return the kernel that it belongs to."""
         return KernelId(self.name.op_type, self.name.op_name, self.name.task or 0, self.name.stream or 0)
 
     @property
     def ident(self) -> Ident:
-        """Which of the kernel's tensors."""
+        """Return which of the kernel's tensors it is."""
         return (self.part.io, self.part.slot)
 
     @property
     def timestamp(self) -> int:
-        """Microseconds."""
+        """Return when it was saved, in microseconds."""
         return self.name.timestamp or 0
 
 
 @frozen
 class _Line:
-    """A line of statistic.csv, seen like a file."""
+    """A line of statistic.csv, with the same properties as a saved tensor."""
 
     row: Row
 
@@ -65,7 +65,10 @@ class _Line:
 
 @frozen
 class Kernels:
-    """kernels: in order of time, parameters last. problems: in sentences."""
+    """The kernels of one folder, in order of time, parameters last.
+
+    problems: what could not be grouped, in sentences.
+    """
 
     kernels: tuple[Kernel, ...]
     problems: tuple[str, ...] = ()
@@ -89,7 +92,13 @@ def group(
     rows: Iterable[Row],
     arguments: Mapping[tuple[str, str], Path],
 ) -> Kernels:
-    """The executions. A kernel in a loop runs several times in one iteration: its tensors come again, later."""
+    """Group tensors and lines into executions of kernels.
+
+    folder: where they are. files: every tensor that has a file. rows: the lines of statistic.csv.
+    arguments: the file with the arguments of a kernel, by operator type and name.
+
+    A kernel in a loop runs several times in one iteration: its tensors come again with a later timestamp.
+    """
     by_files, by_rows = _executions(files), _executions(map(_Line, rows))
     kernels, problems = [], []
     for key in dict.fromkeys([*by_files, *by_rows]):
@@ -110,7 +119,7 @@ def group(
 
 
 def _executions(pieces: Iterable[P]) -> dict[KernelId, list[dict[Ident, P]]]:
-    """By kernel, in order of time: a new execution begins where one of its tensors comes again."""
+    """Return the executions of each kernel in order of time: one begins where a tensor comes again."""
     out: dict[KernelId, list[dict[Ident, P]]] = {}
     for piece in sorted(pieces, key=lambda p: (p.timestamp, p.ident)):
         runs = out.setdefault(piece.key, [{}])

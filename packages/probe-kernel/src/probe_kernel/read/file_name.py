@@ -1,4 +1,4 @@
-"""The names of kernel dump files: parse, build, round-trip (spec/kernel-files.md)."""
+"""Parse and build the names of kernel dump files (spec/kernel-files.md)."""
 
 from __future__ import annotations
 
@@ -42,13 +42,16 @@ _UNSAFE = re.compile(r"[./\\ ]")
 
 @frozen
 class FileName:
-    """The parts of a name. What a form does not have is None or empty; ``str`` gives the name again.
+    r"""The parts of a file's name. A part that a form does not have is None or empty; ``str`` gives the name again.
 
-    op_type, op_name: as in the name, where ``/``, ``.``, ``\\`` and blanks of the operator's full name have
-    become ``_``. task, stream, timestamp (microseconds): MindSpore 1.5's asynchronous names have no stream, files
-    with arguments have none of the three. io: ``input``, ``output``, or msaccucmp's ``l1buffer`` and ``space``;
-    empty when the file has all of a kernel's tensors. slot: which of them, from 0. format: ``NC1HWC0``,
-    ``DefaultFormat``, ... dtype: of the tensor before it was saved. shape: only in names by msaccucmp.
+    op_type, op_name: as in the name, where ``/``, ``.``, ``\`` and blanks of the operator's full name are ``_``.
+    task, stream: the device's numbers; MindSpore 1.5's asynchronous names have no stream.
+    timestamp: in microseconds. Files with a kernel's arguments have neither task, stream nor timestamp.
+    io: ``input``, ``output``, or msaccucmp's ``l1buffer`` and ``space``; empty where one file has all tensors.
+    slot: the index among the inputs or outputs, from 0.
+    format: the layout, such as ``NC1HWC0`` or ``DefaultFormat``.
+    dtype: of the tensor before it was saved.
+    shape: only in names by msaccucmp.
     suffix: ``.npy``, ``.bin``, ``.pt``, ``.json``, ``.csv`` or empty.
     """
 
@@ -79,7 +82,7 @@ class FileName:
 
     @property
     def kind(self) -> Kind:
-        """What sort of file has this name."""
+        """Return the kind of file that has this name."""
         if self.task is None:
             return "args"
         if self.suffix == ".json":
@@ -92,17 +95,17 @@ class FileName:
 
     @property
     def is_parameter(self) -> bool:
-        """Whether this is a weight, an input of the graph or a constant, rather than a kernel's tensor."""
+        """Return whether this is a weight, an input of the graph or a constant, rather than a kernel's tensor."""
         return self.op_type == "Parameter"
 
     @property
     def is_constant(self) -> bool:
-        """Whether this is one of the values in a ``constants`` folder, ``Parameter.data-<id>...``."""
+        """Return whether this is one of the values in a ``constants`` folder, ``Parameter.data-<id>...``."""
         return self.is_parameter and self.op_name.startswith("data-")
 
 
 def parse_file_name(text: str) -> FileName:
-    """The parts of a file's name. Raises FormatError when it is none that MindSpore, ACL or msaccucmp writes."""
+    """Parse a file's name. Raises FormatError for a name that neither MindSpore, ACL nor msaccucmp writes."""
     match = _HEAD.fullmatch(text)
     if match is not None:
         return _tensor_name(match)
@@ -138,12 +141,12 @@ _SUFFIXES = (".npy", ".bin", ".pt", ".json", ".csv")
 
 
 def is_file_name(text: str) -> bool:
-    """Whether `parse_file_name` accepts ``text``."""
+    """Return whether `parse_file_name` accepts ``text``."""
     return _HEAD.fullmatch(text) is not None or _ARGS.fullmatch(text) is not None
 
 
 def flat(full_name: str) -> str:
-    """An operator's full name (``Default/conv1/Conv2D-op0``) as it stands in file names."""
+    """Return an operator's full name (``Default/conv1/Conv2D-op0``) as file names have it."""
     return _UNSAFE.sub("_", full_name)
 
 

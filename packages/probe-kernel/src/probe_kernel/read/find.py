@@ -1,4 +1,4 @@
-"""Which folders of a tree hold kernel files, and what their path says: rank, net, graph, iteration, step, time."""
+"""Find the folders of a tree that hold kernel files, and read rank, net, graph, iteration and step from their paths."""
 
 from __future__ import annotations
 
@@ -52,9 +52,12 @@ _AUXILIARY = re.compile(
 
 @frozen
 class KernelFolder:
-    """One folder with kernel files. None where its path does not tell.
+    """One folder with kernel files. A field is None where the path does not have it.
 
-    graph: of O2, GE and ACL trees the model's id. iteration: of the graph. step: of the user's training loop.
+    layout: the form of the tree that it was found in.
+    rank: the rank, or in trees of devices the device.
+    graph: the number of the graph; of O2, GE and ACL trees the model's id.
+    iteration: of the graph. step: of the user's training loop. time: when the dump began, in digits.
     """
 
     path: Path
@@ -68,19 +71,19 @@ class KernelFolder:
 
     @property
     def rank_path(self) -> Path:
-        """Where ``graphs`` and ``execution_order`` would be: rank_R in MindSpore's tree, the folder in others."""
+        """Return the folder that would hold ``graphs``: rank_R in MindSpore's tree, this one in others."""
         if self.layout in ("mindspore", "constants"):
             return self.path.parents[2]
         return self.path
 
     @property
     def number(self) -> int | None:
-        """The step if the path has one, else the iteration: what tells it from its neighbours in time."""
+        """Return the step if the path has one, else the iteration."""
         return self.step if self.step is not None else self.iteration
 
     @property
     def label(self) -> str:
-        """The folder in words: ``rank 0, Net, graph 0, iteration 3``."""
+        """Return the folder in words: ``rank 0, Net, graph 0, iteration 3``."""
         named = {
             "rank": self.rank, "step": self.step, "net": self.net, "graph": self.graph, "iteration": self.iteration,
         }  # fmt: skip
@@ -93,9 +96,9 @@ class KernelFolder:
 
 
 def find(path: Path) -> list[KernelFolder]:
-    """Every folder with kernel files at or below ``path``, by rank, net, graph and number.
+    """Return every folder with kernel files at or below ``path``, by rank, net, graph and number.
 
-    Raises FormatError when there is none, naming what is near.
+    Raises FormatError when there is no such folder, and names similar ones.
     """
     path = Path(os.path.abspath(path))
     if path.is_file():
@@ -127,7 +130,7 @@ def _kernel_folder(folder: Path, below: list[str], files: list[str]) -> KernelFo
     for layout, pattern in _PATTERNS:
         if match := pattern.fullmatch(text):
             # Many folders are called like a date: those count by what is in them. A rank_0/net/0/0 counts also
-            # when it is empty, or has only files that nobody knows.
+            # when it is empty, or has only unknown files.
             sure = layout not in ("acl", "torch", "msprobe") and (bool(files) or not below)
             return _from(layout, folder, match.groupdict()) if ours or sure else None
     return KernelFolder(folder, "folder") if ours else None
@@ -152,21 +155,21 @@ def _from(layout: Layout, folder: Path, parts: dict[str, str | None]) -> KernelF
 
 
 def is_auxiliary(name: str) -> bool:
-    """Whether a file is one that dumpers and Probe leave beside the tensors, and that holds none."""
+    """Return whether a file is one that dumpers and Probe write beside the tensors, without a tensor in it."""
     return _AUXILIARY.fullmatch(name) is not None
 
 
 def is_beside(path: Path) -> bool:
-    """Whether a file above the iterations is one that belongs there; ``path``: below the rank's folder."""
+    """Return whether a file above the iterations belongs there. path: relative to the rank's folder."""
     return path.parts[0] in _SKIP or is_auxiliary(path.name)
 
 
 def walk(top: Path, leave_out: Collection[str] = ()) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Each folder at or below ``top`` in order, with the names of the folders and files in it.
+    """Yield each folder at or below ``top`` in order, with the names of the folders and files in it.
 
-    leave_out: names of folders that are not entered. A folder that several links lead to comes once, so a link to
-    a folder around it is no endless loop. Raises OSError for a folder that cannot be opened: what is in it must not
-    be missing without a word.
+    leave_out: names of folders that are not entered. A folder that several links lead to comes once, so that a link to
+    a folder around it does not loop. Raises OSError for a folder that cannot be opened: its files must not be missing
+    without a message.
     """
     seen: set[tuple[int, int]] = set()
     for folder, below, files in os.walk(top, onerror=_refuse, followlinks=True):

@@ -29,24 +29,26 @@ class Iteration:
 
     @property
     def path(self) -> Path:
-        """The folder."""
+        """Return the folder."""
         return self.folder.path
 
     @property
     def label(self) -> str:
-        """The folder in words: ``rank 0, Net, graph 0, iteration 3``."""
+        """Return the folder in words: ``rank 0, Net, graph 0, iteration 3``."""
         return self.folder.label
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Each execution of each kernel, in the order of time; weights and inputs of the graph (``Parameter``)
-        last.
-        """
+        """Return each execution of each kernel in order of time; weights and inputs of the graph come last."""
         return self._grouped.kernels
 
     def kernel(self, name: str, count: int = 0) -> Kernel:
-        """The execution ``count`` of the kernel with this name: as in the files, the operator's full name, or its
-        last part where only one kernel has it. Raises KeyError naming what is near.
+        """Return one execution of a kernel.
+
+        name: as in the files, the operator's full name, or its last part where only one kernel has it.
+        count: which execution in this iteration, from 0.
+
+        Raises KeyError, which names similar kernels.
         """
         found = [kernel for kernel in self.kernels if kernel.is_called(name)]
         exact = [kernel for kernel in found if kernel.count == count]
@@ -65,12 +67,12 @@ class Iteration:
 
     @cached_property
     def overflows(self) -> tuple[Overflow, ...]:
-        """The overflow files in it, JSON or in Ascend's own form. Raises FormatError for one that is neither."""
+        """Return the overflow files, JSON or in Ascend's own form. Raises FormatError for one that cannot be read."""
         return tuple(read_overflow(path, name) for path, name in self._names.files if is_overflow(name))
 
     @cached_property
     def statistics(self) -> Table:
-        """statistic.csv and the csv files that a device wrote, together; empty where there are none."""
+        """Return statistic.csv and the csv files that a device wrote as one table; empty without such files."""
         tables = []
         if (path := self.path / STATISTIC).is_file():
             tables.append(read_table(path))
@@ -82,7 +84,7 @@ class Iteration:
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
-        """What in this folder could not be understood, in sentences; values are not looked at."""
+        """Return what in this folder could not be understood, in sentences. Values are not read."""
         return (*self._names.problems, *self.statistics.problems, *self._grouped.problems)
 
     @cached_property

@@ -37,9 +37,11 @@ class KernelId:
 
 @frozen(slots=False, eq=False)
 class TensorSlot:
-    """One input or output. io: ``input`` or ``output``. index: which, from 0. timestamp: microseconds.
+    """One input or output of a kernel, with its values, its statistics, or both.
 
-    file: where the values are; None where only statistics were saved. row: its line of statistic.csv, if any.
+    kernel: the kernel that it belongs to. io: ``input`` or ``output``. index: which of them, from 0.
+    timestamp: in microseconds. file, part: where the values are; None where only statistics were saved.
+    row: its line of statistic.csv, if there is one.
     """
 
     kernel: KernelId = field(repr=False)
@@ -55,25 +57,25 @@ class TensorSlot:
 
     @property
     def dtype(self) -> str:
-        """As the kernel had it, in the dump's spelling: ``BFloat16`` also where the file has float32.
+        """Return the dtype that the kernel had, in the dump's spelling: ``BFloat16`` also where the file has float32.
 
-        Empty where neither name nor statistics tell; the array has one.
+        Empty where neither the file nor the statistics have it; the loaded array has one.
         """
         return (self.part.dtype if self.part else "") or (self.row.dtype if self.row else "")
 
     @property
     def format(self) -> str:
-        """``DefaultFormat``, ``NCHW``, ``NC1HWC0``, ...; empty where nobody says."""
+        """Return the layout: ``DefaultFormat``, ``NCHW``, ``NC1HWC0``, ...; empty where it is unknown."""
         return (self.part.format if self.part else "") or (self.row.format if self.row else "")
 
     @cached_property
     def shape(self) -> tuple[int, ...] | None:
-        """From the file's header, else from the statistics; None where neither tells. Raises DamagedError."""
+        """Return the shape from the file's header, else from the statistics, else None. Raises DamagedError."""
         shape = self.part.shape() if self.part else None
         return self.row.shape if shape is None and self.row else shape
 
     def load(self) -> npt.NDArray[Any]:
-        """The values; bfloat16 and float8 as float32, int4 as int8, uint1 as uint8.
+        """Return the values; bfloat16 and float8 as float32, int4 as int8, uint1 as uint8.
 
         Raises FormatError where only statistics were saved, DamagedError where the file is not whole, OSError.
         """
@@ -89,18 +91,19 @@ class TensorSlot:
 
     @cached_property
     def statistics(self) -> Mapping[str, Value]:
-        """Numbers by the names of statistic_category (``max``, ``l2norm``, ``nan count``, ...).
+        """Return numbers by the names of statistic_category (``max``, ``l2norm``, ``nan count``, ...).
 
-        Those in statistic.csv; where there are none, computed from the values. Raises like `load`.
+        They come from statistic.csv, or are computed from the values where it has no line. Raises like `load`.
         """
         return self.row.values if self.row else numbers(self.load(), dtype=self.dtype)
 
 
 @frozen(slots=False, eq=False)
 class Kernel:
-    """One execution of an operator. name, op_type: as in the file names (`filename.flat` of the full name).
+    """One execution of an operator.
 
-    count: which execution in this iteration, from 0. timestamp: of its first tensor, in microseconds.
+    folder: where it was dumped. id: type, name, task and stream. count: which execution in this iteration, from 0.
+    timestamp: of its first tensor, in microseconds. slots: its inputs and outputs, by index.
     """
 
     folder: KernelFolder = field(repr=False)
@@ -112,36 +115,36 @@ class Kernel:
 
     @property
     def op_type(self) -> str:
-        """The type of the operator, as in the file names."""
+        """Return the type of the operator, as in the file names."""
         return self.id.op_type
 
     @property
     def name(self) -> str:
-        """The operator's full name, as in the file names (`file_name.flat`)."""
+        """Return the operator's full name, as in the file names (`file_name.flat`)."""
         return self.id.name
 
     @property
     def task(self) -> int:
-        """The device's number of the task."""
+        """Return the device's number of the task."""
         return self.id.task
 
     @property
     def stream(self) -> int:
-        """The device's number of the stream."""
+        """Return the device's number of the stream."""
         return self.id.stream
 
     @property
     def inputs(self) -> tuple[TensorSlot, ...]:
-        """What went in, by index. What is no tensor and no number (a tuple, None) is never dumped: gaps."""
+        """Return the inputs, by index. Indices may be missing: only tensors and numbers are dumped."""
         return tuple(slot for slot in self.slots if slot.io == "input")
 
     @property
     def outputs(self) -> tuple[TensorSlot, ...]:
-        """What came out, by index."""
+        """Return the outputs, by index."""
         return tuple(slot for slot in self.slots if slot.io == "output")
 
     def slot(self, io: str, index: int = 0) -> TensorSlot:
-        """One input or output. Raises KeyError naming those there are."""
+        """Return one input or output. Raises KeyError, which names those there are."""
         for slot in self.slots:
             if (slot.io, slot.index) == (io, index):
                 return slot
@@ -149,21 +152,21 @@ class Kernel:
 
     @property
     def is_parameter(self) -> bool:
-        """Whether this is a weight, an input of the graph or a constant, and no kernel."""
+        """Return whether this is a weight, an input of the graph or a constant, and not a kernel."""
         return self.op_type == "Parameter"
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Its files."""
+        """Return the files of its tensors."""
         return tuple(dict.fromkeys(slot.file for slot in self.slots if slot.file is not None))
 
     @cached_property
     def arguments(self) -> Mapping[str, Any]:
-        """What the kernel was made with (save_kernel_args); empty where not saved. Raises FormatError."""
+        """Return the arguments that the kernel was made with, empty where not saved. Raises FormatError."""
         path = self._arguments
         return {} if path is None else parse_object(path.read_bytes(), str(path))
 
     def is_called(self, name: str) -> bool:
-        """Whether ``name`` is its name, its full name, or the last part of it (``Conv2D-op0``)."""
+        """Return whether ``name`` is its name, its full name, or the last part of it (``Conv2D-op0``)."""
         plain = flat(name)
         return plain == self.name or self.name.endswith(f"_{plain}")

@@ -22,8 +22,10 @@ _RENAMED = re.compile(r"(?:\d+|[0-9a-f]{32})(?:\.\w+)?")
 
 @frozen
 class Listing:
-    """The files of a folder with their true names. problems: those that have none. lost: of these, and of the lines
-    of mapping.csv, those that are about renamed files.
+    """The files of a folder with their true names.
+
+    problems: the files without a true name, and the lines of mapping.csv that cannot be used, in sentences.
+    lost: those of the problems that are about renamed files.
     """
 
     files: tuple[tuple[Path, FileName], ...]
@@ -32,7 +34,7 @@ class Listing:
 
 
 def list_files(folder: Path) -> Listing:
-    """The files of a folder; those that cannot be understood are among its problems. Raises OSError."""
+    """List the files of a folder; those that cannot be understood are among its problems. Raises OSError."""
     mapping = read_mapping(folder)
     files, problems, lost = [], list(mapping.problems), list(mapping.problems)
     for path in sorted(folder.iterdir()):

@@ -1,6 +1,6 @@
-"""From a file to the tensors in it: one reader for each kind of file.
+"""Read the tensors of a file: one reader for each kind of file.
 
-`READERS` is the seam: a kind that needs a parser of its own gets one by an entry there.
+A kind that needs a parser of its own gets one by an entry in `READERS`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ Shape = tuple[int, ...] | None
 
 @frozen
 class Part:
-    """One tensor in a file. io: ``input`` or ``output``. format, dtype: empty where nobody says.
+    """One tensor in a file.
 
-    shape: gives the shape, from the file's header alone; None where only somebody else knows it. load: gives the
-    values; takes the shape that the statistics tell, for files that have none. Both raise FormatError
-    (DamagedError for a file that is not whole) and OSError.
+    io: ``input`` or ``output``. slot: which of them, from 0. format, dtype: empty where the file does not have them.
+    shape: returns the shape from the file's header alone; None where the file does not have it.
+    load: returns the values; takes the shape that the statistics have, for files without one.
+
+    Both functions raise FormatError (DamagedError for a file that is not whole) and OSError.
     """
 
     io: str
@@ -48,7 +50,7 @@ class Part:
 
 @frozen
 class Contents:
-    """What a file holds. problems: what of it belongs to no tensor, in sentences."""
+    """The tensors in a file. problems: bytes that belong to no tensor, in sentences."""
 
     parts: tuple[Part, ...] = ()
     problems: tuple[str, ...] = ()
@@ -58,7 +60,7 @@ Reader = Callable[[Path, FileName], Contents]
 
 
 def contents(path: Path, name: FileName) -> Contents:
-    """Return what is in a file. Raises FormatError when files of its kind cannot be read."""
+    """Return the tensors in a file. Raises FormatError when files of its kind cannot be read."""
     return READERS[name.kind](path, name)
 
 

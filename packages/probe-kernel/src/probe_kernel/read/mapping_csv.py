@@ -1,4 +1,4 @@
-"""mapping.csv: the true names of files whose name would have been too long for the file system."""
+"""Read mapping.csv: the true names of files whose name would have been too long for the file system."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MAPPING = "mapping.csv"
 
 @frozen
 class TrueNames:
-    """names: file -> true name. problems: lines that are none, in sentences."""
+    """The true names of renamed files. names: file -> true name. problems: lines that cannot be used, in sentences."""
 
     names: dict[str, str] = field(factory=dict)
     problems: tuple[str, ...] = ()
 
 
 def read_mapping(folder: Path) -> TrueNames:
-    """The mapping of a folder; empty when it has none. Lines are ``file,true name``, without a header."""
+    """Read the mapping of a folder, lines ``file,true name`` without a header; empty without mapping.csv."""
     path = folder / MAPPING
     if not path.is_file():
         return TrueNames()

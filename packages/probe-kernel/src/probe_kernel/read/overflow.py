@@ -1,4 +1,4 @@
-"""Overflow files (``Opdebug.Node_OpDebug...``, JSON or still in Ascend's form): which task overflowed, and where."""
+"""Read overflow files (``Opdebug.Node_OpDebug...``, JSON or binary): which task overflowed, and where."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _MOST = 1 << 16
 
 @frozen
 class Overflow:
-    """One overflow file. task, stream: of the operator that overflowed, where a unit reports a status.
+    """One overflow file.
 
-    units: what each unit (``AI Core``, ``DHA Atomic Add``, ``L2 Atomic Add``; in newer records ``acc_list``, with
-    the one unit that it is about) says, as in the file.
+    timestamp: in microseconds.
+    units: what each unit (``AI Core``, ``DHA Atomic Add``, ``L2 Atomic Add``) reports, as in the file. Newer records
+    have ``acc_list`` instead, with the one unit that they are about.
     """
 
     path: Path
@@ -35,7 +36,7 @@ class Overflow:
 
     @property
     def tasks(self) -> tuple[tuple[int, int], ...]:
-        """(task, stream) of each unit whose status is not 0: those of the kernels that overflowed."""
+        """Return (task, stream) of each unit whose status is not 0: those of the kernels that overflowed."""
         found = []
         for unit in self._reports():
             status = unit.get("status")
@@ -53,12 +54,12 @@ class Overflow:
 
 
 def is_overflow(name: FileName) -> bool:
-    """Whether a file of this name is about an overflow, in either form."""
+    """Return whether a file of this name is an overflow file, in either form."""
     return name.kind == "overflow" or (name.kind == "bin" and name.op_type == "Opdebug")
 
 
 def read_overflow(path: Path, name: FileName) -> Overflow:
-    """Read one file. Raises FormatError when it is no overflow file, OSError when it cannot be opened."""
+    """Read one file. Raises FormatError when it is not an overflow file, OSError when it cannot be opened."""
     if name.kind == "bin":
         for section in open_bin(path).sections:
             if section.io == "output" and section.size <= _MOST and is_opdebug(raw := section.raw()):

@@ -1,4 +1,4 @@
-"""statistic.csv: one line of numbers per tensor, of every header that MindSpore and ACL write."""
+"""Read and write statistic.csv: one line of numbers per tensor, with every header that MindSpore and ACL write."""
 
 from __future__ import annotations
 
@@ -51,10 +51,12 @@ _LONGEST_LINE = 1 << 20
 
 @frozen
 class Row:
-    """The numbers of one tensor. shape: None where the file does not tell. size: bytes.
+    """The numbers of one tensor.
 
-    values: by the names of statistic_category (``max``, ``l2norm``, ``nan count``, ...), and by their column for
-    those not known here. None stands for null: no element was finite.
+    io: ``input`` or ``output``. slot: which of them, from 0. timestamp: in microseconds.
+    shape: None where the file does not have it. size: in bytes.
+    values: by the names of statistic_category (``max``, ``l2norm``, ``nan count``, ...), and by their column for those
+    not known here. None is the file's null: no element was finite.
     """
 
     op_type: str
@@ -72,7 +74,7 @@ class Row:
 
     @property
     def file_name(self) -> FileName:
-        """What the file of this tensor would be called, but for format and suffix."""
+        """Return the name that the file of this tensor would have, but for layout and suffix."""
         return FileName(
             self.op_type, self.op_name, self.task, self.stream, self.timestamp, self.io, self.slot
         )
@@ -80,16 +82,18 @@ class Row:
 
 @frozen
 class Table:
-    """A statistic.csv. problems: the lines that could not be read, in sentences."""
+    """The lines of a statistic.csv. problems: the lines that could not be read, in sentences."""
 
     rows: tuple[Row, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 def read_table(path: Path, owner: FileName | None = None) -> Table:
-    """Read a statistic.csv, or with ``owner`` the csv that a device wrote for one kernel (its name says which).
+    """Read a statistic.csv.
 
-    Lines that are none, and numbers that are none, are reported in ``problems``, never dropped unseen. Raises OSError.
+    path: the file. owner: for a csv that a device wrote for one kernel, the file's name, which says which kernel.
+
+    Lines and numbers that cannot be read are reported in ``problems``. Raises OSError.
     """
     draft = _Draft(path.name, owner)
     # A name that is not UTF-8 must be the one that the files have: its bytes come as surrogates, as os.listdir's do.
@@ -101,7 +105,7 @@ def read_table(path: Path, owner: FileName | None = None) -> Table:
             if len(lines) == 1:
                 draft.refuse(_where(path.name, first, first), "it is no line of a CSV")
                 continue
-            # A quotation mark that nobody closed has swallowed the lines behind it: each is looked at alone.
+            # A quotation mark without its pair joins the lines behind it into one record: read each line alone.
             for at, line in enumerate(lines, start=first):
                 alone = _alone(line)
                 if alone is None or not draft.add(alone, _where(path.name, at, at), several=False):
@@ -118,7 +122,7 @@ def _where(name: str, first: int, last: int) -> str:
 
 
 def _records(file: TextIO) -> Iterator[tuple[int, int, list[str] | None, list[str]]]:
-    """Each record: its first and last line, its cells (None: the reader gave up), its lines."""
+    """Yield each record: its first and last line, its cells (None where the csv module failed), its lines."""
     taken: list[str] = []
     done = 0
 
@@ -160,7 +164,7 @@ class _Draft:
     more: int = 0
 
     def add(self, cells: list[str], where: str, *, several: bool) -> bool:
-        """Take one record. False: it has several lines and is none, so that each is to be looked at alone."""
+        """Add one record. Return False where it spans several lines and is not a row: each line is then read alone."""
         plain = [cell.strip() for cell in cells]
         if not any(plain):
             return True
@@ -190,11 +194,11 @@ class _Draft:
         return True
 
     def refuse(self, where: str, why: str) -> None:
-        """Name a line that is none."""
+        """Record a line that cannot be read."""
         self.problem(f"{where} cannot be read: {why}.")
 
     def problem(self, text: str) -> None:
-        """Keep a sentence; a file of a million bad lines needs no million of them."""
+        """Record a sentence, up to a limit: a file of a million bad lines does not need a million sentences."""
         if len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(text if len(text) <= 300 else f"{text[:200]} ... {text[-90:]}")
         else:
@@ -202,13 +206,13 @@ class _Draft:
 
 
 def _is_header(cells: list[str]) -> bool:
-    """Whether a line is one of names of columns, whichever is the first."""
+    """Return whether a line consists of names of columns, whichever comes first."""
     known = {_COLUMNS.get(cell.lower()) for cell in cells}
     return len(known.intersection(_NEEDED)) > 1 or cells[0].lower() in ("op type", "input/output", "io")
 
 
 def _repair(cells: list[str], columns: list[str]) -> list[str]:
-    """Lines as their header has them: no comma at the end, and a shape without quotes in one piece again."""
+    """Return a line with the cells of its header: no comma at the end, a shape without quotation marks in one cell."""
     if len(cells) > len(columns) + _MOST_DIMENSIONS:
         raise ValueError(f"it has {len(cells)} cells and its header {len(columns)}")
     while len(cells) > len(columns) and not cells[-1].strip():
@@ -228,7 +232,7 @@ def _repair(cells: list[str], columns: list[str]) -> list[str]:
 
 
 def _row(cells: list[str], columns: list[str], owner: FileName | None) -> tuple[Row, dict[str, str]]:
-    """A line, and its cells that should be numbers and are none."""
+    """Return a line as a row, and those of its cells that should be numbers and are not."""
     # Names stay as they are: the files have them so, blanks included.
     of = {c: cell if c in _NAMES else cell.strip() for c, cell in zip(columns, cells, strict=True)}
     if owner is not None:
@@ -279,7 +283,7 @@ _NUMBERS = frozenset(CATEGORIES) - {"md5", "sha1"}
 
 
 def _whole(text: str) -> int:
-    """A whole number from 0 up, in the digits of ASCII: int() takes ``1_0`` and other scripts' digits."""
+    """Return a whole number from 0 up, in ASCII digits: int() would take ``1_0`` and digits of other scripts."""
     if not _DIGITS.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is no whole number")
     return int(text)
@@ -311,7 +315,7 @@ def _value(key: str, cell: str) -> Value:
 
 
 def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
-    """The lines of a statistic.csv as MindSpore writes it: each but the header ends in a comma."""
+    """Yield the lines of a statistic.csv as MindSpore writes it: each but the header ends in a comma."""
     yield ",".join([*_FIXED, *(CATEGORIES[key] for key in categories)])
     for row in rows:
         names = [_quoted(row.op_type), _quoted(row.op_name)]
@@ -330,7 +334,7 @@ def _text(value: float | int | str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A name as a cell: in quotation marks where it would be taken for several, or for a part of one."""
+    """Return a name as a cell, in quotation marks where it would be read as several cells, or as a part of one."""
     if text == text.strip() and not re.search(r'[",\r\n\0]|^[(\[]', text):
         return text
     doubled = text.replace('"', '""')

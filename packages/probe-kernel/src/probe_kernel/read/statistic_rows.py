@@ -1,4 +1,4 @@
-"""The lines of a statistic.csv, computed from the tensors of kernels."""
+"""Compute the lines of a statistic.csv from the tensors of kernels."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def row(slot: TensorSlot, categories: Sequence[str]) -> Row:
 
 
 def _size(array: npt.NDArray[Any], dtype: str) -> int:
-    """The bytes that the tensor had on the device: two for each bfloat16, though its file has four."""
+    """Return the bytes that the tensor had on the device: two for each bfloat16, though its file has four."""
     try:
         return dtype_of(dtype).size(math.prod(array.shape))
     except FormatError:  # unknown, or not in the name
