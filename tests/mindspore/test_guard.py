@@ -22,7 +22,7 @@ from probe_mindspore.patching.patches import Patches
 from probe_mindspore.tensors.leaf import TensorLeaf
 from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.collector import Collector
-from probe_runtime.collect.gradient_tap import GradientTap
+from probe_runtime.collect.gradients import GradientTap
 from probe_runtime.collect.guard import sheltered
 from probe_runtime.collect.recorder import Recorder
 

@@ -12,7 +12,7 @@ import torch
 from dumping import opened, strict
 from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.collector import Collector
-from probe_runtime.collect.gradient_tap import GradientTap
+from probe_runtime.collect.gradients import GradientTap
 from probe_runtime.collect.recorder import Recorder
 from probe_torch.hooks import gradients, leaf_gradients, parameter_gradients
 from probe_torch.tensors.leaf import TensorLeaf

@@ -100,8 +100,7 @@ def test_the_same_place_has_the_same_number() -> None:
     assert first == (0, True)
     assert others == [(0, False)] * 3
     assert loop(table, 1) == [(1, True)], "called from another line"
-    table.reset()
-    assert table.intern()[:2] == (0, True)
+    assert FrameTable().intern()[:2] == (0, True), "each step has a table of its own"
 
 
 def test_two_calls_on_one_line_are_one_place() -> None:
@@ -163,8 +162,7 @@ def test_source_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first > 0
     loop(table, 3)  # one new line: this one
     assert len(calls) == first + 1
-    table.reset()
-    loop(table, 1)
+    loop(FrameTable(), 1)
     assert len(calls) == first + 2, "what is known outlives a step"
 
 

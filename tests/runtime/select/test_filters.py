@@ -106,7 +106,7 @@ def test_scope_opens_once_a_step() -> None:
     # Recomputed: the same names again. What was wanted is wanted, and nothing else comes in.
     assert [short(n) for n in run(keep, calls)] == ["a.0", "b.0"]
     assert not keep.enter("Torch.c.0.forward")
-    keep.reset()
+    keep = NameFilter(resolve(scope=["Torch.a.0.forward", "Torch.b.0.forward"]))
     assert not keep.enter("Torch.c.0.forward")
     assert [short(n) for n in run(keep, calls)] == ["a.0", "b.0"]
 
@@ -245,7 +245,7 @@ def test_unmatched_scope(scope: list[str], missing: list[str]) -> None:
     assert [what for what, _, _ in found] == missing
     for what, value, _ in found:
         assert value == scope[int(what[6])]
-    keep.reset()
+    keep = NameFilter(resolve(scope=scope))
     assert keep.unmatched(names(NETWORK)), "in a new step nothing has matched yet"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import mindspore
 from attrs import frozen
-from probe_format.write import FORMAT_VERSION, Coverage, RankWriter, clear
+from probe_format.write import Coverage, RankWriter, clear
 from probe_runtime.collect import Collector, EventStream, Target, header_of, plan_of
 from probe_runtime.config import Config
 from probe_runtime.describe import options_of
@@ -175,7 +175,6 @@ class StepOpener:
             directory,
             {"tool": self.tool, "mindspore": mindspore.__version__, **about},
             framework=module_kind.framework,
-            version=FORMAT_VERSION,
             deferred=config.async_dump,
         )
         writer = RankWriter(directory, header, late=late)

@@ -122,9 +122,6 @@ class TensorLeaf:
         """Tensors seen so far; each of them has its tensor object."""
         return {"tensors": self._tensors.value}
 
-    def touched(self, t: Any) -> None:
-        """As in probe_torch; every tensor is read anew here."""
-
     def invalidate(self) -> None:
         """As in probe_torch; every tensor is read anew here."""
 

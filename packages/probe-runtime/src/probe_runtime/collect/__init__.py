@@ -7,8 +7,7 @@ from .call import Call
 from .collectives import Collectives, PendingWork
 from .collector import Collector, Target
 from .event_stream import EventStream
-from .gradient_tap import Autograd, GradientTap
-from .gradients import Emit, Gradients
+from .gradients import Autograd, Emit, Gradients, GradientTap
 from .guard import faults_reported, guarded, sheltered
 from .module_table import TrackedModule, TrackedParameter, kind_of, tracked_parameters
 from .plan import Plan, header_of, plan_of

@@ -14,8 +14,7 @@ from probe_runtime.describe.leaf import Leaf, Placement
 
 from .call import Call
 from .event_stream import EventStream
-from .gradient_tap import GradientTap
-from .gradients import Gradients
+from .gradients import Gradients, GradientTap
 from .plan import Plan
 from .thread_state import ThreadState
 

@@ -87,12 +87,6 @@ class FrameTable:
         self._count = 0
         self._ids: dict[tuple[str, ...], int] = {}
 
-    def reset(self) -> None:
-        """Number from 0 again, as for a new step; what is known of source lines is kept."""
-        with self._lock:
-            self._known, self._count = {}, 0
-            self._ids = {}
-
     def intern(self) -> tuple[int, bool, tuple[str, ...]]:
         """(id, whether it is new, frames) of the caller's stack; ids count from 0. About 3 us if not new."""
         start: FrameType | None = _getframe(1)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from probe_format.journal import events
-from probe_format.names import first_forward
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf, Placement
@@ -177,6 +176,7 @@ class Collector:
         if not self.stream.alive:
             return
         recorder = self.recorder
+        decision = recorder.decision
         recorder.backward.arrived = True
         thread = self._thread
         thread.inside += 1
@@ -186,12 +186,11 @@ class Collector:
                 arrivals = self._arrivals.setdefault(id(entry.parameter), itertools.count())
             arrival = next(arrivals)
             for record, name in entry.owners:
-                if self._names.active and not self._names.backward(first_forward(record)):
-                    self.coverage.add("left_out", "parameter gradients of modules outside scope or list")
+                if decision.selective and not decision.parameter_gradients(record):
                     continue
                 if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
                     record = f"{record}.{arrival}"
-                placement = Placement(record, "", recorder.files(record))
+                placement = Placement(record, "", decision.files(record))
                 value = self._leaf.tensor(placement, grad, (name,))
                 self._append(events.pgrad(record, name, value))
             self._leaf.flush_numbers()

@@ -54,8 +54,16 @@ class EventStream:
         except OSError as e:
             self.break_off(f"{e}")
 
+    def open(self) -> None:
+        """Record calls from here on, unless the collection has ended."""
+        self.on = self.alive
+
+    def pause(self) -> None:
+        """Record no more calls; gradients of the calls made go on being recorded."""
+        self.on = False
+
     def end(self) -> None:
-        """Nothing is recorded after this."""
+        """Record nothing after this."""
         self.on = self.alive = False
 
     def break_off(self, why: str) -> None:

@@ -1,15 +1,17 @@
-"""How a framework's gradients are tapped: the functions that its package hands to the recorder."""
+"""How a framework's gradients are tapped, and how the shares that arrive at one call are summed up."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from attrs import frozen
+from attrs import define, field, frozen
 from probe_format.values import ValuePath
 
-__all__ = ["Emit", "Gradients"]
+__all__ = ["Autograd", "Emit", "GradientTap", "Gradients", "View"]
 
+Grads = Sequence[Any]
 Found = Sequence[tuple[ValuePath, Any]]
 #: called with (pass number counted from 0, [(path, gradient of an output)], [(every place in the arguments where
 #: an input stands, its gradient)], whether the sums are partial)
@@ -31,3 +33,104 @@ class Gradients:
     attach: Callable[[Any, Found, Callable[[Any], None], Emit], Sequence[Any]]
     flows: Callable[[Found], bool]
     current_pass: Callable[[], int]
+
+
+@frozen
+class Autograd:
+    """What a framework's autograd is asked.
+
+    current_pass(): a number for the backward pass that runs in this thread. add(a, b): the sum in a new tensor,
+    outside of the graph; gradients belong to the run and are never written to.
+    """
+
+    current_pass: Callable[[], int]
+    add: Callable[[Any, Any], Any]
+
+
+class View(Protocol):
+    """A part of a tensor that was written in place: its path among the outputs, its index among the inputs."""
+
+    @property
+    def path(self) -> ValuePath: ...
+    @property
+    def index(self) -> int | None: ...
+    def cut(self, g: Any) -> Any:
+        """Its part of the gradient of the whole tensor; None of None."""
+
+
+@define
+class GradientTap:
+    """Collects what the hooks of one call see and emits each gradient once it is whole.
+
+    paths: for each different input, every place in the arguments where it stands. need: for each, how many
+    shares it has. Hooks run in threads of the framework.
+    """
+
+    autograd: Autograd
+    emit: Emit
+    paths: list[list[ValuePath]]
+    need: list[int]
+    passes: list[int] = field(factory=list)
+    sums: dict[tuple[int, int], tuple[int, Any]] = field(factory=dict)
+    lock: threading.Lock = field(factory=threading.Lock)
+
+    def fire(
+        self,
+        grad_inputs: Grads,
+        grad_outputs: Grads,
+        made: Sequence[tuple[int, ValuePath]],
+        through: Sequence[tuple[int, int]] = (),
+        consumed: Sequence[tuple[int, int]] = (),
+        written: Sequence[View] = (),
+    ) -> None:
+        """One node ran in a backward pass.
+
+        made: (output number, path) of the outputs it made. through: (output number, index of an input) that it
+        passes on untouched. consumed: (edge number, index) of the inputs it uses.
+        """
+        number = self._pass_number()
+        of_outputs = [(path, g) for nr, path in made if (g := grad_outputs[nr]) is not None]
+        of_inputs: list[tuple[Sequence[ValuePath], Any]] = []
+        for nr, index in through:
+            self._arrived(number, index, grad_outputs[nr], of_inputs)
+        for i, index in consumed:
+            self._arrived(number, index, grad_inputs[i], of_inputs)
+        for view in written:
+            arrived = view.cut(grad_outputs[0])
+            if arrived is not None:
+                of_outputs.append((view.path, arrived))
+            if view.index is not None:
+                self._arrived(number, view.index, view.cut(grad_inputs[0]), of_inputs)
+        if of_outputs or of_inputs:
+            self.emit(number, of_outputs, of_inputs, False)
+
+    def leftovers(self) -> None:
+        """Emit sums that never became whole (a pass that did not reach every consumer), marked partial."""
+        with self.lock:
+            waiting, self.sums = self.sums, {}
+        for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
+            if total is not None:
+                self.emit(number, [], [(self.paths[index], total)], True)
+
+    def _pass_number(self) -> int:
+        current = self.autograd.current_pass()
+        if self.passes and self.passes[-1] == current:
+            return len(self.passes) - 1
+        with self.lock:
+            if current not in self.passes:
+                self.passes.append(current)
+            return self.passes.index(current)
+
+    def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[ValuePath], Any]]) -> None:
+        if self.need[index] == 1:
+            total = g
+        else:
+            with self.lock:
+                count, total = self.sums.pop((number, index), (0, None))
+                count += 1
+                total = g if total is None else total if g is None else self.autograd.add(total, g)
+                if count < self.need[index]:
+                    self.sums[number, index] = (count, total)
+                    return
+        if total is not None:
+            out.append((self.paths[index], total))

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import define
 from probe_format.layout import TENSORS
+from probe_format.write import FORMAT_VERSION
 
 from probe_runtime.config.config import Config
 from probe_runtime.select.fields import Fields, fields_of
@@ -46,11 +47,11 @@ def plan_of(config: Config) -> Plan:
 
 
 def header_of(
-    config: Config, directory: Path, about: Mapping[str, Any], *, framework: str, version: str, deferred: bool
+    config: Config, directory: Path, about: Mapping[str, Any], *, framework: str, deferred: bool
 ) -> dict[str, Any]:
     """The top-level keys of dump.json without ``data`` (spec/dump.md).
 
-    about: the keys after ``format_version`` (tool, rank, step). version: of the format. deferred: whether
+    about: the keys after ``format_version`` (tool, rank, step). deferred: whether
     numbers may arrive after the record that they belong to.
     """
     files = config.task == "tensor" or bool(config.tensor_list)
@@ -59,7 +60,7 @@ def header_of(
         "level": config.level,
         "framework": framework,
         "dump_data_dir": str(directory / TENSORS) if files else None,
-        "format_version": version,
+        "format_version": FORMAT_VERSION,
         **about,
     }
     if config.summary_mode != "statistics":

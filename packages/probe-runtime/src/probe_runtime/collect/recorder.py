@@ -20,6 +20,7 @@ from probe_runtime.select.filters import NameFilter
 from .backward_records import BackwardRecords
 from .call import Call, slots
 from .callsite import FrameTable
+from .decision import Decision
 from .event_stream import EventStream
 from .gradients import Gradients
 from .plan import Plan
@@ -51,8 +52,9 @@ class Recorder:
         self.stream = stream
         self.coverage = coverage
         self.thread = ThreadState()
+        self.decision = Decision(plan, stream, coverage, names, self.thread)
         self.counters = Counters()
-        self.backward = BackwardRecords(plan, stream, leaf, self.thread, gradients, self.files)
+        self.backward = BackwardRecords(plan, stream, leaf, self.thread, gradients, self.decision.files)
         self._append = stream.append
         self._leaf = leaf
         self._names = names
@@ -60,7 +62,6 @@ class Recorder:
         self._current_pass = gradients.current_pass
         self._parameters = parameters
         self._frames = FrameTable()
-        self._redone: set[str] = set()
 
     # -- a call, from its begin to its end ------------------------------------------------------------
 
@@ -77,7 +78,7 @@ class Recorder:
                 names = f"{key}.{number}.forward", f"{key}.{number}.backward"
             else:
                 names = f"{key}.forward.{number}", f"{key}.backward.{number}"
-            call = self._call(key, *names, redo, counted)
+            call = self.decision.call(key, *names, redo, counted)
             if call.recorded:
                 self._enter(call, args, kwargs, module, partial(self.coverage.outcome, counted, "recorded"))
         except Exception as e:
@@ -116,38 +117,6 @@ class Recorder:
         self._append(events.exit(call.name, raised=f"Probe: {why}"))
 
     # -- inside ---------------------------------------------------------------------------------------
-
-    def _call(self, key: str, name: str, backward: str, redo: bool, counted: str) -> Call:
-        """counted: as what it is counted when nothing of it is recorded."""
-        stack = self.thread.stack
-        parent = stack[-1] if stack else None
-        if redo:
-            if name in self._redone:  # the graph is kept: every pass recomputes
-                self.coverage.outcome(counted, "filtered", "recomputed once more")
-                return Call(key, name, backward, None, False, False, redo=True)
-            self._redone.add(name)
-        names, keep = self._names, self.plan.keep
-        forward = names.enter(name, [above for above, _ in stack] if names.active else ())
-        # A selection may be of backward records alone.
-        wanted = forward or (names.active and keep.backward and names.backward(name))
-        if not wanted:
-            self.coverage.outcome(counted, "filtered", "scope or list")
-            if self.plan.construct and not redo:
-                self._append(events.enter(name, parent and parent[0], kept=events.NODE))
-        return Call(
-            key,
-            name,
-            backward,
-            parent,
-            wanted,
-            forward and (keep.forward or self.plan.structure),
-            redo=redo,
-            keep_files=not redo and self.files(name),
-        )
-
-    def files(self, name: str) -> bool:
-        """Whether the tensors of this record are written to files."""
-        return self.plan.files or (self.plan.tensor_list and self._names.tensors(name))
 
     def _enter(
         self, call: Call, args: Args, kwargs: Kwargs, module: Any, recorded: Callable[[], None]
@@ -221,8 +190,7 @@ class Recorder:
             hooked = (
                 replay is None or replay.segment.reentrant
             )  # else the first run's graph is the one that runs
-        if call.recorded and hooked and not self._names.backward(call.name):
-            self.coverage.add("left_out", "gradients of calls outside scope or list")
+        if hooked and not self.decision.gradients(call):
             hooked = False
         outputs: Sequence[tuple[ValuePath, Any]] = placement.found
         if hooked:

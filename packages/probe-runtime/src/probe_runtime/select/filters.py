@@ -56,7 +56,7 @@ class NameFilter:
     """Which calls of a step are recorded, by `scope` and `list` (both, where both are given).
 
     Ask `enter` when a call begins, tell `leave` when it ends (raised or not), and ask `backward` whether the
-    gradients of that call are wanted; `reset` when a step begins. Safe under threads: all share one scope.
+    gradients of that call are wanted. One for each step. Safe under threads: all share one scope.
 
     `list`: a call is wanted when an entry is part of its name; the backward record when an entry is part of
     the backward name. At level mix, what runs inside a wanted module is wanted too.
@@ -87,14 +87,6 @@ class NameFilter:
         self._lock = threading.Lock()
         self._verdicts: dict[str, _Verdict] = {}
         self._matched: set[tuple[str, str]] = set()
-
-    def reset(self) -> None:
-        """Forget the step: call when a step begins."""
-        with self._lock:
-            self._verdicts.clear()
-            self._matched.clear()
-            for window in self._windows:
-                window.reset()
 
     def enter(self, name: str, ancestors: Sequence[str] = ()) -> bool:
         """Whether to record the forward of ``name``, which begins now inside ``ancestors`` (all, any order).
@@ -154,7 +146,7 @@ class NameFilter:
         return bool(hits)
 
     def unmatched(self, all_names: Iterable[str]) -> list[tuple[str, str, tuple[str, ...]]]:
-        """(filter, value, nearest names) of each entry that matched nothing since `reset`.
+        """(filter, value, nearest names) of each entry that matched nothing.
 
         filter: "list", "tensor_list", "scope[0]" or "scope[1]" (with a word when the scope's end came before
         its begin). all_names: the names of all calls of the step, forward ones at least.

@@ -27,10 +27,6 @@ class Window:
     state: str = "before"
     end_seen: bool = False
 
-    def reset(self) -> None:
-        """A step begins."""
-        self.state, self.end_seen = "before", False
-
     def enter(self, name: str) -> bool:
         """A call begins. True when it is inside."""
         if self.state == "before" and name == self.begin:

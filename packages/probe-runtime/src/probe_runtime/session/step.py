@@ -116,8 +116,10 @@ class DumpedStep:
                 stack.callback(lambda: [self.table.entries.pop(id(root), None) for root in roots[:1]])
             stack.enter_context(self.install(self, roots))
             self._installed = stack.pop_all()
-        stream = self.collector.stream
-        stream.on = gate is None and stream.alive
+        if gate is None:
+            self.collector.stream.open()
+        else:
+            self.collector.stream.pause()
 
     def on_call(
         self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
@@ -128,19 +130,22 @@ class DumpedStep:
         gate, stream = self.gate, self.collector.stream
         assert gate is not None
         self.wait()
-        stream.on = gate.begins() and stream.alive
+        if gate.begins():
+            stream.open()
+        else:
+            stream.pause()
         try:
             return original(module, *args, **kwargs)
         finally:
             if gate.over:
                 self.wait()
-                stream.on = False
+                stream.pause()
 
     def pause(self) -> None:
         """Collect no more calls; every patch is undone. Gradients of the calls made go on being recorded."""
         if self.running and not self.writer.forked:
             self.wait()
-        self.collector.stream.on = False
+        self.collector.stream.pause()
         if self._installed is not None:
             installed, self._installed = self._installed, None
             installed.close()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from attrs import frozen
-from probe_format.write import FORMAT_VERSION, Coverage, RankWriter
+from probe_format.write import Coverage, RankWriter
 from probe_runtime.collect import EventStream, Target, guarded, header_of, plan_of
 from probe_runtime.config import Config
 from probe_runtime.describe import options_of
@@ -61,7 +61,6 @@ class StepOpener:
             directory,
             {"tool": self.tool, **about},
             framework="pytorch",
-            version=FORMAT_VERSION,
             deferred=deferred,
         )
         writer = RankWriter(directory, header)
