@@ -293,6 +293,31 @@ def test_the_reader_needs_only_numpy_orjson_and_attrs() -> None:
     assert run.returncode == 0, run.stderr
 
 
+# Standard modules that take milliseconds to import, and that reading a dump does without.
+HEAVY = {"argparse", "difflib", "hmac", "importlib.metadata", "inspect", "random", "secrets", "subprocess", "yaml"}
+
+
+def test_importing_probe_format_loads_nothing_heavy() -> None:
+    """What `import probe_format` adds to `import numpy`: neither the command nor the writer."""
+    code = """
+        import sys
+        import attr, numpy, orjson
+        before = set(sys.modules)
+        import probe_format
+        print(*(set(sys.modules) - before))
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={"PYTHONPATH": str(source("probe_format").parent), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(run.stdout.split())
+    assert not loaded & HEAVY
+    assert not {name for name in loaded if name.startswith(("probe_format.cli", "probe_format.write"))}
+
+
 def test_the_graph_sees_each_kind_of_import(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """The tests above are only as good as the graph: one file with every form of import."""
     path = tmp_path / "m.py"

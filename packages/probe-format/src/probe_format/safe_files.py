@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from pathlib import Path
 
 __all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"]
@@ -50,7 +49,7 @@ def replace_file(path: Path, blob: bytes) -> None:
     The file is made under a name that nobody can know, and where nothing is yet; a link at ``path`` is replaced and
     not followed.
     """
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, FILE_MODE)
     try:

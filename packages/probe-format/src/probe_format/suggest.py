@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from difflib import SequenceMatcher
 from heapq import nlargest
 
 __all__ = ["did_you_mean", "nearest", "nearest_names"]
@@ -26,6 +25,8 @@ def nearest(word: str, candidates: Iterable[str], count: int = 3, cutoff: float 
     """
     if len(word) > _LONGEST:
         return ()
+    from difflib import SequenceMatcher  # only messages need it, and importing it takes a millisecond or two
+
     lower = word.lower()
     pairs = _pairs(lower)
 
