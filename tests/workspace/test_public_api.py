@@ -84,8 +84,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "load", "parse_init_step", "resolve"},
     "probe_runtime.describe": {
-        "FileNames", "LARGE", "Leaf", "Placement", "StepFiles", "TensorOptions", "array_json", "options_of",
-        "run_both", "summarise",
+        "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "StepFiles", "TensorOptions", "array_json",
+        "options_of", "run_both", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},
@@ -99,7 +99,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpedStep", "EitherWay", "Framework", "Install", "KernelSession",
-        "SavingSession", "Seeded", "Session", "Step", "TokenGate", "WARM_UP", "bar", "kernel_package",
+        "SavingSession", "Seeded", "Session", "Step", "TokenGate", "bar", "demo_arguments", "kernel_package",
         "preflight", "seed_process", "set_variable", "summary", "warn",
     },
     "probe_kernel.cli": {"COMMANDS", "main"},

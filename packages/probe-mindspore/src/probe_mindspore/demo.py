@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mindspore as ms
 from mindspore import nn
-from probe_runtime.session import WARM_UP, bar, summary
+from probe_runtime.session import bar, demo_arguments, summary
 
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches
@@ -61,12 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m probe_mindspore.demo", description=__doc__)
     parser.add_argument("--out", type=Path, help="an empty or new directory (default: a new one below /tmp)")
     parser.add_argument("--mode", choices=("both", *_MODES), default="both")
-    parser.add_argument("--steps", type=int, default=10, help="training steps (default: 10)")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--width", type=int, default=128, help="a multiple of 4")
-    given = parser.parse_args(arguments)
-    if given.steps < WARM_UP + 3:
-        parser.error(f"--steps must be at least {WARM_UP + 3}: two are dumped, {WARM_UP} warm up.")
+    given = demo_arguments(parser, arguments, steps=10, layers=4, width=128)
     folder = given.out or Path(tempfile.mkdtemp(prefix="probe-demo-"))
     dumped = (given.steps // 2, given.steps - 2)
     for mode in _MODES if given.mode == "both" else (given.mode,):

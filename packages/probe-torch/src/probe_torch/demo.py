@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from probe_runtime.session import WARM_UP, bar, summary
+from probe_runtime.session import bar, demo_arguments, summary
 
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches
@@ -50,12 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo from the command line; gives the exit status."""
     parser = argparse.ArgumentParser(prog="python -m probe_torch.demo", description=__doc__)
     parser.add_argument("--out", type=Path, help="an empty or new directory (default: a new one below /tmp)")
-    parser.add_argument("--steps", type=int, default=12, help="training steps (default: 12)")
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--width", type=int, default=256, help="a multiple of 4")
-    given = parser.parse_args(arguments)
-    if given.steps < WARM_UP + 3:
-        parser.error(f"--steps must be at least {WARM_UP + 3}: two are dumped, {WARM_UP} warm up.")
+    given = demo_arguments(parser, arguments, steps=12, layers=6, width=256)
     out = (given.out or Path(tempfile.mkdtemp(prefix="probe-demo-"))) / "dump"
     dumped = (given.steps // 2, given.steps - 2)
     print(f"Training a GPT of {given.layers} layers, width {given.width}; dumping steps {dumped} to {out}\n")

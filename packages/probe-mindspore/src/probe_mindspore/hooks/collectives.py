@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import mindspore
 from mindspore.communication import comm_func
 from probe_runtime.collect import PendingWork
+from probe_runtime.patching import attribute, replaced
 
-__all__ = ["HANDLES", "PREFIXES", "results", "watched_waits", "without_buffers"]
+__all__ = ["HANDLES", "PREFIXES", "RECEIVES", "results", "watched_waits"]
 
 _MINT = "MintDistributed."
 PREFIXES = (_MINT, "Distributed.")
@@ -33,6 +32,8 @@ _RECEIVES = {
     "all_to_all": (0, "output_tensor_list"),
     "all_to_all_single": (0, "output"),
 }
+RECEIVES = {_MINT + name: place for name, place in _RECEIVES.items()}
+"""The same by the names of the list."""
 
 
 def _handles() -> tuple[type, ...]:
@@ -44,19 +45,6 @@ def _handles() -> tuple[type, ...]:
 HANDLES = _handles()
 
 
-def without_buffers(
-    key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a collective with None where it only receives."""
-    place = _RECEIVES.get(key.removeprefix(_MINT)) if key.startswith(_MINT) else None
-    if place is None:
-        return args, kwargs
-    position, name = place
-    if name in kwargs:
-        return args, {**kwargs, name: None}
-    return tuple(None if i == position else a for i, a in enumerate(args)), kwargs
-
-
 def results(key: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> list[Any]:
     """The values that a finished collective left: its arguments, and what comm_func returns besides."""
     values = [*args, *kwargs.values()]
@@ -66,29 +54,6 @@ def results(key: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
     return [*values, *(v for v in returned if v is not None and not isinstance(v, HANDLES))]
 
 
-@contextmanager
-def watched_waits(pending: PendingWork) -> Iterator[None]:
-    """While open, ``CommHandle.wait`` tells ``pending``; it returns and raises what it always does."""
-    with ExitStack() as stack:
-        for cls in HANDLES:
-            if "wait" in vars(cls):
-                stack.enter_context(_watched(cls, pending))
-        yield
-
-
-@contextmanager
-def _watched(cls: Any, pending: PendingWork) -> Iterator[None]:
-    original = vars(cls)["wait"]
-
-    @functools.wraps(original)
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        if pending.waiting:
-            pending.waited(self)
-        return result
-
-    cls.wait = wait
-    try:
-        yield
-    finally:
-        cls.wait = original
+def watched_waits(pending: PendingWork) -> AbstractContextManager[None]:
+    """Let ``pending`` notice every ``CommHandle.wait`` while this is open."""
+    return replaced([attribute(cls, "wait", pending.watching) for cls in HANDLES if "wait" in vars(cls)])

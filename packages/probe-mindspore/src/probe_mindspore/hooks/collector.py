@@ -14,7 +14,7 @@ from probe_runtime.select import NameFilter
 from probe_mindspore.module_kind import ModuleKind
 
 from . import autograd, gradients
-from .collectives import HANDLES, PREFIXES, results, without_buffers
+from .collectives import HANDLES, PREFIXES, RECEIVES, results
 
 __all__ = ["collector_for"]
 
@@ -24,7 +24,7 @@ def collector_for(
 ) -> Collector:
     """A collector of MindSpore's calls."""
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, module_kind.parameters)
-    collectives = Collectives(PREFIXES, without_buffers, PendingWork(HANDLES), results)
+    collectives = Collectives(PREFIXES, RECEIVES, PendingWork(HANDLES), results)
     return Collector(recorder, leaf, names, collectives, f"{module_kind.prefix}.")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from probe_format.tensors import Stats, checksum_of, crc32, npy_bytes, stats_json, widen
 from probe_format.values import ValuePath
-from probe_format.write import Coverage, Summary, Tally
-from probe_runtime.describe import Placement, StepFiles, TensorOptions, array_json, summarise
+from probe_format.write import Coverage
+from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summarise
 
 from .objects import object_json
 from .statistics import statistics_of
@@ -21,7 +21,7 @@ __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 _NO_STATS = stats_json(Stats())
 
 
-class TensorLeaf:
+class TensorLeaf(CommonLeaf):
     """Describes tensors and the other values of MindSpore. One per step; safe to use from many threads.
 
     Each tensor is read each time: `_version` of MindSpore moves with ``copy_`` but neither with ``x[i] = ...``
@@ -39,15 +39,9 @@ class TensorLeaf:
         begin: Callable[[], None] | None = None,
     ) -> None:
         """requires_grad: say so of each tensor (mindtorch, whose tensors know). begin: called before the first file."""
+        super().__init__(options, coverage, append)
         self._begin = begin
-        self._o = options
-        self._coverage = coverage
-        self._files = StepFiles(
-            options.directory, coverage, append, deferred=options.deferred, bound=options.bound
-        )
         self._requires_grad = requires_grad
-        self._tensors = Tally()
-        self.summary = Summary()
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """JSON of ``value`` if it is MindSpore's or a numpy array, else UNKNOWN."""
@@ -112,29 +106,11 @@ class TensorLeaf:
             return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
         return (crc32(_raw(p)), *(str(body[key]) for key in _FOUR))
 
-    def _array(self, placement: Placement, a: Any, path: ValuePath) -> dict[str, Any]:
-        body = array_json(a, placement, path, self._o, self._files, self._coverage)
-        summarise(self.summary, placement, path, body)
-        return body
-
-    @property
-    def tally(self) -> dict[str, int]:
-        """Tensors seen so far; each of them has its tensor object."""
-        return {"tensors": self._tensors.value}
-
     def invalidate(self) -> None:
         """As in probe_torch; every tensor is read anew here."""
 
     def flush_numbers(self, *, force: bool = False) -> None:
         """As in probe_torch; all numbers are there at once here."""
-
-    def flush(self) -> None:
-        """Everything that was begun is on disk when this returns."""
-        self._files.flush()
-
-    def close(self) -> None:
-        """End the writing thread, if there is one."""
-        self._files.close()
 
 
 _FOUR = ("Max", "Min", "Mean", "Norm")

@@ -6,8 +6,9 @@ background is complete when its handle has been waited for, so its output is des
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import define, field, frozen
@@ -49,6 +50,18 @@ class PendingWork:
                 return
         finish(True)
 
+    def watching(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the ``wait`` of handles, noticed here when it returns; it returns and raises what it always does."""
+
+        @functools.wraps(wait)
+        def watched(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = wait(work, *args, **kwargs)
+            if self.waiting:
+                self.waited(work)
+            return result
+
+        return watched
+
     def give_up(self) -> None:
         """Collecting ends: finish what nobody has waited for, without its values."""
         with self.lock:
@@ -68,12 +81,25 @@ def _arguments(key: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
 class Collectives:
     """What is special about a framework's collectives.
 
-    prefixes: of their names. without_buffers: (name, args, kwargs) -> the arguments with None where the call
-    only receives. works: those under way. results: (name, args, kwargs, what it returned) -> the values that a
-    finished call left.
+    prefixes: how their names begin.
+    receives: name -> (position, name) of the argument that only receives: what is in it before has no meaning.
+    works: those under way.
+    results: (name, args, kwargs, what it returned) -> the values that a finished call left.
     """
 
     prefixes: tuple[str, ...]
-    without_buffers: Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    receives: Mapping[str, tuple[int, str]]
     works: PendingWork
     results: Callable[[str, tuple[Any, ...], dict[str, Any], Any], list[Any]] = _arguments
+
+    def without_buffers(
+        self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a collective with None where it only receives."""
+        place = self.receives.get(key)
+        if place is None:
+            return args, kwargs
+        position, name = place
+        if name in kwargs:
+            return args, {**kwargs, name: None}
+        return tuple(None if i == position else a for i, a in enumerate(args)), kwargs

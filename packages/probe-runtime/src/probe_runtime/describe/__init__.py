@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .arrays import array_json
+from .common_leaf import CommonLeaf
 from .file_names import FileNames
 from .leaf import Leaf, Placement
 from .step_files import StepFiles
@@ -11,6 +12,7 @@ from .two_at_once import LARGE, run_both
 
 __all__ = [
     "LARGE",
+    "CommonLeaf",
     "FileNames",
     "Leaf",
     "Placement",

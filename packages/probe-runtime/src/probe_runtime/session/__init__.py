@@ -5,7 +5,7 @@ from __future__ import annotations
 from .current import AnySession, EitherWay
 from .debugger import Debugger
 from .delegated_levels import KernelSession, SavingSession, kernel_package
-from .demo_report import WARM_UP, bar, summary
+from .demo_report import bar, demo_arguments, summary
 from .preflight import preflight
 from .seed import Seeded, seed_process, set_variable
 from .session import Framework, Session, warn
@@ -13,7 +13,6 @@ from .step import DumpedStep, Install, Step
 from .token_gate import TokenGate
 
 __all__ = [
-    "WARM_UP",
     "AnySession",
     "Debugger",
     "DumpedStep",
@@ -27,6 +26,7 @@ __all__ = [
     "Step",
     "TokenGate",
     "bar",
+    "demo_arguments",
     "kernel_package",
     "preflight",
     "seed_process",

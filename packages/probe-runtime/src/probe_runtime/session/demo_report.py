@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from probe_format.read import open as open_dump
 from probe_format.schema import Report
 
-__all__ = ["WARM_UP", "bar", "summary"]
+__all__ = ["WARM_UP", "bar", "demo_arguments", "summary"]
 
 #: Steps at the beginning that count for no time.
 WARM_UP = 2
@@ -18,6 +19,19 @@ WARM_UP = 2
 def bar(done: int, of: int) -> str:
     """``[######    ]``: how far it is, 24 characters wide."""
     return f"[{'#' * (24 * done // of):24}]"
+
+
+def demo_arguments(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *, steps: int, layers: int, width: int
+) -> argparse.Namespace:
+    """Return the arguments of a demo: those of ``parser``, and the sizes of the run with these defaults."""
+    parser.add_argument("--steps", type=int, default=steps, help=f"training steps (default: {steps})")
+    parser.add_argument("--layers", type=int, default=layers)
+    parser.add_argument("--width", type=int, default=width, help="a multiple of 4")
+    given = parser.parse_args(arguments)
+    if given.steps < WARM_UP + 3:
+        parser.error(f"--steps must be at least {WARM_UP + 3}: two are dumped, {WARM_UP} warm up.")
+    return given
 
 
 def summary(dump_path: Path, seconds: Mapping[int, float]) -> str:

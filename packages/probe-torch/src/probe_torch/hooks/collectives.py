@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager
 
 import torch.distributed as dist
 from probe_runtime.collect import PendingWork
+from probe_runtime.patching import attribute, replaced
 
-__all__ = ["PREFIX", "watched_waits", "without_buffers"]
+__all__ = ["PREFIX", "RECEIVES", "watched_waits"]
 
 PREFIX = "Distributed."
 
@@ -33,37 +31,10 @@ _RECEIVES = {
     "all_to_all_single": (0, "output"),
 }
 
-
-def without_buffers(
-    key: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a collective with None where it only receives."""
-    place = _RECEIVES.get(key.removeprefix(PREFIX))
-    if place is None:
-        return args, kwargs
-    position, name = place
-    if name in kwargs:
-        return args, {**kwargs, name: None}
-    return tuple(None if i == position else a for i, a in enumerate(args)), kwargs
+RECEIVES = {PREFIX + name: place for name, place in _RECEIVES.items()}
+"""The same by the names of the list."""
 
 
-@contextmanager
-def watched_waits(pending: PendingWork) -> Iterator[None]:
-    """While open, ``Work.wait`` tells ``pending``; it returns and raises what it always does."""
-    if not dist.is_available():
-        yield
-        return
-    original = dist.Work.wait
-
-    @functools.wraps(original)
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        if pending.waiting:
-            pending.waited(self)
-        return result
-
-    dist.Work.wait = wait  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        dist.Work.wait = original  # type: ignore[method-assign]
+def watched_waits(pending: PendingWork) -> AbstractContextManager[None]:
+    """Let ``pending`` notice every ``Work.wait`` while this is open."""
+    return replaced([attribute(dist.Work, "wait", pending.watching)] if dist.is_available() else [])

@@ -13,7 +13,7 @@ from probe_runtime.select import NameFilter
 from torch import nn
 
 from . import gradients
-from .collectives import PREFIX, without_buffers
+from .collectives import PREFIX, RECEIVES
 
 __all__ = ["collector_for"]
 
@@ -22,7 +22,7 @@ def collector_for(plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverag
     """A collector of torch's calls."""
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters)
     works = PendingWork(dist.Work if dist.is_available() else ())
-    return Collector(recorder, leaf, names, Collectives((PREFIX,), without_buffers, works), "Module.")
+    return Collector(recorder, leaf, names, Collectives((PREFIX,), RECEIVES, works), "Module.")
 
 
 def _parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

@@ -15,9 +15,9 @@ from attrs import evolve
 from probe_format.journal import events
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, pt_bytes, stats_json
 from probe_format.values import ValuePath
-from probe_format.write import Coverage, Summary, Tally
+from probe_format.write import Coverage
 from probe_runtime.collect import faults_reported
-from probe_runtime.describe import Placement, StepFiles, TensorOptions, array_json, summarise
+from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summarise
 
 from probe_torch.aside import aside
 
@@ -34,7 +34,7 @@ _T: Any = torch._C.TensorBase
 _NO_STATS = stats_json(Stats())
 
 
-class TensorLeaf:
+class TensorLeaf(CommonLeaf):
     """Describes tensors and the other values of torch. One per step; safe to use from many threads."""
 
     def __init__(
@@ -46,25 +46,14 @@ class TensorLeaf:
         late: bool = True,
     ) -> None:
         """late: whether what is not complete may be told later (the header says ``deferred``)."""
-        self._o = options
-        self._coverage = coverage
+        self._refs = itertools.count(1)
+        super().__init__(options, coverage, append, self._refs)
         self._append = append
         self.sharing = Sharing(options.share)
         self.inflight = InFlight()
         self._late = late
-        self._refs = itertools.count(1)
         self._waiting = DeferredStats(options.zero_count, options.bound)
-        self._files = StepFiles(
-            options.directory,
-            coverage,
-            append,
-            deferred=options.deferred,
-            bound=options.bound,
-            refs=self._refs,
-        )
         self._contents = itertools.count(1)
-        self._tensors = Tally()
-        self.summary = Summary()
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
@@ -109,11 +98,6 @@ class TensorLeaf:
             out.update(known.tail)
         summarise(self.summary, placement, path, out)
         return out
-
-    @property
-    def tally(self) -> dict[str, int]:
-        """Tensors seen so far; each of them has its tensor object."""
-        return {"tensors": self._tensors.value}
 
     def invalidate(self) -> None:
         """Something may have changed tensors behind their version counter: share nothing seen before."""
@@ -284,19 +268,13 @@ class TensorLeaf:
         """Everything that was begun is on disk when this returns."""
         self.inflight.give_up()
         self.flush_numbers(force=True)
-        self._files.flush()
+        super().flush()
 
     def close(self) -> None:
         """End the writing thread, if there is one, and let go of every tensor."""
         self.flush()
-        self._files.close()
+        super().close()
         self.sharing.invalidate()
-
-    def _array(self, placement: Placement, a: Any, path: ValuePath) -> dict[str, Any]:
-        """A numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""
-        body = array_json(a, placement, path, self._o, self._files, self._coverage)
-        summarise(self.summary, placement, path, body)
-        return body
 
 
 _HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")

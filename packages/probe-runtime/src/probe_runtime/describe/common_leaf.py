@@ -1,0 +1,56 @@
+"""What the tensor leaves of all frameworks share: counting, files, numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy.typing as npt
+from probe_format.values import ValuePath
+from probe_format.write import Coverage, Summary, Tally
+
+from .arrays import array_json
+from .leaf import Placement
+from .step_files import StepFiles
+from .tensor_options import TensorOptions, summarise
+
+__all__ = ["CommonLeaf"]
+
+
+class CommonLeaf:
+    """Count tensors, write their files, and describe numpy arrays: what is the same for every framework."""
+
+    def __init__(
+        self,
+        options: TensorOptions,
+        coverage: Coverage,
+        append: Callable[[dict[str, Any]], None],
+        refs: Iterator[int] | None = None,
+    ) -> None:
+        """append: takes events of the journal. refs: where the numbers of files that come later are from."""
+        self._o = options
+        self._coverage = coverage
+        self._files = StepFiles(
+            options.directory, coverage, append, deferred=options.deferred, bound=options.bound, refs=refs
+        )
+        self._tensors = Tally()
+        self.summary = Summary()
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Tensors seen so far; each of them has its tensor object."""
+        return {"tensors": self._tensors.value}
+
+    def flush(self) -> None:
+        """Wait until everything that was begun is on disk."""
+        self._files.flush()
+
+    def close(self) -> None:
+        """End the writing thread, if there is one."""
+        self._files.close()
+
+    def _array(self, placement: Placement, a: npt.NDArray[Any], path: ValuePath) -> dict[str, Any]:
+        """Describe a numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""
+        body = array_json(a, placement, path, self._o, self._files, self._coverage)
+        summarise(self.summary, placement, path, body)
+        return body

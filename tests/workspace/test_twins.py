@@ -1,0 +1,63 @@
+"""The packages of the two frameworks: the same job has the same room and the same file name in both."""
+
+from __future__ import annotations
+
+from members import modules
+
+TWINS = ("probe_torch", "probe_mindspore")
+
+# Modules that both packages have.
+PAIRS = {
+    "debugger", "demo", "demo_model", "dropout", "ranks", "saving", "seed",
+    "hooks", "hooks.collectives", "hooks.collector", "hooks.gradients", "hooks.modules", "hooks.parameter_gradients",
+    "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.lookup", "patching.patches",
+    "patching.regions", "patching.wrappers",
+    "session", "session.session", "session.step",
+    "tensors", "tensors.leaf", "tensors.objects", "tensors.statistics", "tensors.tensor_view",
+}  # fmt: skip
+
+# Modules that one of them has alone, and why the other has nothing of the kind.
+ONLY_TORCH = {
+    "aside": "MindSpore has no modes and no __torch_function__ that would see what Probe computes",
+    "compiling": "PyNative code never runs while MindSpore compiles: graphs are the room `graph` there",
+    "hooks.leaf_gradients": "hooks.gradients watches leaves like any other tensor on MindSpore",
+    "hooks.optimizers": "every tensor is read anew on MindSpore, so it does not matter when an optimizer writes",
+    "hooks.recompute": "what Cell.recompute() runs again on MindSpore is counted as further calls",
+    "hooks.swaps": "MindSpore has no swap_tensors",
+    "patching.aliasing": "no statistics are kept on MindSpore that a hidden write could make wrong",
+    "patching.fakes": "MindSpore has no fake tensors",
+    "patching.optimizer_regions": "MindSpore's optimizers are Cells, whose __call__ is patched",
+    "patching.overrides": "MindSpore has no __torch_function__",
+    "patching.torch_tables": "MindSpore keeps no tables of its functions by identity",
+    "session.level2": "probe_kernel does all of level L2 on MindSpore: no single call is watched for",
+    "tensors.inflight": "MindSpore's collectives are complete when their handle was waited for: hooks.collectives",
+    "tensors.sharing": "MindSpore's versions do not show every write, so no tensor's numbers are shared",
+    "tensors.silent": "the same",
+    "tensors.sums": "hooks.autograd adds any two gradients of MindSpore",
+}
+ONLY_MINDSPORE = {
+    "callbacks": "torch has no Model.train that takes callbacks",
+    "graph": "torch has no mode in which whole steps are compiled without Python",
+    "hooks.autograd": "torch shows its autograd graph; MindSpore's shows less, and differently in each version",
+    "hooks.tensor_hooks": "the same",
+    "module_kind": "torch has one class of modules; mindtorch's come beside MindSpore's Cells",
+    "patching.bytecode_jit": "torch.compile is seen by is_compiling; MindSpore's jit must be guarded",
+    "patching.compile_hook": "the same",
+    "patching.jit_guard": "the same",
+    "patching.primitives": "torch has no operators as objects in the attributes of modules",
+    "patching.traced_jit": "torch.compile is seen by is_compiling; MindSpore's jit must be guarded",
+    "session.two_modes": "torch has no step that is partly a compiled graph",
+}
+
+
+def names_in(package: str) -> set[str]:
+    """Return the modules of a package without the package's name; those of the room `graph` count as one."""
+    names = {m.partition(".")[2] for m in modules(package)} - {""}
+    return {"graph" if name.startswith("graph.") else name for name in names}
+
+
+def test_the_same_job_has_the_same_file_name() -> None:
+    torch, mindspore = (names_in(package) for package in TWINS)
+    assert torch & mindspore == PAIRS
+    assert torch - mindspore == set(ONLY_TORCH)
+    assert mindspore - torch == set(ONLY_MINDSPORE)
