@@ -124,16 +124,14 @@ def test_every_setting_of_ours_is_a_keyword(framework: Framework, tmp_path: Path
         "async_bytes": 1000, "max_faults": 3, "share": False, "views": True, "zero_count": True,
         "precision": "high", "extra_info": False, "risk_level": "CORE", "scope": [], "tensor_list": ["x"],
     }  # fmt: skip
-    with framework.debugger(dump_path=str(tmp_path / "d"), level="L1", **settings) as debugger:
-        config = debugger._session.config
-    assert {key: getattr(config, key) for key in settings} == {
-        **settings,
-        "rank": (0,),
-        "list": ("relu",),
-        "scope": (),
-        "tensor_list": ("x",),
-        "data_mode": frozenset({"forward"}),
-    }
+    by_file = write_config(tmp_path, level="L1", dump=tmp_path / "d", **settings)
+    settings |= {"dump_path": str(tmp_path / "d"), "level": "L1"}
+    with framework.debugger(**settings):
+        framework.debugger(str(by_file))  # the same settings are the same debugger
+        for key, default in {**dict.fromkeys(settings), "precision": "low"}.items():
+            if key not in ("level", "scope"):  # which has no other value that fits here
+                with pytest.raises(UsageError, match=rf"differs \({key}: "):
+                    framework.debugger(**{**settings, key: default})
 
 
 def test_an_unknown_keyword_names_the_nearest(framework: Framework, tmp_path: Path) -> None:
@@ -144,11 +142,12 @@ def test_an_unknown_keyword_names_the_nearest(framework: Framework, tmp_path: Pa
 def test_msprobes_positional_order_stays(framework: Framework, tmp_path: Path) -> None:
     path = str(write_config(tmp_path, level="L0"))
     arguments = (path, "tensor", str(tmp_path / "there"), "L1", *framework.msprobe_arguments, [3])
-    with framework.debugger(*arguments) as debugger:
-        config = debugger._session.config
-    assert (config.task, config.dump_path, config.level, config.step) == (
-        "tensor", tmp_path / "there", "L1", (3,)
-    )  # fmt: skip
+    with framework.debugger(*arguments):
+        same = {"task": "tensor", "dump_path": str(tmp_path / "there"), "level": "L1", "step": [3]}
+        framework.debugger(path, **same)
+        for key, other in {"task": "statistics", "dump_path": str(tmp_path), "level": "mix", "step": [4]}.items():
+            with pytest.raises(UsageError, match=f"{key}: "):
+                framework.debugger(path, **{**same, key: other})
 
 
 def test_a_second_run_with_overwrite(framework: Framework, tmp_path: Path) -> None:

@@ -313,7 +313,11 @@ def test_a_subclass_is_the_current_debugger_too(tmp_path: Path) -> None:
         pass
 
     with Mine(dump_path=str(tmp_path), level="L1", task="statistics") as mine:
-        assert PrecisionDebugger.current()._session is mine._session
+        PrecisionDebugger.current().start()
+        F.gelu(torch.ones(2))
+        mine.stop()
+        mine.step()
+        assert list(records(tmp_path)) == ["Functional.gelu.0.forward"]
         assert type(Mine.current()) is Mine
         with pytest.raises(UsageError, match="has a PrecisionDebugger already"):
             PrecisionDebugger(dump_path=str(tmp_path), level="mix", task="statistics")

@@ -148,7 +148,7 @@ def test_the_arguments_are_the_cells_too(patches: Patches, guarded: Any) -> None
         seen.append((label.name, [type(value).__name__ for value in args], kwargs))
         return original(*args, **kwargs)
 
-    patches._tap = tap
+    patches.tap = tap
     net = Ast()
     with guarded(net):
         net(X)
@@ -315,7 +315,7 @@ def test_stopped_from_inside(patches: Patches, guarded: Any) -> None:
         patches.undo()
         return result
 
-    patches._tap = tap
+    patches.tap = tap
     for mode in MODES:
         with guarded():
             jitted = ms.jit(function, capture_mode=mode)

@@ -128,13 +128,13 @@ def test_what_msprobe_forgets_hides_nothing(patches: Patches, tap: Recorder) -> 
 
 def test_results_and_errors_are_the_originals(patches: Patches) -> None:
     marker = object()
-    patches._tap = lambda label, original, args, kwargs: marker
+    patches.tap = lambda label, original, args, kwargs: marker
     with patches:
         assert ops.relu(tensor(1)) is marker
         assert tensor(1) + 1 is marker
     with pytest.raises(TypeError) as plain:
         ops.relu("no tensor")
-    patches._tap = lambda label, original, args, kwargs: original(*args, **kwargs)
+    patches.tap = lambda label, original, args, kwargs: original(*args, **kwargs)
     with patches, pytest.raises(TypeError) as wrapped:
         ops.relu("no tensor")
     assert str(wrapped.value).splitlines()[:3] == str(plain.value).splitlines()[:3]
@@ -478,7 +478,7 @@ def test_a_thread_with_nothing_below_the_call(patches: Patches) -> None:
         done.set()
         return result
 
-    patches._tap = tap
+    patches.tap = tap
     with patches:
         _thread.start_new_thread(ops.relu, (tensor(2),))
         assert done.wait(30)

@@ -173,12 +173,13 @@ def test_flush_waits_for_the_file_in_hand(tmp_path, told):
 
 
 def test_close_ends_the_thread_and_later_files_are_refused(tmp_path, told):
+    before = set(threading.enumerate())
     queue = queue_of(told)
     queue.put(1, tmp_path / "a", lambda: [b"x"], 1)
     queue.close()
     queue.close()
     assert told.all == [[1]]
-    assert not any(t.name == "probe-files" and t is queue._thread for t in threading.enumerate())
+    assert not [t for t in threading.enumerate() if t.name == "probe-files" and t not in before]
     with pytest.raises(RuntimeError, match="closed"):
         queue.put(2, tmp_path / "b", lambda: [b"x"], 1)
 

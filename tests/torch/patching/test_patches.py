@@ -135,12 +135,12 @@ def test_calls_of_every_kind(patches: Patches, tap: Recorder) -> None:
 
 def test_results_are_the_originals(patches: Patches) -> None:
     marker = object()
-    patches._tap = lambda label, original, args, kwargs: marker
+    patches.tap = lambda label, original, args, kwargs: marker
     with patches:
         assert torch.relu(torch.ones(1)) is marker
     with pytest.raises(TypeError) as plain:
         torch.relu("no tensor")  # type: ignore[arg-type]
-    patches._tap = lambda label, original, args, kwargs: original(*args, **kwargs)
+    patches.tap = lambda label, original, args, kwargs: original(*args, **kwargs)
     with patches, pytest.raises(TypeError) as wrapped:
         torch.relu("no tensor")  # type: ignore[arg-type]
     assert str(wrapped.value) == str(plain.value)
@@ -531,7 +531,7 @@ def test_default_device(patches: Patches, tap: Recorder) -> None:
 
 def test_parameters_take_the_quick_way(patches: Patches) -> None:
     got: list[Any] = []
-    patches._tap = lambda label, original, args, kwargs: got.append(original) or original(*args, **kwargs)
+    patches.tap = lambda label, original, args, kwargs: got.append(original) or original(*args, **kwargs)
     with patches:
         torch.relu(nn.Parameter(torch.ones(2)))
     assert got[-1] is RELU[0]
@@ -546,7 +546,7 @@ def test_a_thread_with_nothing_below_the_call(patches: Patches) -> None:
         done.set()
         return result
 
-    patches._tap, x = tap, torch.ones(2)
+    patches.tap, x = tap, torch.ones(2)
     with patches:
         _thread.start_new_thread(torch.relu, (x,))
         assert done.wait(30)

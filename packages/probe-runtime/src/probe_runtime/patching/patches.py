@@ -61,7 +61,7 @@ class Patches:
         self.missing: dict[str, str] = {}
         """Listed names that are not patched, and why: {"torch.align_tensors": "this torch has no such
         function"}."""
-        self._tap = tap
+        self.tap = tap
         self._switch = switch
         self._look_up = look_up
         self._wrap = wrap
@@ -245,7 +245,7 @@ class Patches:
         # The first place of a function gives the label: F.conv2d, not torch.conv2d.
         forth = _forth([*self._custom, *self._guests]) | self._forth
         self._early += self._find_early(forth, new, models)
-        self._switch.tap = self._tap
+        self._switch.tap = self.tap
         for place in chain(self._places(), self._early):
             place.put()
 
