@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from probe_torch.tensors.tensor_view import PlainTensor, plain
+from probe_torch.tensors.tensor_view import TensorView, view_of
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -25,10 +25,10 @@ def quiet() -> Iterator[None]:
 
 def check(
     t: Tensor, right: Tensor | None, *, kind: str = "torch.Tensor", share: bool | None = None
-) -> PlainTensor:
-    """``plain(t)`` holds these numbers, detached, and left ``t`` as it was."""
+) -> TensorView:
+    """``view_of(t)`` holds these numbers, detached, and left ``t`` as it was."""
     grad_fn, requires = t.grad_fn, t.requires_grad
-    found = plain(t)
+    found = view_of(t)
     assert (t.grad_fn, t.requires_grad) == (grad_fn, requires)
     assert found.type == kind
     if right is None:
@@ -90,10 +90,10 @@ def test_lazily_conjugated_and_negated_tensors() -> None:
 
 
 def test_functorch_wrappers_show_the_whole_batch() -> None:
-    seen: list[PlainTensor] = []
+    seen: list[TensorView] = []
 
     def look(x: Tensor) -> Tensor:
-        seen.append(plain(x))
+        seen.append(view_of(x))
         return x.sum()
 
     torch.func.vmap(look)(X)
@@ -113,7 +113,7 @@ def test_sparse_tensors_show_their_stored_values() -> None:
         (X.to_sparse_csr(), "torch.sparse_csr"),
         (X.to_sparse_csc(), "torch.sparse_csc"),
     ):
-        found = plain(t)
+        found = view_of(t)
         assert found.data is not None
         assert sorted(found.data.tolist()) == [-2.0, 1.0, 4.0, 5.0, 6.0]
         assert (found.shape, found.extra) == ([2, 3], {"layout": layout, "stored": 5})
@@ -123,7 +123,7 @@ def test_sparse_tensors_show_their_stored_values() -> None:
     assert found.extra["stored"] == 2
     assert not twice.is_coalesced()
     grad = X.to_sparse().requires_grad_()
-    assert plain(grad).data is not None
+    assert view_of(grad).data is not None
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no mkldnn")
@@ -218,8 +218,8 @@ def test_the_users_torch_function_is_not_called() -> None:
     with torch._C.DisableTorchFunctionSubclass():
         t = X.clone().as_subclass(Loud)  # type: ignore[arg-type]
     with torch._C.DisableTorchFunctionSubclass():
-        right = plain(t)
-    found = plain(t)
+        right = view_of(t)
+    found = view_of(t)
     assert found.type == right.type == "torch.Tensor"
     assert found.data is not None
     assert torch.equal(found.data, X)

@@ -12,7 +12,7 @@ from probe_runtime.describe import Leaf
 from probe_runtime.select import NameFilter
 
 from probe_mindspore.hooks.modules import CellTable
-from probe_mindspore.tensors.tensor_view import PlainTensor
+from probe_mindspore.tensors.tensor_view import TensorView
 
 from .host_callback import Message
 from .routes import Listener
@@ -159,7 +159,7 @@ class GraphCalls:
                 self._collector.parameter_gradient(entry, message.value)
 
     def _note_dynamic(self, base: str, value: Any) -> None:
-        if isinstance(value, PlainTensor) and value.reason == DYNAMIC:
+        if isinstance(value, TensorView) and value.reason == DYNAMIC:
             self._collector.coverage.unseen(f"tensors of {base}", DYNAMIC)
         elif isinstance(value, dict):
             self._note_dynamic(base, list(value.values()))
@@ -170,11 +170,11 @@ class GraphCalls:
 
 def _travelling(found: PathTensors) -> list[ValuePath]:
     """The places of the tensors that came with their elements, in their order."""
-    return [path for path, t in found if isinstance(t, PlainTensor) and t.data is not None and t.data.size]
+    return [path for path, t in found if isinstance(t, TensorView) and t.data is not None and t.data.size]
 
 
 def _has_parameter(value: Any) -> bool:
-    if isinstance(value, PlainTensor):
+    if isinstance(value, TensorView):
         return value.is_parameter
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return any(_has_parameter(item) for item in items)

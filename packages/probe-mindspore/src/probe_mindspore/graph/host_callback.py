@@ -36,7 +36,7 @@ class Message:
     """What arrives on the host.
 
     token: what the call that came before gave back (0 without one). value: the nest, its tensors as
-    `PlainTensor`s whose memory is valid during the callback only. extra, place: the numbers given in the graph.
+    `TensorView`s whose memory is valid during the callback only. extra, place: the numbers given in the graph.
     layout: the number of the nest's layout (`graph_values.leaf_path`).
     """
 

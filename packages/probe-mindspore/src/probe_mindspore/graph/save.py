@@ -24,7 +24,7 @@ from probe_format.tensors import npy_bytes, widen, write_parts
 from probe_format.write import explain
 
 from probe_mindspore.ranks import current_rank
-from probe_mindspore.tensors.tensor_view import PlainTensor
+from probe_mindspore.tensors.tensor_view import TensorView
 
 from .gradient_callback import GradientCall
 from .host_callback import FIRST, HostCall, Message
@@ -59,7 +59,7 @@ class _Files:
             except OSError as error:
                 self._warn_once(f"{at} is not saved: {explain(error, folder)}")
 
-    def _write(self, folder: Path, name: str, tensor: PlainTensor) -> None:
+    def _write(self, folder: Path, name: str, tensor: TensorView) -> None:
         make_folder(folder, dump_path_of(folder))
         assert tensor.data is not None
         values = tensor.data if tensor.narrow is None else widen(tensor.data, tensor.narrow)
@@ -89,8 +89,8 @@ class _Files:
 _files = _Files()
 
 
-def _tensors(value: Any, name: str) -> Iterator[tuple[str, PlainTensor]]:
-    if isinstance(value, PlainTensor):
+def _tensors(value: Any, name: str) -> Iterator[tuple[str, TensorView]]:
+    if isinstance(value, TensorView):
         yield name, value
     elif isinstance(value, dict):
         for key, item in value.items():

@@ -20,7 +20,7 @@ from mindspore.ops import operations as P
 from mindspore.ops.primitive import constexpr
 from probe_format.tensors import narrow_name
 
-from probe_mindspore.tensors.tensor_view import PlainTensor
+from probe_mindspore.tensors.tensor_view import TensorView
 
 __all__ = [
     "DYNAMIC",
@@ -196,7 +196,7 @@ def is_watched(value: Any) -> Any:
 
 
 def rebuild(layout: int, arrays: Sequence[npt.NDArray[Any]]) -> Any:
-    """The nest again, each tensor as a `PlainTensor` that is valid during the callback only."""
+    """The nest again, each tensor as a `TensorView` that is valid during the callback only."""
     known = _known[layout]
     if isinstance(known, _Leaf):
         return _plain(known, arrays)
@@ -231,11 +231,11 @@ def _search(layout: int, index: int) -> tuple[Any, ...] | None:
 _DTYPES = {"Bool": np.bool_, "BFloat16": np.uint16}
 
 
-def _plain(leaf: _Leaf, arrays: Sequence[npt.NDArray[Any]]) -> PlainTensor:
+def _plain(leaf: _Leaf, arrays: Sequence[npt.NDArray[Any]]) -> TensorView:
     narrow = narrow_name(leaf.dtype)
     shape = list(leaf.shape)
     if leaf.kind == "dynamic":
-        return PlainTensor("mindspore.Tensor", leaf.dtype, shape, None, None, reason=DYNAMIC)
+        return TensorView("mindspore.Tensor", leaf.dtype, shape, None, None, reason=DYNAMIC)
     data: npt.NDArray[Any]
     if leaf.index is None:
         data = np.empty(shape, np.uint8 if narrow and narrow != "bfloat16" else _numpy_dtype(leaf.dtype))
@@ -249,7 +249,7 @@ def _plain(leaf: _Leaf, arrays: Sequence[npt.NDArray[Any]]) -> PlainTensor:
         elif narrow:
             data = data.view(np.uint8)
         data = data.reshape(shape)
-    return PlainTensor(
+    return TensorView(
         "mindspore.Tensor", leaf.dtype, shape, data, narrow, is_parameter=leaf.kind == "parameter"
     )
 

@@ -14,7 +14,7 @@ from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summari
 
 from .objects import object_json
 from .statistics import statistics_of
-from .tensor_view import SPARSE, PlainTensor, is_tensor, plain
+from .tensor_view import SPARSE, TensorView, is_tensor, view_of
 
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
@@ -60,7 +60,7 @@ class TensorLeaf(CommonLeaf):
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> dict[str, Any]:
         """The tensor object (spec/statistics.md); writes its file when the placement wants one."""
         self._tensors.add()
-        p = plain(t)
+        p = view_of(t)
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
         if p.data is None:
             body.update(_NO_STATS if self._o.statistics else {})
@@ -80,7 +80,7 @@ class TensorLeaf(CommonLeaf):
         summarise(self.summary, placement, path, body)
         return body
 
-    def _numbers(self, p: PlainTensor, body: dict[str, Any]) -> dict[str, Any]:
+    def _numbers(self, p: TensorView, body: dict[str, Any]) -> dict[str, Any]:
         """Adds the four statistics; the further numbers, which come last in the object."""
         if not self._o.statistics or p.data is None:
             return {}
@@ -89,7 +89,7 @@ class TensorLeaf(CommonLeaf):
             body[key] = numbers.pop(key)
         return numbers
 
-    def _file(self, placement: Placement, path: ValuePath, p: PlainTensor, body: dict[str, Any]) -> dict[str, Any]:
+    def _file(self, placement: Placement, path: ValuePath, p: TensorView, body: dict[str, Any]) -> dict[str, Any]:
         assert p.data is not None
         content = None
         if self._o.share:
@@ -100,7 +100,7 @@ class TensorLeaf(CommonLeaf):
             begin()
         return self._files.save(placement, path, "npy", npy_bytes(array), content)
 
-    def _fingerprint(self, p: PlainTensor, body: dict[str, Any]) -> tuple[Hashable, ...]:
+    def _fingerprint(self, p: TensorView, body: dict[str, Any]) -> tuple[Hashable, ...]:
         """Equal only for equal bytes, at the least cost: the checksum of the bytes beside their statistics."""
         if not self._o.statistics:
             return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
@@ -116,7 +116,7 @@ class TensorLeaf(CommonLeaf):
 _FOUR = ("Max", "Min", "Mean", "Norm")
 
 
-def _raw(p: PlainTensor) -> memoryview:
+def _raw(p: TensorView) -> memoryview:
     """The bytes of the elements in C order and in the tensor's own dtype."""
     assert p.data is not None
     if not p.data.size:

@@ -16,7 +16,7 @@ from attrs import field, frozen
 from mindspore._c_expression import TensorPy
 from probe_format.tensors import narrow_name
 
-__all__ = ["SPARSE", "PlainTensor", "dtype_name", "is_tensor", "plain"]
+__all__ = ["SPARSE", "TensorView", "dtype_name", "is_tensor", "view_of"]
 
 # The C methods themselves: the attributes of mindspore.Tensor may be patched while we run.
 _asnumpy: Any = TensorPy.asnumpy
@@ -30,7 +30,7 @@ SPARSE: tuple[type, ...] = tuple(
 
 
 @frozen
-class PlainTensor:
+class TensorView:
     """type, dtype, shape: as written in dump.json. data: C-contiguous array with the elements, or None.
 
     ``data`` is memory of the tensor where MindSpore lets us (CPU), else a copy: it is valid only until the
@@ -51,7 +51,7 @@ class PlainTensor:
 
 def is_tensor(value: object) -> bool:
     """Whether it is a dense MindSpore tensor (also a Parameter, and what C++ code hands out), or plain already."""
-    return isinstance(value, (TensorPy, PlainTensor))
+    return isinstance(value, (TensorPy, TensorView))
 
 
 def dtype_name(dtype: Any) -> str:
@@ -67,9 +67,9 @@ _DTYPE_TEXT = re.compile(r"mindspore\.([a-z]*)(\d*)(.*)")
 _KINDS = {"bfloat": "BFloat", "hifloat": "HiFloat", "uint": "UInt"}
 
 
-def plain(t: Any) -> PlainTensor:
+def view_of(t: Any) -> TensorView:
     """Look through a dense or sparse tensor. Never raises for one; what cannot be read has a reason."""
-    if isinstance(t, PlainTensor):  # from a compiled graph, which hands out memory and no tensors
+    if isinstance(t, TensorView):  # from a compiled graph, which hands out memory and no tensors
         return t
     if isinstance(t, SPARSE):
         return _sparse(t)
@@ -81,17 +81,17 @@ def plain(t: Any) -> PlainTensor:
         shape = [int(s) for s in t.shape]
         if getattr(t, "has_init", False):
             # Asking for the data would draw its random numbers now, not when the run does.
-            return PlainTensor(_TENSOR, dtype, shape, None, None, extra, "it is not initialised yet")
+            return TensorView(_TENSOR, dtype, shape, None, None, extra, "it is not initialised yet")
         data = _bits(t, shape, narrow) if narrow else np.asarray(_asnumpy(t))
     except Exception as e:
         first = str(e).strip().split("\n")[0]
         why = f"cannot be read ({type(e).__name__}: {first})"
-        return PlainTensor(_TENSOR, dtype, _shape(t), None, None, extra, why)
+        return TensorView(_TENSOR, dtype, _shape(t), None, None, extra, why)
     if data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not narrow):
-        return PlainTensor(_TENSOR, dtype, shape, None, None, extra, f"no statistics for dtype {dtype}")
+        return TensorView(_TENSOR, dtype, shape, None, None, extra, f"no statistics for dtype {dtype}")
     if not data.flags.c_contiguous:
         data = np.ascontiguousarray(data)
-    return PlainTensor(_TENSOR, dtype, shape, data, narrow, extra)
+    return TensorView(_TENSOR, dtype, shape, data, narrow, extra)
 
 
 def _bits(t: Any, shape: list[int], narrow: str) -> npt.NDArray[Any]:
@@ -114,14 +114,14 @@ def _shape(t: Any) -> list[int]:
         return []
 
 
-def _sparse(t: Any) -> PlainTensor:
+def _sparse(t: Any) -> TensorView:
     """The stored values of a sparse tensor: how many there are is told, the implied zeros are not counted."""
     name = type(t).__name__
-    found = plain(t.values)
+    found = view_of(t.values)
     whole = t.dense_shape if hasattr(t, "dense_shape") else t.shape
     extra = {"layout": name.removesuffix("Tensor"), "stored": 0 if found.data is None else found.data.size}
     shape = [int(s) for s in whole]
-    return PlainTensor(f"mindspore.{name}", found.dtype, shape, found.data, found.narrow, extra, found.reason)
+    return TensorView(f"mindspore.{name}", found.dtype, shape, found.data, found.narrow, extra, found.reason)
 
 
 _LAYOUT = (

@@ -26,7 +26,7 @@ from .objects import object_json
 from .sharing import Seen, Sharing, memory
 from .statistics import DeferredStats, cpu_stats, raw_bytes
 from .sums import GradientSum
-from .tensor_view import PlainTensor, plain
+from .tensor_view import TensorView, view_of
 
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
@@ -128,7 +128,7 @@ class TensorLeaf(CommonLeaf):
     def _describe(self, placement: Placement, t: torch.Tensor, path: ValuePath, *, gradient: bool) -> Seen:
         # Before looking: another thread may write meanwhile, and we ourselves take views of it.
         version = self.sharing.version(t, gradient=gradient)
-        p = plain(t)
+        p = view_of(t)
         if not p.shareable:
             version = None
         if self._in_flight(p):
@@ -139,7 +139,7 @@ class TensorLeaf(CommonLeaf):
         return seen
 
     def _describe_sum(self, placement: Placement, total: GradientSum, path: ValuePath) -> Seen:
-        shares = total.plain()
+        shares = total.views()
         if any(self._in_flight(p) for p in shares):
             return self._not_complete(placement, path, shares)
         summed = _summed(shares)
@@ -149,7 +149,7 @@ class TensorLeaf(CommonLeaf):
             seen.content = 0
         return seen
 
-    def _seen(self, p: PlainTensor, *, steady: bool) -> Seen:
+    def _seen(self, p: TensorView, *, steady: bool) -> Seen:
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape, **p.extra}
         content = 0
         if p.data is None:
@@ -167,20 +167,20 @@ class TensorLeaf(CommonLeaf):
         mesh = {k: body.pop(k) for k in _MESH if k in body}
         return Seen(head, mesh, body, content)
 
-    def _say(self, p: PlainTensor, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
+    def _say(self, p: TensorView, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
         if self._o.statistics:
             self._numbers(p, data, body, steady=steady)
         if self._o.checksum is not None:
             on_cpu = _T.cpu(p.bits if p.bits is not None else data)
             body["md5"] = checksum_of(raw_bytes(on_cpu), self._o.checksum)
 
-    def _in_flight(self, p: PlainTensor) -> bool:
+    def _in_flight(self, p: TensorView) -> bool:
         data, inflight = p.data, self.inflight
         if data is None or not (p.asynchronous or inflight.open or inflight.works):
             return False
         return inflight.is_open(data, asynchronous=p.asynchronous) or inflight.is_written(data)
 
-    def _not_complete(self, placement: Placement, path: ValuePath, shares: list[PlainTensor]) -> Seen:
+    def _not_complete(self, placement: Placement, path: ValuePath, shares: list[TensorView]) -> Seen:
         """A tensor that a collective is still writing: it is told when the run has waited for it, if it does."""
         first = shares[0]
         body: dict[str, Any] = {"type": first.type, "dtype": first.dtype, "shape": first.shape, **first.extra}
@@ -208,7 +208,7 @@ class TensorLeaf(CommonLeaf):
         mesh = {k: body.pop(k) for k in _MESH if k in body}
         return Seen(head, mesh, body)
 
-    def _complete(self, ref: int, placement: Placement, path: ValuePath, shares: list[PlainTensor]) -> None:
+    def _complete(self, ref: int, placement: Placement, path: ValuePath, shares: list[TensorView]) -> None:
         """The wait is over, or nobody waited: fill in what was told without numbers."""
         numbers: dict[str, Any] = {}
         try:
@@ -233,7 +233,7 @@ class TensorLeaf(CommonLeaf):
             self._coverage.add("unsupported", f"tensor: {numbers['unsupported']}")
         self._append(events.stat([[ref, numbers]]))
 
-    def _numbers(self, p: PlainTensor, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
+    def _numbers(self, p: TensorView, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
         if data.device.type != "cpu" or (self._o.deferred and data.numel()):
             ref = next(self._refs)
             if self._waiting.add(ref, data, steady=steady):
@@ -283,7 +283,7 @@ _MESH = ("device_mesh", "placements")
 _NOT_COMPLETE = "a collective was still writing it, and was not waited for"
 
 
-def _summed(shares: list[PlainTensor]) -> PlainTensor:
+def _summed(shares: list[TensorView]) -> TensorView:
     """The sum of shares that can be added."""
     first = shares[0]
     if len(shares) == 1:
@@ -294,10 +294,10 @@ def _summed(shares: list[PlainTensor]) -> PlainTensor:
 
 def _fresh_parts(t: torch.Tensor) -> list[bytes | memoryview]:
     """Of a tensor seen before: its data may be new, and what is written is the memory itself."""
-    return _parts(plain(t))
+    return _parts(view_of(t))
 
 
-def _parts(p: PlainTensor) -> list[bytes | memoryview]:
+def _parts(p: TensorView) -> list[bytes | memoryview]:
     """The bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
     data = p.bits if p.bits is not None else p.data
     assert data is not None

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from .tensor_view import PlainTensor, plain
+from .tensor_view import TensorView, view_of
 
 __all__ = ["GradientSum", "plus"]
 
@@ -26,9 +26,9 @@ class GradientSum:
     shares: tuple[torch.Tensor, ...]
     requires_grad: bool = False
 
-    def plain(self) -> list[PlainTensor]:
+    def views(self) -> list[TensorView]:
         """Each share as plain data; one without data, and with the reason, where they cannot be added."""
-        found = [plain(share) for share in self.shares]
+        found = [view_of(share) for share in self.shares]
         first = found[0]
         for p in found:
             if p.data is None:

@@ -12,7 +12,7 @@ import torch
 from attrs import field, frozen
 from probe_format.excerpts import error_text
 
-__all__ = ["PlainTensor", "plain"]
+__all__ = ["TensorView", "view_of"]
 
 _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
@@ -27,7 +27,7 @@ _UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
 
 @frozen
-class PlainTensor:
+class TensorView:
     """type, dtype, shape: as written in dump.json. data: detached strided tensor with the numbers, or None.
 
     bits: a tensor with the bytes where they are not those of ``data`` (quantised). extra: more keys for the
@@ -46,28 +46,28 @@ class PlainTensor:
     asynchronous: bool = False
 
 
-def plain(t: torch.Tensor) -> PlainTensor:
+def view_of(t: torch.Tensor) -> TensorView:
     """Look through ``t``. Never raises for a tensor; what cannot be read comes back with a reason."""
     if type(t) in _EXACT and _keys(t).raw_repr() in _ORDINARY:
         dtype = t.dtype
         name = _DTYPES.get(dtype)
         if name is None:
             name = _DTYPES.setdefault(dtype, str(dtype))
-        return PlainTensor("torch.Tensor", name, list(t.shape), _T.detach(t), shareable=True)
+        return TensorView("torch.Tensor", name, list(t.shape), _T.detach(t), shareable=True)
     if _is_wrapped(t):
         return _unwrapped(t)
     if type(t) in _EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
         if not (t.is_conj() or t.is_neg()):
             data = _T.detach(t)
-            return PlainTensor("torch.Tensor", str(t.dtype), list(t.shape), data, shareable=True)
+            return TensorView("torch.Tensor", str(t.dtype), list(t.shape), data, shareable=True)
         data = _V.resolve_neg(_V.resolve_conj(_T.detach(t)))
-        return PlainTensor("torch.Tensor", str(t.dtype), list(t.shape), data)
+        return TensorView("torch.Tensor", str(t.dtype), list(t.shape), data)
     with torch._C.DisableTorchFunctionSubclass():
         try:
             return _unusual(t)
         except Exception as e:
             why = error_text(e).split("\n")[0]
-            return PlainTensor(_type_name(t), str(t.dtype), _shape(t), None, reason=f"cannot be read ({why})")
+            return TensorView(_type_name(t), str(t.dtype), _shape(t), None, reason=f"cannot be read ({why})")
 
 
 def _type_name(t: torch.Tensor) -> str:
@@ -89,7 +89,7 @@ def _shape(t: torch.Tensor) -> list[int]:
         return []
 
 
-def _unwrapped(t: torch.Tensor) -> PlainTensor:
+def _unwrapped(t: torch.Tensor) -> TensorView:
     """A tensor within `torch.func`: the numbers are those of the tensor inside all levels, with every batch."""
     levels = []
     inner = t
@@ -100,9 +100,9 @@ def _unwrapped(t: torch.Tensor) -> PlainTensor:
         levels.append(level)
         inner = _functorch.get_unwrapped(inner)
     with torch._C._DisableFuncTorch():  # or what we make of it would be wrapped again
-        found = plain(inner)
+        found = view_of(inner)
     extra = {**found.extra, "functorch": levels}
-    return PlainTensor(
+    return TensorView(
         levels[0]["type"], str(t.dtype), found.shape, found.data, found.bits, extra, found.reason
     )
 
@@ -113,52 +113,52 @@ def _wrapper(t: torch.Tensor) -> str:
     return "GradTrackingTensor" if _functorch.is_gradtrackingtensor(t) else "FunctionalTensor"
 
 
-def _unusual(t: torch.Tensor) -> PlainTensor:
+def _unusual(t: torch.Tensor) -> TensorView:
     name, dtype = _type_name(t), str(t.dtype)
     if hasattr(t, "_local_tensor") and hasattr(t, "placements"):
         return _dtensor(t, name, dtype)
     if type(t).__name__ == "FakeTensor":
-        return PlainTensor(name, dtype, _shape(t), None, reason="a fake tensor has no data")
+        return TensorView(name, dtype, _shape(t), None, reason="a fake tensor has no data")
     if isinstance(t, _UNINITIALISED):
-        return PlainTensor("torch.Tensor", dtype, [], None, reason="an uninitialised parameter has no data")
+        return TensorView("torch.Tensor", dtype, [], None, reason="an uninitialised parameter has no data")
     if t.is_nested:
         data = _T.detach(t).values()
-        return PlainTensor(name, dtype, list(data.shape), _T.detach(data), extra={"nested": True})
+        return TensorView(name, dtype, list(data.shape), _T.detach(data), extra={"nested": True})
     if t.layout is not torch.strided:
         return _sparse(t, name, dtype)
     if t.device.type == "meta":
-        return PlainTensor(name, dtype, _shape(t), None, reason="a meta tensor has no data")
+        return TensorView(name, dtype, _shape(t), None, reason="a meta tensor has no data")
     if t.is_quantized:
         base = _T.detach(t)
-        return PlainTensor(name, dtype, _shape(t), base.dequantize(), bits=base.int_repr())
+        return TensorView(name, dtype, _shape(t), base.dequantize(), bits=base.int_repr())
     if hasattr(type(t), "__torch_dispatch__") and type(t).__torch_dispatch__ is not _DEFAULT:
         inner = getattr(t, "elem", None)
         if not isinstance(inner, torch.Tensor):
             why = f"the tensor subclass {type(t).__qualname__} hides its data"
-            return PlainTensor(name, dtype, _shape(t), None, reason=why)
-        found = plain(inner)
+            return TensorView(name, dtype, _shape(t), None, reason=why)
+        found = view_of(inner)
         late = found.asynchronous or (
             type(t).__name__ == "AsyncCollectiveTensor" and not getattr(t, "completed", True)
         )
-        return PlainTensor(
+        return TensorView(
             name, dtype, _shape(t), found.data, found.bits, found.extra, found.reason, asynchronous=late
         )
     data = _T.detach(t).as_subclass(torch.Tensor)
     if data.is_conj() or data.is_neg():
         data = _V.resolve_neg(_V.resolve_conj(data))
-        return PlainTensor(name, dtype, _shape(t), data)
-    return PlainTensor(name, dtype, _shape(t), data, shareable=True)
+        return TensorView(name, dtype, _shape(t), data)
+    return TensorView(name, dtype, _shape(t), data, shareable=True)
 
 
-def _dtensor(t: Any, name: str, dtype: str) -> PlainTensor:
+def _dtensor(t: Any, name: str, dtype: str) -> TensorView:
     local = t._local_tensor
-    found = plain(local)
+    found = view_of(local)
     extra = {
         "device_mesh": t.device_mesh.mesh.tolist(),
         "placements": [_placement(p) for p in t.placements],
         "global_shape": _shape(t),
     }
-    return PlainTensor(
+    return TensorView(
         name,
         dtype,
         _shape(local),
@@ -179,13 +179,13 @@ def _placement(p: Any) -> dict[str, Any]:
     return {kind.lstrip("_"): {"dim": getattr(p, "dim", None)}}
 
 
-def _sparse(t: torch.Tensor, name: str, dtype: str) -> PlainTensor:
+def _sparse(t: torch.Tensor, name: str, dtype: str) -> TensorView:
     """The stored values of a sparse tensor: how many there are is told, the implied zeros are not counted."""
     base = _T.detach(t)
     layout = str(t.layout)
     if t.layout is torch._mkldnn:  # type: ignore[attr-defined]
-        return PlainTensor(name, dtype, _shape(t), base.to_dense(), extra={"layout": layout})
+        return TensorView(name, dtype, _shape(t), base.to_dense(), extra={"layout": layout})
     values = base._values() if t.layout is torch.sparse_coo else base.values()
-    return PlainTensor(
+    return TensorView(
         name, dtype, _shape(t), _T.detach(values), extra={"layout": layout, "stored": values.numel()}
     )
