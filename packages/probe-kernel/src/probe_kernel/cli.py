@@ -25,7 +25,7 @@ could not be understood or read (each is named); 2 wrong arguments; 130 stopped 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``probe kernel``; gives its exit code."""
+    """Run ``probe kernel`` and return its exit code. argv: the words behind ``probe kernel``; sys.argv's when None."""
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)

@@ -1,8 +1,6 @@
-"""Level L2 of PrecisionDebugger: what the sessions of probe-torch and probe-mindspore call.
+"""Level L2 of PrecisionDebugger, as the sessions of probe-torch and probe-mindspore use it.
 
-Found by the entry point L2 in the group `probe.levels`.
-
-The configuration is msprobe's: list, step, rank, task, summary_mode and data_mode mean kernels here.
+The configuration is msprobe's: list, step, rank, task, summary_mode and data_mode select kernels here.
 """
 
 from __future__ import annotations
@@ -48,7 +46,10 @@ _log = logging.getLogger("probe_kernel")
 
 
 def description_of(config: Config, backend: str) -> KernelDump:
-    """The kernel dump that a configuration means. rank is not in it: the session starts wanted ranks only."""
+    """Return the kernel dump that a configuration describes, without rank: the session starts on wanted ranks only.
+
+    backend: a name of BACKENDS.
+    """
     statistics = config.task == "statistics"
     sums: tuple[str, ...] = ("md5",) if config.summary_mode == "md5" else ("max", "min", "avg", "l2norm")
     if config.statistic_category:  # msprobe calls the average mean
@@ -78,7 +79,7 @@ _REMEDIES = {"saved_data": 'Write task "tensor".', "synchronous": "Set async_dum
 
 
 def mindspore_problems(config: Config, backend: str | None = None) -> list[Problem]:
-    """Everything that stands against this configuration at level L2, named as in the configuration.
+    """Return every problem of this configuration at level L2, named by the configuration's keys.
 
     backend: a name of BACKENDS; found from MindSpore's context when None.
     """
@@ -101,7 +102,7 @@ def mindspore_problems(config: Config, backend: str | None = None) -> list[Probl
 
 
 def mindspore_notes(config: Config, backend: str | None = None) -> tuple[str, ...]:
-    """Return what this configuration says without effect at level L2, in sentences.
+    """Return what in this configuration has no effect at level L2, in sentences.
 
     backend: a name of BACKENDS; found from MindSpore's context when None.
     """
@@ -131,7 +132,7 @@ def _common(config: Config) -> list[Problem]:
 
 @define(eq=False)
 class MindSporeKernels:
-    """Kernels of one run. prepare() opens the dump, close() ends it; MindSpore reads its settings only once."""
+    """Dump the kernels of one run: prepare() opens the dump, once in a process, and close() ends it."""
 
     config: Config
     backend: str | None = None
@@ -139,9 +140,9 @@ class MindSporeKernels:
     _stack: ExitStack = field(factory=ExitStack)
 
     def prepare(self, step: int = 0) -> None:
-        """Open the dump, before the first graph is compiled. step: the iteration that comes first.
+        """Open the dump, before the first graph is compiled. Raises ConfigError and UsageError.
 
-        The dumper itself keeps to the steps of the configuration. Raises ConfigError and UsageError.
+        step: the number of the next iteration. The dumper itself keeps to the steps of the configuration.
         """
         if self.run is not None:
             return
@@ -156,28 +157,28 @@ class MindSporeKernels:
         self.run.stop()
 
     def start(self, step: int = 0) -> None:
-        """Dump from here on, after `prepare`."""
+        """Begin or resume dumping. step: the number of the next iteration, where `prepare` was not called before."""
         self.prepare(step)
         if self.run is not None:
             self.run.start()
 
     def stop(self) -> None:
-        """Stop until start(), where MindSpore can."""
+        """Stop until start(), on backends that can."""
         if self.run is not None:
             self.run.stop()
 
     def step(self) -> None:
-        """The step is over."""
+        """Count one step on."""
         if self.run is not None:
             self.run.step()
 
     def close(self) -> None:
-        """End the dump, and say what was written. More calls do nothing."""
+        """End the dump, and report what was written. Further calls do nothing."""
         self._stack.close()
 
     @property
     def outcome(self) -> DumpOutcome | None:
-        """What was written, after close(); None when start() was never called."""
+        """Return what was written, after close(); None when start() was never called."""
         return None if self.run is None else self.run.outcome
 
 
@@ -185,7 +186,7 @@ class MindSporeKernels:
 
 
 def torch_problems(config: Config) -> list[Problem]:
-    """Everything that stands against this configuration at level L2. torch_npu is looked for last."""
+    """Return every problem of this configuration at level L2 of PyTorch. Whether torch_npu is there is not checked."""
     found = _common(config)
     if len(config.list) != 1:
         what = f"has {len(config.list)} names; at level L2 one API call is dumped in each step."
@@ -202,7 +203,7 @@ def torch_problems(config: Config) -> list[Problem]:
 
 
 def torch_notes(config: Config) -> tuple[str, ...]:
-    """Return what this configuration says without effect at level L2 of PyTorch, in sentences."""
+    """Return what in this configuration has no effect at level L2 of PyTorch, in sentences."""
     given = {"device": config.device != "host", "file_format": config.file_format != "npy"}
     given["summary_mode"] = bool(config.statistic_category)
     return tuple(f"{key}: has no effect with PyTorch: it is for MindSpore's kernels." for key in given if given[key])
@@ -210,7 +211,7 @@ def torch_notes(config: Config) -> tuple[str, ...]:
 
 @define(eq=False)
 class TorchKernels:
-    """Kernels of one API call in each step. ``api`` is the target of the session's tap."""
+    """Dump the kernels of one API call in each step. The session's patched functions call `api`."""
 
     config: Config
     watch: ApiWatch | None = None
@@ -218,7 +219,7 @@ class TorchKernels:
     _dumper: NpuDumper | None = None
 
     def start(self, step: int = 0) -> None:
-        """Watch for the call in this step; go on watching after stop(). Raises ConfigError and UsageError."""
+        """Watch for the call in this step, also after a stop(). Raises ConfigError and UsageError."""
         if self.watch is not None:
             self.watch.on = True
             return
@@ -233,7 +234,7 @@ class TorchKernels:
         self.watch = ApiWatch(name, file, self._dumper)
 
     def api(self, key: str, original: Any, args: Any, kwargs: Any, *, composite: bool = False) -> Any:
-        """The tap of every patched function."""
+        """Run a patched function, and dump it where it is the call."""
         if self.watch is None:
             return original(*args, **kwargs)
         return self.watch.api(key, original, args, kwargs, composite=composite)
@@ -244,7 +245,7 @@ class TorchKernels:
             self.watch.pause()
 
     def step(self) -> None:
-        """The step is over: say what came of it."""
+        """End the step: report what became of its call."""
         watch, self.watch = self.watch, None
         if watch is None:
             return
@@ -256,7 +257,7 @@ class TorchKernels:
             notice(f"Probe: {report}")
 
     def close(self) -> None:
-        """The same as step(), for the last one."""
+        """End the last step."""
         self.step()
 
     def _mode(self) -> str:

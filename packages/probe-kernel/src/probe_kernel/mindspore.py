@@ -1,4 +1,4 @@
-"""MindSpore's own kernel dump, switched on for a block: ``with probe_kernel.mindspore.dump(...)``."""
+"""Switch on MindSpore's own kernel dump for a block: ``with probe_kernel.mindspore.dump(...)``."""
 
 from __future__ import annotations
 
@@ -36,14 +36,17 @@ def dump(
 ) -> Iterator[KernelRun]:
     """Dump the kernels of the graphs that are compiled in the block.
 
-    Open it before the first graph is compiled, and on Ascend before mindspore.communication.init(): MindSpore reads
-    its settings once. description: what to dump; or its fields as keywords. backend: a name of BACKENDS; found from
-    the context when None. diagnostic_data_path: MS_DIAGNOSTIC_DATA_PATH for the block, when there is no path.
-    manual_steps: iterations are counted by step() of what the block is given, not by runs of a graph.
+    MindSpore reads its settings once: open the dump before the first graph is compiled, and on Ascend before
+    mindspore.communication.init().
 
-    Writes the control file into the dump's folder. Warns of what has no effect; the outcome has it, too. Raises
-    ConfigError with every problem before anything is changed, and UsageError when a graph was compiled already. The
-    environment is as before when the block ends.
+    description: what to dump; or give its fields as keywords (options).
+    backend: a name of BACKENDS; found from the context when None.
+    diagnostic_data_path: MS_DIAGNOSTIC_DATA_PATH for the block, when there is no path.
+    manual_steps: count iterations by the step() of the yielded run, not by runs of a graph.
+
+    Writes the control file into the dump's folder. What has no effect is warned of, and listed in the outcome. Raises
+    ConfigError with every problem before anything is changed, UsageError when a graph was compiled already. The
+    environment is restored when the block ends.
     """
     if _open:
         raise UsageError(f"A kernel dump is open in this process already ({_open[0].path}). End it first.")
@@ -89,7 +92,7 @@ def dump(
 
 
 def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[str, str | None]:
-    """What the dumper reads. MS_ACL_DUMP_CFG_PATH makes operators outside of graphs dump too, on O2."""
+    """Return the variables for the dumper. On O2 MS_ACL_DUMP_CFG_PATH makes operators outside of graphs dump, too."""
     common = document["common_dump_settings"]
     whole = common["dump_mode"] == 0 and (common["iteration"] != "all" or not common["kernels"])
     return {
@@ -100,7 +103,7 @@ def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[s
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all: the ranks of a node write the same file at the same time."""
+    """Write the file whole or not at all: the ranks of a node write the same file at the same time."""
     make_folder(file.parent)
     replace_file(file, text.encode())
 

@@ -1,4 +1,4 @@
-"""The folder that a command writes to: no name from a dump, and no link planted there, leads out of it."""
+"""The folder that a command writes to: no name from a dump, and no link placed in it, leads out of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of one PyTorch API call on Ascend: ``with probe_kernel.torch.dump(api="Functional.linear.0.forward")``."""
+"""Dump the kernels of one PyTorch API call on Ascend: ``with probe_kernel.torch.dump("Tensor.add.0.forward")``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Patch", "dump", "replaced"]
 
 _log = logging.getLogger("probe_kernel")
 Patch = Callable[[ApiName, ApiWatch], AbstractContextManager[Any]]
-"""Puts a watch's ``api`` in front of the named function, and takes it away again."""
+"""Put the ``api`` of a watch in front of the named function for a block."""
 
 # Prefix of a record's name -> the objects that may carry the function, in the order they are tried.
 _OWNERS = {
@@ -43,12 +43,14 @@ _OWNERS = {
 def dump(
     api: str, *, path: str | os.PathLike[str], mode: str = "all", patch: Patch | None = None
 ) -> Iterator[ApiWatch]:
-    """Dump the kernels of one call in the block, by Ascend's own dumper through torch_npu.
+    """Dump the kernels of one call in the block, with Ascend's own dumper through torch_npu.
 
-    api: the call, as level L1 names it: ``Functional.linear.0.forward``, or ``.backward``, which runs the API once
-    more on detached copies of its inputs and dumps that pass alone, when the gradient arrives. Numbers count the
-    calls in the block. mode: all, input or output. patch: how the function is replaced; by default the one function
-    where it stands, so calls of it from inside other functions count too.
+    api: the call, as level L1 names it: ``Functional.linear.0.forward`` or ``.backward``. Numbers count the calls in
+    the block. For a backward pass the API runs once more on detached copies of its inputs, and that pass alone is
+    dumped, when the gradient arrives.
+    path: the folder to write to. mode: all, input or output.
+    patch: how the function is replaced. By default the one function is replaced in its module, so that calls from
+    inside other functions count, too.
 
     Raises ConfigError before anything is changed, UsageError without torch_npu.
     """
@@ -80,7 +82,7 @@ def dump(
 
 @contextlib.contextmanager
 def replaced(name: ApiName, watch: ApiWatch) -> Iterator[None]:
-    """The named function goes through ``watch`` in the block; on its way out everything is as it was."""
+    """Send calls of the named function through ``watch`` in the block; restore the function at its end."""
     owner, last = _owner(name)
     original = getattr(owner, last)
     own = last in vars(owner)
@@ -101,7 +103,7 @@ def replaced(name: ApiName, watch: ApiWatch) -> Iterator[None]:
 
 
 def _owner(name: ApiName) -> tuple[Any, str]:
-    """(The object that carries the function, its name there); (None, "") where nothing does."""
+    """Return the object that carries the function, and its name there; (None, "") where it is not found."""
     importlib.import_module("torch")
     for path in _OWNERS.get(name.prefix, ()):
         with contextlib.suppress(ImportError, AttributeError):

@@ -112,14 +112,14 @@ def _show_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    """A number from 0 up."""
+    """Return a number from 0 up. Raises ArgumentTypeError."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
     return int(text)
 
 
 def _positive(text: str) -> int:
-    """A number from 1 up."""
+    """Return a number from 1 up. Raises ArgumentTypeError."""
     if not _count(text):
         raise argparse.ArgumentTypeError("0 levels show nothing; write 1 or more")
     return int(text)
@@ -168,7 +168,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
-    """The first lines, and how many more there are."""
+    """Yield the first lines, and how many more there are."""
     yield from itertools.islice(lines, most)
     more = sum(1 for _ in lines)
     if more:

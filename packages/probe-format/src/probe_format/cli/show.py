@@ -1,4 +1,4 @@
-"""A dump as text: its records as a tree by module, with shapes and norms (the command ``probe show``)."""
+"""Format a dump as text: its records as a tree by module, with shapes and norms (the command ``probe show``)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ _DEEPEST = 100
 
 @frozen
 class View:
-    """What to show.
+    """The choice of what to show.
 
     text: only records with this in their name. level: only modules (``L0``) or only API calls (``L1``).
-    depth: levels of nesting, None for all. bad: only records that hold something not finite. brief: names
-    without their tensors. stack: with the caller's line. full: with max and min, and what is no tensor.
+    depth: levels of nesting, None for all. bad: only records with a value that is not finite.
+    brief: names without their tensors. stack: with the caller's line.
+    full: with max and min, and with arguments that are not tensors.
     """
 
     text: str = ""
@@ -44,18 +45,18 @@ class View:
     full: bool = False
 
     def takes(self, record: Record) -> bool:
-        """Whether a record is shown in its own right, rather than as the parent of one."""
+        """Return whether a record is shown for itself, rather than as the parent of one."""
         return self.takes_name(record.name) and (
             not self.bad or any(tensor.non_finite for tensor in record.tensors)
         )
 
     def takes_name(self, name: str) -> bool:
-        """The same by the name alone."""
+        """Return the same by the name alone."""
         return self.text in name and self.level in (None, _level(name))
 
 
 def heading(rank: Rank) -> str:
-    """One line: which step and rank, what made the dump, how it ended."""
+    """Return one line: step and rank, what made the dump, how it ended."""
     header = rank.header
     amount = f"{len(rank.records)} records"
     if not len(rank.records) and rank.construct.parents:
@@ -68,7 +69,7 @@ def heading(rank: Rank) -> str:
 
 
 def summary(rank: Rank) -> Iterator[str]:
-    """What the report says: counts, what was not seen, the largest norms, the first non-finite value."""
+    """Yield the report's lines: counts, what was not seen, the largest norms, the first non-finite value."""
     report = rank.report
     if report is None:
         return
@@ -95,7 +96,7 @@ def summary(rank: Rank) -> Iterator[str]:
 
 
 def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
-    """The lines of the tree. Nodes without a record are shown where something below them is."""
+    """Yield the lines of the tree. Nodes without a record are shown where something below them is."""
     view = view or View()
     records = rank.records
     children, parents = _family(rank)
@@ -131,7 +132,7 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
 
 
 def _family(rank: Rank) -> tuple[dict[str | None, list[str]], dict[str, str | None]]:
-    """Children and parent of each node and record, also of the records that construct.json does not have."""
+    """Return children and parent of each node and record, also of the records that construct.json does not have."""
     nodes = rank.construct.parents
     parents = {name: parent if parent in nodes else None for name, parent in nodes.items()}
     for name in rank.records.names:
@@ -146,7 +147,7 @@ def _family(rank: Rank) -> tuple[dict[str | None, list[str]], dict[str, str | No
 
 
 def _unreachable(parents: dict[str, str | None]) -> list[str]:
-    """The first node of each circle in a damaged construct.json: cutting there lets all be reached."""
+    """Return the first node of each circle in a damaged construct.json: cut there, all nodes can be reached."""
     done: set[str] = set()
     circles: list[str] = []
     for name in parents:
@@ -162,7 +163,7 @@ def _unreachable(parents: dict[str, str | None]) -> list[str]:
 
 
 def _owner(name: str, nodes: Any) -> str | None:
-    """The module call that parameter gradients are shown under: the first."""
+    """Return the module call that parameter gradients are shown under: the first."""
     parsed = parse_name(name) if is_name(name) else None
     if isinstance(parsed, ParamsGradName):
         first = str(ModuleName(parsed.prefix, parsed.path, parsed.cls, "forward", 0))
@@ -203,7 +204,7 @@ _MACHINERY = re.compile(
 
 
 def _caller(stack: tuple[str, ...]) -> str:
-    """The innermost frame that is neither the framework's nor Probe's: a model's own, installed or not."""
+    """Return the innermost frame outside the framework and Probe: a model's own, installed or not."""
     return " ".join(next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0]).split())
 
 
@@ -221,7 +222,7 @@ def _marks(record: Any) -> str:
 
 
 def _scalar(path: ValuePath, leaf: Any) -> str:
-    """A value that is no tensor, on one line: its slot, type and value, or why it has none."""
+    """Format a value that is not a tensor on one line: its path, type and value, or why it has no value."""
     kind, value = "None", leaf
     if isinstance(leaf, dict):
         kind = str(leaf.get("type", ""))
@@ -237,13 +238,13 @@ def _scalar(path: ValuePath, leaf: Any) -> str:
 
 
 def _tensor(tensor: Tensor) -> str:
-    """One line that can be compared: shape, mean and norm to six digits, the checksum where there is one."""
+    """Format a tensor on one line for comparing: shape, mean and norm to six digits, the checksum if it has one."""
     numbers = f"mean {_number(tensor.mean):<13} norm {_number(tensor.norm)}"
     return _line(tensor, numbers if tensor.checksum is None or tensor.norm is not None else "")
 
 
 def _full(tensor: Tensor) -> str:
-    """The same with max and min, and every digit."""
+    """Format a tensor on one line with max and min, and every digit."""
     keys = (("max", tensor.max), ("min", tensor.min), ("mean", tensor.mean), ("norm", tensor.norm))
     told = [f"{key} {'-' if value is None else value}" for key, value in keys]
     grad = [] if tensor.requires_grad is None else [f"requires_grad {str(tensor.requires_grad).lower()}"]

@@ -1,3 +1,3 @@
-"""Ascend's own dumper: ACL's settings, torch_npu, one API call at a time."""
+"""Use Ascend's own dumper: ACL's settings, torch_npu, one API call at a time."""
 
 __all__: list[str] = []

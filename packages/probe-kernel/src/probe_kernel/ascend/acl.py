@@ -1,4 +1,4 @@
-"""`AclDump`: the JSON that Ascend's own interface (aclInit, aclmdlSetDump, torch_npu) reads."""
+"""Write the JSON that Ascend's own interface (aclInit, aclmdlSetDump, torch_npu) reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _tuple(value: Any) -> Any:
 
 @attrs.frozen
 class AclModel:
-    """One entry of ``dump_list``: the operators to dump of one model, or of all (no name), all of them (no layers)."""
+    """One entry of ``dump_list``. model_name: None selects every model. layers: its operators; empty selects all."""
 
     model_name: str | None = None
     layers: Sequence[str] = attrs.field(default=(), converter=_tuple)
@@ -40,11 +40,13 @@ class AclModel:
 
 @attrs.frozen(kw_only=True)
 class AclDump:
-    """What Ascend's own dumper is told. Checks nothing itself: `acl_settings` does.
+    """Describe a dump by Ascend's own dumper. `acl_settings` checks it.
 
-    models: entries of dump_list; an AclModel() means everything, none at all an empty list, which is what single
-    operators (PyTorch) want. step: iterations, as in KernelDump. debug: operators that overflow, and nothing else.
-    scene: operators that fail, and nothing else. op_switch: single operators, as PyTorch runs them.
+    models: entries of dump_list. An AclModel() selects everything; an empty list is for single operators (PyTorch).
+    mode: which sides to dump. level: operators, kernels or both. step: iterations, as in KernelDump.
+    data, stats: tensors or statistics, and which of those.
+    debug: dump only operators that overflow. scene: dump only operators that fail.
+    op_switch: dump single operators, as PyTorch runs them.
     """
 
     path: str | os.PathLike[str] | None = attrs.field(default=None, converter=plain_path)
@@ -60,7 +62,7 @@ class AclDump:
 
 
 def acl_settings(dump: AclDump) -> dict[str, Any]:
-    """The JSON as a mapping, keys in alphabetical order. Raises ConfigError with every problem at once."""
+    """Return the JSON as a mapping, keys in alphabetical order. Raises ConfigError with every problem at once."""
     problems = list(_problems(dump))
     if problems:
         raise ConfigError(problems)
@@ -143,7 +145,7 @@ def _statistics(dump: AclDump) -> Iterator[Problem]:
 
 
 def _alone(dump: AclDump) -> Iterator[Problem]:
-    """debug and scene go with nothing else: the interface returns an error for the pair."""
+    """Refuse other options beside debug or scene: the interface returns an error for the pair."""
     if dump.debug and dump.scene is not None:
         yield Problem("scene", "goes with no other kind of dump, debug is on.", "Leave one of them out.")
     kind = "debug" if dump.debug else "scene" if dump.scene is not None else None

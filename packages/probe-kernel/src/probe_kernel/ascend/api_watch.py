@@ -1,4 +1,4 @@
-"""Waits for one call of one API and has its kernels dumped, forward or backward."""
+"""Wait for one call of one API and have its kernels dumped, forward or backward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ApiWatch", "parse_api"]
 
 
 def parse_api(text: Any, where: str) -> tuple[ApiName | None, tuple[Problem, ...]]:
-    """The call that is named, ``Functional.linear.0.backward``, and what is wrong with the name."""
+    """Parse the name of a call, ``Functional.linear.0.backward``; return it, or None with its problem."""
     example = 'Write a name from a dump.json of level L1, e.g. "Functional.linear.0.backward".'
     if not isinstance(text, str):
         return None, (Problem(where, f"{text!r} is no name of a call.", example),)
@@ -42,10 +42,11 @@ class _Thread(threading.local):
 
 @define(eq=False)
 class ApiWatch:
-    """The tap of one step. name: the call to dump; config: the ACL file for it.
+    """The watch of one step for one call.
 
-    on: calls are looked at; over: nothing is any more.
+    name: the call to dump. config: the ACL file for it. dumper: what dumps it.
     state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
+    on: whether calls are looked at. over: whether the watch has ended. seen: calls so far, by API. why: of a failure.
     """
 
     name: ApiName
@@ -69,10 +70,10 @@ class ApiWatch:
         *,
         composite: bool = False,
     ) -> Any:
-        """Run ``original`` and give its result; dump on the way if this is the call.
+        """Run ``original`` and return its result; dump it where it is the call.
 
-        key: ``Functional.linear``. Calls inside another API do not count, as in the names of level L1; those inside
-        a composite one do.
+        key: the API, ``Functional.linear``. composite: whether calls inside it count. Calls inside other APIs do not,
+        as in the names of level L1.
         """
         local = self._local
         if local.inside or not self.on:
@@ -102,11 +103,11 @@ class ApiWatch:
             local.inside -= 1
 
     def pause(self) -> None:
-        """Count and look at no more calls; the gradient of one that came is still waited for."""
+        """Stop counting and looking at calls; the gradient of a call that was found is still waited for."""
         self.on = False
 
     def close(self) -> str:
-        """Stop watching for good; one sentence about what came of it."""
+        """End the watch, and return one sentence about its result."""
         self.on, self.over = False, True
         if self._handle is not None:
             self._handle.remove()
@@ -114,7 +115,7 @@ class ApiWatch:
         return self.describe()
 
     def describe(self) -> str:
-        """What came of it, so far."""
+        """Return the result so far, in one sentence."""
         if self.state == "dumped":
             return f"the kernels of {self.name} are dumped in {self.config.parent}"
         if self.state == "failed":
@@ -132,7 +133,7 @@ class ApiWatch:
     # -- inside ---------------------------------------------------------------------------------------
 
     def _forward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The user's call runs once, with the dumper on if it can be switched on."""
+        """Run the user's call once, with the dumper on where it can be switched on."""
         block = self.dumper.dumping(self.config)
         try:
             block.__enter__()
@@ -196,6 +197,6 @@ class ApiWatch:
             self._local.inside -= 1
 
     def _fault(self, error: BaseException) -> None:
-        """A fault of the dump costs the dump, never the run."""
+        """Record and report a fault of the dump, which never ends the run."""
         self.state, self.why = "failed", f"{type(error).__name__}: {error}"
         notice(f"Probe: {self.describe()}")

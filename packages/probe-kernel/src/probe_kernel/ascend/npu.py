@@ -1,4 +1,4 @@
-"""Ascend's own dumper, as torch_npu offers it: three calls, and a wait around each."""
+"""Switch Ascend's own dumper on and off through torch_npu, and wait for the device around each switch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEEDED = ("init_dump", "set_dump", "finalize_dump", "synchronize")
 
 @frozen
 class NpuDumper:
-    """``torch_npu.npu``, or whatever has its four functions."""
+    """The dumper of ``torch_npu.npu``. npu: that module, or an object with its four functions."""
 
     npu: Any
 
@@ -45,7 +45,7 @@ class NpuDumper:
 
     @contextlib.contextmanager
     def same_random(self) -> Iterator[None]:
-        """The random numbers drawn in the block are drawn again after it."""
+        """Restore the state of the random numbers at the end of the block, so that they are drawn again after it."""
         get, put = getattr(self.npu, "get_rng_state", None), getattr(self.npu, "set_rng_state", None)
         state = get() if get is not None and put is not None else None
         torch = importlib.import_module("torch")
@@ -58,7 +58,7 @@ class NpuDumper:
 
 
 def find_npu() -> Any:
-    """``torch_npu.npu``. Raises UsageError where it is not installed, or too old to dump."""
+    """Return ``torch_npu.npu``. Raises UsageError where it is not installed, or too old to dump."""
     try:
         npu = importlib.import_module("torch_npu").npu
     except ImportError as e:
@@ -75,9 +75,9 @@ def find_npu() -> Any:
 
 
 def write_acl(folder: Path, mode: str) -> Path:
-    """Write ``kernel_config_{pid}.json`` for single operators into ``folder``; the folder is made.
+    """Write ``kernel_config_{pid}.json`` for single operators into ``folder``, which is made; return its path.
 
-    mode: all, input or output. Raises ConfigError.
+    mode: all, input or output. Raises ConfigError, OSError.
     """
     document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
     make_folder(folder)

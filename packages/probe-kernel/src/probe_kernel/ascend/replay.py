@@ -1,4 +1,4 @@
-"""One API once more, on copies: its backward pass can then run alone, at a moment of our choice."""
+"""Run one API once more on copies of its inputs, so that its backward pass can run alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Replay", "differentiable", "replayed"]
 
 @frozen
 class Replay:
-    """A forward pass on copies. inputs: the copied leaves that have gradients; outputs: as `differentiable`."""
+    """A forward pass on copies. inputs: the copied leaves with gradients. outputs: as `differentiable` returns them."""
 
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
 
     def backward(self, gradients: Sequence[Any]) -> None:
-        """Run the backward pass with these gradients of the outputs; None for an output that nobody used."""
+        """Run the backward pass. gradients: of the outputs, None for an output that was not used."""
         torch = importlib.import_module("torch")
         pairs = [(o, g) for o, g in zip(self.outputs, gradients, strict=True) if g is not None]
         if pairs and self.inputs:
@@ -32,8 +32,7 @@ def replayed(
 ) -> Replay:
     """Run ``original`` on detached copies of its arguments, with gradients on.
 
-    in_place: whether it writes to an argument; the copies are then no leaves, since autograd refuses to write to
-    those.
+    in_place: whether it writes to an argument; the copies are then not leaves, since autograd would refuse to write.
     """
     torch = importlib.import_module("torch")
     leaves: list[Any] = []
@@ -61,7 +60,7 @@ def replayed(
 
 
 def differentiable(value: Any) -> list[Any]:
-    """The tensors inside ``value`` that take part in a backward pass, in order."""
+    """Return the tensors inside ``value`` that take part in a backward pass, in order."""
     torch = importlib.import_module("torch")
     if isinstance(value, torch.Tensor):
         return [value] if value.requires_grad else []

@@ -1,4 +1,4 @@
-"""What every subcommand of ``probe kernel`` is made of: its arguments, the iterations it is about, its report."""
+"""The parts of every subcommand of ``probe kernel``: its arguments, the chosen iterations, its report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Command", "add_folder", "chosen", "report"]
 
 @frozen
 class Command:
-    """One subcommand. add: gives a parser its arguments. run: gives the exit code."""
+    """One subcommand. what: its help. add: adds its arguments to a parser. run: runs it and returns the exit code."""
 
     what: str
     add: Callable[[argparse.ArgumentParser], None]
@@ -25,14 +25,14 @@ class Command:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """The dump, and what of it."""
+    """Add the arguments that choose a dump and a part of it."""
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
     parser.add_argument("--rank", type=int, metavar="N", help="only this rank or device")
     parser.add_argument("--step", type=int, metavar="N", help="only this step or iteration")
 
 
 def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
-    """The dump, and its iterations that --rank and --step leave. Raises FormatError when that is none."""
+    """Return the dump and those of its iterations that --rank and --step select. Raises FormatError without any."""
     dump = open(arguments.dir)
     found = [
         iteration
@@ -47,7 +47,7 @@ def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
 
 
 def report(problems: Sequence[str]) -> int:
-    """Name the problems; gives the exit code."""
+    """Print the problems to stderr and return the exit code."""
     for problem in problems[:50]:
         print(f"probe kernel: {problem}", file=sys.stderr)
     if len(problems) > 50:

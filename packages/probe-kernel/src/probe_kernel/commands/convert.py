@@ -1,4 +1,4 @@
-"""The subcommand convert: from the words of the command line to converted files."""
+"""The subcommand convert: turn bin files into files that numpy or torch reads."""
 
 from __future__ import annotations
 

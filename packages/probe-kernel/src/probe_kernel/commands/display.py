@@ -1,4 +1,4 @@
-"""Kernels, tensors and operators as lines of text, for the command."""
+"""Format kernels, tensors and operators as lines of text."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _type(one: Type) -> str:
 
 
 def unreadable(slot: TensorSlot) -> list[str]:
-    """Why the numbers of a tensor cannot be had: one sentence, or none."""
+    """Return why the numbers of a tensor cannot be read: one sentence, or an empty list."""
     try:
         slot.statistics  # noqa: B018 - reads them, once
     except (FormatError, OSError) as error:
@@ -95,5 +95,5 @@ def is_bad(slot: TensorSlot) -> bool:
     try:
         found = slot.statistics
     except (FormatError, OSError):
-        return True  # nobody knows what is in it: to be looked at
+        return True  # its content is unknown, so the user should look
     return any(found.get(key) for key in ("nan count", "positive inf count", "negative inf count"))

@@ -1,4 +1,4 @@
-"""The subcommands that only look: show, find, check."""
+"""The subcommands that only read: show, find, check."""
 
 from __future__ import annotations
 

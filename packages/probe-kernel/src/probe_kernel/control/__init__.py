@@ -1,3 +1,3 @@
-"""MindSpore's kernel dump: what to dump, whether it is allowed, the control file, the run."""
+"""Control MindSpore's kernel dump: its description and checks, the control file, the run and its outcome."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The backends: what each one's control file holds, and what each can do."""
+"""The backends of MindSpore: which keys each one's control file has, and what each can do."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ _E2E = ("enable", "trans_flag")
 
 @frozen(kw_only=True)
 class Backend:
-    """One way of dumping. common, e2e: the keys of the two sections, in the order of the documents.
+    """One way of dumping.
 
-    file: name of the control file. debug_modes: the values of op_debug_mode. saved: of saved_data. kinds: what
-    ``kernels`` may hold. environment: variables that must be set besides MINDSPORE_DUMP_CONFIG.
+    name, title: in code, and for users. file: the name of the control file.
+    common, e2e: the keys of the file's two sections, in the order of the documents.
+    debug_modes: the values of op_debug_mode. saved: the values of saved_data.
+    kinds: the forms of kernel patterns in ``kernels``.
+    asynchronous: whether it can dump asynchronously. acl: whether Ascend's ACL writes the dump.
+    environment: variables that must be set besides MINDSPORE_DUMP_CONFIG.
     """
 
     name: str
@@ -34,7 +38,7 @@ class Backend:
     environment: tuple[tuple[str, str], ...] = ()
 
     def knows(self, key: str) -> bool:
-        """Whether the control file has this key."""
+        """Return whether the control file has this key."""
         return key in self.common or key in self.e2e
 
 
@@ -92,7 +96,7 @@ BACKENDS: dict[str, Backend] = {
 
 
 def backend_named(name: str) -> Backend:
-    """The backend called ``name``. Raises ConfigError with the names there are."""
+    """Return the backend called ``name``. Raises ConfigError, which lists the names."""
     if name in BACKENDS:
         return BACKENDS[name]
     hint = did_you_mean(str(name), BACKENDS) or f"There are {', '.join(BACKENDS)}."

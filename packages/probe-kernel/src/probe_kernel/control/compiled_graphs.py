@@ -1,4 +1,4 @@
-"""Whether this process has compiled a graph: from then on MindSpore ignores the settings of a dump."""
+"""Find the graphs that this process has compiled: after the first, MindSpore ignores the settings of a dump."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 __all__ = ["compiled_graphs"]
 
-# 2.9 and later keep the state in the first; the second is then a copy, and may be an older one.
+# MindSpore 2.9 and later keep the state in the first; the second is then a copy, and may be older.
 _MODULES = ("mindspore.graph.api", "mindspore.common.api")
 
 
 def compiled_graphs() -> tuple[str, ...]:
-    """The graphs that were compiled in this process, by name where MindSpore kept it; empty when there are none.
+    """Return the graphs that were compiled in this process, by name where MindSpore kept it.
 
     MindSpore reads MINDSPORE_DUMP_CONFIG when the first graph is compiled, and never again (seen on 2.7.0 and
-    2.10.0). It forgets graphs whose Cell is gone, but not the names by which it warns of recompilation. A compile
-    that failed counts too: 2.7.0 has read the settings by then.
+    2.10.0). It drops graphs whose Cell is gone, but keeps the names by which it warns of recompilation. A compile that
+    failed counts too: 2.7.0 has read the settings by then.
     """
     return tuple(dict.fromkeys(name for module in _MODULES for name in _in(sys.modules.get(module))))
 
@@ -36,5 +36,5 @@ def _in(api: object) -> Iterator[str]:
 
 
 def _readable(name: str) -> str:
-    """``__main__.train./home/me/t.py.81`` -> ``__main__.train``; addresses and times are cut off too."""
+    """Cut the path, addresses and times off: ``__main__.train./home/me/t.py.81`` becomes ``__main__.train``."""
     return re.sub(r"(\./.*|([./]\d+)+\.?)$", "", name) or name

@@ -1,4 +1,4 @@
-"""A control file that is there already (data_dump.json), read back into a `KernelDump`, and checked."""
+"""Read an existing control file (data_dump.json) back into a `KernelDump`, and check it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ _REMEDIES = {
 
 @frozen
 class ControlFile:
-    """A file that its backend can read. description: what it asks for. notes: what in it has no effect, or should be
-    written in another way, in sentences.
+    """A control file that its backend can read.
+
+    description: what it asks for. notes: what in it has no effect, or should be written differently, in sentences.
     """
 
     path: Path
@@ -58,10 +59,12 @@ class ControlFile:
 def load_settings(
     path: str | os.PathLike[str], backend: str, environ: Mapping[str, str] | None = None
 ) -> ControlFile:
-    """Read a control file of MindSpore's kernel dump, and hold it against every rule of ``backend``.
+    """Read a control file of MindSpore's kernel dump, and check it against every rule of ``backend``.
 
-    backend: a name of `BACKENDS`. environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when
-    None. Raises ConfigError with every problem at once, OSError when the file cannot be read.
+    backend: a name of `BACKENDS`.
+    environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
+
+    Raises ConfigError with every problem at once, OSError when the file cannot be read.
     """
     chosen = backend_named(backend)
     file = Path(path)
@@ -88,7 +91,7 @@ def load_settings(
 
 
 def _parsed(path: Path, notes: list[str]) -> Any:
-    """The document. What MindSpore refuses in its text, and the documents show all the same, is a note."""
+    """Return the document. Faults of its text that the documents show, but MindSpore refuses, become notes."""
     with path.open("rb") as file:
         raw = file.read(_MOST_BYTES + 1)
     if len(raw) > _MOST_BYTES:
@@ -129,7 +132,7 @@ def _loads(text: str, notes: list[str]) -> Any:
 
 
 def _without_trailing_commas(text: str) -> tuple[str, list[int]]:
-    """The text without them, and their lines."""
+    """Return the text without them, and their lines."""
     lines: list[int] = []
 
     def drop(match: re.Match[str]) -> str:
@@ -156,7 +159,7 @@ class _Draft:
     notes: list[str] = field(factory=list)
 
     def read(self, document: Any) -> None:
-        """Read every key."""
+        """Read every key of the document."""
         if not isinstance(document, dict):
             self.problem(
                 "the file", f"holds {_short(document)}, and no sections.", f'Write {{"{_COMMON}": {{...}}}}.'
@@ -190,7 +193,7 @@ class _Draft:
             self.options[name] = value
 
     def _counts(self, key: str, value: Any, known: set[str]) -> bool:
-        """Whether a key has effect; says why not."""
+        """Return whether a key has effect; record why not."""
         if self.backend.knows(key):
             if value is None:
                 self.problem(key, "is null; MindSpore wants a value.", "Write one, or remove the key.")
@@ -297,11 +300,11 @@ class _Draft:
             )
 
     def problem(self, where: str, what: str, remedy: str) -> None:
-        """Keep a problem."""
+        """Record a problem."""
         self.problems.append(Problem(where, what, remedy))
 
     def unknown(self, key: str, known: Mapping[str, Any] | set[str]) -> None:
-        """A key that nobody reads."""
+        """Record a key that no backend reads."""
         remedy = did_you_mean(key, known) or "Remove it."
         self.problem(
             key[:80], "is no key of a control file; MindSpore passes over it without a word.", remedy

@@ -1,4 +1,4 @@
-"""`KernelDump`: what to dump of the kernels, in one frozen description."""
+"""Describe a kernel dump: which kernels, iterations and values, in one frozen object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["KernelDump", "plain_path"]
 
 
 def _tuple(value: Any) -> Any:
-    """Lists become tuples, one string a tuple of one; what is neither stays, and is told of when checked."""
+    """Return a list as a tuple, one string as a tuple of one, and anything else as it is, for the checks to refuse."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, list | tuple | range | set | frozenset) else value

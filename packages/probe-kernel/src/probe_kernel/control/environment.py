@@ -1,4 +1,4 @@
-"""Environment variables for the length of a block."""
+"""Change environment variables for a block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["changed"]
 
 @contextmanager
 def changed(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set each variable, or remove it where the value is None; give all of them back at the end of the block."""
+    """Set each variable, or remove it where the value is None; restore all of them at the end of the block."""
     before = {name: os.environ.get(name) for name in variables}
     try:
         _apply(variables)

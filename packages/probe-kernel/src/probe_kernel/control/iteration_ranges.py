@@ -1,4 +1,4 @@
-"""Iterations of a kernel dump: ``"0|5-8|100-120"``, ``"all"``, or Python numbers and ranges."""
+"""Parse the iterations of a kernel dump: ``"0|5-8|100-120"``, ``"all"``, or Python numbers and ranges."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _EXAMPLE = 'Write e.g. "0|5-8", [0, range(5, 9)] or "all".'
 
 @frozen
 class Iterations:
-    """Which iterations, counted from 0. spans: first and last of each run, both included; None means all."""
+    """A selection of iterations, counted from 0. spans: first and last of each run, both included; None selects all."""
 
     spans: tuple[tuple[int, int], ...] | None = None
 
     def __str__(self) -> str:
-        """As every backend reads it: digits, ``-`` and ``|``, or ``all``; no spaces."""
+        """Return the form that every backend reads: digits, ``-`` and ``|`` without spaces, or ``all``."""
         if self.spans is None:
             return "all"
         return "|".join(str(a) if a == b else f"{a}-{b}" for a, b in self.spans)
@@ -35,12 +35,12 @@ class Iterations:
 
     @property
     def all(self) -> bool:
-        """Whether nothing is left out."""
+        """Return whether all are selected."""
         return self.spans is None
 
 
 def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem, ...]]:
-    """What ``value`` selects, and every problem with it.
+    """Return what ``value`` selects, and every problem with it.
 
     value: ``"all"``, a string of numbers and ranges joined with ``|``, an int, a ``range``, or a list of these.
     where: the name of the option, for the problems.
@@ -86,7 +86,7 @@ def _item(item: Any, where: str) -> list[tuple[int, int] | Problem] | Problem:
 
 
 def _part(text: str, whole: str, where: str) -> tuple[int, int] | Problem:
-    """One part of a string, without blanks: MindSpore refuses those that its own document shows."""
+    """Parse one part of a string. It has no blanks any more: MindSpore refuses those that its own document shows."""
     if len(text) > 40:
         return Problem(where, f"{text[:20] + '...'!r} is no number and no range.", _EXAMPLE)
     if _NUMBER.fullmatch(text):

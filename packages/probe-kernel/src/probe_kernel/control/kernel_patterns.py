@@ -1,4 +1,4 @@
-"""Which kernels: full names, operator types and ``name-regex(...)``, as MindSpore's dumper reads them."""
+"""Parse the patterns that select kernels: full names, operator types and ``name-regex(...)``."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _POSIX = {
 
 @frozen
 class KernelPattern:
-    """One entry of ``kernels``. text: as given; kind: how the dumper takes it."""
+    """One entry of ``kernels``. text: as given. kind: how MindSpore's dumper takes it."""
 
     text: str
     kind: Literal["name", "type", "regex"]
 
     @property
     def regex(self) -> str:
-        """What stands between the brackets of ``name-regex(...)``."""
+        """Return the expression between the brackets of ``name-regex(...)``."""
         return self.text.removeprefix(_PREFIX).removesuffix(")")
 
     def matches(self, name: str) -> bool:
-        """Whether the operator ``name`` (``Default/conv1-Conv2d/Conv2D-op0``) is meant.
+        """Return whether the pattern selects the operator ``name`` (``Default/conv1-Conv2d/Conv2D-op0``).
 
-        A name must be equal, a regular expression must match the whole name, and a type must be somewhere in the
-        last part of it, upper and lower case alike.
+        A name must be equal, and a regular expression must match the whole name. A type must occur in the last part of
+        the name; its case does not matter.
         """
         if self.kind == "name":
             return name == self.text
@@ -47,7 +47,7 @@ class KernelPattern:
 
 
 def parse_kernel(value: Any, where: str) -> tuple[KernelPattern | None, tuple[Problem, ...]]:
-    """One entry of ``kernels``, and what is wrong with it."""
+    """Parse one entry of ``kernels``; return it, or None with its problem. where: names the entry in the problem."""
     if not isinstance(value, str):
         what = f"{value!r} is a {type(value).__name__}, not a name."
         return None, (Problem(where, what, 'Write e.g. "Conv2D" or "name-regex(Default/.+)".'),)
@@ -65,7 +65,7 @@ def parse_kernel(value: Any, where: str) -> tuple[KernelPattern | None, tuple[Pr
 
 
 def _odd(value: str) -> tuple[str, str] | None:
-    """Characters and forms that the dumper takes for something else, without a word."""
+    """Return what is wrong with a value that the dumper would silently take for something else, and the remedy."""
     if any(c.isspace() for c in value):
         return "has a blank, which MindSpore removes.", f'Write "{"".join(value.split())}".'
     if '"' in value:
@@ -96,7 +96,7 @@ def _wrong_regex(regex: str) -> tuple[str, str] | None:
     if not regex:
         return "is an empty expression, which matches nothing.", 'Write e.g. "name-regex(.+)".'
     if "\\" in regex:
-        # Measured: the JSON text is taken as it stands, so each backslash arrives doubled and matches itself.
+        # Measured: the dumper does not decode the JSON text, so each backslash arrives doubled and matches itself.
         plain = regex.replace("\\d", "[0-9]").replace("\\w", "[0-9A-Za-z_]").replace("\\S", "[^ ]")
         plain = re.sub(r"\\([^0-9A-Za-z])", r"[\1]", plain)
         remedy = (

@@ -1,4 +1,4 @@
-"""A kernel dump of MindSpore under way: its switches, and what is said when it is over."""
+"""A kernel dump of MindSpore while it runs: its switches, and the report at its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger("probe_kernel")
 
 @attrs.define(eq=False)
 class KernelRun:
-    """A kernel dump under way. file: the control file; folder: where this rank's data goes."""
+    """A kernel dump that runs. file: the control file. path: the folder of the dump."""
 
     description: KernelDump
     backend: Backend
@@ -41,22 +41,22 @@ class KernelRun:
 
     @property
     def folder(self) -> str:
-        """The folder of this rank, or the whole dump's where the backend has none for ranks."""
+        """Return the folder of this rank, or the whole dump's where the backend has no folders for ranks."""
         return self.path if self.backend.acl else f"{self.path}/rank_{current_rank()}"
 
     @property
     def outcome(self) -> DumpOutcome:
-        """What was written. Raises UsageError before the block has ended."""
+        """Return what was written. Raises UsageError before the block has ended."""
         if self._outcome is None:
             raise UsageError("The dump is not over yet: read outcome after the with block.")
         return self._outcome
 
     def start(self) -> None:
-        """Go on dumping. On a CPU MindSpore has no switch: there all runs of a graph are dumped."""
+        """Begin or resume dumping. A CPU has no switch: there MindSpore dumps all runs of a graph."""
         self.call("_dump_start")
 
     def stop(self) -> None:
-        """Stop until start(), where the version and the backend can."""
+        """Stop until start(), where version and backend can."""
         if self.backend.name not in ("cpu",):
             self._synchronize()
         self.call("_dump_stop")
@@ -75,7 +75,7 @@ class KernelRun:
         self.call("_set_init_iter", number)
 
     def call(self, name: str, *arguments: int) -> None:
-        """One of the functions of mindspore._c_expression, where this version has it."""
+        """Call a function of mindspore._c_expression, where this version has it."""
         function = getattr(self._calls, name, None)
         if function is None:
             return
@@ -91,7 +91,7 @@ class KernelRun:
             self._log_note(f"MindSpore could not synchronise: {e}")
 
     def warn(self, text: str) -> None:
-        """Say something that is in the outcome, too."""
+        """Warn of something once, and keep it for the outcome."""
         if text not in self._notes:
             self._notes.append(text)
             notice(f"Probe: {text}")
@@ -102,7 +102,7 @@ class KernelRun:
             _log.warning("%s", text)
 
     def finish(self, *, quiet: bool = False) -> None:
-        """Look at what was written, and say it; quiet: in the log only, as the run has an error of its own."""
+        """Look at what was written, and report it. quiet: in the log only, as the run has an error of its own."""
         notes = [*self._notes, *_remarks(self, bool(compiled_graphs()))]
         try:
             self._outcome = inspect_dump(self.folder, self._values.kernels, notes)
@@ -131,7 +131,7 @@ def _remarks(run: KernelRun, compiled: bool) -> Iterator[str]:
 
 
 def current_rank() -> int:
-    """The rank of this process: from the group where there is one, else from RANK_ID, else 0."""
+    """Return the rank of this process: from the initialised group, else from RANK_ID, else 0."""
     with contextlib.suppress(Exception):
         communication = importlib.import_module("mindspore.communication")
         if communication.GlobalComm.INITED:

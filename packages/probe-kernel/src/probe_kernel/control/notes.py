@@ -1,4 +1,4 @@
-"""What the documents show in a control file although it has no effect there: accepted, and said."""
+"""Find options that have no effect on a backend, but are accepted, because the documents show them there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def notes_of(dump: KernelDump, values: Values, backend: Backend) -> tuple[str, .
 
 
 def devices_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
-    """A CPU has no devices, and the documents keep the list all the same."""
+    """Note a list of devices on a CPU, which has no devices; the documents keep the list."""
     if backend.name == "cpu" and dump.devices is not None:
         yield (
             "devices: has no effect: a CPU has no devices, so every rank dumps. To dump one rank, open the dump on "
@@ -28,20 +28,20 @@ def devices_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterat
 
 
 def layout_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
-    """Nor has it layouts of its own."""
+    """Note a choice of layouts on a CPU, which has one."""
     if backend.name == "cpu" and dump.trans_flag is False:
         yield "trans_flag: has no effect: a CPU has one layout."
 
 
 def unused_categories(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
-    """How to compute statistics, where none are wanted."""
+    """Note a choice of statistics where none are computed."""
     tensors = dump.saved_data in (None, "tensor")
     if tensors and dump.statistic_category is not None and backend.knows("statistic_category"):
         yield "statistic_category: has no effect: saved_data is tensor, so there are no statistics."
 
 
 def sides_of_exception(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
-    """A kernel that failed has no output."""
+    """Note outputs in a dump of failed kernels, which have no output."""
     if dump.op_debug_mode == 4 and dump.inputs is True and dump.outputs is True:
         yield "outputs: has no effect: op_debug_mode 4 dumps the inputs of a kernel that failed, which has no output."
 

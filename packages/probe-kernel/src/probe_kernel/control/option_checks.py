@@ -1,4 +1,4 @@
-"""The options of a `KernelDump` one by one: what each may hold, whatever the backend."""
+"""Check the options of a `KernelDump` one by one, whatever the backend."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _LEAST = {"overflow_number": 0, "sample_num": 1}
 
 @frozen
 class Values:
-    """The options that are read, not copied. path: of the dump, None where there is none that can be used."""
+    """The options that are parsed rather than copied. path: of the dump; None where no usable one is given."""
 
     path: str | None
     iterations: Iterations
@@ -54,7 +54,10 @@ class Values:
 
 
 def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, tuple[Problem, ...]]:
-    """What can be read of ``dump``, and every problem of a single option. environ: the process's variables."""
+    """Return the parsed options of ``dump``, and every problem of a single option.
+
+    environ: the process's variables, for MS_DIAGNOSTIC_DATA_PATH.
+    """
     iterations, problems = parse_iterations(dump.iterations, "iterations")
     patterns = []
     found = list(problems)
@@ -75,7 +78,7 @@ def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, 
 
 
 def dump_folder(dump: KernelDump, environ: Mapping[str, str]) -> str | None:
-    """Where MindSpore will write: ``path``, or the folder ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, or None."""
+    """Return where MindSpore will write: ``path``, else ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, else None."""
     if isinstance(dump.path, str) and dump.path:
         return dump.path
     root = environ.get("MS_DIAGNOSTIC_DATA_PATH")

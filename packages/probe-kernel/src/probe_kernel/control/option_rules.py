@@ -1,4 +1,4 @@
-"""What the documents say of options together, and of options on a backend: each rule is one function."""
+"""Check options against each other and against the backend: each rule of the documents is one function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Rule = Callable[[KernelDump, Values, Backend], Iterator[Problem]]
 
 
 def broken_rules(dump: KernelDump, values: Values, backend: Backend) -> list[Problem]:
-    """Every rule that ``dump`` breaks on ``backend``, as what to write instead."""
+    """Return a problem for every rule that ``dump`` breaks on ``backend``."""
     return [problem for rule in RULES for problem in rule(dump, values, backend)]
 
 
@@ -64,7 +64,7 @@ _WHY = {
 
 
 def unknown_options(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """An option that the backend would not read."""
+    """Refuse an option that the backend does not read."""
     for option, key in _KEYS.items():
         if getattr(dump, option) is not None and not backend.knows(key):
             if option == "saved_data" and dump.saved_data == "tensor":
@@ -75,7 +75,7 @@ def unknown_options(dump: KernelDump, values: Values, backend: Backend) -> Itera
 
 
 def kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """r1.5 knows names only, O2 and GE names and expressions, the others types as well."""
+    """Refuse patterns that the backend does not know: r1.5 has names only, O2 and GE names and expressions."""
     for pattern in values.kernels:
         if pattern.kind in backend.kinds:
             if pattern.kind == "name" and "type" in backend.kinds and "-op" not in pattern.text:
@@ -92,7 +92,7 @@ def kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iter
 
 
 def statistics_of_saved(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """Which saved_data the backend has."""
+    """Refuse a saved_data that the backend does not have."""
     saved = dump.saved_data
     if saved in ("statistic", "full") and saved not in backend.saved and backend.knows("saved_data"):
         what = f"MindSpore on {backend.title} refuses statistics ({saved!r})."
@@ -101,7 +101,7 @@ def statistics_of_saved(dump: KernelDump, values: Values, backend: Backend) -> I
 
 
 def statistics_need_npy(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """bin files come without statistics, and bin is what MindSpore takes when nothing is said."""
+    """Refuse statistics with bin files, which come without; bin is MindSpore's default."""
     if dump.saved_data in ("statistic", "full") and backend.knows("file_format"):
         if dump.file_format == "bin":
             what = f"bin files come without statistics (saved_data is {dump.saved_data!r})."
@@ -112,14 +112,14 @@ def statistics_need_npy(dump: KernelDump, values: Values, backend: Backend) -> I
 
 
 def statistics_need_data(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """Statistics are of operators as chosen, not of those that overflowed or failed."""
+    """Refuse statistics of overflows and of failed kernels: they exist for op_debug_mode 0 only."""
     if dump.saved_data not in (None, "tensor") and dump.op_debug_mode != 0:
         what = f"statistics exist only with op_debug_mode 0, and it is {dump.op_debug_mode!r}."
         yield Problem("saved_data", what, 'Write "tensor".')
 
 
 def device_statistics(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """Statistics computed on the device: four of them, and never together with tensors."""
+    """Check statistics computed on the device: four of them, and never together with tensors."""
     if not backend.knows("stat_calc_mode"):
         return
     device = dump.stat_calc_mode == "device"
@@ -138,7 +138,7 @@ def device_statistics(dump: KernelDump, values: Values, backend: Backend) -> Ite
 
 
 def debug_modes(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """Which op_debug_mode the backend has."""
+    """Refuse an op_debug_mode that the backend does not have."""
     mode = dump.op_debug_mode
     if isinstance(mode, bool) or mode in backend.debug_modes or mode not in (0, 1, 2, 3, 4):
         return
@@ -153,7 +153,7 @@ def debug_modes(dump: KernelDump, values: Values, backend: Backend) -> Iterator[
 
 
 def debug_directions(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """Overflows are dumped with both sides, exceptions with inputs."""
+    """Check the sides of debug dumps: overflows have inputs and outputs, exceptions inputs."""
     if dump.op_debug_mode == 3 and not (dump.inputs is True and dump.outputs is True):
         side = "outputs" if dump.inputs is False else "inputs"
         missing = "inputs" if side == "outputs" else "outputs"
@@ -164,7 +164,7 @@ def debug_directions(dump: KernelDump, values: Values, backend: Backend) -> Iter
 
 
 def debug_selection(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """With op_debug_mode other than 0 the dumper chooses the kernels, and partly the iterations, itself."""
+    """Refuse a selection where op_debug_mode makes the dumper choose kernels, and partly iterations, itself."""
     mode = dump.op_debug_mode
     if mode == 0:
         return
@@ -182,7 +182,7 @@ def debug_selection(dump: KernelDump, values: Values, backend: Backend) -> Itera
 
 
 def overflow_limit(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """overflow_number is for overflows, and on O2 for npy files."""
+    """Refuse overflow_number without overflows, and on O2 without npy files."""
     if dump.overflow_number is None or not backend.knows("overflow_number"):
         return
     if dump.op_debug_mode != 3:
@@ -193,7 +193,7 @@ def overflow_limit(dump: KernelDump, values: Values, backend: Backend) -> Iterat
 
 
 def samples(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """sample_num is read only where samples are taken."""
+    """Refuse sample_num where no samples are taken."""
     if dump.sample_num is not None and backend.knows("sample_num") and dump.sample_mode != 1:
         yield Problem(
             "sample_num", "has no effect without sample_mode 1.", "Write sample_mode=1, or leave it out."
@@ -201,7 +201,7 @@ def samples(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Prob
 
 
 def set_dump_mode(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """dump_mode 2."""
+    """Check set_dump (dump_mode 2): not with a list of kernels, and on O0/O1 only."""
     if dump.set_dump is not True:
         return
     if values.kernels:
@@ -213,7 +213,7 @@ def set_dump_mode(dump: KernelDump, values: Values, backend: Backend) -> Iterato
 
 
 def synchrony(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """Which of the two ways the backend has."""
+    """Refuse a synchronous or asynchronous dump where the backend has only the other."""
     if dump.synchronous is None:
         return
     if not backend.knows("enable"):

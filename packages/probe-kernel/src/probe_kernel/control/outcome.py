@@ -1,4 +1,4 @@
-"""What a kernel dump has written, and which requested kernels never ran: a look at file names only."""
+"""Find out what a kernel dump has written, and which requested kernels never ran, from the file names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["DumpOutcome", "NeverRan", "inspect_dump"]
 
 @frozen
 class NeverRan:
-    """A requested kernel of which nothing was written. why: a sentence with what to do."""
+    """A requested kernel without a file. why: a sentence with what to do."""
 
     kernel: str
     why: str
@@ -35,7 +35,11 @@ class NeverRan:
 
 @frozen
 class DumpOutcome:
-    """What there is after a dump. files, size: number and bytes of the data files; kernels: how many different."""
+    """The result of a dump.
+
+    path: the folder of one rank. files, size: number and bytes of the data files. iterations: those that were dumped.
+    kernels: how many different ones. never_ran: the requested ones without a file. notes: other remarks, in sentences.
+    """
 
     path: str
     files: int
@@ -56,7 +60,7 @@ class DumpOutcome:
 
 @frozen
 class _Seen:
-    """A kernel met in the tree: its type and name with the separators replaced, as in file names."""
+    """A kernel that has files. kind, name: its type and name as in file names."""
 
     kind: str
     name: str
@@ -65,9 +69,10 @@ class _Seen:
 def inspect_dump(
     path: str | os.PathLike[str], requested: Sequence[KernelPattern] = (), notes: Sequence[str] = ()
 ) -> DumpOutcome:
-    """Look through a dump's folder. requested: the kernels that were asked for; none means all.
+    """Look through the folder of a dump.
 
     path: the folder of one rank. Folders named with a number are iterations where they hold data files.
+    requested: the kernels that were asked for; empty for all. notes: remarks for the outcome.
     """
     files, size = 0, 0
     seen: set[_Seen] = set()
@@ -141,7 +146,7 @@ def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> b
 
 
 def _execution_order(rank: Path) -> list[str]:
-    """Full names of the operators of every compiled graph; empty where the backend writes no execution order."""
+    """Return the full names of the operators of every compiled graph; empty where the backend writes no order."""
     found: dict[str, None] = {}
     for path in find_graph_files(rank / "execution_order", "ms_execution_order", ".csv").values():
         with contextlib.suppress(FormatError):  # left empty by a full disk: the names of the files remain

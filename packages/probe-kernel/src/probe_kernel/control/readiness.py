@@ -1,4 +1,4 @@
-"""Everything that can stand against a dump of MindSpore, found before anything is done."""
+"""Find everything that prevents a dump of MindSpore, before anything is changed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INSTALL = (
 
 
 def find_backend() -> str:
-    """The backend of the current context: the device, and on Ascend the jit_level; O0/O1 where none is set."""
+    """Return the backend of the current context: by the device, and on Ascend by the jit_level (default O0/O1)."""
     ms = _mindspore()
     target = ms.get_context("device_target")
     if target != "Ascend":
@@ -46,10 +46,11 @@ def find_backend() -> str:
 def ready(
     description: KernelDump | None, backend: str | None, diagnostic: Any, options: dict[str, Any]
 ) -> tuple[KernelDump, Backend, Values, str]:
-    """The description, its backend, what is read of it, and the dump's folder.
+    """Return the description of a dump, its backend, its parsed options, and its folder.
 
-    diagnostic: MS_DIAGNOSTIC_DATA_PATH for the dump, or None. options: fields of a KernelDump, as given. Raises
-    ConfigError with every problem, and UsageError when it is too late.
+    diagnostic: MS_DIAGNOSTIC_DATA_PATH for the dump, or None. options: fields of a KernelDump, as given.
+
+    Raises ConfigError with every problem, UsageError when MindSpore has read its settings already.
     """
     problems = []
     known = {a.name for a in attrs.fields(KernelDump)}

@@ -1,4 +1,4 @@
-"""The control file of a kernel dump: from a description and a backend to the JSON that the backend reads."""
+"""Write the control file of a kernel dump: from a description and a backend to the JSON that the backend reads."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ __all__ = ["check", "document_of", "settings", "settings_text"]
 def check(
     dump: KernelDump, backend: str | Backend, environ: Mapping[str, str] | None = None
 ) -> tuple[Values, Backend]:
-    """Hold ``dump`` against every rule of ``backend``. Raises ConfigError with all problems at once.
+    """Check ``dump`` against every rule of ``backend``; return its parsed options and the backend.
 
     environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
+
+    Raises ConfigError with all problems at once.
     """
     chosen = backend if isinstance(backend, Backend) else backend_named(backend)
     values, problems = check_values(dump, os.environ if environ is None else environ)
@@ -37,9 +39,12 @@ def check(
 def settings(
     dump: KernelDump, backend: str | Backend, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """The control file as a mapping, keys in the order of the documents.
+    """Return the control file as a mapping, keys in the order of the documents.
 
-    Warns of what has no effect (RuntimeWarning). Raises ConfigError.
+    dump: what to dump. backend: a name of `BACKENDS`.
+    environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
+
+    Warns of what has no effect (RuntimeWarning). Raises ConfigError with all problems.
     """
     values, chosen = check(dump, backend, environ)
     for note in notes_of(dump, values, chosen):
@@ -48,7 +53,7 @@ def settings(
 
 
 def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, Any]:
-    """Return the control file of a description that `check` has let pass."""
+    """Return the control file of a description that `check` has accepted."""
     full: dict[str, Any] = {
         "op_debug_mode": dump.op_debug_mode,
         "dump_mode": 2 if dump.set_dump else int(bool(values.kernels)),
@@ -80,5 +85,5 @@ def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, 
 
 
 def settings_text(document: Mapping[str, Any]) -> str:
-    """The control file's text: strict JSON with four blanks, as msprobe writes it."""
+    """Return the control file's text: strict JSON, indented by four, as msprobe writes it."""
     return json.dumps(document, indent=4, ensure_ascii=True, allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""Converting one ``bin`` file into files that numpy, torch or nobody else reads, named as msaccucmp names them."""
+"""Convert one ``bin`` file to npy, pt or raw files, named as msaccucmp names them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ TYPES: tuple[Type, ...] = ("npy", "bin", "pt", "msnpy")
 
 @frozen
 class Conversion:
-    """What to make. target: a layout of `layouts.TARGETS`; empty leaves each tensor as it lies on the device.
+    """The form to convert to.
 
-    shape: stands in for the tensors' own shapes, where a file does not tell them. only: ``input.0`` and the like;
-    empty means all.
+    type: the kind of file. target: a layout of `tensor_layouts.TARGETS`; empty keeps the device's layout.
+    shape: replaces the tensors' own shapes, for files that do not have them.
+    only: the tensors to convert, as ``input.0``; empty for all.
     """
 
     type: Type = "npy"
@@ -47,7 +48,7 @@ class Conversion:
 
 @frozen
 class ConvertOutcome:
-    """What became of one file. written: new files. faults: what could not be converted, and why."""
+    """The result for one file. written: new files. faults: what could not be converted, and why."""
 
     path: Path
     written: tuple[Path, ...] = ()
@@ -57,9 +58,10 @@ class ConvertOutcome:
 def convert_file(
     path: Path, out: Path, how: Conversion, name: str = "", destination: Destination | None = None
 ) -> ConvertOutcome:
-    """Convert every tensor of ``path`` into ``out``, a folder that exists. Never raises for a bad file.
+    """Convert every tensor of ``path``. A bad file raises nothing: its faults are in the outcome.
 
-    name: the file's true name, where mapping.csv has it. destination: shared by all files of one conversion.
+    out: a folder that exists. how: the form to convert to. name: the file's true name, where mapping.csv has it.
+    destination: shared by all files of one conversion.
     """
     name = name or path.name
     destination = destination or Destination()
@@ -117,12 +119,12 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> Made:
 
 
 def _dtype(tensor: Tensor, values: Array) -> str:
-    """What the bytes are: the tensor's dtype is said only where they are its codes."""
+    """Return the dtype for the file's name: the tensor's own where the bytes are its codes, else that of the values."""
     return values.dtype.name if dtype_of(tensor.dtype).numeric else tensor.dtype
 
 
 def _for_mindspore(file: BinFile, name: str, section: Section, layout: str) -> str:
-    """The name that MindSpore gives a tensor file: the operator's own, not that of its scopes."""
+    """Return the name that MindSpore gives a tensor file, with the operator's own name instead of its scopes."""
     parsed = parse_file_name(name)
     operator = file.header.op_name.rpartition("/")[2] or parsed.op_name
     plain = FileName(
@@ -146,7 +148,7 @@ def _message(path: Path, error: BaseException) -> str:
 
 @frozen
 class Sources:
-    """What there is to convert. files: each with its true name, in order. problems: files whose true name is lost."""
+    """The files to convert. files: each with its true name, in order. problems: files whose true name is lost."""
 
     files: tuple[tuple[Path, str], ...]
     problems: tuple[str, ...] = ()
@@ -155,8 +157,8 @@ class Sources:
 def bin_files(source: Path) -> Sources:
     """Return every ``bin`` file at or below ``source`` with its true name (mapping.csv).
 
-    A file that is named itself is taken as one, whatever its name. Raises FormatError where there is nothing of the
-    name ``source``, OSError for a folder that cannot be opened.
+    A ``source`` that is a file is taken as a bin file, whatever its name. Raises FormatError where ``source`` does not
+    exist, OSError for a folder that cannot be opened.
     """
     if source.is_file():
         name = read_mapping(source.parent).names.get(source.name, source.name)

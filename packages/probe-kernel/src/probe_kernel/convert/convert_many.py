@@ -1,4 +1,4 @@
-"""Many files at once: the work of ``probe kernel convert``."""
+"""Convert many bin files with several threads."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ _MOST_WORKERS = (
 def convert_all(
     files: Iterable[tuple[Path, str]], source: Path, out: Path, how: Conversion, workers: int | None = None
 ) -> Iterator[ConvertOutcome]:
-    """Convert ``files`` (`conversion.bin_files` of ``source``) into ``out``, in the same folders as there.
+    """Convert ``files`` to ``out``, in the same folders as below ``source``; yield the outcomes as they are ready.
 
-    The outcomes come as they are ready. workers: threads, as many as there are cores and 8 at most unless told:
-    reading, writing and numpy's copies let others run. Only a few files a worker are under way at a time, so that
-    memory is bounded by the largest of them. Who stops early (Ctrl-C) has whole files and their lines in mapping.csv.
+    files: as `bin_files` returns them. source: where they are. how: the form to convert to.
+    workers: threads; by default one for each core, at most 8. Reading, writing and numpy's copies let others run.
+
+    Each worker has two files at most in its queue, so memory is bounded by the largest files. A conversion that is
+    stopped early (Ctrl-C) leaves whole files, and their lines in mapping.csv.
+
     Raises UsageError when ``out`` is the folder of ``source``, or a folder in it is a link; OSError when it cannot be
     made.
     """

@@ -1,4 +1,4 @@
-"""Where converted files go: one name for one file, and a line of mapping.csv for each name that was too long."""
+"""Write converted files: one name for one file, and a line of mapping.csv for each name that was too long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST = 254  # msaccucmp renames from 255 bytes on
 
 
 class Destination:
-    """Shared by the threads of one conversion, for as long as it runs."""
+    """The files that one conversion has written. Its threads share it."""
 
     def __init__(self) -> None:
         self._owners: dict[Path, Path] = {}
@@ -29,7 +29,10 @@ class Destination:
         self._lock = threading.Lock()
 
     def write(self, folder: Path, name: str, source: Path, parts: Sequence[bytes | memoryview]) -> Path:
-        """Write ``parts`` as ``folder/name`` (or as its short name), in place of what an earlier conversion wrote.
+        """Write a file, in place of one that an earlier conversion wrote; return its path.
+
+        folder: where to. name: the file's name, which is shortened where it is too long.
+        source: the bin file that it is converted from. parts: its bytes.
 
         Raises FormatError where another source has become that file, or where the name is not one of a file in
         ``folder``; OSError.
@@ -51,7 +54,7 @@ class Destination:
         return path
 
     def _record_name(self, folder: Path, line: str) -> None:
-        """At once, and not at the end: who stops the command wants to know the names of what is there."""
+        """Append a line to mapping.csv at once, so that a conversion that is stopped leaves the names of its files."""
         path = folder / MAPPING
         with self._lock:
             lines = self._lines.get(folder)
@@ -71,7 +74,7 @@ class Destination:
 
 
 def short_name(name: str) -> str:
-    """``name``, or where it is too long a name made from it (a UUID of it), with its ending."""
+    """Return ``name``, or where it is too long a UUID made from it, with its suffix."""
     if len(os.fsencode(name)) <= _LONGEST:
         return name
     return uuid.uuid3(uuid.NAMESPACE_DNS, name).hex + Path(name).suffix

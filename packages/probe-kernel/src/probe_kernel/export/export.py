@@ -1,4 +1,4 @@
-"""A kernel dump as dump.json, stack.json and construct.json: for `probe show`, `probe verify`, `probe_format.open`."""
+"""Write a kernel dump as dump.json, stack.json and construct.json, for `probe show` and `probe_format.open`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ Known = Mapping[str, tuple[Operator, str]]
 
 
 def _graphs(rank: Rank) -> dict[int | None, Known]:
-    """What is known of each graph's kernels. A graph that cannot be read gives no parents and no lines, no error."""
+    """Return what is known of each graph's kernels. A graph that cannot be read gives no parents and no lines."""
     found: dict[int | None, Known] = {}
     for number, lazy in rank.graphs.items():
         kernels = [k for i in rank.iterations if i.folder.graph == number for k in i.kernels]
@@ -97,7 +97,7 @@ def _graphs(rank: Rank) -> dict[int | None, Known]:
 
 @define
 class _Draft:
-    """One rank of one step, while its records come together."""
+    """One rank of one step, while its records are added."""
 
     folder: Path
     tool: str
@@ -112,7 +112,7 @@ class _Draft:
     tensors: int = 0
 
     def add(self, iteration: Iteration, operators: Known, several: bool) -> None:
-        """Take the kernels of one folder. several: the step has more than one graph, the names tell which."""
+        """Add the kernels of one folder. several: the step has more than one graph, so names begin with the graph."""
         self.framework = _FRAMEWORKS.get(iteration.folder.layout, "mindspore")
         self.faults += iteration.problems
         for kernel in iteration.kernels:
@@ -137,7 +137,7 @@ class _Draft:
         return {"input_args": inputs, "input_kwargs": {}, "output": outputs}
 
     def _near(self, slots: tuple[TensorSlot, ...]) -> tuple[TensorSlot, ...]:
-        """Those before which no absurd number of slots is empty: each of these is a null in dump.json."""
+        """Return the slots without a gap of absurd size before them: each missing index is a null in dump.json."""
         near = tuple(slot for at, slot in enumerate(slots) if slot.index <= at + _MOST_GAPS)
         for slot in slots[len(near) :]:
             self.faults.append(f"{slot.kernel.name} {slot} is left out: over {_MOST_GAPS} slots before it are empty.")
@@ -188,7 +188,7 @@ def _is_gradient(kernel: Kernel, operator: Operator | None) -> bool:
 
 
 def _by_index(slots: tuple[TensorSlot, ...], json: Callable[[TensorSlot], Any]) -> list[Any]:
-    """The tensors at their index; null where nothing was dumped."""
+    """Return the tensors at their index; null where nothing was dumped."""
     out: list[Any] = [None] * (max((slot.index for slot in slots), default=-1) + 1)
     for slot in slots:
         out[slot.index] = json(slot)

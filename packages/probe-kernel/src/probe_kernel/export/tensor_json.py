@@ -1,4 +1,4 @@
-"""One tensor of a kernel as an object of dump.json, and its values as a file beside it."""
+"""Encode one tensor of a kernel as an object of dump.json, and save its values as a file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ __all__ = ["head_json", "tensor_json"]
 
 
 def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str, Any]:
-    """The tensor object; of a slot without values it has the numbers of statistic.csv.
+    """Return the tensor object; without values it has the numbers of statistic.csv.
 
-    framework: ``mindspore`` or ``pytorch``. file: where its values go; None: nowhere. Raises FormatError
-    (DamagedError) when the values cannot be read, OSError.
+    framework: ``mindspore`` or ``pytorch``. file: where to save the values; None does not save them.
+
+    Raises FormatError (DamagedError) when the values cannot be read, OSError.
     """
     if slot.part is None:
         head = head_json(slot.dtype, slot.shape or (), framework)
@@ -43,14 +44,14 @@ def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str
 
 
 def head_json(dtype: str, shape: tuple[int, ...], framework: str) -> dict[str, Any]:
-    """Type, dtype and shape, as that framework's dumps have them."""
+    """Return type, dtype and shape, as that framework's dumps have them."""
     if framework == "pytorch":
         return {"type": "torch.Tensor", "dtype": f"torch.{_plain(dtype)}", "shape": list(shape)}
     return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape)}
 
 
 def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
-    """The values as a .npy that numpy reads: the dumper's own file, linked, where it is one."""
+    """Save the values as a .npy that numpy reads: as a link where the dumper's own file is one."""
     if source is not None and source.suffix == ".npy" and read_header(source).stored is None:
         target.unlink(missing_ok=True)  # of an export that was stopped, or a link to somewhere else
         try:
@@ -62,7 +63,7 @@ def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
 
 
 def _row_json(row: Row) -> dict[str, Any]:
-    """A line of statistic.csv as a tensor object; its extremes are those of the finite elements."""
+    """Return a line of statistic.csv as a tensor object; its extremes are those of the finite elements."""
     values = row.values
     counts = [values.get(key) for key in ("nan count", "positive inf count", "negative inf count")]
     top, low = _number(values.get("max")), _number(values.get("min"))

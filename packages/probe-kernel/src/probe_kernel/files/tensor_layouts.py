@@ -58,7 +58,7 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
             return (
                 found  # a matrix, or a stack of them, has no axes to turn: msaccucmp writes it as it is, too
             )
-        return convert(found, "NCHW", target)  # as in msaccucmp: nobody tells the order of four dimensions
+        return convert(found, "NCHW", target)  # as in msaccucmp: the order of four dimensions is unknown
     if source != "ND" and source not in _DEVICE:
         near = did_you_mean(source, [*_DEVICE, *TARGETS])
         raise FormatError(

@@ -1,4 +1,4 @@
-"""Reading ``ms_output_trace_code_graph_N.ir``: MindSpore's graph as text, of version 1.5 to 2.10."""
+"""Read ``ms_output_trace_code_graph_N.ir``, MindSpore's graph as text, of versions 1.5 to 2.10."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHARED = "<~~This line of code can be shared"
 
 
 def read_ir(path: Path) -> Graph:
-    """Read a file. Raises FormatError when there is no operator in it, OSError when it cannot be opened."""
+    """Read a file. Raises FormatError when it has no operator, OSError when it cannot be opened."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         graph = parse_ir(lines, str(path))
     if not graph.operators:
@@ -44,7 +44,7 @@ def read_ir(path: Path) -> Graph:
 
 @define
 class _Draft:
-    """An operator of which lines are still coming."""
+    """An operator while its lines are read."""
 
     line: int
     head: str
@@ -54,7 +54,7 @@ class _Draft:
 
 
 def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
-    """Parse the lines of a graph; nothing stops it, what is not understood is in ``problems``."""
+    """Parse the lines of a graph. where: names it in ``problems``, which list what is not understood."""
     operators: list[Operator] = []
     problems: list[str] = []
     known: dict[str, Frame] = {}
@@ -93,8 +93,10 @@ def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
 
 
 def _with_own_lines(operators: list[Operator]) -> tuple[Operator, ...]:
-    """Where a Cell is called on several lines, MindSpore gives all its operators the lines of one call (it says
-    so: "can be shared by multiple nodes"). Their gradients have the right ones, and say whose gradient they are.
+    """Give operators the lines of their gradients.
+
+    Where a Cell is called on several lines, MindSpore gives all its operators the lines of one call ("can be shared by
+    multiple nodes"). Their gradients have the right lines, and the id of the operator that they belong to.
     """
     lines = {op.forward_uid: op.frames for op in reversed(operators) if op.forward_uid and op.frames}
     return tuple(

@@ -1,4 +1,4 @@
-"""The types of an operator as MindSpore's .ir files write them: ``(<Tensor[Float32], (2, 3)>) -> (...)``."""
+"""Parse the types of an operator in MindSpore's .ir files: ``(<Tensor[Float32], (2, 3)>) -> (...)``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPEN, _CLOSE = "([{<", ")]}>"
 
 
 def pieces(text: str, start: int) -> Iterator[str]:
-    """The pieces between commas from ``start`` (after a bracket) to the bracket that closes it."""
+    """Yield the pieces between commas from ``start`` (after a bracket) to the bracket that closes it."""
     depth, piece = 0, start
     quoted = False
     for at in range(start, len(text)):
@@ -42,7 +42,7 @@ def pieces(text: str, start: int) -> Iterator[str]:
 
 
 def sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
-    """``: (<A>, <B>) -> (<C>)``: inputs and outputs. MindSpore 1.5 has ``(<A>) -> (<B>) -> (<C>)`` too."""
+    """Return inputs and outputs of ``: (<A>, <B>) -> (<C>)``. MindSpore 1.5 has ``(<A>) -> (<B>) -> (<C>)`` too."""
     groups: list[tuple[Type, ...]] = []
     at = detail.find("(")
     while at >= 0:
@@ -60,7 +60,7 @@ def sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
 
 
 def is_device(detail: str) -> bool:
-    """Whether a line of types is that of the device, rather than of the host."""
+    """Return whether a line of types is that of the device, rather than of the host."""
     return _DEVICE.search(detail) is not None
 
 

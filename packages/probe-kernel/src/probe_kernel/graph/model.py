@@ -1,4 +1,4 @@
-"""MindSpore's graph: operators, their types, and the script's lines that made them (`irtext` reads the files)."""
+"""MindSpore's graph: operators, their types, and the script's lines that made them (`ir_text` reads the files)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BLOCK = re.compile(
 
 @frozen
 class Frame:
-    """A line of the script. line, end: from 1; end is line where the expression has only one.
+    """A line of the script.
 
-    text: the first line's code.
+    line, end: from 1; end is line where the expression has only one. text: the first line's code.
     """
 
     file: str
@@ -27,7 +27,7 @@ class Frame:
     text: str
 
     def covers(self, line: int) -> bool:
-        """Whether this is about that line: for a block (def, if, for, ...) only its first, of a call any."""
+        """Return whether this frame contains the line: of a block (def, if, for, ...) only its first, of a call any."""
         if _BLOCK.match(self.text):
             return line == self.line
         return self.line <= line <= self.end
@@ -35,9 +35,10 @@ class Frame:
 
 @frozen
 class Type:
-    """One input or output. dtype: ``Float32``, ...; empty for what is no tensor and no number.
+    """One input or output.
 
-    shape: None for what has none; -1 is a dimension that varies. text: as in the file.
+    text: as in the file. dtype: ``Float32``, ...; empty for what is neither a tensor nor a number.
+    shape: None where there is no shape; -1 is a dimension that varies. format: the layout, on the device.
     """
 
     text: str
@@ -48,13 +49,15 @@ class Type:
 
 @frozen
 class Operator:
-    """One node. op: its type. full_name: with scope, as ``Default/conv1-Conv2d/Conv2D-op0``.
+    """One node of the graph.
 
-    args: what goes in: ``%3``, ``%para1_x``, or the text of a constant. inputs, outputs: on the host.
-    device_inputs, device_outputs: on the device; empty for nodes that are no kernels (Load, MakeTuple, ...).
-    frames: the script's lines, outermost first. gradient: the lines are those of the forward operator.
-    line: in the .ir file. uid, forward_uid: MindSpore's mark of the operator, and of the one that it is the
-    gradient of; empty without.
+    ref: its name in the file. op: its type. full_name: with scope, as ``Default/conv1-Conv2d/Conv2D-op0``.
+    args: the arguments, as ``%3``, ``%para1_x``, or the text of a constant.
+    inputs, outputs: types on the host.
+    device_inputs, device_outputs: types on the device; empty for nodes that are not kernels (Load, MakeTuple, ...).
+    frames: the script's lines, outermost first. gradient: whether the lines are those of the forward operator.
+    line: in the .ir file.
+    uid, forward_uid: MindSpore's ids of the operator, and of the one that it is the gradient of; may be empty.
     """
 
     ref: str
@@ -73,7 +76,7 @@ class Operator:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether something is run for it, so that there can be files."""
+        """Return whether it is executed as a kernel, so that there can be files."""
         return bool(self.device_inputs or self.device_outputs)
 
 
@@ -85,7 +88,7 @@ class Graph:
     problems: tuple[str, ...] = ()
 
     def at(self, file: str, line: int) -> tuple[Operator, ...]:
-        """The operators that a line of the script made, in order; ``file``: a path, or the end of one."""
+        """Return the operators that a line of the script made, in order. file: a path, or the end of one."""
         wanted = tuple(part for part in file.replace("\\", "/").split("/") if part not in ("", "."))
         return tuple(
             operator
@@ -94,10 +97,10 @@ class Graph:
         )
 
     def scope_of(self, operator: Operator) -> str:
-        """The full name that tells the Cells around an operator: of a gradient, its forward operator's.
+        """Return the full name that has the Cells around an operator: of a gradient, its forward operator's.
 
-        A gradient's own name can have the wrong Cell: the second BiasAddGrad of a net is often called after the
-        layer of the first.
+        A gradient's own name can have the wrong Cell: the second BiasAddGrad of a net is often called after the layer
+        of the first.
         """
         if not operator.forward_uid:
             return operator.full_name
@@ -108,9 +111,9 @@ class Graph:
         return {op.uid: op.full_name for op in self.operators if op.uid and not op.forward_uid}
 
     def shared(self, operator: Operator) -> int:
-        """How many other operators of its type have all the same lines, so that these may be another call's.
+        """Return how many other operators of its type have all the same lines, which may therefore be another call's.
 
-        0 for gradients, and for what has one: their lines are right.
+        0 for gradients, and for operators that have one: their lines are right.
         """
         if operator.gradient or operator.uid in self._with_gradient:
             return 0
@@ -127,7 +130,7 @@ class Graph:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Every script that a line comes from."""
+        """Return every script that a line comes from."""
         return tuple(dict.fromkeys(frame.file for op in self.operators for frame in op.frames))
 
 

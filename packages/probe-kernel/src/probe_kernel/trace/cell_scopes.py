@@ -1,4 +1,4 @@
-"""Where an operator stands in the user's program: the Cells around it, the lines that made it."""
+"""Find the Cells around an operator, and the lines of the user's program that made it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _DEF = re.compile(r"\s*(?:async\s+)?def\s+(\w+)")
 
 
 def cells_of(full_name: str, direction: Direction, root: str = "") -> Iterator[str]:
-    """The nodes of the Cells around an operator, outermost first, from its scope.
+    """Yield the nodes of the Cells around an operator, outermost first, from its scope.
 
     ``Default/network-WithLossCell/conv1-Conv2d/Conv2D-op0`` is in ``Cell.network.WithLossCell.forward.0`` and
-    ``Cell.network.conv1.Conv2d.forward.0``. The scope does not tell which call of the Cell it was: always 0.
+    ``Cell.network.conv1.Conv2d.forward.0``. The scope does not contain the call's number, so it is always 0.
+    root: the Cell that is left out with those around it; empty for none.
     """
     path: list[str] = []
     for scope in full_name.split("/")[:-1]:
@@ -33,7 +34,7 @@ def cells_of(full_name: str, direction: Direction, root: str = "") -> Iterator[s
 
 
 def stack_of(operator: Operator) -> Iterator[str]:
-    """The lines as in stack.json, innermost first."""
+    """Return the lines as in stack.json, innermost first."""
     function = "<module>"
     out = []
     for frame in operator.frames:

@@ -1,4 +1,4 @@
-"""From a line of the user's script to the kernels that it became, and their tensors."""
+"""Find the kernels, and their tensors, that a line of the user's script became."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ class Line:
 
 @frozen
 class Hit:
-    """One operator of the line. kernels: its executions, of every iteration that was dumped; empty where no file
-    and no statistics are there. how: what the files were matched by.
+    """One operator of the line.
 
-    frame: the line itself, as the graph has it. shared: how many others of its type have all the same lines, so
-    that the graph does not tell which line is whose. cautions: what of the files contradicts the graph. near: names of
-    files that could be its own, and of which the graph does not tell whose they are.
+    rank, graph: where it is. kernels: its executions in every dumped iteration; empty where nothing of it was dumped.
+    frame: the line itself, as the graph has it. how: what the files were matched by.
+    shared: how many others of its type have all the same lines, so that the graph does not say which line is whose.
+    cautions: what in the files contradicts the graph.
+    near: names of files that could be its own, where the graph does not say whose they are.
     """
 
     rank: int | None
@@ -55,12 +56,12 @@ class Hit:
 
     @property
     def runs_kernel(self) -> bool:
-        """Whether something is run for it: Load, MakeTuple and their like are only in the graph."""
+        """Return whether a kernel runs for it: Load, MakeTuple and the like are only in the graph."""
         return bool(self.kernels) or self.operator.is_kernel
 
 
 def parse_line(text: str) -> Line:
-    """``train.py:175``. Raises UsageError."""
+    """Parse ``train.py:175``. Raises UsageError for another form."""
     found = _LINE.fullmatch(text)
     if found is None:
         raise UsageError(f"{text!r} is not a line of a script. Write it as train.py:175.")
@@ -68,10 +69,11 @@ def parse_line(text: str) -> Line:
 
 
 def find(dump: Dump, line: Line, graphs: Path | None = None) -> tuple[Hit, ...]:
-    """The operators of a line, by rank and graph, in the order of the graph; gradients too (``operator.gradient``).
+    """Return the operators of a line, and their gradients (``operator.gradient``), by rank and in the graph's order.
 
-    graphs: a folder with .ir files, for dumps that have none (Ascend O2: set_context(save_graphs=2)).
-    Raises FormatError when there is no graph, or the line is in none: naming lines and scripts nearby.
+    graphs: a folder with .ir files, for dumps without (Ascend O2: set_context(save_graphs=2)).
+
+    Raises FormatError when there is no graph, or when no graph has the line; it names lines and scripts nearby.
     """
     hits: list[Hit] = []
     seen: list[Graph] = []
@@ -96,7 +98,7 @@ def find(dump: Dump, line: Line, graphs: Path | None = None) -> tuple[Hit, ...]:
 
 
 def _graphs(rank: Rank, folder: Path | None, bad: list[Exception]) -> Iterator[tuple[int, Graph]]:
-    """Those that can be read; why others cannot goes to ``bad`` (and is among the dump's problems)."""
+    """Yield the graphs that can be read; add the errors of others to ``bad`` (they are among the dump's problems)."""
     if folder is None:
         for number, lazy in rank.graphs.items():
             try:
@@ -142,7 +144,7 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
 
 
 def _could_be(name: str, operator: Operator) -> bool:
-    """Whether a name in the files is the operator's but for the number, whole or at its end."""
+    """Return whether a name in the files is the operator's, whole or its end, but for the number."""
     full = operator.full_name
     return bool(full) and stem(name) in (stem(full), stem(full.rpartition("/")[2]))
 

@@ -1,7 +1,7 @@
-"""Which operator of the graph a kernel's files belong to.
+"""Match the files of kernels with the operators of the graph.
 
-Mostly they have one name. Where MindSpore's backend put a new node in an operator's place the number at the end
-differs: the files say ``Default_Cast-op0``, graph and execution order ``Default/Cast-op3`` (measured, 2.7 to 2.10).
+Mostly both have one name. Where MindSpore's backend replaced an operator by a new node, the number at the end
+differs: the files have ``Default_Cast-op0``, graph and execution order ``Default/Cast-op3`` (measured, 2.7 to 2.10).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ the number, types that fit, and the same place among those."""
 
 @frozen
 class Match:
-    """An operator with the name that its files have; how: what they were matched by.
+    """An operator with the name that its files have. how: what they were matched by.
 
-    cautions: what of the files contradicts the graph (another dtype, another spelling of the type), in sentences:
-    the name alone speaks for the match then.
+    cautions: what in the files contradicts the graph (another dtype, another spelling of the type), in sentences; then
+    only the name supports the match.
     """
 
     operator: Operator
@@ -41,16 +41,16 @@ class Match:
 
 
 def stem(name: str) -> str:
-    """An operator's name without its number, in the form of file names."""
+    """Return an operator's name without its number, in the form of file names."""
     return without_number(flat(name))
 
 
 def match(
     operators: Iterable[Operator], kernels: Iterable[Kernel], order: Sequence[str] = ()
 ) -> Mapping[str, Match]:
-    """The operator of each kernel name: name in the files -> match. What cannot be told apart is left out.
+    """Return the operator of each kernel, by the name in the files. Kernels that fit several operators are left out.
 
-    order: the full names of the nodes as they run, if known.
+    order: the full names of the nodes in the order in which they run, if known.
     """
     firsts: dict[str, Kernel] = {}
     for kernel in kernels:
@@ -70,9 +70,9 @@ def match(
 def _by_name(
     found: dict[str, Match], operators: Iterable[Operator], kernels: Mapping[str, Kernel], *, cautious: bool
 ) -> None:
-    """Add to ``found`` the kernels whose name one operator has, whole or at its end.
+    """Add to ``found`` the kernels whose name exactly one operator has, whole or at its end.
 
-    cautious: also those that contradict it in all but their sizes.
+    cautious: whether to accept kernels that contradict the operator in anything but their sizes.
     """
     taken = {id(match.operator) for match in found.values()}
     ways: tuple[tuple[How, Callable[[str], str]], ...] = (("name", flat), ("last part", _last))
@@ -121,20 +121,20 @@ def _by_order(operators: list[Operator], kernels: list[Kernel], order: Sequence[
 
 
 def agrees(operator: Operator, kernel: Kernel) -> bool:
-    """Whether no dtype and no number of elements contradicts that the kernel's tensors are the operator's."""
+    """Return whether dtypes and numbers of elements allow that the kernel's tensors are the operator's."""
     return next(_contradictions(operator, kernel), None) is None
 
 
 @frozen
 class Contradiction:
-    """One thing that speaks against a match. kind: ``type``, ``dtype`` or ``elements``. text: a sentence."""
+    """One fact against a match. kind: ``type``, ``dtype`` or ``elements``. text: a sentence."""
 
     kind: Literal["type", "dtype", "elements"]
     text: str
 
 
 def contradictions(operator: Operator, kernel: Kernel) -> tuple[Contradiction, ...]:
-    """Return everything that speaks against the kernel's tensors being the operator's."""
+    """Return every fact against the kernel's tensors being the operator's."""
     return tuple(_contradictions(operator, kernel))
 
 
