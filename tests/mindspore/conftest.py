@@ -20,7 +20,7 @@ for folder in (_HERE, _HERE.parent / "shared", _HERE.parent / "interop"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-pytest.register_assert_rewrite("contract_kill", "contract_misuse")  # they hold tests
+pytest.register_assert_rewrite("contract_kill", "contract_misuse", "contract_patches")  # they hold tests
 
 collect_ignore_glob = ["*.py"] if importlib.util.find_spec("mindspore") is None else []
 

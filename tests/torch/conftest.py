@@ -11,7 +11,7 @@ for folder in (_HERE, _HERE.parent / "shared"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
-pytest.register_assert_rewrite("contract_kill", "contract_misuse")  # they hold tests
+pytest.register_assert_rewrite("contract_kill", "contract_misuse", "contract_patches")  # they hold tests
 
 
 @pytest.fixture(scope="session")
