@@ -23,7 +23,7 @@ from probe_mindspore import PrecisionDebugger, ProbeStep
 from probe_mindspore.tensors.leaf import TensorLeaf
 from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.recorder import Recorder
-from probe_runtime.session.step import DumpedStep
+from probe_runtime.session.step import DumpingStep
 
 X = Tensor(np.ones((2, 3), np.float32))
 
@@ -175,12 +175,12 @@ def broken(*args: Any, **kwargs: Any) -> Any:
     raise KeyError("broken on purpose")
 
 
-@pytest.mark.parametrize("where", ["resume", "settle", "end"])
+@pytest.mark.parametrize("where", ["resume", "write_files", "end"])
 def test_a_fault_in_start_stop_or_step(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.SequentialCell(nn.Dense(3, 2))
     with opened(tmp_path, level="mix") as debugger:
         with monkeypatch.context() as patch, pytest.warns(RuntimeWarning, match="fault of its own"):
-            patch.setattr(DumpedStep, where, broken)
+            patch.setattr(DumpingStep, where, broken)
             debugger.start(net)
             net(X)
             debugger.stop()

@@ -11,7 +11,7 @@ from dumping import opened, records, report
 from hostile import HOSTILE, Raises
 from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.recorder import Recorder
-from probe_runtime.session.step import DumpedStep
+from probe_runtime.session.step import DumpingStep
 from probe_torch.tensors.leaf import TensorLeaf
 from torch import nn
 
@@ -20,7 +20,7 @@ def broken(*args: Any, **kwargs: Any) -> Any:
     raise KeyError("broken on purpose")
 
 
-@pytest.mark.parametrize("where", ["resume", "settle", "end"])
+@pytest.mark.parametrize("where", ["resume", "write_files", "end"])
 def test_a_fault_in_start_stop_or_step(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net, call = nn.Sequential(nn.Linear(2, 2)), nn.Module.__dict__["__call__"]
     with opened(tmp_path, level="mix") as debugger:
@@ -28,7 +28,7 @@ def test_a_fault_in_start_stop_or_step(where: str, tmp_path: Path, monkeypatch: 
             monkeypatch.context() as patch,
             pytest.warns(RuntimeWarning, match=r"fault of its own.*broken on purpose"),
         ):
-            patch.setattr(DumpedStep, where, broken)
+            patch.setattr(DumpingStep, where, broken)
             debugger.start(net)
             net(torch.ones(1, 2)).sum().backward()
             debugger.stop()

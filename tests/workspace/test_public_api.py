@@ -98,9 +98,9 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
-        "AnySession", "Debugger", "DumpedStep", "EitherWay", "Framework", "Install", "KernelSession",
-        "SavingSession", "Seeded", "Session", "Step", "TokenGate", "bar", "demo_arguments", "kernel_package",
-        "preflight", "seed_process", "set_variable", "summary", "warn",
+        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession",
+        "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "bar", "class_or_instance",
+        "demo_arguments", "kernel_package", "preflight", "seed_process", "set_variable", "summary", "warn",
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe_runtime.session import Debugger, EitherWay
+from probe_runtime.session import Debugger, class_or_instance
 
 from probe_mindspore.session.session import open_session
 
@@ -47,7 +47,7 @@ class PrecisionDebugger(Debugger):
             **settings,
         )
 
-    @EitherWay
+    @class_or_instance
     def start(self, model: Any = None, token_range: Any = None) -> None:
         """Collect from here on, if this step and rank are wanted.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe_format.errors import UsageError
-from probe_runtime.session import Debugger, EitherWay, Session
+from probe_runtime.session import Debugger, Session, class_or_instance
 from torch import nn
 
 from probe_torch.hooks.modules import Model
@@ -49,7 +49,7 @@ class PrecisionDebugger(Debugger):
             **settings,
         )
 
-    @EitherWay
+    @class_or_instance
     def start(self, model: Model | None = None, token_range: Any = None) -> None:
         """Collect from here on, if this step and rank are wanted.
 
@@ -58,14 +58,14 @@ class PrecisionDebugger(Debugger):
         """
         self._session.start(model, token_range)
 
-    @EitherWay
+    @class_or_instance
     def module_dump(self, module: Any, name: str) -> None:
         """Record ``module`` as ``Module.{name}.{class}`` and nothing inside it, until `module_dump_end`."""
         if not isinstance(module, nn.Module):
             raise UsageError(f"module_dump wants a torch.nn.Module; got a {type(module).__name__}.")
         self._calls("module_dump").module_dump(module, name)
 
-    @EitherWay
+    @class_or_instance
     def module_dump_end(self) -> None:
         """End `module_dump`."""
         self._calls("module_dump_end").module_dump_end()

@@ -16,7 +16,7 @@ from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.patching import is_muted
 from probe_runtime.select import NameFilter
-from probe_runtime.session import DumpedStep, Install, Step
+from probe_runtime.session import DumpingStep, Install, RunningStep
 
 from probe_mindspore.graph.routes import route_for
 from probe_mindspore.graph.taps import GraphTaps, graph_mode
@@ -60,7 +60,7 @@ class StepOpener:
     patches: Patches
     target: Target
 
-    def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., Step]]:
+    def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., RunningStep]]:
         """Where the steps of a model go, and what opens one.
 
         What runs in compiled graphs has a dump of its own, below ``graph``, where there is one of PyNative too.
@@ -74,18 +74,18 @@ class StepOpener:
             return dump_path / "pynative", self.open_both
         return dump_path, self.open_with_graphs
 
-    def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
+    def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
         return self._pynative(self._parts(directory, about), CellTable(self.module_kind))
 
-    def _pynative(self, made: _Parts, table: CellTable, graphs: Collector | None = None) -> DumpedStep:
+    def _pynative(self, made: _Parts, table: CellTable, graphs: Collector | None = None) -> DumpingStep:
         """graphs: of the part for what runs in compiled graphs."""
         arrivals = ParameterGradients(made.collector, table, graphs)
         if made.collector.plan.keep.backward_output and not gradients.OWN:
             made.collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
 
         @contextlib.contextmanager
-        def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
+        def install(step: DumpingStep, models: tuple[Any, ...]) -> Iterator[None]:
             if self.config.level != "L1":
                 arrivals.hook()
             with contextlib.ExitStack() as stack:
@@ -95,19 +95,19 @@ class StepOpener:
                 stack.enter_context(self._functions(step, models))
                 yield
 
-        return self._dumped(made, install, table, let_go=arrivals.remove)
+        return self._dumped(made, install, table, remove_hooks=arrivals.remove)
 
-    def open_graph(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
+    def open_graph(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
         """The same for what runs in compiled graphs, where all does."""
         return self._graph(self._parts(directory, about), CellTable(self.module_kind))
 
-    def _graph(self, made: _Parts, table: CellTable, beside: Coverage | None = None) -> DumpedStep:
+    def _graph(self, made: _Parts, table: CellTable, beside: Coverage | None = None) -> DumpingStep:
         """beside: what the PyNative part tells of its coverage."""
         route = route_for(self.config.dump_path / f".tensordump-{os.getpid()}")
         taps = GraphTaps(made.collector, made.leaf, made.names, table, beside, route)
 
         @contextlib.contextmanager
-        def install(step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
+        def install(step: DumpingStep, models: tuple[Any, ...]) -> Iterator[None]:
             with contextlib.ExitStack() as stack:
                 if step.gate is not None:  # the model's calls are counted; nothing else is called from Python
                     counted = {key: entry for key, entry in table.entries.items() if not entry.base}
@@ -116,7 +116,7 @@ class StepOpener:
                 stack.enter_context(taps.in_place())
                 yield
 
-        return self._dumped(made, install, table, wait=taps.wait, let_go=taps.close)
+        return self._dumped(made, install, table, wait=taps.wait, remove_hooks=taps.close)
 
     def open_both(self, directory: Path, about: Mapping[str, Any]) -> TwoModes:
         """A PyNative step, and one for the graphs that are known to run in it."""
@@ -151,12 +151,12 @@ class StepOpener:
 
         first = self._pynative(outside, pynative, inside.collector)
         second = self._graph(inside, graph, outside.collector.coverage)
-        first.elsewhere = matched_inside
-        second.elsewhere = lambda kind, value: True  # the other part tells it, of both
+        first.matched_elsewhere = matched_inside
+        second.matched_elsewhere = lambda kind, value: True  # the other part tells it, of both
         return TwoModes(first, second)
 
-    def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpedStep:
-        return DumpedStep(
+    def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpingStep:
+        return DumpingStep(
             self.config,
             made.writer.directory,
             install,
@@ -192,7 +192,7 @@ class StepOpener:
         return _Parts(writer, leaf, names, collector)
 
     @contextlib.contextmanager
-    def _functions(self, step: DumpedStep, models: tuple[Any, ...]) -> Iterator[None]:
+    def _functions(self, step: DumpingStep, models: tuple[Any, ...]) -> Iterator[None]:
         """The functions of MindSpore, and what else is in place while calls are collected."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve
-from probe_runtime.session import Step, TokenGate
+from probe_runtime.session import RunningStep, TokenGate
 
 __all__ = ["TwoModes"]
 
@@ -17,8 +17,8 @@ Report = dict[str, Any]
 class TwoModes:
     """The PyNative step and the one below ``graph``, as one. What is said of it is said of the PyNative part."""
 
-    pynative: Step
-    graph: Step
+    pynative: RunningStep
+    graph: RunningStep
 
     @property
     def directory(self) -> Path:
@@ -50,10 +50,10 @@ class TwoModes:
         self.graph.pause()
         self.pynative.pause()
 
-    def settle(self) -> Report | None:
-        """Write the files of both with what there is."""
-        self.graph.settle()
-        return self.pynative.settle()
+    def write_files(self) -> Report | None:
+        """Write the files of both with what is recorded so far."""
+        self.graph.write_files()
+        return self.pynative.write_files()
 
     def end(self) -> Report | None:
         """The step is over: write the files of both, take every hook away."""

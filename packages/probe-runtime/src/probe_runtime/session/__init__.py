@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from .current import AnySession, EitherWay
+from .current import class_or_instance
 from .debugger import Debugger
 from .delegated_levels import KernelSession, SavingSession, kernel_package
 from .demo_report import bar, demo_arguments, summary
 from .preflight import preflight
 from .seed import Seeded, seed_process, set_variable
-from .session import Framework, Session, warn
-from .step import DumpedStep, Install, Step
+from .session import AnySession, Framework, Session, warn
+from .step import DumpingStep, Install, RunningStep
 from .token_gate import TokenGate
 
 __all__ = [
     "AnySession",
     "Debugger",
-    "DumpedStep",
-    "EitherWay",
+    "DumpingStep",
     "Framework",
     "Install",
     "KernelSession",
+    "RunningStep",
     "SavingSession",
     "Seeded",
     "Session",
-    "Step",
     "TokenGate",
     "bar",
+    "class_or_instance",
     "demo_arguments",
     "kernel_package",
     "preflight",

@@ -1,51 +1,18 @@
-"""One debugger at a time in a process: calls on the class, and what a second one may be."""
+"""The one debugger of a process: its methods also work on the class, and a second one shares its session."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from probe_format.errors import UsageError
 
 from probe_runtime.config.config import Config
 
-__all__ = ["AnySession", "EitherWay", "reusable"]
+from .session import AnySession
 
-
-class AnySession(Protocol):
-    """What a debugger asks of its session; `session.Session` says what each means."""
-
-    config: Config
-    model: Any
-    closed: bool
-
-    @property
-    def patches(self) -> Any:
-        """The patched functions: ``add`` and ``remove``."""
-
-    @property
-    def collecting(self) -> bool:
-        """Whether calls are being collected now."""
-
-    def start(self, model: Any, token_range: Any) -> None:
-        """Begin, or go on, with the current step."""
-
-    def stop(self) -> None:
-        """Stop collecting."""
-
-    def step(self) -> None:
-        """The step is over."""
-
-    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """Save a single value."""
-
-    def set_init_step(self, step: Any) -> None:
-        """Count steps from here."""
-
-    def close(self) -> None:
-        """Finish, and take everything away."""
-
+__all__ = ["class_or_instance", "reusable"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -53,8 +20,8 @@ R = TypeVar("R")
 S = TypeVar("S", bound=AnySession)
 
 
-class EitherWay(Generic[T, P, R]):
-    """A method that also works on the class, where it acts on the current instance (`current()`)."""
+class class_or_instance(Generic[T, P, R]):
+    """Make a method that also works on the class, where it acts on ``owner.current()``."""
 
     def __init__(self, function: Callable[Concatenate[T, P], R]) -> None:
         self._function = function
@@ -67,9 +34,10 @@ class EitherWay(Generic[T, P, R]):
 
 
 def reusable(existing: S | None, config: Config, model: Any) -> S | None:
-    """The session that a debugger with these settings shares, or None: it makes its own.
+    """Return the open session for a debugger with these settings, or None where it needs one of its own.
 
-    Raises UsageError when one with other settings is open.
+    existing: the session of the process, if any. model: the debugger's model, or None. Raises UsageError where
+    a session with other settings is open.
     """
     if existing is None or existing.closed:
         return None

@@ -1,4 +1,4 @@
-"""What `PrecisionDebugger` is in every framework: one session of a process, and its methods, which are msprobe's."""
+"""`Debugger`, the base of every framework's `PrecisionDebugger`: msprobe's methods on the session of a process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from probe_runtime.config.config import Config
 from probe_runtime.config.config_file import load
 from probe_runtime.config.resolve import resolve
 
-from .current import AnySession, EitherWay, reusable
+from .current import class_or_instance, reusable
+from .session import AnySession
 
 __all__ = ["Debugger"]
 
 
 class Debugger:
-    """The current debugger of a process. Every method works on the class, too, where it acts on that one.
+    """The debugger of a process. Every method also works on the class, where it acts on the current debugger.
 
-    Used as a context manager it is closed at the end, else at exit.
+    As a context manager it is closed at the end of the block, else at exit.
     """
 
     _current: ClassVar[AnySession | None] = None
@@ -41,9 +42,10 @@ class Debugger:
         model: Any,
         **overrides: Any,
     ) -> None:
-        """Take the session that is open with these settings, else open one.
+        """Use the session that is open with these settings, else open one.
 
-        overrides: what wins over the file, None where it doesn't. Raises ConfigError with every problem.
+        open_session: makes a session of a configuration. config_path: a file, or None. overrides: keys that win
+        over the file; None where not given. Raises ConfigError with every problem.
         """
         config = resolve(None if config_path is None else load(config_path), **overrides)
         session = reusable(self._kind._current, config, model)
@@ -51,7 +53,7 @@ class Debugger:
 
     @classmethod
     def current(cls) -> Self:
-        """The debugger of this process. Raises UsageError when there is none."""
+        """Return the debugger of this process. Raises UsageError when there is none."""
         session = cls._current
         if session is None or session.closed:
             raise UsageError(
@@ -61,22 +63,22 @@ class Debugger:
         found._session = session
         return found
 
-    @EitherWay
+    @class_or_instance
     def stop(self) -> None:
         """Stop collecting and write the files; gradients until step() are still taken."""
         self._session.stop()
 
-    @EitherWay
+    @class_or_instance
     def step(self) -> None:
-        """The training step is over: its dump is complete, the next one begins."""
+        """End the training step: its dump is complete, the next step begins."""
         self._session.step()
 
-    @EitherWay
+    @class_or_instance
     def forward_backward_dump_end(self) -> None:
-        """The same as stop(), under its old name."""
+        """Do the same as stop(), under msprobe's older name."""
         self._session.stop()
 
-    @EitherWay
+    @class_or_instance
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
         """At level "debug": save a value, and its gradient, as ``{name}.{n}.debug``; gives the value back.
 
@@ -84,22 +86,22 @@ class Debugger:
         """
         return self._session.save(variable, name, save_backward)
 
-    @EitherWay
+    @class_or_instance
     def set_init_step(self, step: int) -> None:
         """Number the steps from ``step``; before the loop."""
         self._session.set_init_step(step)
 
-    @EitherWay
+    @class_or_instance
     def register_custom_api(self, module: Any, api_name: str, api_prefix: str | None = None) -> None:
         """Also record ``module.api_name`` at L1 and mix, as ``{api_prefix}.{api_name}.{n}.forward``."""
         self._session.patches.add(module, api_name, api_prefix)
 
-    @EitherWay
+    @class_or_instance
     def restore_custom_api(self, module: Any, api_name: str) -> None:
         """Undo `register_custom_api`."""
         self._session.patches.remove(module, api_name)
 
-    @EitherWay
+    @class_or_instance
     def close(self) -> None:
         """Complete the open step and let go of the framework; also done at exit."""
         self._session.close()

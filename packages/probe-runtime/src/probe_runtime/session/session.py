@@ -1,4 +1,4 @@
-"""What lives as long as a debugger: its configuration, where the step count is, the step being dumped."""
+"""A debugger's session: its configuration, the number of the current step, and the step that is being dumped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import define, field, frozen
 from probe_format.errors import ProbeError, UsageError
@@ -22,13 +22,13 @@ from probe_runtime.config.number_ranges import parse_init_step, parse_token_rang
 from probe_runtime.notice import notice
 from probe_runtime.select.filters import RankFilter, StepFilter
 
-from .step import Step
+from .step import RunningStep
 from .token_gate import TokenGate
 
-__all__ = ["Framework", "Session", "warn"]
+__all__ = ["AnySession", "Framework", "Session", "warn"]
 
 #: (directory, extra header keys) -> the step
-OpenStep = Callable[[Path, Mapping[str, Any]], Step]
+OpenStep = Callable[[Path, Mapping[str, Any]], RunningStep]
 
 _live: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -37,11 +37,13 @@ _live: weakref.WeakSet[Session] = weakref.WeakSet()
 class Framework:
     """What a session needs of a framework's package.
 
-    log: where it tells what it did. rank: of this process, None when not distributed. target_for: (dump_path, model)
-    -> where the steps of this model go, and what opens one, given its directory and extra header keys; that
-    raises OSError when it cannot be written. wants_model: what to say when level L0 or mix is given no model;
-    ``{level}`` stands in it. models: the models in what was given as one; raises UsageError. unstopped: whether
-    step() is right without a stop() before it, as msprobe's guide has it for GRAPH_MODE.
+    log: logger for finished steps.
+    rank: returns this process's rank, None when not distributed.
+    target_for: (dump_path, model) -> the directory for the steps of this model, and the function that opens one
+        (directory, extra header keys); it raises OSError where nothing can be written.
+    wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
+    models: returns the models in what the user gave as one; raises UsageError.
+    unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
     """
 
     log: logging.Logger
@@ -52,9 +54,43 @@ class Framework:
     unstopped: Callable[[], bool] = bool
 
 
+class AnySession(Protocol):
+    """What a debugger needs of its session: `Session`, or one of another level in `delegated_levels`."""
+
+    config: Config
+    model: Any
+    closed: bool
+
+    @property
+    def patches(self) -> Any:
+        """Return the patched functions, which have ``add`` and ``remove``."""
+
+    @property
+    def collecting(self) -> bool:
+        """Return whether calls are being collected now."""
+
+    def start(self, model: Any, token_range: Any) -> None:
+        """Start or resume collecting in the current step."""
+
+    def stop(self) -> None:
+        """Stop collecting."""
+
+    def step(self) -> None:
+        """End the step."""
+
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
+        """Save a single value."""
+
+    def set_init_step(self, step: Any) -> None:
+        """Number the steps from ``step``."""
+
+    def close(self) -> None:
+        """Finish the open step and remove every hook."""
+
+
 @define(eq=False, slots=False)
 class Session:
-    """One configuration at work. start and stop and step may be called in any order; misuse is told, once.
+    """One open debugger. start, stop and step may be called in any order; each misuse is warned of once.
 
     patches: the patched functions, for `register_custom_api`.
     """
@@ -65,11 +101,11 @@ class Session:
     patches: Any
     step_number: int = 0
     closed: bool = False
-    run: Step | None = None
+    run: RunningStep | None = None
     _steps: StepFilter = field(init=False)
     _ranks: RankFilter = field(init=False)
     _named: tuple[Any, str] | None = None
-    _said: set[str] = field(factory=set)
+    _warned: set[str] = field(factory=set)
     _skip_step: int | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -79,13 +115,17 @@ class Session:
 
     @property
     def collecting(self) -> bool:
-        """Between start() and stop(), on a step and rank that are wanted."""
+        """Return whether it is between start() and stop(), on a wanted step and rank."""
         return self.run is not None and self.run.running
 
     # -- the user's calls -----------------------------------------------------------------------------
 
     def start(self, model: Any, token_range: Any) -> None:
-        """Begin, or go on, collecting the current step."""
+        """Start or resume collecting in the current step, if this step and rank are wanted.
+
+        model: needed at L0 and mix unless the debugger has one. token_range: [first, last] calls of the model to
+        collect, both included, from 0. Raises UsageError for wrong arguments and after close().
+        """
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
         model = model if model is not None else self.model
@@ -97,7 +137,7 @@ class Session:
         if not self._ranks(self.framework.rank()):
             return
         if self.run is not None and self.run.running:
-            self._say_once(
+            self._warn_once(
                 "start() was called twice: it is collecting already. stop() comes first; this call has no effect."
             )
             return
@@ -113,22 +153,22 @@ class Session:
             run.resume(model, gate)
 
     def stop(self) -> None:
-        """Stop collecting; write what there is. Gradients that arrive before step() still belong to it."""
+        """Stop collecting and write the files. Gradients that arrive before step() are still recorded."""
         if self.run is None or not self.run.running:
             if self._wanted():
-                self._say_once("stop() was called without start(); it has no effect.")
+                self._warn_once("stop() was called without start(); it has no effect.")
             return
         run = self.run
         with self._guarded(run, "stop()"):
             run.pause()
-            run.settle()
+            run.write_files()
 
     def step(self) -> None:
-        """The step is over: write it, and count on."""
+        """End the step: write its last files, and count on."""
         run, self.run = self.run, None
         if run is not None:
             if run.running and not self.framework.unstopped():
-                self._say_once("step() was called before stop(); collecting was stopped first.")
+                self._warn_once("step() was called before stop(); collecting was stopped first.")
             with self._guarded(run, "step()"):
                 report = run.end()
                 if report is not None:
@@ -140,12 +180,15 @@ class Session:
             self.framework.log.info("every step asked for is dumped, below %s", self.config.dump_path)
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """Saving single values is the job of level "debug": here it is said once that nothing is saved."""
-        self._say_once(f"save() saves at level debug; at level {self.config.level} it has no effect.")
+        """Return the value; warn once that only level "debug" saves single values."""
+        self._warn_once(f"save() saves at level debug; at level {self.config.level} it has no effect.")
         return variable
 
     def set_init_step(self, step: Any) -> None:
-        """Count steps from ``step``, as when a run goes on from a checkpoint."""
+        """Number the steps from ``step``, as when a run resumes from a checkpoint.
+
+        Raises UsageError where it is no whole number from 0 up, or while a step is being dumped.
+        """
         first = parse_init_step(step)
         if self.run is not None:
             raise UsageError(
@@ -154,7 +197,7 @@ class Session:
         self.step_number = first
 
     def module_dump(self, module: Any, name: Any) -> None:
-        """Dump one module under a name, and nothing inside it, until `module_dump_end`."""
+        """Record one module as ``name``, and nothing inside it, until `module_dump_end`."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"module_dump wants a name for the module; got {brief(name)}.")
         self._named = (module, name)
@@ -172,7 +215,7 @@ class Session:
         self._named = None
 
     def close(self) -> None:
-        """Finish the open step, if any, and take everything away. More calls do nothing."""
+        """Finish the open step, if any, and remove every hook. More calls do nothing."""
         if self.closed:
             return
         self.closed = True
@@ -183,8 +226,8 @@ class Session:
         _live.discard(self)
 
     @contextlib.contextmanager
-    def _guarded(self, run: Step, where: str) -> Iterator[None]:
-        """A fault of Probe's own costs this step's dump, not the run; what is in the journal stays readable."""
+    def _guarded(self, run: RunningStep, where: str) -> Iterator[None]:
+        """Turn a fault of Probe's own into a warning: it ends this step's dump, never the run."""
         try:
             yield
         except ProbeError:
@@ -201,7 +244,7 @@ class Session:
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _begin(self, model: Any) -> Step | None:
+    def _begin(self, model: Any) -> RunningStep | None:
         rank = self.framework.rank()
         base, open_step = self.framework.target_for(self.config.dump_path, model)
         directory = rank_dir(base, self.step_number, rank)
@@ -242,9 +285,9 @@ class Session:
             self._steps(self.step_number) and self._ranks(self.framework.rank()) and self._skip_step is None
         )
 
-    def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
             warn(text)
 
 
@@ -255,12 +298,12 @@ def _brief_trace(error: Exception) -> str:
 
 
 def warn(text: str) -> None:
-    """Tell the user, as if from the line of theirs that led here."""
+    """Warn from the user's line that led here."""
     notice(f"Probe: {text}")
 
 
 def _in_forked_child() -> None:
-    """A child of fork() (a data loader's worker) shares the journal's file: it must record nothing."""
+    """Record nothing in a child of fork() (a data loader's worker): it shares the journal's file."""
     for session in list(_live):
         if session.run is not None:
             session.run.mute()

@@ -1,4 +1,4 @@
-"""One dumped step: what is installed while it collects, and what it leaves on disk."""
+"""A step that is being dumped: what is installed while it collects, and the files it writes."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from probe_runtime.notice import notice
 
 from .token_gate import TokenGate
 
-__all__ = ["DumpedStep", "Install", "Step"]
+__all__ = ["DumpingStep", "Install", "RunningStep"]
 
 #: (step, models) -> what puts every tap in place while it is open, and takes them away when it is left
-Install = Callable[["DumpedStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
+Install = Callable[["DumpingStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
 
 
 def _nothing() -> None:
-    """There is nothing to do."""
+    """Do nothing."""
 
 
 def _nowhere(kind: str, value: str) -> bool:
-    """There is no other part of this step."""
+    """Return False: this step has no other part."""
     return False
 
 
-class Step(Protocol):
-    """What a session does with a step; `DumpedStep` says what each means."""
+class RunningStep(Protocol):
+    """What a session needs of the step that it dumps: a `DumpingStep`, or several as one."""
 
     @property
     def directory(self) -> Path:
-        """Where the dump is."""
+        """Return the rank folder of the dump."""
 
     @property
     def table(self) -> Table:
-        """The modules that are tracked."""
+        """Return the modules that are tracked."""
 
     @property
     def gate(self) -> TokenGate | None:
-        """The calls of the model that are collected, where not all are."""
+        """Return which calls of the model are collected, None for all."""
 
     @property
     def running(self) -> bool:
-        """Between start() and stop()."""
+        """Return whether it is between start() and stop()."""
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from here on."""
@@ -59,27 +59,29 @@ class Step(Protocol):
     def pause(self) -> None:
         """Collect no more calls."""
 
-    def settle(self) -> dict[str, Any] | None:
-        """Write the files with what there is."""
+    def write_files(self) -> dict[str, Any] | None:
+        """Write the files with what is recorded so far."""
 
     def end(self) -> dict[str, Any] | None:
-        """The step is over: write the files, take every hook away."""
+        """End the step: write the files, remove every hook."""
 
     def abandon(self) -> None:
-        """Let go of everything without writing."""
+        """Release everything without writing."""
 
     def mute(self) -> None:
-        """Record nothing more, in this process."""
+        """Record nothing more in this process."""
 
 
 @define
-class DumpedStep:
+class DumpingStep:
     """The state of one step that is dumped, from its first start() until step().
 
-    late: called before the last files are written, for what came by no hook. wait: returns when what was called
-    so far has been recorded, where the framework computes behind Python. let_go: takes away the hooks that stay
-    over stop(). elsewhere(kind, value): whether a filter's entry that matches nothing here is no matter, for another
-    part of the step has seen to it.
+    install: puts the hooks and patches in place between start() and stop().
+    late: called before the last files are written, for what no hook brings.
+    wait: returns when all calls so far are recorded, where the framework computes behind Python.
+    remove_hooks: removes the hooks that stay after stop(), for gradients.
+    matched_elsewhere: (filter, entry) -> whether another part of the step reports this entry, so that it is no
+        matter that it matches nothing here.
     """
 
     config: Config
@@ -91,19 +93,19 @@ class DumpedStep:
     table: Table
     late: Callable[[], None] = _nothing
     wait: Callable[[], None] = _nothing
-    let_go: Callable[[], None] = _nothing
-    elsewhere: Callable[[str, str], bool] = _nowhere
+    remove_hooks: Callable[[], None] = _nothing
+    matched_elsewhere: Callable[[str, str], bool] = _nowhere
     gate: TokenGate | None = None
     _installed: contextlib.ExitStack | None = None
     _models: dict[int, Any] = field(factory=dict)
 
     @property
     def running(self) -> bool:
-        """Between start() and stop()."""
+        """Return whether it is between start() and stop()."""
         return self._installed is not None
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
-        """Collect from here on. Raises UsageError for a model that is none; nothing is installed then."""
+        """Collect from here on. Raises UsageError for a wrong model; nothing is installed then."""
         if model is not None and id(model) not in self._models and self.config.level != "L1":
             self.table.add_model(model)
             self._models[id(model)] = model
@@ -124,7 +126,7 @@ class DumpedStep:
     def on_call(
         self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
     ) -> Any:
-        """The tap of the table's modules: records the call, or counts it where it is the model that generates."""
+        """Record a call of a tracked module; where it is the model that generates tokens, count it for the gate."""
         if entry.base:
             return self.collector.module(entry, module, args, kwargs, original)
         gate, stream = self.gate, self.collector.stream
@@ -142,7 +144,7 @@ class DumpedStep:
                 stream.pause()
 
     def pause(self) -> None:
-        """Collect no more calls; every patch is undone. Gradients of the calls made go on being recorded."""
+        """Stop collecting calls and undo every patch. Gradients of the calls made are still recorded."""
         if self.running and not self.writer.forked:
             self.wait()
         self.collector.stream.pause()
@@ -150,12 +152,12 @@ class DumpedStep:
             installed, self._installed = self._installed, None
             installed.close()
 
-    def settle(self) -> dict[str, Any] | None:
-        """Write the files with what there is; the journal stays. None when the collection broke off."""
+    def write_files(self) -> dict[str, Any] | None:
+        """Write the files with what is recorded so far; the journal stays. Return None when collecting broke off."""
         return self._finish(final=False)
 
     def end(self) -> dict[str, Any] | None:
-        """The step is over: write the files, take every hook away. None when the collection broke off."""
+        """End the step: write the files, remove every hook. Return None when collecting broke off."""
         self.pause()
         try:
             return self._finish(final=True)
@@ -163,16 +165,16 @@ class DumpedStep:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of everything without writing."""
+        """Release everything without writing."""
         self.pause()
         self.collector.release()
-        self.let_go()
+        self.remove_hooks()
         with contextlib.suppress(Exception):
             self.leaf.close()
         self.writer.close()
 
     def mute(self) -> None:
-        """Record nothing more, in this process."""
+        """Record nothing more in this process."""
         self.collector.stream.end()
 
     def _finish(self, *, final: bool) -> dict[str, Any] | None:
@@ -191,11 +193,11 @@ class DumpedStep:
             collector.stream.break_off(f"the JSON files could not be written ({e})")
             return None
         if final:
-            self._tell(report)
+            self._warn(report)
         return report
 
     def _written(self, *, final: bool) -> dict[str, Any]:
-        """The files, with the counts of what is in them; without new counts if those fail. Raises OSError."""
+        """Write the files with their counts, or without new counts if counting fails. Raises OSError."""
         collector = self.collector
         try:
             return self.writer.finish(final=final, last=lambda: collector.tally(self.table))
@@ -205,10 +207,10 @@ class DumpedStep:
             collector.stream.fault("the end of the step", "coverage", e)
         return self.writer.finish(final=final)
 
-    def _tell(self, report: Mapping[str, Any]) -> None:
-        """What the user must not miss, as warnings."""
+    def _warn(self, report: Mapping[str, Any]) -> None:
+        """Warn of filter entries without a match and of faults of Probe's own."""
         for item in report.get("unmatched", ()):
-            if self.elsewhere(item["filter"], item["value"]):
+            if self.matched_elsewhere(item["filter"], item["value"]):
                 continue
             near = ", ".join(item["nearest"]) or "no similar name"
             notice(

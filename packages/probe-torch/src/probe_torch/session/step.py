@@ -15,7 +15,7 @@ from probe_runtime.collect import EventStream, Target, guarded, header_of, plan_
 from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.select import NameFilter
-from probe_runtime.session import DumpedStep
+from probe_runtime.session import DumpingStep
 from torch import nn
 
 from probe_torch.aside import aside
@@ -47,11 +47,11 @@ class StepOpener:
     patches: Patches
     target: Target
 
-    def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpedStep]]:
+    def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpingStep]]:
         """Where the steps of a model go, and what opens one."""
         return dump_path, self.open
 
-    def open(self, directory: Path, about: Mapping[str, Any]) -> DumpedStep:
+    def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
         config = self.config
         # Results of collectives are told when the run has waited for them.
@@ -79,7 +79,7 @@ class StepOpener:
                 leaf_gradients.let_go(t)
 
         @contextlib.contextmanager
-        def install(step: DumpedStep, models: tuple[nn.Module, ...]) -> Iterator[None]:
+        def install(step: DumpingStep, models: tuple[nn.Module, ...]) -> Iterator[None]:
             for model in models:
                 table.note_compiled(model)
             if config.level != "L1":
@@ -93,7 +93,7 @@ class StepOpener:
                 stack.enter_context(self._functions(step, leaf, models))
                 yield
 
-        return DumpedStep(
+        return DumpingStep(
             config,
             directory,
             install,
@@ -102,11 +102,11 @@ class StepOpener:
             leaf,
             table,
             late=arrivals.late,
-            let_go=arrivals.remove,
+            remove_hooks=arrivals.remove,
         )
 
     @contextlib.contextmanager
-    def _functions(self, step: DumpedStep, leaf: Any, models: tuple[nn.Module, ...]) -> Iterator[None]:
+    def _functions(self, step: DumpingStep, leaf: Any, models: tuple[nn.Module, ...]) -> Iterator[None]:
         """The functions of torch, and what else is in place while calls are collected."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:
