@@ -1,4 +1,4 @@
-"""A rank directory that belongs to this process alone."""
+"""Claims a rank directory for this process alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Claim:
     _fd: int
 
     def release(self) -> None:
-        """Let others have it; more calls do nothing."""
+        """Release the directory; more calls do nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -75,7 +75,7 @@ def _lock(fd: int) -> bool:
 
 
 def in_use(directory: Path) -> bool:
-    """Whether a living process holds the directory."""
+    """Return whether a living process holds the directory."""
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -87,7 +87,7 @@ def in_use(directory: Path) -> bool:
 
 
 def is_child() -> bool:
-    """Whether multiprocessing started this process."""
+    """Return whether multiprocessing started this process."""
     return multiprocessing.parent_process() is not None
 
 

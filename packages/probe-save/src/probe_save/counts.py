@@ -1,4 +1,4 @@
-"""Which number the next value of a name gets."""
+"""The numbers that the values of each name get within a step."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Counts:
     _next: dict[str, int] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
 
-    def take(self, name: str) -> int:
-        """The next number of ``name``, which nothing else has or gets."""
+    def next_number(self, name: str) -> int:
+        """Return the next number of ``name``; no other value gets it."""
         with self._lock:
             number = self._next.get(name, 0)
             self._next[name] = number + 1
             return number
 
-    def take_partner(self, name: str, number: int) -> int:
-        """A number for the gradients of the value ``name`` of this number: the same, where it is free.
+    def gradient_number(self, name: str, number: int) -> int:
+        """Return a number for the gradients of value ``number`` of ``name``: the same where it is free, else the next.
 
-        It is not where somebody also saves values under the name ``{name}_grad``: then it is the next that is.
+        It is taken where values are also saved under the name ``{name}_grad``.
         """
         partner = f"{name}_grad"
         with self._lock:

@@ -56,12 +56,12 @@ def configure(
 
 
 def save(variable: T, name: str, save_backward: bool = True) -> T:
-    """`Saver.save` of the saver that `configure` made, or that PROBE_SAVE_CONFIG describes."""
+    """Save ``variable`` with the saver that `configure` made or PROBE_SAVE_CONFIG describes; see `Saver.save`."""
     return _current().save(variable, name, save_backward)
 
 
 def step() -> None:
-    """`Saver.step` of the saver that `configure` made, or that PROBE_SAVE_CONFIG describes."""
+    """End the step of the saver that `configure` made or PROBE_SAVE_CONFIG describes; see `Saver.step`."""
     _current().step()
 
 

@@ -32,19 +32,22 @@ class SavedLeaf(Protocol):
     """What a framework's package does for one step."""
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """JSON of a value of the framework, else `probe_format.values.UNKNOWN`. Appends tensors to placement.found."""
+        """Return the JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
+
+        Appends each tensor to ``placement.found``.
+        """
 
     def fill_numbers(self, value: Any) -> None:
         """Fill in the numbers of a described value that were still on their way from a device."""
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
-        """Call ``arrived(gradient)`` for each backward pass through ``tensor``; gives what ends that.
+        """Call ``arrived(gradient)`` for each backward pass through ``tensor``; return what ends that.
 
-        None where no gradient can come.
+        Returns None where no gradient can come.
         """
 
     def close(self) -> None:
-        """Let go of every tensor."""
+        """Keep no tensor."""
 
 
 class Home(Protocol):
@@ -53,10 +56,10 @@ class Home(Protocol):
     FRAMEWORK: str
 
     def current_rank(self) -> int | None:
-        """This process's number in a distributed run, else None."""
+        """Return this process's number in a distributed run, else None."""
 
     def open_leaf(self, options: TensorOptions, coverage: Coverage) -> SavedLeaf:
-        """A leaf for one step."""
+        """Return what describes the tensors of one step."""
 
 
 @cache
@@ -67,9 +70,9 @@ def _offered() -> dict[str, EntryPoint]:
 
 @lru_cache(maxsize=4096)
 def framework_of(cls: type) -> str | None:
-    """The framework that a class comes from, itself or by what it derives from; None for any other."""
+    """Return the framework that a class or one of its bases comes from; None for any other."""
     tops = [str(ancestor.__module__).partition(".")[0] for ancestor in cls.__mro__]
-    if "mindspore" in tops:  # the tensors of a torch that stands on MindSpore (mindtorch) are MindSpore's
+    if "mindspore" in tops:  # the tensors of a torch built on MindSpore (mindtorch) are MindSpore's
         return "mindspore"
     return next((top for top in tops if top in _EXTRAS or top in _offered()), None)
 
@@ -94,7 +97,7 @@ def home(framework: str) -> Home:
 
 
 def current_rank() -> int | None:
-    """This process's number: from a framework that is loaded, else RANK or RANK_ID, as launchers set them."""
+    """Return this process's number: from a framework that is loaded, else RANK or RANK_ID, as launchers set them."""
     for framework in {**_EXTRAS, **_offered()}:
         if framework in sys.modules:
             try:

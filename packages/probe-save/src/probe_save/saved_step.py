@@ -85,11 +85,11 @@ class SavedStep:
 
     @property
     def directory(self) -> Path:
-        """Where everything of this step goes."""
+        """The folder that everything of this step goes to."""
         return self.claim.directory
 
     def enter(self) -> bool:
-        """Begin to record something; False when the step is over. Each True needs a `leave`."""
+        """Begin to record something; return False when the step is over. After each True, call `leave`."""
         with self._idle:
             if self._over:
                 return False
@@ -97,7 +97,7 @@ class SavedStep:
             return True
 
     def leave(self) -> None:
-        """What was begun is recorded."""
+        """End what `enter` began."""
         with self._idle:
             self._busy -= 1
             if not self._busy:
@@ -108,9 +108,9 @@ class SavedStep:
 
         Raises MissingPackage. Any other fault, a full disk among them, costs this value, never the run.
         """
-        number = self._counts.take(name)
+        number = self._counts.next_number(name)
         placement = self._placement(debug_record(name, number), self.wants_files)
-        partner = gradient_record(name, self._counts.take_partner(name, number)) if backward else None
+        partner = gradient_record(name, self._counts.gradient_number(name, number)) if backward else None
         try:
             try:
                 written = self._write(placement.record, partner, self._describe(placement, variable))
@@ -134,7 +134,7 @@ class SavedStep:
         return Placement(record, "", wants_file, names=self._names)
 
     def _write(self, record: str, partner: str | None, value: Any) -> bool:
-        """Put the event of one value into the journal; False when the step is over. Raises OSError and others."""
+        """Append the event of one value; return False when the step is over. Raises OSError and others."""
         try:
             event = events.save(record, value, None if partner is None else (partner, blank(value)))
             if self.alive:
@@ -145,14 +145,14 @@ class SavedStep:
         return self.alive
 
     def _unlink(self, value: Any) -> None:
-        """Take away the files of a value that gets no record: nobody would know whose they are."""
+        """Remove the files of a value that gets no record: nothing would refer to them."""
         for _, tensor in tensors(value):
             if isinstance(tensor.get("data_name"), str):
                 (self.options.directory / tensor["data_name"]).unlink(missing_ok=True)
 
     def _describe(self, placement: Placement, variable: Any) -> Any:
         missing: list[MissingPackage] = []
-        tree = ValueEncoder(partial(self._leaf, placement, missing), self._note)
+        tree = ValueEncoder(partial(self._leaf, placement, missing), self._count_unsupported)
         value = tree.describe(variable)
         if missing:
             raise missing[0]
@@ -163,18 +163,18 @@ class SavedStep:
     def _leaf(self, placement: Placement, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
         met = len(placement.found)
         try:
-            return self._told(placement, missing, value, path)
+            return self._described(placement, missing, value, path)
         except OSError as error:  # its file: the numbers need no room on the disk
             if not placement.wants_file:
                 raise
             self._lost(f"file of {placement.record}", error)
             del placement.found[met:]
-            out = self._told(evolve(placement, wants_file=False), missing, value, path)
+            out = self._described(evolve(placement, wants_file=False), missing, value, path)
             if isinstance(out, dict) and "dtype" in out:
                 out["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
             return out
 
-    def _told(self, placement: Placement, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
+    def _described(self, placement: Placement, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
         if isinstance(value, np.ndarray):
             out = array_json(value, placement, path, self.options, self._array_files, self.coverage)
         else:
@@ -226,7 +226,7 @@ class SavedStep:
     def _arrived(
         self, leaf: SavedLeaf, record: str, path: ValuePath, passes: Iterator[int], gradient: Any
     ) -> None:
-        """A backward pass has reached the tensor; ``gradient`` is None where it brought nothing."""
+        """Record the gradient that a backward pass brought; None where it brought nothing."""
         if not self.alive or gradient is None or not self.enter():
             return
         try:
@@ -258,7 +258,7 @@ class SavedStep:
     # -- the end --------------------------------------------------------------------------------------
 
     def end(self) -> dict[str, Any] | None:
-        """The step is over: write debug.json and report.json. None when the journal alone could be kept."""
+        """Write debug.json and report.json and return the report; None when only the journal could be kept."""
         with self._idle:
             self._over = True
             self._idle.wait_for(lambda: not self._busy)  # what other threads have begun still belongs here
@@ -283,7 +283,7 @@ class SavedStep:
         return content
 
     def abandon(self) -> None:
-        """Let go of everything and write nothing more; what is in the journal stays readable."""
+        """Release everything and write nothing more; what is in the journal stays readable."""
         self.alive = False
         self._release()
         for leaf in self._leaves.values():
@@ -292,7 +292,7 @@ class SavedStep:
         self.claim.release()
 
     def disown(self) -> None:
-        """In a fork()ed child: this step is the parent's."""
+        """Release this step in a fork()ed child: it belongs to the parent."""
         self.alive = False
         self.writer.close()
         self.claim.release()
@@ -304,7 +304,7 @@ class SavedStep:
             undo()
 
     def break_off(self, error: OSError) -> None:
-        """Record nothing more in this step: it cannot be written."""
+        """Record nothing more in this step, and warn: it cannot be written."""
         with self._lock:
             first, self.alive = self.alive, False
         if first:
@@ -316,7 +316,7 @@ class SavedStep:
     # -- inside ---------------------------------------------------------------------------------------
 
     def _lost(self, where: str, error: Exception) -> None:
-        """Something could not be written: told once in a step. The next value may find room again."""
+        """Record that something could not be written; warn once in a step. The next value may find room again."""
         self._fault(where, error)
         if not isinstance(error, OSError):
             return
@@ -328,7 +328,7 @@ class SavedStep:
                 "run goes on, and so does saving."
             )
 
-    def _note(self, reason: str) -> None:
+    def _count_unsupported(self, reason: str) -> None:
         self.coverage.add("unsupported", f"value: {reason}")
 
     def _fault(self, where: str, error: Exception) -> None:

@@ -72,7 +72,7 @@ class Saver:
 
     @classmethod
     def of(cls, config: Config, tool: str, framework: str | None = None) -> Saver:
-        """A saver for a configuration that somebody else has checked.
+        """Make a saver for a configuration that was checked before.
 
         tool, framework: for the header of debug.json.
         """
@@ -99,9 +99,10 @@ class Saver:
 
         variable: a tensor or array of any shape, a number, text, None, or lists, tuples, dicts and dataclasses
         of these. save_backward: also record the gradient of each tensor in it, when a backward pass comes.
-        Gives ``variable`` back. When it returns, the value survives the death of the process.
+        Returns ``variable``. When it returns, the value survives the death of the process.
 
-        Raises UsageError for a name that is none, and for a tensor whose package is not installed.
+        Raises UsageError when ``name`` is not a text with at least one character, and for a tensor whose package is not
+        installed.
         """
         if not isinstance(name, str) or not name:
             raise UsageError(f"save wants a name for the value, as save(x, 'logits'); got {brief(name)}.")
@@ -109,7 +110,7 @@ class Saver:
         return variable
 
     def step(self) -> None:
-        """The training step is over: its files are complete, and counts begin at 0 again.
+        """End the training step: complete its files, and count values from 0 again.
 
         Call it after the backward pass: gradients that come later are not recorded.
         """
@@ -145,7 +146,7 @@ class Saver:
 
     @property
     def directory(self) -> Path | None:
-        """Where the current step is written; None before its first value."""
+        """The folder of the current step; None before its first value."""
         return None if self._run is None else self._run.directory
 
     def __enter__(self) -> Saver:
@@ -172,7 +173,7 @@ class Saver:
             raise UsageError("This Saver is closed. Make a new one, or call configure(), to save more.")
 
     def _current(self) -> SavedStep | None:
-        """The step being saved; None when this step or rank is not wanted, or cannot be written."""
+        """Return the step being saved; None when this step or rank is not wanted, or cannot be written."""
         run = self._run
         if run is not None:
             return run if run.alive else None

@@ -21,7 +21,7 @@ _LEVEL = 'Write "debug" or leave it out here; levels L0, L1 and mix are Precisio
 
 
 def settings(config_path: str | Path | None = None, **arguments: Any) -> Config:
-    """The configuration of a file (JSON or YAML) and of arguments, which win.
+    """Return the configuration of a file (JSON or YAML) and of arguments, which win.
 
     Raises ConfigError with every problem at once.
     """

@@ -1,4 +1,4 @@
-"""Keeping a call out of what torch.compile traces: it runs between two compiled pieces, as print does."""
+"""Keeps a call out of what torch.compile traces: it runs between two compiled pieces, as print does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Parcel:
 
 
 def uncompiled(function: Callable[..., None], *arguments: Any) -> None:
-    """``function(*arguments)``, never traced."""
+    """Call ``function(*arguments)``, never traced."""
     if _COMPILER not in sys.modules:
         function(*arguments)
     else:

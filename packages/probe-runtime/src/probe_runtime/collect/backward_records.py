@@ -1,4 +1,4 @@
-"""The backward records of one step: the taps on calls, and what they bring."""
+"""The backward records of one step: taps on calls, and records of the gradients that arrive there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Found = Sequence[tuple[ValuePath, Any]]
 class BackwardRecords:
     """Taps calls and writes the gradients that arrive. Safe to use from the framework's threads.
 
-    arrived: gradients have come since somebody put this back to False.
+    arrived: whether gradients have come since the recorder set this to False.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class BackwardRecords:
         gradients: Gradients,
         files: Callable[[str], bool],
     ) -> None:
-        """files(record name): whether its tensors are written to files."""
+        """files: called with a record's name, returns whether its tensors are written to files."""
         self.arrived = False
         self._plan = plan
         self._stream = stream
@@ -61,7 +61,7 @@ class BackwardRecords:
             tap.leftovers()
 
     def release(self) -> None:
-        """Take every hook off the graph."""
+        """Remove every hook from the graph."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -75,7 +75,7 @@ class BackwardRecords:
         of_inputs: list[tuple[Sequence[ValuePath], Any]],
         partial_sum: bool,
     ) -> None:
-        """Gradients of one call, in a backward pass."""
+        """Record gradients of one call, in a backward pass."""
         stream = self._stream
         if not stream.alive or call.key in stream.off:
             return
@@ -92,7 +92,7 @@ class BackwardRecords:
             files = self._files(call.backward)
             inputs = outputs = None
             if plan.keep.backward_input and of_outputs:
-                inputs = self._told(Placement(record, "input", files, label="input"), of_outputs)
+                inputs = self._described(Placement(record, "input", files, label="input"), of_outputs)
             if plan.keep.backward_output and of_inputs:
                 outputs = self._shared(Placement(record, "output", files, label="output"), of_inputs)
             stream.append(
@@ -104,16 +104,16 @@ class BackwardRecords:
         finally:
             thread.inside -= 1
 
-    def _told(self, placement: Placement, found: list[tuple[ValuePath, Any]]) -> list[Any]:
+    def _described(self, placement: Placement, found: list[tuple[ValuePath, Any]]) -> list[Any]:
         return [[list(path), self._leaf.tensor(placement, g, path)] for path, g in found]
 
     def _shared(self, placement: Placement, found: list[tuple[Sequence[ValuePath], Any]]) -> list[Any]:
-        """The gradients of inputs: what stands in several places is in each, and names the others."""
-        told: list[Any] = []
+        """Describe the gradients of inputs: one that belongs to several arguments is at each, and names the others."""
+        described: list[Any] = []
         for places, g in found:
             for path in places:
                 tensor = self._leaf.tensor(placement, g, path)
                 if len(places) > 1:
                     tensor["shared_with"] = [path_text(("output", *p)) for p in places if p != path]
-                told.append([list(path), tensor])
-        return told
+                described.append([list(path), tensor])
+        return described

@@ -16,9 +16,16 @@ Json = Any
 class Call:
     """One call under way.
 
-    key: the record names without number and direction; faults are counted by it. name, backward, parent: of its
-    forward and backward records. recorded: whether anything is; forward: whether the forward record is. edges:
-    what the gradient taps remember of its inputs. places: keyword -> its slot, after the positional ones.
+    key: the record names without number and direction; faults are counted by it.
+    name, backward: the names of its forward and backward records.
+    parent: those of the module or node that it is made in.
+    recorded: whether anything of it is recorded.
+    forward: whether its forward record is.
+    edges: what the gradient taps remember of its inputs.
+    redo: whether it is recomputed.
+    keep_files: whether its tensors are written to files.
+    arguments, keywords: described, until the backward record's form is known.
+    places: keyword -> its number among the arguments, after the positional ones.
     """
 
     key: str
@@ -35,12 +42,12 @@ class Call:
     places: dict[str, int] = field(factory=dict)
 
     def place(self, path: ValuePath) -> ValuePath:
-        """The slot of a keyword argument: after the positional ones."""
+        """Return the path of a value in a keyword argument, counted after the positional ones."""
         return (self.places[str(path[0])], *path[1:])
 
 
 def slots(described: Any) -> Any:
-    """The skeleton of a backward record: the number of slots, or nested nulls where arguments are nested."""
+    """Return the form of a backward record: the number of its values, or nested nulls where they are nested."""
     shape = [_nulls(item) for item in described]
     return len(shape) if all(item is None for item in shape) else shape
 

@@ -1,4 +1,4 @@
-"""Where in the user's code a call was made: the stack as msprobe writes it, cheaply."""
+"""The stack of the user's code that a call was made from, in the form that msprobe writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_STACKS = 100_000
 
 
 def frames(skip_modules: Sequence[str] = OWN_MODULES) -> tuple[Key, tuple[str, ...]]:
-    """The caller's stack, innermost first, as strings like ``"File /a.py, line 3, in f, \\n x = g(x)"``.
+    """Return the caller's stack, innermost first, as strings like ``"File /a.py, line 3, in f, \\n x = g(x)"``.
 
     skip_modules: packages whose frames are left out. The key is equal for equal stacks.
     """
@@ -88,7 +88,7 @@ class FrameTable:
         self._ids: dict[tuple[str, ...], int] = {}
 
     def intern(self) -> tuple[int, bool, tuple[str, ...]]:
-        """(id, whether it is new, frames) of the caller's stack; ids count from 0. About 3 us if not new."""
+        """Return (id, whether it is new, frames) of the caller's stack; ids count from 0. About 3 us if not new."""
         start: FrameType | None = _getframe(1)
         frame = start
         lastis: list[int] = []

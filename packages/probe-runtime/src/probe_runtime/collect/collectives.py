@@ -28,7 +28,7 @@ class PendingWork:
     lock: threading.Lock = field(factory=threading.Lock)
 
     def add(self, out: Any, finish: Callable[[bool], None]) -> bool:
-        """Wait for what a collective returned; False when there is nothing to wait for (it is complete)."""
+        """Call ``finish`` when the handles in ``out`` have been waited for; False when it holds none."""
         works = [w for w in (out if isinstance(out, (list, tuple)) else [out]) if isinstance(w, self.kind)]
         if not works:
             return False
@@ -39,7 +39,7 @@ class PendingWork:
         return True
 
     def waited(self, work: Any) -> None:
-        """The handle ``work`` has been waited for."""
+        """Note that the handle ``work`` has been waited for."""
         with self.lock:
             found = self.waiting.pop(id(work), None)
             if found is None:
@@ -63,7 +63,7 @@ class PendingWork:
         return watched
 
     def give_up(self) -> None:
-        """Collecting ends: finish what nobody has waited for, without its values."""
+        """Finish what was not waited for, without its values: the collection ends."""
         with self.lock:
             waiting, self.waiting = self.waiting, {}
         done: set[int] = set()

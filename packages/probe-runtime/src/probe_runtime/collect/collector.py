@@ -1,7 +1,6 @@
-"""Collecting one step: every tap ends here, and every record begins here.
+"""The taps of one step: what a patched function or a tracked module calls in place of the original.
 
-A function or module of the framework that is called while a step is collected goes through one of these taps;
-the call itself is made here, exactly once, and what it returns is given back untouched.
+A tap makes the call itself, exactly once, and returns its result untouched; before and after, it records the call.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Collector:
         collectives: Collectives,
         module_prefix: str,
     ) -> None:
-        """module_prefix: with which the keys of modules begin (``Module.``)."""
+        """module_prefix: what the keys of modules begin with (``Module.``)."""
         self.recorder = recorder
         self.plan = recorder.plan
         self.stream: EventStream = recorder.stream
@@ -53,7 +52,7 @@ class Collector:
         self._append = self.stream.append
         self._nodes: set[str] = set()
         self._arrivals: dict[int, itertools.count[int]] = {}
-        self._told: dict[str, Any] = {}
+        self._last_tally: dict[str, Any] = {}
         guard.listen(self.stream)
 
     # -- the taps -------------------------------------------------------------------------------------
@@ -68,10 +67,11 @@ class Collector:
         composite: bool = False,
         kind: str | None = None,
     ) -> Any:
-        """The tap of every patched function: records the outermost call, runs it, gives its result.
+        """Make a call of a patched function and record it, unless it is made inside another recorded function.
 
-        key: the first two parts of the record's name, ``Functional.relu``. composite: what it calls is recorded
-        as well. kind: the key that the list has for it, where the user gave it another.
+        key: the first two parts of the record's name, ``Functional.relu``.
+        composite: whether what it calls is recorded as well.
+        kind: the key that the list has for it, where the user gave it another.
         """
         kind = kind or key
         thread = self._thread
@@ -117,7 +117,7 @@ class Collector:
     def module(
         self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
     ) -> Any:
-        """The tap of every tracked module's call."""
+        """Make a call of a tracked module and record it."""
         thread = self._thread
         if not self.stream.on:
             return original(module, *args, **kwargs)
@@ -159,20 +159,20 @@ class Collector:
         return out
 
     def push(self, node: str) -> None:
-        """A region with a node of its own begins (optimizer, clip_grad)."""
+        """Begin a region with a node of its own (optimizer, clip_grad)."""
         if self.stream.on and self.plan.construct and node not in self._nodes:
             self._nodes.add(node)
             self._append(events.enter(node, None, kept=events.NODE))
         self._thread.stack.append((node, node))
 
     def pop(self, node: str) -> None:
-        """The region ends."""
+        """End a region that `push` began."""
         stack = self._thread.stack
         if (node, node) in stack:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
     def parameter_gradient(self, entry: TrackedParameter, grad: Any) -> None:
-        """A parameter's gradient has arrived: file it under every owner."""
+        """Record a parameter's gradient, under each of its owners."""
         if not self.stream.alive:
             return
         recorder = self.recorder
@@ -200,11 +200,11 @@ class Collector:
             thread.inside -= 1
 
     def arrived(self, entry: TrackedParameter) -> bool:
-        """Whether this parameter's gradient was recorded in this step."""
+        """Return whether this parameter's gradient was recorded in this step."""
         return id(entry.parameter) in self._arrivals
 
     def _end_collective(self, call: Call, kind: str, args: Args, kwargs: Kwargs, out: Any) -> None:
-        """A collective returns in its arguments, at once or when its handle has been waited for."""
+        """Record the result of a collective: its arguments, at once or when its handle has been waited for."""
         call.edges = None
         values = self._collectives.results(kind, args, kwargs, out)
 
@@ -237,14 +237,14 @@ class Collector:
             self._thread.inside -= 1
 
     def tally(self, table: Table) -> dict[str, Any] | None:
-        """The event that says what was seen and recorded so far; None if the last one says that.
+        """Return the event that says what was seen and recorded so far; None if that has not changed.
 
-        It must not be called while calls are counted: `RankWriter.finish` sees to that. Appends nothing.
+        Must not run while calls are counted, which `RankWriter.finish` ensures. Appends nothing.
         """
         content = self._coverage(table)
-        if content == self._told:
+        if content == self._last_tally:
             return None
-        self._told = content
+        self._last_tally = content
         return events.tally(content)
 
     def _coverage(self, table: Table) -> dict[str, Any]:
@@ -263,13 +263,13 @@ class Collector:
         return content
 
     def release(self) -> None:
-        """Take every hook off the graph; nothing is recorded after this."""
+        """Remove every hook from the graph, and record nothing after this."""
         self.stream.end()
         guard.stop_listening(self.stream)
         self.recorder.backward.release()
 
     def seen_names(self) -> list[str]:
-        """One name of every kind of call that was seen, for suggestions."""
+        """Return one name of every kind of call that was seen, for suggestions."""
         return [
             f"{key}.forward.0" if key.startswith(self._module_prefix) else f"{key}.0.forward"
             for key in self.recorder.counters.keys
@@ -277,7 +277,7 @@ class Collector:
 
 
 class Target:
-    """The tap that patched functions hold for good; ``collector`` is the one of the moment, or None."""
+    """The tap that patched functions keep; ``collector`` is that of the open step, or None."""
 
     __slots__ = ("collector",)
 
@@ -285,12 +285,12 @@ class Target:
         self.collector: Collector | None = None
 
     def __call__(self, label: Any, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """label: has ``name``, the key of the call, ``kind``, that of the list, and ``composite``."""
+        """Make the call. label: has ``name``, the key of the call, ``kind``, that of the list, and ``composite``."""
         collector = self.collector
         if collector is None:
             return original(*args, **kwargs)
         return collector.api(label.name, original, args, kwargs, composite=label.composite, kind=label.kind)
 
     def clear(self) -> None:
-        """No collector from here on."""
+        """Record no more calls through this target."""
         self.collector = None

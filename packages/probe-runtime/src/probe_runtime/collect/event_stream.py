@@ -1,6 +1,6 @@
-"""The events of one step on their way to the journal, and what goes wrong on the way.
+"""The events of one step on their way to the journal, and the faults on the way.
 
-A fault of ours is noted and the run goes on. A disk that takes no more ends the collection, not the run.
+A fault of Probe is recorded and the run goes on. A full disk ends the collection, not the run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ _FULL = (27, 28, 122)  # file too large, disk full, over quota
 
 
 class Write(Protocol):
-    """Appends one event to the journal, and calls ``then`` before anybody can read what is there. May raise
-    OSError.
-    """
+    """Appends one event to the journal, and calls ``then`` before the event can be read. Raises OSError."""
 
     def __call__(self, event: dict[str, Any], /, then: Callable[[], None] | None = None) -> None: ...
 
@@ -31,8 +29,10 @@ class Write(Protocol):
 class EventStream:
     """Appends events while it is alive, and counts faults by the place where they happened.
 
-    on: calls are recorded. alive: gradients and everything else still are. broken: why the collection ended
-    early, None if it did not. off: the places that had too many faults.
+    on: whether calls are recorded.
+    alive: whether anything is, gradients included.
+    broken: why the collection ended early, None if it did not.
+    off: the places that had too many faults.
     """
 
     def __init__(self, write: Write, max_faults: int) -> None:
@@ -46,7 +46,7 @@ class EventStream:
         self._lock = threading.Lock()
 
     def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
-        """Write one event, and count it by ``then``. A disk that takes no more ends the collection, not the run."""
+        """Write one event, and count it by ``then``. A full disk ends the collection, not the run."""
         if not self.alive:
             return
         try:
@@ -77,7 +77,7 @@ class EventStream:
             )
 
     def fault(self, where: str, what: str, error: Exception) -> None:
-        """Note a fault of Probe's own while it recorded ``what`` of ``where``; too many switch that place off."""
+        """Record a fault of Probe while it recorded ``what`` of ``where``; too many switch that place off."""
         if isinstance(error, OSError) and error.errno in _FULL:
             self.break_off(str(error))
             return

@@ -22,11 +22,12 @@ Emit = Callable[[int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath
 class Gradients:
     """A framework's gradient taps.
 
-    enter(inputs, positional) remembers where the gradients of a call's inputs go; None when gradients are off. The
-    first ``positional`` arguments have no keyword.
-    attach(edges, outputs, keep, emit) hooks what lies between and gives the handles (each has ``remove``);
-    keep(tap) is called when sums may be left over. flows(outputs): whether any of them has a gradient.
-    current_pass(): a number for the backward pass that runs in this thread, -1 outside of one.
+    enter: called with (inputs, positional), remembers where the gradients of a call's inputs go; None when gradients
+        are off. The first ``positional`` arguments have no keyword.
+    attach: called with (edges, outputs, keep, emit), hooks what lies between and returns the handles (each has
+        ``remove``). Calls keep(tap) where sums may be left over.
+    flows: called with outputs, returns whether any of them has a gradient.
+    current_pass: returns a number for the backward pass that runs in this thread, -1 outside of one.
     """
 
     enter: Callable[[Found, int], Any]
@@ -37,10 +38,11 @@ class Gradients:
 
 @frozen
 class Autograd:
-    """What a framework's autograd is asked.
+    """What a framework's autograd provides.
 
-    current_pass(): a number for the backward pass that runs in this thread. add(a, b): the sum in a new tensor,
-    outside of the graph; gradients belong to the run and are never written to.
+    current_pass: returns a number for the backward pass that runs in this thread.
+    add: called with two gradients, returns the sum in a new tensor outside of the graph. Gradients belong to the run
+        and are never written to.
     """
 
     current_pass: Callable[[], int]
@@ -55,15 +57,17 @@ class View(Protocol):
     @property
     def index(self) -> int | None: ...
     def cut(self, g: Any) -> Any:
-        """Its part of the gradient of the whole tensor; None of None."""
+        """Return its part of the gradient of the whole tensor; None of None."""
 
 
 @define
 class GradientTap:
     """Collects what the hooks of one call see and emits each gradient once it is whole.
 
-    paths: for each different input, every place in the arguments where it stands. need: for each, how many
-    shares it has. Hooks run in threads of the framework.
+    Hooks run in threads of the framework.
+
+    paths: for each different input, every path that it has in the arguments.
+    need: for each, how many shares its gradient has.
     """
 
     autograd: Autograd
@@ -83,10 +87,12 @@ class GradientTap:
         consumed: Sequence[tuple[int, int]] = (),
         written: Sequence[View] = (),
     ) -> None:
-        """One node ran in a backward pass.
+        """Take the gradients of one node that ran in a backward pass.
 
-        made: (output number, path) of the outputs it made. through: (output number, index of an input) that it
-        passes on untouched. consumed: (edge number, index) of the inputs it uses.
+        made: (output number, path) of the outputs that it made.
+        through: (output number, index of an input) that it passes on untouched.
+        consumed: (edge number, index) of the inputs that it uses.
+        written: the views that were written in place.
         """
         number = self._pass_number()
         of_outputs = [(path, g) for nr, path in made if (g := grad_outputs[nr]) is not None]

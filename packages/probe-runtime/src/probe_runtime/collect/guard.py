@@ -1,7 +1,7 @@
-"""The one boundary between a framework and Probe: what fails of Probe's own is noted, and the user's run goes on.
+"""The boundary between a framework and Probe: a fault of Probe is reported, and the user's run goes on.
 
-Whatever a framework calls of ours comes through here, but for the two taps of `probe_runtime.collect.collector`, which
-run most often and are built the same way.
+Everything of Probe that a framework calls is guarded here, except the two taps of `probe_runtime.collect.collector`:
+they run most often and have the same guard built in.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _said: set[str] = set()
 
 
 def listen(stream: EventStream) -> None:
-    """Faults go to this stream from now on, and so into its dump, where no earlier one takes them."""
+    """Send faults to this stream, and so into its dump, unless one that listened before is still alive."""
     _streams.append(weakref.ref(stream))
 
 
 def stop_listening(stream: EventStream) -> None:
-    """This stream takes no more."""
+    """Send no more faults to this stream."""
     _streams[:] = [ref for ref in _streams if ref() is not None and ref() is not stream]
 
 
 def report_fault(where: str, what: str, error: Exception) -> None:
-    """Note a fault of ours in the step that is open; without one it is logged, once. Never raises."""
+    """Record a fault of Probe in the step that is open; without one, log it once. Never raises."""
     try:
         for ref in list(_streams):
             stream = ref()
@@ -55,7 +55,7 @@ def report_fault(where: str, what: str, error: Exception) -> None:
 
 @define
 class faults_reported:
-    """Within ``with faults_reported(where, what):`` a fault of ours ends the block, is noted, and goes no further."""
+    """End the block at a fault of Probe and report it: ``with faults_reported(where, what):``. It goes no further."""
 
     where: str
     what: str
@@ -73,14 +73,14 @@ class faults_reported:
 
 
 def guarded(where: str, what: str, hook: Function) -> Function:
-    """A hook of ours as the framework may call it: it gives what ``hook`` gives, or None where that fails."""
+    """Return ``hook`` as a framework may call it: a fault in it is reported, and the call gives None."""
 
     return _Hook(where, what, hook).call
 
 
 @define
 class _Hook:
-    """A hook of ours, and what is said of it when it fails."""
+    """A hook of Probe, and what its faults are reported under."""
 
     where: str
     what: str
@@ -109,10 +109,10 @@ class _Calls(threading.local):
 
 
 def sheltered(where: str, make: Callable[[Function], Function]) -> Callable[[Function], Function]:
-    """The same ``make``, whose function stands in for another one and calls it.
+    """Guard the replacements that ``make(original)`` gives, each of which calls its original.
 
-    Where that function fails on its own account, its caller gets what the original gave; the original is called
-    when it has not been yet. What the original raises goes through.
+    Where a replacement fails by a fault of its own, its caller gets what the original returned; an original that was
+    not called yet is called. What the original raises is passed on.
     """
 
     def making(original: Function) -> Function:

@@ -1,4 +1,4 @@
-"""Modules and parameters that are tracked: what their records are called."""
+"""The modules and parameters that are tracked, and the names of their records."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ __all__ = ["Table", "TrackedModule", "TrackedParameter", "kind_of", "tracked_par
 
 @define
 class TrackedModule:
-    """One tracked module. base: ``Module.{path}.{class}``. opaque: nothing inside it is recorded.
+    """One tracked module.
 
-    module is kept alive, so that its id stays its own. An empty base stands for the model whose calls are
-    only counted (token_range).
+    base: ``Module.{path}.{class}``; empty for the model whose calls are only counted (token_range).
+    module: kept alive, so that its id stays its own.
+    opaque: whether nothing inside it is recorded.
+    called: whether it was called in this step.
     """
 
     base: str
@@ -33,9 +35,10 @@ class TrackedParameter:
 
 
 class Table(Protocol):
-    """Every module whose calls are recorded, by id: the framework's package says how they are named.
+    """The modules whose calls are recorded, by id; the framework's package names them.
 
-    roots: the models given. not_seen: what cannot be recorded, and why.
+    roots: the models given.
+    not_seen: what cannot be recorded, and why.
     """
 
     entries: dict[int, TrackedModule]
@@ -49,18 +52,18 @@ class Table(Protocol):
         """Track one module under a name of the user's, with nothing inside it."""
 
     def roots_of(self, model: Any) -> tuple[Any, ...]:
-        """The models in ``model``: itself, or the items of a list; none for None."""
+        """Return the models in ``model``: itself, or the items of a list; none for None."""
 
     def never_called(self) -> Iterable[tuple[str, str]]:
-        """(name, why) of every tracked module that was not called."""
+        """Return (name, why) of every tracked module that was not called."""
 
 
 def tracked_parameters(
     entries: Iterable[TrackedModule], own: Callable[[Any], Iterable[tuple[str, Any]]]
 ) -> list[TrackedParameter]:
-    """Every parameter once, with all its owners (tied weights have several).
+    """Return every parameter once, with all its owners (tied weights have several).
 
-    own: the (name, parameter) pairs that a module itself has and whose gradients are wanted.
+    own: returns the (name, parameter) pairs that a module itself has and whose gradients are wanted.
     """
     found: dict[int, tuple[Any, list[tuple[str, str]]]] = {}
     for entry in entries:
@@ -72,7 +75,7 @@ def tracked_parameters(
 
 
 def kind_of(value: object) -> str:
-    """What somebody gave for a model, in words: "a list of Linear, str"."""
+    """Return what was given for a model, in words: "a list of Linear, str"."""
     if isinstance(value, (list, tuple)):
         inside = sorted({type(v).__name__ for v in value}) or ["nothing"]
         return f"a {type(value).__name__} of {', '.join(inside)}"

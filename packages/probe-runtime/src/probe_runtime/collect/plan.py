@@ -18,10 +18,13 @@ __all__ = ["Plan", "header_of", "plan_of"]
 
 @define
 class Plan:
-    """What this step collects.
+    """What one step collects.
 
-    structure: places and stacks only. files: tensor files for every tensor; tensor_list: for some names.
+    keep: the parts of records that are kept.
+    structure: whether only call tree and stacks are recorded.
+    files: whether every tensor has a file; tensor_list: whether those of some names do.
     construct, stacks: whether those files are wanted.
+    max_faults: how many faults of one place switch it off.
     """
 
     keep: Fields
@@ -34,7 +37,7 @@ class Plan:
 
 
 def plan_of(config: Config) -> Plan:
-    """The plan that a configuration asks for."""
+    """Return the plan that a configuration asks for."""
     return Plan(
         keep=fields_of(config),
         structure=config.task == "structure",
@@ -49,10 +52,10 @@ def plan_of(config: Config) -> Plan:
 def header_of(
     config: Config, directory: Path, about: Mapping[str, Any], *, framework: str, deferred: bool
 ) -> dict[str, Any]:
-    """The top-level keys of dump.json without ``data`` (spec/dump.md).
+    """Return the top-level keys of dump.json without ``data`` (spec/dump.md).
 
-    about: the keys after ``format_version`` (tool, rank, step). deferred: whether
-    numbers may arrive after the record that they belong to.
+    about: the keys after ``format_version`` (tool, rank, step).
+    deferred: whether numbers may arrive after the record that they belong to.
     """
     files = config.task == "tensor" or bool(config.tensor_list)
     header: dict[str, Any] = {

@@ -18,9 +18,9 @@ __all__ = ["Counters", "Replay", "Segment", "SegmentState"]
 
 @define(eq=False)
 class Segment:
-    """One checkpointed piece: the numbers its calls got in the first run, by name, in order.
+    """A piece of the model that is recomputed: the numbers that its calls got in the first run, by name, in order.
 
-    reentrant: whether the graph of the second run is the one that gradients flow through.
+    reentrant: whether gradients flow through the graph of the second run.
     """
 
     reentrant: bool
@@ -39,7 +39,7 @@ class Replay:
     inside: list[Segment] = field(factory=list)
 
     def number(self, key: str) -> int | None:
-        """The number of the next call of ``key`` in the first run; None when that run made no more of them."""
+        """Return the number that the next call of ``key`` had in the first run; None when it made no more of them."""
         i = self.used.get(key, 0)
         self.used[key] = i + 1
         made = self.segment.numbers.get(key, ())
@@ -58,7 +58,7 @@ class SegmentState(threading.local):
 
     @contextmanager
     def first(self, segment: Segment) -> Iterator[None]:
-        """The first run of ``segment``. A checkpoint inside a recomputation is part of that recomputation."""
+        """Enter the first run of ``segment``. A checkpoint inside a recomputation is part of that recomputation."""
         if self.replay is not None:
             inside = self.replay.inside
             inside.append(segment)
@@ -79,7 +79,7 @@ class SegmentState(threading.local):
 
     @contextmanager
     def again(self, segment: Segment) -> Iterator[None]:
-        """A recomputation of ``segment``."""
+        """Enter a recomputation of ``segment``."""
         before = self.segment, self.replay
         self.segment, self.replay = None, Replay(segment)
         try:
@@ -96,7 +96,7 @@ class Counters:
         self._counters: dict[str, itertools.count[int]] = {}
 
     def number(self, key: str) -> tuple[int, bool]:
-        """The number of this call of ``key``, and whether it is a recomputation of that call."""
+        """Return the number of this call of ``key``, and whether it is a recomputation of that call."""
         replay = self.segments.replay
         if replay is not None:
             known = replay.number(key)

@@ -1,6 +1,6 @@
-"""The records of calls: what each was given, what it returned, and its gradients, as journal events.
+"""The records of calls: their arguments, results and gradients, as journal events.
 
-A fault of ours costs the value or the record that it happened in; the call itself goes on.
+A fault of Probe costs the value or the record that it happened in; the call itself goes on.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Recorder:
     # -- a call, from its begin to its end ------------------------------------------------------------
 
     def begin(self, key: str, args: Args, kwargs: Kwargs, module: Any = None) -> Call | None:
-        """Number a call of ``key`` and record what it was given; None when nothing of it can be recorded."""
+        """Number a call of ``key`` and record its arguments. Return None when a fault prevents that."""
         if key in self.stream.off:
             self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
             return None
@@ -102,7 +102,7 @@ class Recorder:
             self._append(events.exit(call.name, raised=f"Probe: {error_text(e)}"))
 
     def raised(self, call: Call, error: BaseException) -> None:
-        """The call raised: it costs this record its output and nothing else."""
+        """Record that the call raised; its record has no output then. Never raises."""
         try:
             self._names.leave(call.name)
             if call.recorded and not call.redo:
@@ -112,7 +112,7 @@ class Recorder:
             self.stream.fault(call.key, "its exception", e)
 
     def cut(self, call: Call, why: str) -> None:
-        """The call's result will never be seen."""
+        """Record that the call's result will never be seen, and why."""
         self._names.leave(call.name)
         self._append(events.exit(call.name, raised=f"Probe: {why}"))
 
@@ -121,7 +121,7 @@ class Recorder:
     def _enter(
         self, call: Call, args: Args, kwargs: Kwargs, module: Any, recorded: Callable[[], None]
     ) -> None:
-        """recorded: to be called once, when the event is written."""
+        """Record the beginning of a call. recorded: is called once, when the event is written."""
         plan = self.plan
         if self.backward.arrived:
             self._fresh()
@@ -171,7 +171,7 @@ class Recorder:
             self._append(event, recorded)
 
     def _fresh(self) -> None:
-        """After a backward pass, share nothing seen before: gradients are reduced in place, behind Python."""
+        """Share nothing seen before a backward pass: gradients are reduced in place, where Python does not see it."""
         if self._current_pass() == -1:
             self.backward.arrived = False
             self._leaf.invalidate()
@@ -223,4 +223,4 @@ class Recorder:
 
 
 def _ignore(reason: str) -> None:
-    """What is not shown needs no note."""
+    """Ignore the reason: the value is not described."""

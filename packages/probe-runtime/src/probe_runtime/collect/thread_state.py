@@ -1,4 +1,4 @@
-"""Where each thread is while calls are collected."""
+"""What each thread is inside of while calls are collected."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ __all__ = ["ThreadState"]
 
 
 class ThreadState(threading.local):
-    """Where this thread is: the open modules and nodes, and whether calls are recorded at all.
+    """What this thread is inside of, which decides whether its calls are recorded.
 
-    stack: (forward name, backward name) of what is open, outermost first. inside: above 0 within a recorded
-    function or within Probe itself. quiet: why nothing is recorded here, or None.
+    stack: (forward name, backward name) of the open modules and nodes, outermost first.
+    inside: above 0 within a recorded function or within Probe itself.
+    quiet: why nothing is recorded here, or None.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Writing tensor files behind the run, in bounded memory (`async_dump`)."""
+"""A thread that writes tensor files while the run goes on, in bounded memory (`async_dump`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ class FileQueue:
     def __init__(
         self, bound: int, done: Callable[[list[int]], None], failed: Callable[[Path, Exception], None]
     ):
-        """done: told the refs whose files are complete; failed: told a file that could not be written."""
+        """Start the thread.
+
+        bound: how many bytes may wait.
+        done: called with the refs whose files are complete.
+        failed: called with a file that could not be written, and the error.
+        """
         self._bound = bound
         self._done = done
         self._failed = failed

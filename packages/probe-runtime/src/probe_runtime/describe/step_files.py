@@ -55,7 +55,7 @@ class StepFiles:
     def save(
         self, placement: Placement, path: ValuePath, suffix: str, parts: Parts, content: Hashable = None
     ) -> dict[str, Any]:
-        """Write one file; the keys that its tensor object gets.
+        """Write one file; return the keys that its tensor object gets.
 
         parts: the pieces of the file, or a function that makes them when they are needed; they need to live until
         this returns. content: equal for equal bytes, and only then: such a file becomes a second name of the
@@ -71,7 +71,7 @@ class StepFiles:
         elif known is not None:
             link_or_copy(known, target)
         else:
-            write_parts(target, _made(parts))
+            write_parts(target, _call_parts(parts))
         self._remember(name, target, content, new=known is None)
         keys["data_name"] = name
         return keys
@@ -94,7 +94,7 @@ class StepFiles:
         if known is not None:
             queue.link(ref, target, known)
             return ref
-        copies = [bytes(part) for part in _made(parts)]  # the run may go on changing the memory
+        copies = [bytes(part) for part in _call_parts(parts)]  # the run may go on changing the memory
         queue.put(ref, target, lambda: copies, sum(len(c) for c in copies))
         return ref
 
@@ -106,12 +106,12 @@ class StepFiles:
         self._append(events.fault(f"writing {path.name}", error_text(error)))
 
     def flush(self) -> None:
-        """Every file that was begun is on disk, or has failed, when this returns."""
+        """Wait until every file that was begun is on disk or has failed."""
         if self._queue is not None:
             self._queue.flush()
 
     def close(self) -> None:
-        """`flush`, and end the writing thread if there is one."""
+        """Flush, and end the writing thread if there is one."""
         self.flush()
         if self._queue is not None:
             self._queue.close()
@@ -120,5 +120,5 @@ class StepFiles:
         self._content.clear()
 
 
-def _made(parts: Parts) -> Sequence[Buffer]:
+def _call_parts(parts: Parts) -> Sequence[Buffer]:
     return parts() if callable(parts) else parts

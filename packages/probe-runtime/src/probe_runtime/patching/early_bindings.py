@@ -1,5 +1,7 @@
-"""Names that were bound before the patches: `from torch import relu` in a user's file, `self.act = F.relu`
-in a model."""
+"""Finds names that were bound to a function before it was patched.
+
+Examples: `from torch import relu` in a user's file, `self.act = F.relu` in a model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was handed out while patches were in place, and is kept: it becomes the original, wherever it is held."""
+"""Replacements that user code took and keeps: they become the originals, wherever they are held."""
 
 from __future__ import annotations
 

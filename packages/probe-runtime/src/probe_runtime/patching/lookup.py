@@ -42,7 +42,7 @@ _Listed = TypeVar("_Listed", bound=ListedName)
 
 
 def resolve_owner(path: str) -> Any | None:
-    """The module or class at a dotted path if it is already imported, else None; never imports anything.
+    """Return the module or class at a dotted path if it is already imported, else None; never import anything.
 
     Probe must not import torch_npu or mindspeed for a user who does not: both rewrite torch when imported.
     """
@@ -56,8 +56,7 @@ def resolve_owner(path: str) -> Any | None:
 
 
 def go_down(base: Any, name: str) -> tuple[Any, str]:
-    """(The object that carries the last part of a dotted name, that part); the object is None if the way
-    ends."""
+    """Return the object that has the last part of a dotted name, and that part; None if there is no such object."""
     *way, last = name.split(".")
     for part in way:
         base = getattr(base, part, None)
@@ -65,13 +64,13 @@ def go_down(base: Any, name: str) -> tuple[Any, str]:
 
 
 def is_function(owner: Any, name: str) -> bool:
-    """Whether owner.name can be replaced by a wrapper."""
+    """Return whether owner.name can be replaced by a wrapper."""
     found = getattr(owner, name, None)
     return callable(found) and not inspect.isclass(found)
 
 
 def name_of(owner: Any) -> str:
-    """A module's or class's name, for messages and prefixes."""
+    """Return a module's or class's name, for messages and prefixes."""
     return str(getattr(owner, "__name__", None) or type(owner).__name__)
 
 

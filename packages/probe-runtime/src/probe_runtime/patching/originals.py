@@ -1,4 +1,4 @@
-"""Which function stands behind a replacement."""
+"""The table of replacements and the functions that they replace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _originals: dict[Function, Function] = Own()
 
 
 def original_of(function: Any) -> Any:
-    """The function behind a wrapper; anything else is returned as it is."""
+    """Return the function that a wrapper replaces; anything else is returned as it is."""
     try:
         return _originals.get(function, function)
     except TypeError:  # not hashable, so not ours
@@ -31,5 +31,5 @@ def forget_original(replacement: Function) -> None:
 
 
 def originals_by_id() -> dict[int, Any]:
-    """id(wrapper) -> its original, for all wrappers there are; a new dict."""
+    """Return id(wrapper) -> its original for all wrappers, as a new dict."""
     return {id(wrapper): original for wrapper, original in _originals.items()}

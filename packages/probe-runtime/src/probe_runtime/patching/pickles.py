@@ -1,5 +1,4 @@
-"""pickle while patches are in place: functions and wrappers go by the names where they stand without
-Probe."""
+"""Keeps pickle working while patches are in place: functions and wrappers are written under their public names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places where a function stands: an attribute of a module or class, an item of a namespace, dict or list."""
+"""Places that hold a function: an attribute of a module or class, an item of a dict or list, a default argument."""
 
 from __future__ import annotations
 

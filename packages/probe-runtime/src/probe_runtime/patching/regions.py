@@ -1,4 +1,4 @@
-"""Regions of a step that are not the model: an optimizer's node, and what is left out."""
+"""Regions of a step outside the model: those with a node of their own (optimizers), and those that are left out."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Regions:
         self._started = False
 
     def start(self) -> None:
-        """From here on regions count."""
+        """Begin to count regions."""
         self._started = True
 
     def stop(self) -> None:
-        """Close what is open in this thread (stopped from inside a region), and count no more."""
+        """Count no more regions; close those that this thread is in (stopped from inside a region)."""
         for node in list(reversed(self._open.nodes)):
             self.closes(node)
         self._started = False
@@ -62,7 +62,7 @@ class Regions:
                 coverage.add("left_out", reason, times.value)
 
     def opens(self, node: str) -> bool:
-        """Push the node, unless it is open; whether it was pushed."""
+        """Push the node, unless it is open; return whether it was pushed."""
         if not self._started or node in self._open.nodes:
             return False
         self._push(node)
@@ -76,7 +76,7 @@ class Regions:
             self._pop(node)
 
     def in_node(self, original: Function, node: str) -> Function:
-        """`original`, whose calls are filed under the node."""
+        """Return `original` such that what it calls is recorded under the node."""
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ class Regions:
         return call
 
     def in_quiet(self, original: Function, reason: str) -> Function:
-        """`original`, whose calls are left out and counted under the reason."""
+        """Return `original` such that what it calls is left out and counted under the reason."""
 
         times = self._quiet.setdefault(reason, Tally())
 

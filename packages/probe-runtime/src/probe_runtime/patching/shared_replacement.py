@@ -1,4 +1,4 @@
-"""Attributes that are replaced as long as somebody holds the replacement."""
+"""Attributes that are replaced as long as at least one holder needs them to be."""
 
 from __future__ import annotations
 

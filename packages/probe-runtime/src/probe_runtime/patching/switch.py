@@ -1,4 +1,4 @@
-"""What stand-ins ask before they hand a call to the tap: is there a tap, is this thread muted."""
+"""What a wrapper reads before it hands a call to the tap: whether there is a tap, and whether this thread is muted."""
 
 from __future__ import annotations
 
