@@ -187,7 +187,7 @@ def test_a_broken_rule_is_told(rule: str, backend: str, options: Any, where: str
 
 
 # note -> (backend, options, the option, why; key and value that are written all the same)
-TOLD = [
+NOTED = [
     ("devices_of_cpu", "cpu", {"devices": [0]}, "devices", "every rank dumps", "support_device", [0]),
     ("layout_of_cpu", "cpu", {"trans_flag": False}, "trans_flag", "one layout", "trans_flag", False),
     *(("unused_categories", backend, {"statistic_category": ["max"]}, "statistic_category", "saved_data is tensor",
@@ -197,7 +197,7 @@ TOLD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("note", "backend", "options", "option", "why", "key", "value"), TOLD)
+@pytest.mark.parametrize(("note", "backend", "options", "option", "why", "key", "value"), NOTED)
 def test_what_has_no_effect_is_written_and_told(
     note: str, backend: str, options: Any, option: str, why: str, key: str, value: Any
 ) -> None:
@@ -209,7 +209,7 @@ def test_what_has_no_effect_is_written_and_told(
 
 
 def test_every_note_is_told_above() -> None:
-    assert {note.__name__ for note in NOTES} == {told[0] for told in TOLD}
+    assert {note.__name__ for note in NOTES} == {noted[0] for noted in NOTED}
 
 
 def test_every_rule_is_broken_above() -> None:

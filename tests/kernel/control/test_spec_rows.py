@@ -13,7 +13,7 @@ from probe_kernel.control.option_rules import RULES
 
 SPEC = Path(option_checks.__file__).parents[1] / "spec" / "kernel-config.md"
 DOCUMENTS = Path(__file__).parents[1] / "document_keys.txt"
-STATUSES = ("supported", "refused", "told", "n/a")
+STATUSES = ("supported", "refused", "noted", "n/a")
 
 
 def keys() -> dict[str, list[str]]:
