@@ -246,10 +246,10 @@ def _tensor(tensor: Tensor) -> str:
 def _full(tensor: Tensor) -> str:
     """Format a tensor on one line with max and min, and every digit."""
     keys = (("max", tensor.max), ("min", tensor.min), ("mean", tensor.mean), ("norm", tensor.norm))
-    told = [f"{key} {'-' if value is None else value}" for key, value in keys]
+    numbers = [f"{key} {'-' if value is None else value}" for key, value in keys]
     grad = [] if tensor.requires_grad is None else [f"requires_grad {str(tensor.requires_grad).lower()}"]
     file = tensor.json.get("data_name")
-    return _line(tensor, "  ".join([*told, *grad, *([f"file {text(file)}"] if file else [])]))
+    return _line(tensor, "  ".join([*numbers, *grad, *([f"file {text(file)}"] if file else [])]))
 
 
 def _line(tensor: Tensor, numbers: str) -> str:

@@ -33,10 +33,10 @@ def plain_path(value: Any) -> Any:
 
 @attrs.frozen(kw_only=True)
 class KernelDump:
-    """What to dump of the kernels. Checks nothing itself: `probe_kernel.settings` does, for a chosen backend.
+    """Describe what to dump of the kernels. `probe_kernel.settings` checks it for a chosen backend.
 
-    An option that is None was not given: the backend's default holds, and a backend that does not know the
-    option does not mind. An option that was given and would be ignored by the backend is refused.
+    An option that is None was not given: the backend's default applies, if the backend has the option at all.
+    A given option that the backend would ignore is refused.
     """
 
     path: str | os.PathLike[str] | None = attrs.field(default=None, converter=plain_path)
@@ -48,7 +48,7 @@ class KernelDump:
     )
     """``"0|5-8|100-120"``, ``"all"``, or numbers and ranges; counted from 0."""
     kernels: str | Sequence[str] = attrs.field(default=(), converter=_tuple)
-    """Full names, types (``"conv"``) and ``"name-regex(...)"``; none means every kernel."""
+    """Full names, types (``"conv"``) and ``"name-regex(...)"``; empty selects every kernel."""
     inputs: bool = True
     outputs: bool = True
     devices: Sequence[int] | None = attrs.field(default=None, converter=_devices)

@@ -87,7 +87,7 @@ def kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iter
             what = f"{backend.title} knows no operator types, and {pattern.text!r} has no scope."
             yield Problem("kernels", what, f'Write "name-regex(.*{pattern.text}.*)", or the full name.')
         else:
-            what = f"{backend.title} knows full names only, and {pattern.text!r} is none."
+            what = f"{backend.title} knows full names only, and {pattern.text!r} is not one."
             yield Problem("kernels", what, 'Write e.g. "Default/conv1-Conv2d/Conv2D-op12".')
 
 

@@ -86,7 +86,7 @@ def _header(file: BinaryIO, path: Path) -> Header:
         fields = ast.literal_eval(text.decode("latin1").strip())
         descr, fortran, shape = fields["descr"], fields["fortran_order"], fields["shape"]
         if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
-            raise ValueError(f"the shape {shape!r} is none")
+            raise ValueError(f"the shape {shape!r} is not one of numbers from 0 up")
         stored = dtype_of(_INVENTED[descr[1:]]) if descr[1:] in _INVENTED else None
         dtype = np.dtype(np.float32) if stored else np.dtype(descr)
     except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as error:

@@ -70,7 +70,7 @@ def _new_json(raw: Raw) -> dict[str, Any]:
         raise DamagedError(f"an overflow record of {raw.size} bytes is cut short: its head has {_NEW_HEAD}")
     magic, version, valid, unit, reserved, length = (int(n) for n in raw[:_NEW_HEAD].view("<u4"))
     if unit >= len(_NEW_UNITS):
-        raise FormatError(f"an overflow record names the unit {unit}, which nobody knows")
+        raise FormatError(f"an overflow record names the unit {unit}, which is unknown")
     name, fields = _NEW_UNITS[unit]
     several = name in ("AIC", "AIV") and version == 1
     count = len(fields) + (_STATUSES - 1 if several else 0)

@@ -123,8 +123,8 @@ def _parted(array: Array, source: str, original: Shape, what: str) -> Array:
         apart = tuple(sizes[axis] for axis in axes[:joined])
         if _product(apart) == outer and 0 <= no * ni - sizes["N"] < ni:
             return array.reshape(*apart, no, ni, c0)
-    told = f"the original shape {list(original)}" if original else "without its original shape, this"
-    raise FormatError(f"{what} has {', '.join(axes[:joined])} in one; {told} does not say which is which.")
+    basis = f"the original shape {list(original)}" if original else "without its original shape, this"
+    raise FormatError(f"{what} has {', '.join(axes[:joined])} in one; {basis} does not say which is which.")
 
 
 def _from_nz(x: Array, original: Shape, what: str) -> Array:

@@ -14,9 +14,9 @@ from .statistic_csv import STATISTIC
 
 __all__ = ["NO_TRUE_NAME", "Listing", "list_files"]
 
-NO_TRUE_NAME = "its true name in mapping.csv is none"
+NO_TRUE_NAME = "its true name in mapping.csv is not a file name"
 
-#: What a name becomes that was too long: digits by the dumpers, a hash by msaccucmp.
+#: The names that replace too long ones: digits by the dumpers, a hash by msaccucmp.
 _RENAMED = re.compile(r"(?:\d+|[0-9a-f]{32})(?:\.\w+)?")
 
 
