@@ -1,4 +1,4 @@
-"""Where Probe works, the user's modes and subclasses of torch see nothing of it."""
+"""Keep what Probe computes from the user's torch modes and tensor subclasses."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _no_functions: Any = torch._C.DisableTorchFunction
 
 
 def aside() -> AbstractContextManager[Any]:
-    """A region in which no `__torch_function__` is asked, and no mode: FakeTensorMode, counters, ..."""
+    """Return a context in which neither `__torch_function__` nor a mode (FakeTensorMode, counters, ...) is called."""
     return _NoModes() if _modes() else _no_functions()
 
 
 def apart(work: Callable[_P, _R]) -> Callable[_P, _R]:
-    """``work``, done aside."""
+    """Return ``work`` as a function that runs aside."""
 
     @functools.wraps(work)
     def done(*args: _P.args, **kwargs: _P.kwargs) -> _R:

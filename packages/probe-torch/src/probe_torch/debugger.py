@@ -71,7 +71,7 @@ class PrecisionDebugger(Debugger):
         self._calls("module_dump_end").module_dump_end()
 
     def _calls(self, what: str) -> Session:
-        """The session, at a level that records calls."""
+        """Return the session. Raises UsageError at a level that records no calls."""
         if not isinstance(self._session, Session):
             raise UsageError(
                 f"{what} is for levels L0 and mix; this debugger's is {self._session.config.level}."

@@ -18,7 +18,7 @@ __all__ = ["main", "train"]
 
 
 def train(dump_path: Path, *, steps: int, dumped: Sequence[int], layers: int, width: int) -> dict[int, float]:
-    """Train, and dump the steps asked for at mix level. Gives each step's wall-clock seconds."""
+    """Train, and dump the steps asked for at mix level. Return each step's wall-clock seconds."""
     seed_all(1234)
     model = Gpt(layers, width)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
@@ -47,7 +47,7 @@ def train(dump_path: Path, *, steps: int, dumped: Sequence[int], layers: int, wi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo from the command line; gives the exit status."""
+    """Run the demo from the command line, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m probe_torch.demo", description=__doc__)
     parser.add_argument("--out", type=Path, help="an empty or new directory (default: a new one below /tmp)")
     given = demo_arguments(parser, arguments, steps=12, layers=6, width=256)

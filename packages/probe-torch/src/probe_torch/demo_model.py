@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A byte-level language model with a tied head. Gives the mean loss in nats of a batch of windows."""
+    """A byte-level language model with a tied head. Returns the mean loss in nats of a batch of windows."""
 
     def __init__(self, layers: int = 6, width: int = 256, heads: int = 4, length: int = 128) -> None:
         super().__init__()

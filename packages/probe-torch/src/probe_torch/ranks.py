@@ -13,12 +13,12 @@ def _group() -> bool:
 
 
 def current_rank() -> int | None:
-    """This process's rank in the default group; before there is one, RANK as torchrun sets it; else None."""
+    """Return this process's rank in the default group; before there is one, RANK as torchrun sets it; else None."""
     return dist.get_rank() if _group() else environment_number("RANK")
 
 
 def world_size() -> int | None:
-    """Number of processes in the default group; before there is one, WORLD_SIZE; else None."""
+    """Return the number of processes in the default group; before there is one, WORLD_SIZE; else None."""
     if _group():
         return dist.get_world_size()
     # A leftover WORLD_SIZE alone makes no run distributed.

@@ -24,7 +24,7 @@ _C: Any = torch._C
 
 
 def open_leaf(options: TensorOptions, coverage: Coverage) -> TorchSaving:
-    """What describes torch's values in one step."""
+    """Return what describes torch's values in one step."""
     return TorchSaving(options, coverage)
 
 
@@ -64,7 +64,7 @@ class TorchSaving:
     def watch(self, tensor: torch.Tensor, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
         """Call ``arrived`` with the whole gradient of ``tensor`` in each backward pass.
 
-        The hook only looks: it gives nothing back, so autograd goes on with what it had.
+        The hook returns nothing, so autograd goes on with the gradient it had.
         """
         if not tensor.requires_grad:
             return None
@@ -121,7 +121,7 @@ def untraced() -> Iterator[None]:
 
 
 def _is_large(t: torch.Tensor) -> bool:
-    """Whether its file is worth a thread of its own: it is, for what is written as it lies in memory."""
+    """Return whether its file is worth a thread of its own: a large one that is written as it lies in memory."""
     return (
         type(t) in (torch.Tensor, torch.nn.Parameter)
         and t.layout is torch.strided

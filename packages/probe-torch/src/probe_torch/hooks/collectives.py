@@ -32,7 +32,7 @@ _RECEIVES = {
 }
 
 RECEIVES = {PREFIX + name: place for name, place in _RECEIVES.items()}
-"""The same by the names of the list."""
+"""Name as in the list of functions -> the same."""
 
 
 def watched_waits(pending: PendingWork) -> AbstractContextManager[None]:

@@ -19,7 +19,7 @@ __all__ = ["collector_for"]
 
 
 def collector_for(plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter) -> Collector:
-    """A collector of torch's calls."""
+    """Return a collector of torch's calls."""
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters)
     works = PendingWork(dist.Work if dist.is_available() else ())
     return Collector(recorder, leaf, names, Collectives((PREFIX,), RECEIVES, works), "Module.")

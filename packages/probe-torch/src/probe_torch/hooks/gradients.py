@@ -80,12 +80,12 @@ def enter(tensors: Sequence[tuple[ValuePath, torch.Tensor]]) -> InputEdges | Non
 
 @apart
 def flows(outputs: Sequence[tuple[ValuePath, torch.Tensor]]) -> bool:
-    """Whether a gradient will come to any of these outputs."""
+    """Return whether a gradient will come to any of these outputs."""
     return any(t.requires_grad for _, t in _whole(outputs))
 
 
 def _whole(tensors: Sequence[tuple[ValuePath, torch.Tensor]]) -> Sequence[tuple[ValuePath, torch.Tensor]]:
-    """Each tensor; of one that `torch.func.vmap` takes in batches, the whole, which is what autograd knows."""
+    """Return the tensors, and the whole of one that `torch.func.vmap` takes in batches: autograd knows that one."""
     if _level() is None:
         return tensors
     found = []
@@ -103,9 +103,9 @@ def attach(
     keep: Callable[[GradientTap], None],
     emit: Emit,
 ) -> list[Any]:
-    """Hook the graph between the inputs and ``outputs``; gives the hook handles (empty: nothing to see).
+    """Hook the graph between the inputs and ``outputs``, and return the handles; none where no gradient flows.
 
-    keep: told of the tap when it may be left with sums that never became whole.
+    keep: called with the tap when it may be left with sums that are never complete.
     """
     sinks: dict[Any, list[tuple[int, ValuePath]]] = {}
     written: dict[Any, list[_Written]] = {}
@@ -173,7 +173,7 @@ class _Written:
     geometry: tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
 
     def cut(self, g: torch.Tensor | None) -> torch.Tensor | None:
-        """The view's part of its base's gradient."""
+        """Return the view's part of its base's gradient."""
         if g is None:
             return None
         size, stride, offset, base_size, base_stride = self.geometry
@@ -187,7 +187,7 @@ class _Written:
 
 
 def _written_through(t: torch.Tensor, since: int) -> Any:
-    """The node that a write into the view ``t`` made in its base's graph since the entry; None if there is none."""
+    """Return the node that a write into the view ``t`` made in its base's graph since the entry, else None."""
     base = t._base
     node = None if base is None else base.grad_fn
     if node is not None and type(node).__name__ == "CopySlices" and node._sequence_nr() >= since:
@@ -245,7 +245,7 @@ def _consumers(
 
 
 def _leaf_of(cast: Any) -> Any:
-    """The leaf that a node casts; None if it casts something else."""
+    """Return the leaf that a node casts, None if it casts something else."""
     source = cast.next_functions[0][0]
     return source.variable if type(source) is _AccumulateGrad else None
 
@@ -258,7 +258,7 @@ def _hook(
     written: Sequence[_Written],
     casts: Mapping[int, torch.dtype] | None,
 ) -> Callable[[Grads, Grads], None]:
-    """A node hook. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
+    """Return a hook for a node. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
 
     def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
         with aside():

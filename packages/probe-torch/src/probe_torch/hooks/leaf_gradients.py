@@ -1,4 +1,4 @@
-"""The gradients of leaf tensors that a call passes on: they have no node of their own that a hook could stay on."""
+"""Gradients of leaf tensors that a call returns. A leaf has no autograd node that a hook could be put on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LeafCall:
     through: Sequence[tuple[int, int]]
 
     def remove(self) -> None:
-        """Tell this call nothing more; the last one takes the hook away."""
+        """Stop passing gradients to this call; the last one removes the hook."""
         hook = self.hook
         for calls in (hook.fresh, hook.current):
             if self in calls:
@@ -37,7 +37,7 @@ class LeafCall:
 
 @define(eq=False)
 class _LeafHook:
-    """What is called with the gradient of one leaf in each pass that reaches it.
+    """The hook on one leaf, called with its gradient in each backward pass that reaches it.
 
     fresh: the calls since the last pass; current: those that got it, and get every later one until there are fresh
     calls. The leaf is one tensor in all of them, so each pass brings its whole gradient.
@@ -60,7 +60,7 @@ class _LeafHook:
 def watch(
     leaf: torch.Tensor, tap: GradientTap, made: Sequence[tuple[int, ValuePath]], through: Sequence[tuple[int, int]]
 ) -> LeafCall:
-    """Tell ``tap`` of the whole gradient of a leaf, until the handle that this gives is removed."""
+    """Pass the whole gradient of a leaf to ``tap``, until the returned handle is removed."""
     hooks: Any = leaf._backward_hooks or {}
     hook = next((h for h in hooks.values() if isinstance(h, _LeafHook)), None)
     if hook is None:

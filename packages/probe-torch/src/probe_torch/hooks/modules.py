@@ -28,7 +28,7 @@ OnCall = Callable[[TrackedModule, nn.Module, tuple[Any, ...], dict[str, Any], Ca
 
 
 def models_in(model: object) -> tuple[nn.Module, ...]:
-    """The model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
+    """Return the model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
     if model is None:
         return ()
     if isinstance(model, nn.Module):
@@ -49,8 +49,8 @@ class ModuleTable:
     def add_model(self, model: Model) -> None:
         """Track every submodule of a model, or of each of a list of models (names then begin with its index).
 
-        The model itself has no record of its own, as in msprobe; parameters that it owns directly are told
-        in `not_seen`. Raises UsageError when ``model`` is neither.
+        The model itself has no record of its own, as in msprobe; parameters that it owns directly are
+        listed in `not_seen`. Raises UsageError when ``model`` is neither.
         """
         for i, one in enumerate(models_in(model)):
             self._add_one(one, "" if one is model else f"{i}.")
@@ -81,7 +81,7 @@ class ModuleTable:
         self.entries[id(module)] = TrackedModule(base, module, opaque=True)
 
     def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
-        """The models in ``model``: itself, or the items of a list; none for None."""
+        """Return the models in ``model``: itself, or the items of a list; none for None."""
         return models_in(model)
 
     def note_compiled(self, model: nn.Module) -> None:
@@ -94,11 +94,11 @@ class ModuleTable:
                 )
 
     def parameters(self) -> list[TrackedParameter]:
-        """Every parameter of the tracked modules once, with all its owners (tied weights have several)."""
+        """Return every parameter of the tracked modules once, with all its owners (tied weights have several)."""
         return tracked_parameters(self.entries.values(), _wanting_gradients)
 
     def never_called(self) -> Iterator[tuple[str, str]]:
-        """(module, why) for every tracked module that was not called while collecting."""
+        """Yield (module, why) for every tracked module that was not called while collecting."""
         compiled = [e.base for e in self.entries.values() if _compiled(e.module)]
         for entry in self.entries.values():
             if entry.called or getattr(type(entry.module), "forward", None) is _NO_FORWARD:
@@ -121,13 +121,13 @@ def _compiled(module: nn.Module) -> bool:
 
 
 def _path(name: str) -> str:
-    """The qualified name without the wrapper level that torch.compile puts in."""
+    """Return the qualified name without the wrapper level that torch.compile puts in."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 @contextmanager
 def patched_call(table: ModuleTable, on_call: OnCall) -> Iterator[None]:
-    """While open, calls of the table's modules go through ``on_call``; undone also when the block raises."""
+    """Send calls of the table's modules through ``on_call`` while this is open; undone also when the block raises."""
     original: Any = nn.Module.__dict__["__call__"]
     entries = table.entries
 

@@ -21,7 +21,7 @@ class _Hooked:
     """One parameter's hook.
 
     before: what marked its gradient then. content: which tensor of torch's own it stood for, since a swap
-    gives it another and the hook stays with the first. alone: nobody else had a hook on it.
+    gives it another and the hook stays with the first. alone: there was no other hook on it.
     """
 
     entry: TrackedParameter
@@ -32,11 +32,11 @@ class _Hooked:
 
     @property
     def in_place(self) -> bool:
-        """Whether the hook is still on the parameter."""
+        """Return whether the hook is still on the parameter."""
         return bool(self.entry.parameter._cdata == self.content)
 
     def remove(self) -> None:
-        """Take the hook away without a mark: after a swap torch would put the user's hooks in our empty table."""
+        """Remove the hook, and our table of hooks: after a swap torch would put the user's hooks in it."""
         p = self.entry.parameter
         self.handle.remove()
         if self.alone and not p._post_accumulate_grad_hooks:
@@ -70,22 +70,22 @@ class ParameterGradients:
                     known = None
                 if known is None and entry.parameter.is_leaf:
                     wanting.append(entry)
-            told = guarded("a parameter", "its gradient's arrival", self._told)
+            on_arrival = guarded("a parameter", "its gradient's arrival", self._on_arrival)
             for entry in wanting:  # when all are gone that were carried to others
                 p = entry.parameter
                 alone = p._post_accumulate_grad_hooks is None
-                handle = p.register_post_accumulate_grad_hook(told)
+                handle = p.register_post_accumulate_grad_hook(on_arrival)
                 self._hooked[id(p)] = _Hooked(entry, handle, _mark(p.grad), p._cdata, alone)
 
     def let_go(self, t: torch.Tensor) -> None:
-        """Take the hook off ``t``, which is about to be swapped; the next `hook` puts it back."""
+        """Remove the hook from ``t``, which is about to be swapped; the next `hook` puts it back."""
         known = self._hooked.pop(id(t), None)
         if known is not None:
             self.missing = True
             with aside():
                 known.remove()
 
-    def _told(self, p: torch.Tensor) -> None:
+    def _on_arrival(self, p: torch.Tensor) -> None:
         known = self._hooked.get(id(p))
         if known is not None:
             with aside():
@@ -94,7 +94,7 @@ class ParameterGradients:
 
     @apart
     def late(self) -> None:
-        """Gradients that came by no hook (FSDP sets them after its reduce-scatter): read where they are now."""
+        """Record the gradients for which no hook was called: FSDP sets them itself, after its reduce-scatter."""
         for known in self._hooked.values():
             entry = known.entry
             grad = entry.parameter.grad
@@ -102,14 +102,14 @@ class ParameterGradients:
                 self.collector.parameter_gradient(entry, grad)
 
     def remove(self) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         with aside():
             for known in self._hooked.values():
                 known.remove()
         self._hooked.clear()
 
     def on_call(self, tap: Callable[..., Any]) -> Callable[..., Any]:
-        """``tap`` for the calls of modules, before which parameters get back what they lost."""
+        """Return ``tap`` for the calls of modules, which first puts back the hooks that parameters lost."""
 
         def call(*args: Any) -> Any:
             if self.missing:

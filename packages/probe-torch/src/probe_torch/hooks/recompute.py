@@ -17,7 +17,7 @@ __all__ = ["watched_checkpoints"]
 
 @contextmanager
 def watched_checkpoints(state: SegmentState) -> Iterator[None]:
-    """While open, checkpoints tell ``state`` about their runs; undone also when the block raises."""
+    """Report the runs of checkpoints to ``state`` while this is open; undone also when the block raises."""
     function = checkpoint.CheckpointFunction
     generator: Callable[..., Any] = checkpoint._checkpoint_without_reentrant_generator
 

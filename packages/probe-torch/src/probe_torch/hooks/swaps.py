@@ -1,4 +1,4 @@
-"""`torch.utils.swap_tensors`, which refuses a tensor that somebody watches: before it looks, Probe lets go of it.
+"""`torch.utils.swap_tensors` refuses a tensor with hooks; so Probe removes its own before the swap.
 
 `Module.to` and `load_state_dict` swap too, under `torch.__future__.set_swap_module_params_on_conversion`.
 """
@@ -17,7 +17,7 @@ __all__ = ["watched_swaps"]
 
 @contextlib.contextmanager
 def watched_swaps(let_go: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """While open, ``let_go`` is called with each tensor that is about to be swapped; it must not raise."""
+    """Call ``let_go`` with each tensor that is about to be swapped, while this is open; it must not raise."""
     # swap_tensors asks for weak references first, through its module's own name for weakref. Put there, we are asked
     # by whoever holds the function, under whatever name. Nothing else in torch.utils uses it.
     original: Any = torch.utils.weakref  # type: ignore[attr-defined]

@@ -26,14 +26,14 @@ from .overrides import has_override, truly_named
 __all__ = ["Aliasing", "Touched", "Wrote"]
 
 Touched = Callable[[torch.Tensor], None]
-"""Called with the tensor whose bytes may change from now on, before the caller gets his way to them."""
+"""Called with a tensor before the caller gets access to its bytes, which may change from then on."""
 
 Wrote = Callable[[], None]
-"""Called when something may have been written behind the version counters, nobody knows what."""
+"""Called when any tensor may have been written without a change of its version."""
 
 
 def _nothing() -> None:
-    """Nobody asked."""
+    """Do nothing."""
 
 
 class Aliasing:
@@ -71,7 +71,7 @@ class Aliasing:
     def _maker(self, answer: Answer) -> Callable[[Function], Function] | None:
         if answer is Answer.HANDED_OUT:
             return self._noticing
-        return _telling if answer is Answer.CALL else None
+        return _calling_listeners if answer is Answer.CALL else None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -142,8 +142,8 @@ _silent: dict[str, bool] = {}
 _made: dict[int, tuple[Function, Function]] = {}
 
 
-def _telling(original: Function) -> Function:
-    """The stand-in that tells every listener; made once per process, for compiled code is guarded by identity."""
+def _calling_listeners(original: Function) -> Function:
+    """Return a replacement that calls every listener. One per process: compiled code is guarded by its identity."""
     if id(original) not in _made:
         made = _build(original)
         remember_original(made, original)

@@ -50,7 +50,7 @@ class Api:
 
     @property
     def composite(self) -> bool:
-        """Whether the calls inside it are recorded too, so that they count as msprobe counts them."""
+        """Return whether the calls inside it are recorded too, so that they count as msprobe counts them."""
         return f"{self.prefix}.{self.api}" in _composites()
 
     @property

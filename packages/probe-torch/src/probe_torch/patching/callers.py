@@ -1,4 +1,4 @@
-"""Whose call it is: the model's, or that of torch's own machinery."""
+"""Tell calls of the model from calls that torch makes for itself."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ verdicts: dict[str, bool] = {}
 
 
 def is_model_code(frame: FrameType) -> bool:
-    """Whether a call made from this frame belongs to the model. Remembered in `verdicts` where the file
-    decides."""
+    """Return whether a call made from this frame belongs to the model; kept in `verdicts` where the file decides."""
     name = frame.f_code.co_filename
     if name.startswith("<eval_with_key>"):
         # A graph in torch.fx's numbered "files". Run by the backend "eager" it calls torch.relu and x.add

@@ -30,7 +30,7 @@ class _Thread(threading.local):
 
 @contextlib.contextmanager
 def quiet_fakes() -> Iterator[None]:
-    """While open, what runs under a FakeTensorMode that torch itself has entered is no call of the user's.
+    """Do not record what runs under a FakeTensorMode that torch itself has entered, while this is open.
 
     One that the user enters is the user's: the calls in it are recorded, and their tensors have no numbers.
     """

@@ -1,4 +1,4 @@
-"""Tensor subclasses and function modes of the user's must be told the true function, not our wrapper."""
+"""Give `__torch_function__` of the user's tensor subclasses and modes the original function, not our wrapper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.overrides import (
 __all__ = ["has_override", "truly_named"]
 
 has_override: Callable[[tuple[Any, ...]], bool] = torch._C._has_torch_function
-"""Whether __torch_function__ of an argument or a mode may want the call."""
+"""Return whether __torch_function__ of an argument or of a mode may handle the call."""
 
 
 class _TrueNames(TorchFunctionMode):
@@ -44,7 +44,7 @@ class _TrueNames(TorchFunctionMode):
                 result = tensor.__torch_function__(func, types, args, kwargs)
             if result is not NotImplemented:
                 return result
-        if tensors:  # nobody wanted it: torch words the error
+        if tensors:  # none handled it: torch raises its own error
             return handle_torch_function(func, tensors, *args, **kwargs)
         return func(*args, **kwargs)
 
@@ -72,7 +72,7 @@ def truly_named(
 
 
 def _tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """What may carry __torch_function__: the arguments and the elements of sequences among them, in order."""
+    """Yield what may have __torch_function__: the arguments and the elements of sequences among them, in order."""
     found: list[Any] = []
     for value in (*args, *kwargs.values()):
         found.extend(value if isinstance(value, (list, tuple)) else (value,))

@@ -1,4 +1,4 @@
-"""What stands in for a torch function while a dump runs: a plain function that hands each call to the tap."""
+"""The wrapper of a torch function while a dump runs: a plain function that passes each call to the tap."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["Label", "Switch", "Tap", "Wrapper", "is_muted", "muted", "switch", "
 Wrapper = Callable[..., Any]
 
 switch = Switch()
-"""Of torch's wrappers."""
+"""The switch of torch's wrappers."""
 
 _wrappers: dict[tuple[str, str, Callable[..., Any]], Wrapper] = Own()
 
 
 def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str) -> Wrapper:
-    """The wrapper of `original`, made once per process: compiled code is guarded by its identity.
+    """Return the wrapper of `original`, made once per process: compiled code is guarded by its identity.
 
-    `module` and `qualname` are where it will stand, so that pickle finds it there by name while it does.
+    module, qualname: where it will be, so that pickle finds it there by name.
     """
     key = (label.name, label.kind, original)
     found = _wrappers.get(key)

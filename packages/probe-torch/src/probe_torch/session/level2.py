@@ -20,7 +20,7 @@ __all__ = ["KernelCalls", "open_kernels"]
 
 
 def open_kernels(config: Config, model: Any = None) -> KernelSession:
-    """A session at level L2. Raises ConfigError with every problem, before anything runs."""
+    """Return a session at level L2. Raises ConfigError with every problem, before anything runs."""
     package = kernel_package()
     for text in preflight(config, current_rank(), world_size(), package.torch_problems(config)):
         warn(text)
@@ -50,7 +50,7 @@ class KernelCalls:
         return self.kernels.api(label.name, original, args, kwargs, composite=label.composite)
 
     def prepare(self, step: int) -> None:
-        """Nothing: the dumper is switched on for the one call."""
+        """Do nothing: the dumper is switched on for the one call."""
 
     def start(self, step: int) -> None:
         """Watch for the call from here on."""
@@ -68,14 +68,14 @@ class KernelCalls:
         self.kernels.stop()
 
     def step(self) -> None:
-        """The step is over: say what came of it."""
+        """End the step, and report what came of it."""
         self.kernels.step()
 
     def close(self) -> None:
-        """Everything is over."""
+        """Stop watching, and let go of the dumper."""
         self._installed.close()
         self.kernels.close()
 
 
 def _ignore(node: str) -> None:
-    """Regions have no meaning here."""
+    """Do nothing: regions have no meaning here."""

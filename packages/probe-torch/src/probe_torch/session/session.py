@@ -27,7 +27,7 @@ _WANTS_MODEL = (
 
 
 def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
-    """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
+    """Return a session with this configuration. Raises ConfigError with every problem, before anything runs."""
     models_in(model)
     if config.level == "L2":
         return open_kernels(config, model)
@@ -48,7 +48,7 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
 
 
 def _listed(config: Config) -> Apis:
-    """The functions to patch: none at L0, where only modules are recorded."""
+    """Return the functions to patch: none at L0, where only modules are recorded."""
     if config.level == "L0":
         return Apis(())
     return load_apis(config.apis, views=config.views, risk_level=config.risk_level)

@@ -48,7 +48,7 @@ class StepOpener:
     target: Target
 
     def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpingStep]]:
-        """Where the steps of a model go, and what opens one."""
+        """Return where the steps of a model go, and the function that opens one."""
         return dump_path, self.open
 
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
@@ -107,7 +107,7 @@ class StepOpener:
 
     @contextlib.contextmanager
     def _functions(self, step: DumpingStep, leaf: Any, models: tuple[nn.Module, ...]) -> Iterator[None]:
-        """The functions of torch, and what else is in place while calls are collected."""
+        """Replace the functions of torch, and whatever else is in place while calls are collected."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:
             stack.enter_context(watched_collectives(leaf.inflight))
@@ -117,7 +117,7 @@ class StepOpener:
                 stack.enter_context(watched_waits(collector.works))
             self.target.collector = collector
             stack.callback(self.target.clear)
-            if self.config.level != "L0":  # at L0 no function is replaced, so nobody needs the originals back
+            if self.config.level != "L0":  # at L0 no function is replaced, so no original is needed back
                 # First what comes and goes with the patches, so that early names are looked for once.
                 stack.enter_context(IntrospectionGuards(patches))
                 push, pop = _guarded("a region", collector.push, collector.pop)
@@ -133,12 +133,12 @@ class StepOpener:
 
 
 def _guarded(where: str, *callbacks: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """The callbacks as torch may call them: none of them raises."""
+    """Yield the callbacks as torch may call them: none of them raises."""
     return (guarded(where, callback.__name__, callback) for callback in callbacks)
 
 
 def _accelerated() -> bool:
-    """Whether tensors may live on a device whose numbers are fetched in batches."""
+    """Return whether tensors may live on a device whose numbers are fetched in batches."""
     return (
         bool(torch.accelerator.is_available()) if hasattr(torch, "accelerator") else torch.cuda.is_available()
     )

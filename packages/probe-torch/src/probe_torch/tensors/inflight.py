@@ -1,8 +1,8 @@
-"""Collectives under way: which memory is being written by one, and what is told of it once it has been waited for.
+"""Collectives under way: which memory they write, and what to do once the run has waited for them.
 
-Nobody waits here, and nothing that is not complete is read: the run's own wait is watched. A functional collective is
-complete after `wait_tensor`, which the first use of its `AsyncCollectiveTensor` calls; one of torch.distributed after
-`Work.wait`.
+Probe never waits itself, and reads nothing that is not complete: the run's own wait is watched. A functional
+collective is complete after `wait_tensor`, which the first use of its `AsyncCollectiveTensor` calls; one of
+torch.distributed after `Work.wait`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class InFlight:
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def issued(self, t: torch.Tensor) -> None:
-        """A functional collective writes ``t``."""
+        """Note that a functional collective writes ``t``."""
         if where := memory(t):
             with self._lock:
                 self.open[where] = weakref.ref(_T.untyped_storage(t))
                 self.waited.pop(where, None)
 
     def was_waited(self, t: torch.Tensor) -> None:
-        """`wait_tensor` of ``t`` has returned."""
+        """Note that `wait_tensor` of ``t`` has returned, and finish what waited for it."""
         where = memory(t)
         if not where:
             return
@@ -71,19 +71,19 @@ class InFlight:
             finish(True)
 
     def started(self, t: torch.Tensor, work: Any) -> None:
-        """A collective of torch.distributed writes ``t`` until ``work`` is done."""
+        """Note that a collective of torch.distributed writes ``t`` until ``work`` is done."""
         if where := memory(t):
             with self._lock:
                 self.works[where] = weakref.ref(_T.untyped_storage(t)), work
 
     def finished(self, work: Any) -> None:
-        """``work`` has been waited for."""
+        """Note that ``work`` has been waited for."""
         if self.works:
             with self._lock:
                 self.works = {where: held for where, held in self.works.items() if held[1] is not work}
 
     def is_open(self, t: torch.Tensor, *, asynchronous: bool) -> bool:
-        """Whether a functional collective writes ``t``; asynchronous: it came as one's result, not known to be used."""
+        """Return whether a functional collective writes ``t``. asynchronous: it is the result of one, not yet used."""
         if not asynchronous and not self.open:
             return False
         where = memory(t)
@@ -94,12 +94,12 @@ class InFlight:
         if held is not None:
             if held() is storage:
                 return True
-            self.open.pop(where, None)  # nobody waited, and the memory has been given to another
+            self.open.pop(where, None)  # never waited for, and the memory belongs to another storage now
         done = self.waited.get(where)
         return asynchronous and (done is None or done() is not storage)
 
     def is_written(self, t: torch.Tensor) -> bool:
-        """Whether a collective of torch.distributed writes ``t``."""
+        """Return whether a collective of torch.distributed writes ``t``."""
         held = self.works.get(where) if self.works and (where := memory(t)) else None
         if held is None:
             return False
@@ -116,7 +116,7 @@ class InFlight:
             self.waiting.setdefault(where, []).append(finish)
 
     def give_up(self) -> None:
-        """The step ends: nobody waited for the rest."""
+        """Finish the rest, which was never waited for: the step ends."""
         with self._lock:
             waiting, self.waiting, self.works = self.waiting, {}, {}
         for each in waiting.values():
@@ -126,7 +126,7 @@ class InFlight:
 
 @contextlib.contextmanager
 def watched_collectives(inflight: InFlight) -> Iterator[None]:
-    """While open, ``inflight`` is told of collectives and of the waits for them; they do what they always do."""
+    """Report collectives, and the waits for them, to ``inflight`` while this is open; they do what they always do."""
     if not dist.is_available():
         yield
         return
@@ -151,9 +151,9 @@ def _operator(original: Function, inflight: InFlight) -> Function:
         name = getattr(op, "_name", None) or op._qualified_op_name
         if name.startswith(_FUNCTIONAL) and not is_compiling():
             with faults_reported("a collective", "the memory that it writes"), aside():
-                told = inflight.was_waited if "::wait_tensor" in name else inflight.issued
+                report = inflight.was_waited if "::wait_tensor" in name else inflight.issued
                 for tensor in tensors_in(out):
-                    told(tensor)
+                    report(tensor)
         return out
 
     return call

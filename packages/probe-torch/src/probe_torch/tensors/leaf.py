@@ -45,7 +45,7 @@ class TensorLeaf(CommonLeaf):
         *,
         late: bool = True,
     ) -> None:
-        """late: whether what is not complete may be told later (the header says ``deferred``)."""
+        """late: whether what is not complete may be described later (the header says ``deferred``)."""
         self._refs = itertools.count(1)
         super().__init__(options, coverage, append, self._refs)
         self._append = append
@@ -56,10 +56,10 @@ class TensorLeaf(CommonLeaf):
         self._contents = itertools.count(1)
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
+        """Return the JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
         if isinstance(value, torch.Tensor):
             placement.found.append((path, value))
-            return self._tell(placement, value, path, gradient=False) if placement.show else None
+            return self._counted_object(placement, value, path, gradient=False) if placement.show else None
         if isinstance(value, np.ndarray):
             return self._array(placement, value, path) if placement.show else None
         found = object_json(value)
@@ -69,16 +69,16 @@ class TensorLeaf(CommonLeaf):
 
     def tensor(self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath) -> dict[str, Any]:
         """Return the tensor object of a parameter or a gradient; write its file when the placement wants one."""
-        return self._tell(placement, t, path, gradient=True)
+        return self._counted_object(placement, t, path, gradient=True)
 
-    def _tell(
+    def _counted_object(
         self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, *, gradient: bool
     ) -> dict[str, Any]:
         self._tensors.add()
         with _outside():
-            return self._told(placement, t, path, gradient)
+            return self._object(placement, t, path, gradient)
 
-    def _told(
+    def _object(
         self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool
     ) -> dict[str, Any]:
         file: dict[str, Any] = {}
@@ -100,29 +100,29 @@ class TensorLeaf(CommonLeaf):
         return out
 
     def invalidate(self) -> None:
-        """Something may have changed tensors behind their version counter: share nothing seen before."""
+        """Share nothing seen before: tensors may have changed without a change of their version."""
         self.sharing.invalidate()
 
     def wrote(self) -> None:
-        """Something was written behind the version counters, nobody knows what: what waits is not read again."""
+        """Share nothing seen before, and read nothing that waits again: any tensor may have been written unseen."""
         self.sharing.invalidate()
         self._waiting.doubt(None)
 
     def touched(self, t: torch.Tensor) -> None:
-        """Someone gets a way to the bytes of ``t`` past its version counter: its memory is not shared any more."""
+        """Share the memory of ``t`` no more: its bytes may change from now on without a change of its version."""
         with aside():
             self.sharing.touched(t)
             self._waiting.doubt(memory(t))
 
     def step_begins(self, *, silent: bool) -> None:
-        """An optimizer begins to write; silent: it is not known to raise the versions of what it writes."""
+        """Fetch what waits before an optimizer writes. silent: it is not known to raise versions."""
         with faults_reported("an optimizer's step", "numbers that waited"), aside():
             self.flush_numbers(force=True)  # what is not finite is read again: before it is overwritten
         self._waiting.doubt(None)
         self.sharing.step_begins(silent=silent)
 
     def step_ends(self, *, silent: bool) -> None:
-        """It has written."""
+        """Note that the optimizer has written."""
         self.sharing.step_ends(silent=silent)
 
     def _describe(self, placement: Placement, t: torch.Tensor, path: ValuePath, *, gradient: bool) -> Seen:
@@ -158,7 +158,7 @@ class TensorLeaf(CommonLeaf):
             body["unsupported"] = p.reason
             self._coverage.add("unsupported", f"tensor: {p.reason}")
         else:
-            self._say(p, p.data, body, steady=steady)
+            self._add_numbers(p, p.data, body, steady=steady)
             if p.data.numel():
                 content = next(self._contents)
         if len(body) == len(_HEAD) and "Norm" in body:  # nothing beyond the ordinary, and in its order
@@ -167,7 +167,7 @@ class TensorLeaf(CommonLeaf):
         mesh = {k: body.pop(k) for k in _MESH if k in body}
         return Seen(head, mesh, body, content)
 
-    def _say(self, p: TensorView, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
+    def _add_numbers(self, p: TensorView, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
         if self._o.statistics:
             self._numbers(p, data, body, steady=steady)
         if self._o.checksum is not None:
@@ -181,7 +181,7 @@ class TensorLeaf(CommonLeaf):
         return inflight.is_open(data, asynchronous=p.asynchronous) or inflight.is_written(data)
 
     def _not_complete(self, placement: Placement, path: ValuePath, shares: list[TensorView]) -> Seen:
-        """A tensor that a collective is still writing: it is told when the run has waited for it, if it does."""
+        """Describe a tensor that a collective still writes; its numbers follow once the run has waited."""
         first = shares[0]
         body: dict[str, Any] = {"type": first.type, "dtype": first.dtype, "shape": first.shape, **first.extra}
         if self._o.statistics:
@@ -199,7 +199,7 @@ class TensorLeaf(CommonLeaf):
             def finish(complete: bool) -> None:
                 left[0] -= 1
                 if left[0] == 0 or (not complete and left[0] > 0):
-                    left[0] = 0 if complete else -1  # what was not waited for is told once
+                    left[0] = 0 if complete else -1  # what was not waited for is described once
                     self._complete(ref, placement, path, shares if complete else [])
 
             for data in open_ones:
@@ -209,7 +209,7 @@ class TensorLeaf(CommonLeaf):
         return Seen(head, mesh, body)
 
     def _complete(self, ref: int, placement: Placement, path: ValuePath, shares: list[TensorView]) -> None:
-        """The wait is over, or nobody waited: fill in what was told without numbers."""
+        """Write the numbers of what was described without them. shares: empty where the run never waited."""
         numbers: dict[str, Any] = {}
         try:
             if shares:
@@ -265,7 +265,7 @@ class TensorLeaf(CommonLeaf):
         self._append(events.stat(rows))
 
     def flush(self) -> None:
-        """Everything that was begun is on disk when this returns."""
+        """Write everything that was begun; it is on disk when this returns."""
         self.inflight.give_up()
         self.flush_numbers(force=True)
         super().flush()
@@ -284,7 +284,7 @@ _NOT_COMPLETE = "a collective was still writing it, and was not waited for"
 
 
 def _summed(shares: list[TensorView]) -> TensorView:
-    """The sum of shares that can be added."""
+    """Return the sum of shares that can be added."""
     first = shares[0]
     if len(shares) == 1:
         return first
@@ -293,12 +293,12 @@ def _summed(shares: list[TensorView]) -> TensorView:
 
 
 def _fresh_parts(t: torch.Tensor) -> list[bytes | memoryview]:
-    """Of a tensor seen before: its data may be new, and what is written is the memory itself."""
+    """Return the file of a tensor seen before: its data may be a new tensor, and the memory itself is written."""
     return _parts(view_of(t))
 
 
 def _parts(p: TensorView) -> list[bytes | memoryview]:
-    """The bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
+    """Return the bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
     data = p.bits if p.bits is not None else p.data
     assert data is not None
     on_cpu = _T.cpu(data)
@@ -319,7 +319,7 @@ _level = torch._C._functorch.peek_interpreter_stack
 
 
 class _NoLevels:
-    """Inside torch.func, what is made of plain tensors is wrapped: not here."""
+    """No levels of torch.func, and no modes: within them what is made of plain tensors is wrapped."""
 
     def __enter__(self) -> None:
         self._modes = aside()

@@ -14,7 +14,7 @@ __all__ = ["object_json"]
 
 
 def object_json(value: Any) -> Any:
-    """The JSON of a torch object, or `UNKNOWN` when it is none."""
+    """Return the JSON of a torch object, `UNKNOWN` for anything else."""
     for cls in type(value).__mro__:
         encode = _ENCODERS.get(cls)
         if encode is not None:

@@ -61,7 +61,7 @@ class Sharing:
     _open_steps: int = 0
 
     def find(self, t: torch.Tensor) -> Seen | None:
-        """What is known of ``t``, if it must still be true."""
+        """Return what is known of ``t``, None unless it is certainly still true."""
         seen = self.known.get(id(t))
         if seen is None or seen.ref() is not t:
             return None
@@ -76,7 +76,7 @@ class Sharing:
         return seen if within == -2 or within == _current_pass() else None
 
     def version(self, t: torch.Tensor, *, gradient: bool) -> int | None:
-        """The version at which what is seen of ``t`` from here on may be kept; None where it may not be.
+        """Return the version at which what is seen of ``t`` from here on may be kept; None where it may not be.
 
         gradient: ``t`` came to us as one. Asked before looking, for another thread may write meanwhile.
         """
@@ -85,7 +85,7 @@ class Sharing:
         return t._version
 
     def is_steady(self, t: torch.Tensor, *, gradient: bool) -> bool:
-        """Whether nothing can write ``t`` from here on without a word: its version, or one of the watched calls."""
+        """Return whether every write to ``t`` from here on shows: in its version, or in one of the watched calls."""
         if self._silent_steps or t.is_inference() or type(t).__torch_dispatch__ is not _NO_DISPATCH:
             return False
         followed = t.requires_grad or self._open_steps or (gradient and _is_gradient(t))
@@ -112,18 +112,18 @@ class Sharing:
             self.known.clear()
 
     def invalidate(self) -> None:
-        """Something may have written behind the version counters."""
+        """Share nothing seen before: a tensor may have been written without a change of its version."""
         self.known.clear()
 
     def touched(self, t: torch.Tensor) -> None:
-        """Someone gets a way to the bytes of ``t`` past its version counter: its memory is not shared any more."""
+        """Share the memory of ``t`` no more: its bytes may change from now on without a change of its version."""
         self.known.clear()
         where = memory(t)
         if where is not None:
             self._handed_out.add(where)
 
     def step_begins(self, *, silent: bool) -> None:
-        """An optimizer begins to write; silent: it is not known to raise the versions."""
+        """Note that an optimizer begins to write. silent: it is not known to raise the versions."""
         self.known.clear()
         if silent:
             self._silent_steps += 1
@@ -131,7 +131,7 @@ class Sharing:
             self._open_steps += 1
 
     def step_ends(self, *, silent: bool) -> None:
-        """It has written."""
+        """Note that it has written."""
         self.known.clear()
         if silent:
             self._silent_steps -= 1
@@ -140,7 +140,7 @@ class Sharing:
 
 
 def memory(t: torch.Tensor) -> int | None:
-    """Where the memory begins that ``t`` and its views share; None where it has none of its own."""
+    """Return where the memory begins that ``t`` and its views share; None where it has none of its own."""
     if type(t).__torch_dispatch__ is not _NO_DISPATCH:
         return None  # a fake tensor would warn
     with contextlib.suppress(RuntimeError):
@@ -153,7 +153,7 @@ def _is_gradient(t: torch.Tensor) -> bool:
 
 
 def _owns_its_memory(t: torch.Tensor) -> bool:
-    """Whether nobody but this tensor and its views can write its memory, as far as torch knows."""
+    """Return whether only this tensor and its views can write its memory, as far as torch knows."""
     try:
         storage = _T.untyped_storage(t)
         if not storage.resizable():  # numpy's, a file's, another library's, or lent to one

@@ -18,7 +18,7 @@ __all__ = ["OWN_OPTIMIZERS", "SILENT", "WRITING_COLLECTIVES", "Answer", "Silent"
 
 
 class Answer(enum.Enum):
-    """What keeps the numbers right."""
+    """How Probe keeps the numbers right despite a silent write."""
 
     NOT_FOLLOWED = "the tensor is never shared, since autograd does not follow it"
     NOT_ITS_OWN = "the tensor is never shared, since its memory has other owners"
@@ -128,7 +128,7 @@ _TORCHS = ("aten", "prims", "prim", "profiler")
 
 
 def is_silent_op(op: Any) -> bool:
-    """Whether a call of this operator (OpOverload or its packet) may write without raising a version."""
+    """Return whether a call of this operator (OpOverload or its packet) may write without raising a version."""
     name = str(getattr(op, "_qualified_op_name", None) or getattr(op, "_name", ""))
     if name.partition("::")[0] not in _TORCHS:
         return True
@@ -145,7 +145,7 @@ def is_silent_op(op: Any) -> bool:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested arguments."""
+    """Yield the tensors in nested arguments."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):

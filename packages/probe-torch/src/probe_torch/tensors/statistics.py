@@ -59,7 +59,7 @@ _NUMPY = {
 
 
 def _dense(t: torch.Tensor) -> bool:
-    """Whether the elements fill their piece of storage without holes or overlaps, in any order."""
+    """Return whether the elements fill their piece of storage without holes or overlaps, in any order."""
     expected = 1
     for stride, size in sorted((st, sz) for st, sz in zip(_T.stride(t), t.shape, strict=True) if sz != 1):
         if stride != expected:
@@ -69,7 +69,7 @@ def _dense(t: torch.Tensor) -> bool:
 
 
 def flat(t: torch.Tensor) -> torch.Tensor:
-    """A 1-D view of the elements of a detached strided tensor in storage order; a copy only if it has holes."""
+    """Return the elements of a detached strided tensor as a 1-D view in storage order; a copy if it has holes."""
     if t.is_contiguous():
         return _T.view(t, -1)  # type: ignore[no-any-return]
     if _dense(t):
@@ -78,14 +78,14 @@ def flat(t: torch.Tensor) -> torch.Tensor:
 
 
 def raw_bytes(t: torch.Tensor) -> memoryview:
-    """The bytes of a detached strided CPU tensor in C order: its own memory where it lies so, else a copy."""
+    """Return the bytes of a detached strided CPU tensor in C order: its own memory where it lies so, else a copy."""
     if t.numel() == 0:
         return memoryview(b"")
     return memoryview(_bytes(_T.contiguous(t))).cast("B")
 
 
 def _bytes(t: torch.Tensor) -> Any:
-    """The memory of a contiguous CPU tensor. Tensor.numpy() would do, but makes the storage unresizable for
+    """Return the memory of a contiguous CPU tensor. Tensor.numpy() would do, but makes the storage unresizable for
     good, which breaks FSDP and ``resize_``: looking must not leave a mark.
     """
     memory = _buffer(_T.numel(t) * _T.element_size(t)).from_address(_T.data_ptr(t))
@@ -95,12 +95,12 @@ def _bytes(t: torch.Tensor) -> Any:
 
 @functools.lru_cache(maxsize=512)
 def _buffer(size: int) -> Any:
-    """The ctypes type of so many bytes: making one takes longer than using it."""
+    """Return the ctypes type of so many bytes; kept, because making one takes longer than using it."""
     return ctypes.c_char * size
 
 
 def _array(t: torch.Tensor) -> npt.NDArray[Any]:
-    """A contiguous 1-D CPU tensor as an array over the same memory."""
+    """Return an array over the memory of a contiguous 1-D CPU tensor."""
     return np.frombuffer(_bytes(t), _NUMPY[t.dtype])
 
 
@@ -149,7 +149,7 @@ class Deferred:
 
     @property
     def memory(self) -> int:
-        """Where its memory begins."""
+        """Return where its memory begins."""
         t = self.tensor
         return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
 
@@ -187,7 +187,8 @@ class DeferredStats:
         return True
 
     def doubt(self, memory: int | None) -> None:
-        """The memory that begins here, or all, may have been written in silence: none of it is read again."""
+        """Never read this memory again: it may have been written without a change of version. memory: where it begins;
+        None: all of it."""
         with self._lock:
             for d in self.waiting:
                 if memory is None or d.memory == memory:
@@ -195,11 +196,11 @@ class DeferredStats:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to `fetch`."""
+        """Return whether it is time to `fetch`."""
         return len(self.waiting) >= self.most or self.held > self.bound
 
     def fetch(self) -> list[tuple[int, Stats, str | None]]:
-        """(ref, statistics, what is missing and why) of everything that waits; one transfer per device."""
+        """Return (ref, statistics, what is missing and why) of everything that waits, in one transfer per device."""
         with self._lock:
             waiting, self.waiting, self.held = self.waiting, [], 0
         rows: dict[int, list[float]] = {}

@@ -1,7 +1,7 @@
 """Sums of gradients that torch must not add up: of tensors with a dispatch of their own.
 
 To add two of them would be a call that the user's subclass sees, or one that makes a DTensor communicate, or that
-waits for a collective. Their numbers are added when they are told.
+waits for a collective. Their numbers are added when they are described.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GradientSum:
     requires_grad: bool = False
 
     def views(self) -> list[TensorView]:
-        """Each share as plain data; one without data, and with the reason, where they cannot be added."""
+        """Return the view of each share; a single one without data, with the reason, where they cannot be added."""
         found = [view_of(share) for share in self.shares]
         first = found[0]
         for p in found:
@@ -40,7 +40,7 @@ class GradientSum:
 
 
 def plus(a: Any, b: Any) -> Any:
-    """The sum of two gradients, or of one and such a sum, in a new tensor where torch may add them."""
+    """Return the sum of two gradients, or of one and such a sum; a new tensor where torch may add them."""
     if _ordinary(a) and _ordinary(b):
         return _T.add(_T.detach(a), _T.detach(b))
     return GradientSum((*_shares(a), *_shares(b)))

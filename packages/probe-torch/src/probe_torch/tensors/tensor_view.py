@@ -32,7 +32,7 @@ class TensorView:
 
     bits: a tensor with the bytes where they are not those of ``data`` (quantised). extra: more keys for the
     tensor object. reason: why there is no data. shareable: whether the tensor's identity and version stand
-    for its content. asynchronous: it is the result of a collective that nobody is known to have waited for.
+    for its content. asynchronous: it is the result of a collective that may not have been waited for.
     """
 
     type: str
@@ -47,7 +47,7 @@ class TensorView:
 
 
 def view_of(t: torch.Tensor) -> TensorView:
-    """Look through ``t``. Never raises for a tensor; what cannot be read comes back with a reason."""
+    """Return the view of ``t``. Never raises for a tensor; what cannot be read comes back with a reason."""
     if type(t) in _EXACT and _keys(t).raw_repr() in _ORDINARY:
         dtype = t.dtype
         name = _DTYPES.get(dtype)
@@ -90,7 +90,7 @@ def _shape(t: torch.Tensor) -> list[int]:
 
 
 def _unwrapped(t: torch.Tensor) -> TensorView:
-    """A tensor within `torch.func`: the numbers are those of the tensor inside all levels, with every batch."""
+    """View a tensor within `torch.func`: the numbers are those of the tensor inside all levels, with every batch."""
     levels = []
     inner = t
     while _is_wrapped(inner):
@@ -180,7 +180,7 @@ def _placement(p: Any) -> dict[str, Any]:
 
 
 def _sparse(t: torch.Tensor, name: str, dtype: str) -> TensorView:
-    """The stored values of a sparse tensor: how many there are is told, the implied zeros are not counted."""
+    """View the stored values of a sparse tensor, with their count; the implied zeros do not count."""
     base = _T.detach(t)
     layout = str(t.layout)
     if t.layout is torch._mkldnn:  # type: ignore[attr-defined]
