@@ -15,7 +15,8 @@ from gradient_nets import values
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import opened, strict
 from probe_mindspore.graph import calls, host_callback, taps
-from probe_mindspore.hooks import autograd, gradients
+from probe_mindspore.hooks import autograd
+from probe_mindspore.hooks.nodes import InputGradients
 from probe_mindspore.hooks.parameter_gradients import ParameterGradients
 from probe_mindspore.patching import jit_guard
 from probe_mindspore.patching.patches import Patches
@@ -51,7 +52,7 @@ PLACES: dict[str, tuple[Any, str]] = {
 }
 if autograd.GRAPH:
     PLACES["a hook on a node"] = (GradientTap, "fire")
-    PLACES["the edges of a node"] = (gradients._Edges, "of")
+    PLACES["the edges of a node"] = (InputGradients, "of")
 
 
 class Piece(nn.Cell):

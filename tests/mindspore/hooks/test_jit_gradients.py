@@ -13,6 +13,7 @@ from jit_forms import CONSTANT, FORMS, WEIGHT, Around, slot, truth
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import agrees, capture, opened, records, report
 from probe_mindspore.hooks import gradients
+from probe_mindspore.hooks.nodes import InputGradients
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
@@ -170,7 +171,7 @@ def test_two_keywords_of_a_jitted_cell_are_not_told_apart(tmp_path: Path) -> Non
 
 def test_gradients_that_cannot_be_told_apart_are_given_to_nobody() -> None:
     """Should a MindSpore leave the edges as they are, no gradient is filed under another's name."""
-    edges = gradients._Edges({("a", 0): 0, ("b", 0): 1}, [(0, 0), (1, 1)], 2)
+    edges = InputGradients({("a", 0): 0, ("b", 0): 1}, [(0, 0), (1, 1)], 2)
     assert edges.of(2) == [(0, 0), (1, 1)]
     with pytest.raises(LookupError, match="fewer gradients came"):
         edges.of(1)

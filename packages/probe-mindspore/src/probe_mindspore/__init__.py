@@ -11,7 +11,7 @@ except ImportError as e:
         f"read dumps without MindSpore, use probe_format. ({e})"
     ) from e
 
-from probe_mindspore.graph.save import (  # after the debugger: a module of ours is called step as well
+from probe_mindspore.graph.save import (  # after the debugger, whose session room has a module called step too
     save,
     save_grad,
     step,

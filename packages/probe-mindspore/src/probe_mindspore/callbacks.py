@@ -1,4 +1,4 @@
-"""Callbacks for `mindspore.train.Model`: a step is dumped from its begin to its end, without a loop to edit."""
+"""Callbacks for `mindspore.train.Model`, which dump its steps without a loop to edit."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["MsprobeInitStep", "MsprobeStep", "ProbeInitStep", "ProbeStep"]
 
 
 class ProbeStep(Callback):  # type: ignore[misc]
-    """Calls start, stop and step of a debugger around each training step.
+    """Call start, stop and step of a debugger around each training step.
 
     The model is the one given to ``debugger.start(model)`` before, or else the network of the `Model`. Raises
-    UsageError when ``debugger`` is none.
+    UsageError when ``debugger`` is not a PrecisionDebugger.
     """
 
     def __init__(self, debugger: PrecisionDebugger) -> None:
@@ -29,7 +29,7 @@ class ProbeStep(Callback):  # type: ignore[misc]
         self._debugger = debugger
 
     def on_train_step_begin(self, run_context: Any) -> None:
-        """A step begins."""
+        """Start collecting, unless ``debugger.start(model)`` has done so already."""
         session = self._debugger._session
         if session.closed or session.collecting:
             return  # collecting since debugger.start(model) already
@@ -39,7 +39,7 @@ class ProbeStep(Callback):  # type: ignore[misc]
         session.start(model, None)
 
     def on_train_step_end(self, run_context: Any) -> None:
-        """A step is over."""
+        """Stop collecting and end the step."""
         session = self._debugger._session
         if session.collecting:
             session.stop()
@@ -47,17 +47,17 @@ class ProbeStep(Callback):  # type: ignore[misc]
             session.step()
 
     def on_train_end(self, run_context: Any) -> None:
-        """Training is over: nothing stays in place, also when it ended inside a step."""
+        """Stop collecting, in case training ended inside a step."""
         session = self._debugger._session
         if session.collecting:
             session.stop()
 
 
 class ProbeInitStep(Callback):  # type: ignore[misc]
-    """Goes on counting steps where the checkpoint of a resumed run left off. Put it before `ProbeStep`."""
+    """Continue to count steps where the checkpoint of a resumed run ended. Put it before `ProbeStep`."""
 
     def on_train_begin(self, run_context: Any) -> None:
-        """Training begins, at the step that the `Model` was given."""
+        """Count from the step at which the `Model` begins."""
         number = run_context.original_args().cur_step_num
         session = PrecisionDebugger._current
         if number and session is not None and not session.closed:
@@ -68,11 +68,11 @@ class ProbeInitStep(Callback):  # type: ignore[misc]
                 )
             else:
                 session.set_init_step(number)
-        # The kernel dump of graph mode counts for itself, where it can be told.
-        tell = getattr(mindspore._c_expression, "_set_init_iter", None)
-        if tell is not None:
+        # The kernel dump of graph mode has a count of its own.
+        set_first = getattr(mindspore._c_expression, "_set_init_iter", None)
+        if set_first is not None:
             with contextlib.suppress(Exception):
-                tell(number)
+                set_first(number)
 
 
 #: The names that msprobe has for them: a script changes one import.

@@ -14,15 +14,17 @@ __all__ = ["PrecisionDebugger"]
 
 
 class PrecisionDebugger(Debugger):
-    """Dumps what a MindSpore step computes.
+    """Dump what a MindSpore step computes.
 
-    config_path: a config.json or YAML file. task, dump_path, level, step and every other key of the
-    configuration (``overwrite=True``, ``list=["matmul"]``, ... : spec/config.md of probe-format) win over the file.
-    model: the model for every start() that gives none. Raises ConfigError with every problem at once, before
-    anything is dumped.
+    Used as a context manager it is closed at the end. A second debugger with the same settings is the same object; with
+    other settings it is an error until the first is closed. Every method works on the class, too.
 
-    Used as a context manager it is closed at the end. A second debugger with the same settings is the same
-    one; with other settings it is an error until the first is closed. Every method works on the class, too.
+    config_path: a config.json or YAML file.
+    task, dump_path, level, step, settings: keys of the configuration (``overwrite=True``, ``list=["matmul"]``, ...: see
+        spec/config.md of probe-format). They override the file.
+    model: the model for each start() without one.
+
+    Raises ConfigError with all problems at once, before anything is dumped.
     """
 
     def __init__(
@@ -49,11 +51,11 @@ class PrecisionDebugger(Debugger):
 
     @class_or_instance
     def start(self, model: Any = None, token_range: Any = None) -> None:
-        """Collect from here on, if this step and rank are wanted.
+        """Collect from now on, if this step and rank are selected.
 
-        model: a Cell, or a list or tuple of Cells; needed at L0 and mix, and at L1 for the Primitives that its
-        Cells hold. One given once stands for the later calls that give none. token_range: [first, last] calls
-        of the model to collect when it generates, counted from 0.
+        model: a Cell, or a list or tuple of Cells; needed at L0 and mix, and at L1 for the Primitives that its Cells
+            hold. Later calls without a model use the same one.
+        token_range: [first, last] calls of the model to collect when it generates, counted from 0.
         """
         self._session.start(model, token_range)
         if model is not None:

@@ -23,10 +23,10 @@ _MODES = {"pynative": (ms.PYNATIVE_MODE, "mix"), "graph": (ms.GRAPH_MODE, "L0")}
 def train(
     dump_path: Path, mode: str, *, steps: int, dumped: Sequence[int], layers: int, width: int
 ) -> dict[int, float]:
-    """Train in one mode (``pynative`` or ``graph``) and dump the steps asked for. Seconds of each step."""
+    """Train in one mode (``pynative`` or ``graph``) and dump some steps. Return the seconds that each step took."""
     number, level = _MODES[mode]
     before = ms.get_context("mode")
-    # So small a network is faster so, and on a busy machine more threads wait for each other by spinning.
+    # One thread is faster for so small a network; on a busy machine several would spin while they wait.
     ms.set_context(runtime_num_threads=1)
     ms.set_context(mode=number)
     try:
@@ -57,7 +57,7 @@ def train(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo from the command line; gives the exit status."""
+    """Run the demo from the command line. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m probe_mindspore.demo", description=__doc__)
     parser.add_argument("--out", type=Path, help="an empty or new directory (default: a new one below /tmp)")
     parser.add_argument("--mode", choices=("both", *_MODES), default="both")

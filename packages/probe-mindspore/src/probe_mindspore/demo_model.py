@@ -1,4 +1,4 @@
-"""What the demo and the bench train: a small GPT, on bytes of the documentation that comes with Python."""
+"""The model and data of the demo and the bench: a small GPT, and bytes of Python's own documentation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES = 256
 
 
 class Block(nn.Cell):  # type: ignore[misc]
-    """Pre-norm attention and MLP, each on the residual stream. (batch, length, width) to the same."""
+    """Apply pre-norm attention and MLP, each on the residual stream. Input and output: (batch, length, width)."""
 
     def __init__(self, width: int, heads: int, length: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Block(nn.Cell):  # type: ignore[misc]
 
 
 class Gpt(nn.Cell):  # type: ignore[misc]
-    """A byte-level language model with a tied head. Gives the mean loss in nats of a batch of windows."""
+    """Model the next byte, with a tied head. Returns the mean loss of a batch of windows, in nats."""
 
     def __init__(self, layers: int = 4, width: int = 128, heads: int = 4, length: int = 64) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Gpt(nn.Cell):  # type: ignore[misc]
         self.numbers = Tensor(np.arange(length, dtype=np.int32))
 
     def construct(self, given: Any, wanted: Any) -> Any:
-        """given, wanted: int32, (batch, length); each wanted byte follows those given up to its place."""
+        """Return the loss. given, wanted: int32 (batch, length); wanted[i] follows given[:i + 1]."""
         x = self.token(given) + self.position(self.numbers)
         for block in self.blocks:
             x = block(x)
@@ -61,7 +61,7 @@ class Gpt(nn.Cell):  # type: ignore[misc]
 
 
 def batches(size: int = 8, length: int = 64, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-    """Random windows of the text without end: what is given and what is wanted, int32, (size, length)."""
+    """Yield random windows of the text forever: (given, wanted), both int32 (size, length)."""
     text = np.frombuffer("\n".join(topics.values()).encode(), np.uint8)
     chance = np.random.default_rng(seed)
     while True:

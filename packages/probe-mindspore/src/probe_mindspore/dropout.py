@@ -1,4 +1,4 @@
-"""Dropout off, for every way in which a model may reach it, until undone."""
+"""Switching dropout off, in every form that a model may use, until undone."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MINT = ("func_dropout_ext_op", "dropout2d_ext_op")
 
 
 def no_dropout() -> Held:
-    """Dropout is off until ``undo`` of what comes back; several may overlap, and the last undo counts.
+    """Switch dropout off until ``undo`` of the result is called. Several may overlap; the last undo switches it on.
 
-    Changed are the classes and functions that everything ends in, so ``from mindspore.ops import dropout`` and
-    Cells made earlier are off too. Not reached: what is compiled already, a Primitive that was made earlier and
-    is compiled later (GRAPH_MODE), and dropout inside fused kernels (flash attention).
+    The classes and functions that all others use are replaced, so ``from mindspore.ops import dropout`` and Cells made
+    earlier are off too. Not reached: what is compiled already, a Primitive that was made earlier and is compiled later
+    (GRAPH_MODE), and dropout inside fused kernels (flash attention).
     """
     return _OFF.hold()
 

@@ -1,4 +1,4 @@
-"""Which process this is: from mindspore.communication, or from the launcher before that is initialised."""
+"""This process's rank: from mindspore.communication, or from the launcher before that is initialised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAUNCHER = "msrun (or set RANK_ID and RANK_SIZE)"
 
 
 def current_rank() -> int | None:
-    """This process's rank in the world group; before there is one, RANK_ID of a launcher; else None."""
+    """Return the rank in the world group; before there is one, RANK_ID of a launcher; else None."""
     if GlobalComm.INITED:
         return int(communication.get_rank())
     size = world_size()
@@ -25,7 +25,7 @@ def current_rank() -> int | None:
 
 
 def world_size() -> int | None:
-    """Number of processes in the world group; before there is one, what a launcher says; else None."""
+    """Return the number of processes in the world group; before there is one, that of a launcher; else None."""
     if GlobalComm.INITED:
         return int(communication.get_group_size())
     if environment_number("RANK_ID") is None:  # a leftover size alone says nothing

@@ -1,4 +1,4 @@
-"""The MindSpore side of probe-save: tensors as JSON, and their gradients by hooks on tensors (PyNative)."""
+"""The MindSpore part of probe-save: describe tensors, and take their gradients by hooks on tensors (PyNative)."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ FRAMEWORK = detect().framework
 
 
 def open_leaf(options: TensorOptions, coverage: Coverage) -> MindSporeSaving:
-    """What describes MindSpore's values in one step."""
+    """Return what describes MindSpore's values in one step."""
     return MindSporeSaving(options, coverage)
 
 
 @define(eq=False)
 class _GradientHook:
-    """One hook that waits for gradients; it can be taken off for a moment and put on again."""
+    """Hook one tensor for its gradients; the hook can be removed for a while and put back."""
 
     tensor: Any
     arrived: Callable[[Any], None]
     handle: Any = None
 
     def put(self) -> bool:
-        """Whether a gradient can come."""
+        """Put the hook on. Return whether the tensor takes a gradient."""
         self.handle = autograd.hook_tensor(self.tensor, self.arrived)
         return self.handle is not None
 
@@ -52,10 +52,10 @@ class _GradientHook:
 
 @define(init=False, eq=False)
 class MindSporeSaving:
-    """Describes tensors and waits for their gradients. Safe to use from many threads.
+    """Describe tensors and take their gradients. Safe to use from many threads.
 
-    A hook on a parameter that is there while a graph is compiled would become part of the graph: for that
-    moment those are off.
+    A hook on a parameter that is present while a graph is compiled would become part of the graph, so these hooks are
+    removed meanwhile.
     """
 
     _leaf: TensorLeaf
@@ -68,16 +68,16 @@ class MindSporeSaving:
         self.__attrs_init__(TensorLeaf(options, coverage, _nothing, requires_grad=module_kind.requires_grad))
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """JSON of a tensor or another value of MindSpore, else UNKNOWN; a tensor's file is written."""
+        """Return the JSON of a tensor or another value of MindSpore, else UNKNOWN. Writes a tensor's file."""
         if not is_tensor(value):
             return self._leaf.leaf(evolve(placement, found=[]), value, path)
         placement.found.append((path, value))
         return self._leaf.tensor(placement, value, path)
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
-        """Call ``arrived`` with the whole gradient of ``tensor`` in each backward pass.
+        """Call ``arrived`` with the gradient of ``tensor``, from all its users, in each backward pass.
 
-        None outside of what is differentiated, and for a tensor that no gradient can come to.
+        Returns what removes the hook, or None if no gradient is being recorded or the tensor takes none.
         """
         leaf = isinstance(tensor, Parameter)
         if not (leaf and tensor.requires_grad) and not (
@@ -115,10 +115,10 @@ class MindSporeSaving:
                 watch.put()
 
     def fill_numbers(self, value: Any) -> None:
-        """All numbers are there at once here."""
+        """Do nothing: all numbers are computed at once here."""
 
     def close(self) -> None:
-        """Let go of every tensor; the hooks are off by then."""
+        """Release every tensor. The hooks have been removed by then."""
         for place in self._places:
             place.restore()
         self._places = []
@@ -127,4 +127,4 @@ class MindSporeSaving:
 
 
 def _nothing(event: dict[str, Any]) -> None:
-    """Nothing comes later: files are written at once."""
+    """Do nothing: files are written at once, so no later event comes."""

@@ -1,4 +1,4 @@
-"""The same random numbers in every run, and if asked for the same algorithms; all of it can be undone."""
+"""Seeding of all random numbers, and optionally deterministic algorithms; both can be undone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tensor files: ``.npy`` and ``.pt``, written with one system call and read back (spec/layout.md).
 
-What a ``.pt`` file consists of is in `ptfile`.
+What a ``.pt`` file consists of is in `pt_file`.
 """
 
 from __future__ import annotations

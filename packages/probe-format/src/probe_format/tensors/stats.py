@@ -2,7 +2,7 @@
 
 ``Max``, ``Min``, ``Mean`` and ``Norm`` are computed in float64 (integers: exact extremes), and NaN
 propagates into all four. Whenever something is not finite, five more say how much and what the finite
-part is. `quick` in `fused` gives the same numbers faster where nothing unusual is in the array.
+part is. `quick` in `stats_fast` gives the same numbers faster where nothing unusual is in the array.
 """
 
 from __future__ import annotations

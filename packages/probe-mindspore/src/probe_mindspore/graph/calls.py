@@ -1,4 +1,4 @@
-"""What the taps of compiled graphs say, made into records: each call of a Cell, and its gradients."""
+"""Records of calls inside compiled graphs, made from the messages that their taps send."""
 
 import itertools
 import threading
@@ -30,11 +30,14 @@ _PARAMETER = (
 
 @define(eq=False)
 class _OpenCall:
-    """One call of a Cell in a graph that runs, until its gradients have arrived.
+    """Hold one call of a Cell in a running graph, until its gradients have come.
 
-    inputs, outputs: the places in the records of the tensors that travelled, in their order. seen: how often
-    the gradient of each has come. early: gradients that came before the call was over, which constants can do.
+    inputs, outputs: the paths in the record of the tensors that were sent with their elements, in order.
+    emit: records a gradient; None until the call is over, or if it has none.
+    seen: (side, number of the tensor) -> how many gradients have come for it.
+    over: whether the call has returned.
     given: whether a Parameter is among its arguments.
+    early: gradients that came before the call was over, as those of constants may.
     """
 
     call: Call
@@ -48,11 +51,13 @@ class _OpenCall:
 
 
 class GraphCalls:
-    """Records the calls of a table's Cells from the messages of graphs.
+    """Record the calls of a table's Cells from the messages of graphs.
 
-    Safe to use from the threads in which MindSpore runs its kernels. Numbers of calls are shared with the
-    collector's own. names: the parameters' attributes of each Cell, by its id. parameters: the parameters that
-    graphs tell the gradients of, by id.
+    Safe to use from the threads in which MindSpore runs its kernels. Calls are numbered together with those of the
+    collector.
+
+    names: id of a Cell -> the attributes that hold its parameters.
+    parameters: id -> each parameter whose gradient graphs send.
     """
 
     def __init__(self, collector: Collector, leaf: Leaf, names: NameFilter, table: CellTable) -> None:
@@ -71,11 +76,11 @@ class GraphCalls:
         self.names: dict[int, tuple[str, ...]] = {}
 
     def listener(self) -> Listener:
-        """Where the messages go."""
+        """Return the functions that receive the messages."""
         return Listener(self._enter, self._leave, self._of_input, self._of_output, self._parameter)
 
     def fault(self, error: Exception) -> None:
-        """An exception of ours, on the way of a message."""
+        """Report an exception that handling a message raised."""
         self._collector.stream.fault("a compiled graph", "a message of it", error)
 
     def _enter(self, message: Message) -> int:
@@ -169,7 +174,7 @@ class GraphCalls:
 
 
 def _travelling(found: PathTensors) -> list[ValuePath]:
-    """The places of the tensors that came with their elements, in their order."""
+    """Return the paths of the tensors that came with their elements, in order."""
     return [path for path, t in found if isinstance(t, TensorView) and t.data is not None and t.data.size]
 
 

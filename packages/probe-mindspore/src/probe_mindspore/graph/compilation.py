@@ -1,13 +1,13 @@
-"""Where graphs are compiled: the taps are there for that moment, and tapped graphs are kept apart from the user's.
+"""Compilation of graphs with taps, under keys of their own, so that the user's graphs stay as they are.
 
-While this is in place, the keys under which MindSpore keeps compiled graphs end in a word of ours. So what was
-compiled before is compiled once more, with taps; afterwards the user's own graph is used again as it was, so
-that a dump costs nothing when it is over. What a graph keeps to itself does not follow it from one to the
-other: random operators (dropout) begin anew in each graph (measured: nn.Dropout on 2.7.0 and 2.10.0). A run with
-dropout has the same bits as without Probe when all its steps, or none, are dumped.
+While this is in place, the keys under which MindSpore stores compiled graphs end in a word of Probe's. So a graph that
+was compiled before is compiled once more, with taps. Afterwards the user's own graph is used again, so that a dump
+costs nothing when it is over. Internal state of a graph is not carried over: random operators (dropout) begin anew in
+each graph (measured: nn.Dropout on 2.7.0 and 2.10.0). A run with dropout has the same bits as without Probe when all
+its steps, or none, are dumped.
 
-What is compiled for something else than to be run (`export`) has no taps, and neither has what MindSpore's compile
-cache keeps on disk (`compile_cache`).
+A graph that is compiled for another purpose than to run (`export`) has no taps, and neither has one that MindSpore's
+compile cache stores on disk (`compile_cache`).
 """
 
 import functools
@@ -35,7 +35,7 @@ Region = Callable[[Extent], AbstractContextManager[Any]]
 
 
 def api_module() -> Any:
-    """The module that compiles. Since 2.9 `mindspore.common.api` is only a copy of it."""
+    """Return the module that compiles: since 2.9 `mindspore.common.api` is only a copy of it."""
     for name in ("mindspore.graph.api", "mindspore.common.api"):
         try:
             return importlib.import_module(name)
@@ -44,7 +44,7 @@ def api_module() -> Any:
     raise ImportError("MindSpore has neither mindspore.graph.api nor mindspore.common.api")
 
 
-#: Why some graphs have no taps that compile with them: they fail when the graph runs (2.7.0 and 2.10.0).
+#: Why some graphs have no taps though they compile with them: they would fail when they run (2.7.0 and 2.10.0).
 _BRANCHES = (
     "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: what passes on "
     "through such branches on its way back is not to be hooked"
@@ -53,19 +53,21 @@ _PYTHON = (
     "a part of the graph is Python that MindSpore does not compile (an asnumpy(), for one), and such a graph fails "
     "when it runs with taps; it ran without"
 )
-#: What was found when it was compiled, by the key under which MindSpore keeps it: later steps use it again.
+#: Key under which MindSpore stores a graph -> what the search found; later steps use the graph again.
 _graphs: dict[str, SearchResult] = {}
-#: The same by what was compiled and the word of its taps, for other arguments.
+#: What was compiled -> word of its taps -> what the search found; used when it is compiled for other arguments.
 _alike: weakref.WeakKeyDictionary[Any, dict[str, SearchResult]] = weakref.WeakKeyDictionary()
 
 
 @define(eq=False)
 class TappedCompilations:
-    """Compile inside ``tapped(extent)``, with as much as MindSpore compiles.
+    """Compile graphs with as many taps as MindSpore can compile.
 
-    word: ends the keys of graphs compiled so. cells: the ids of the Cells to tap. met: where the compiler leaves
-    the ids of the Cells whose taps it has read; what has none keeps the user's keys from then on. ran: told
-    before each run of a graph, with its name and what was found when it was compiled.
+    word: the end of the keys of graphs with taps.
+    tapped: a context in which compilation adds taps to the given extent.
+    cells: the ids of the Cells to tap.
+    met: to which the compiler adds the ids of Cells whose taps it reads. A graph without any keeps the user's key.
+    ran: called before each run of a graph, with its name and what the search found when it was compiled.
     """
 
     word: str
@@ -79,7 +81,7 @@ class TappedCompilations:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Everything is patched while this is open; undone also when the block raises."""
+        """Patch everything that compiles while open. Undone also when the block raises."""
         api = api_module()
         places: list[Attribute | CompileWrapper] = [
             attribute(api._JitExecutor, "compile", sheltered("a compilation", self._jit)),
@@ -119,7 +121,7 @@ class TappedCompilations:
         return compile
 
     def _keep_cache(self, what: Any, original: Function, *args: Any, **kwargs: Any) -> None:
-        """Let the user's own graph come from the compile cache, or go there, as it would without Probe."""
+        """Compile the user's own graph too where the cache is on, so that it is loaded or stored as without Probe."""
         if compile_cache.is_on():
             self._plain[id(what)] = what
             try:
@@ -129,7 +131,7 @@ class TappedCompilations:
 
     @contextmanager
     def _noted(self, what: Any) -> Iterator[Callable[[Any], Any]]:
-        """Something is compiled, or was; gives what to hand the compiler's answer through: a key comes first."""
+        """Note that ``what`` is compiled in the block. Yields a function to pass the compiler's result through."""
         self._found = None
         self._now.append(what)
 
@@ -156,7 +158,7 @@ class TappedCompilations:
             real = original(phase, obj)
             if phase != obj.phase:
                 return real
-            # What met no tap was compiled under our key in the call that is still going on.
+            # What has no taps was compiled under our key during the call that has not returned yet.
             ours = f"{real}.{self.word}"
             known = id(obj) not in self._plain or (
                 not self._now and ours in getattr(obj, "compile_cache", ())
@@ -185,15 +187,17 @@ class TappedCompilations:
             alike = _alike.setdefault(what, {})
             found = self._found = alike[self.word] = search.run(alike.get(self.word))
             if not found.met:
-                self._plain[id(what)] = what  # alive, so that its id stays its own
+                self._plain[id(what)] = what  # held, so that no other object gets its id
             return found.answer
 
         return compile
 
 
 def _to_run() -> bool:
-    """Whether a jitted function is compiled because it was called, and not to be exported: MindSpore's own module of
-    compilations asks for it then, and it alone."""
+    """Return whether a jitted function is compiled because it was called, and not to be exported.
+
+    The caller is then MindSpore's own module of compilations, and in no other case.
+    """
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals is vars(guard):
         frame = frame.f_back
@@ -201,15 +205,16 @@ def _to_run() -> bool:
 
 
 def _branches(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
-    """Whether the run decides which way a graph goes that has just been compiled: it switches, or calls a graph
-    that was not made part of it (a loop), which has no name as an operator.
+    """Return whether a graph that has just been compiled has branches or loops that are decided when it runs.
+
+    It has a switch then, or a call of another graph (the body of a loop), which has no operator name.
     """
     graph = ModelProto.FromString(executor.get_func_graph_proto(phase, "anf_ir", False)).graph
     return any(node.op_type in ("", "Switch", "SwitchLayer") for node in graph.node)
 
 
 def _runs_python(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
-    """Whether a graph that has just been compiled leaves a part to Python."""
+    """Return whether a graph that has just been compiled runs a part of itself in Python."""
     return b"PyExecute" in executor.get_func_graph_proto(phase, "anf_ir", False)
 
 

@@ -1,8 +1,8 @@
-"""MindSpore's compile cache on disk: off for a moment.
+"""MindSpore's compile cache on disk, and how to switch it off for a while.
 
 MindSpore numbers what it stores and loads by the order in which a process compiles, and compares nothing else of a
-graph: one compilation more or less, and every later one gets another graph's file (2.7.0 and 2.10.0). So what Probe
-compiles stays out of it, and the user's own graphs are compiled when they would be without Probe.
+graph: with one compilation more or less, every later one gets another graph's file (2.7.0 and 2.10.0). So what Probe
+compiles stays out of the cache, and the user's own graphs are compiled when they would be without Probe.
 """
 
 import os
@@ -19,14 +19,14 @@ _VARIABLE = "MS_COMPILER_CACHE_ENABLE"
 
 
 def is_on() -> bool:
-    """Whether what is compiled now comes from the cache, or goes there."""
+    """Return whether the cache is on."""
     setting = mindspore.get_context("enable_compile_cache")
     return setting is True or setting == 1 or (not setting and os.environ.get(_VARIABLE) == "1")
 
 
 @contextmanager
 def off() -> Iterator[None]:
-    """While open, it is off, without a word of MindSpore's."""
+    """Switch the cache off while open, without MindSpore logging it."""
     before = os.environ.pop(_VARIABLE, None)
     context: Any = MSContext.get_instance()
     setting = context.get_param(ms_ctx_param.enable_compile_cache)

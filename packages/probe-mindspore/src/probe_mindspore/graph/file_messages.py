@@ -1,9 +1,9 @@
-"""Messages of a compiled graph through files, for devices that cannot call Python (Ascend): `ops.TensorDump`.
+"""Messages of a compiled graph by files, for devices that cannot call Python (Ascend): `ops.TensorDump`.
 
-Each tensor of a message is one file, ``{what it is}_{dtype}_{number}.npy``: the operator adds dtype and number, and
-the numbers grow in the order of writing. A last file with the call's token ends the message. Nobody answers a
-graph while it runs, so a counter in the graph gives the calls their tokens. `Spool.collect` reads the files
-when the graph has run, and delivers the messages as `hostcall` would have.
+Each tensor of a message is one file, ``{message}-{index}_{dtype}_{number}.npy``: the operator adds dtype and number,
+and the numbers increase in the order of writing. A last file with the call's token ends the message. A graph gets no
+answers while it runs, so a counter in the graph gives the calls their tokens. When the graph has run, `Spool.collect`
+reads the files and delivers the messages as `host_callback` would have.
 """
 
 import re
@@ -31,7 +31,7 @@ _KNOWN, _LATE = "of", "late"
 
 
 class CallCounter(nn.Cell):  # type: ignore[misc]
-    """In a graph: 1, 2, 3, ... as int32[1], one more each time the graph comes there."""
+    """Count calls inside a graph: return 1, 2, 3, ... as int32[1], one more each time."""
 
     def __init__(self) -> None:
         super().__init__(auto_prefix=False)
@@ -39,7 +39,7 @@ class CallCounter(nn.Cell):  # type: ignore[misc]
         self.assign = P.Assign()
 
     def construct(self) -> Any:
-        """The next number."""
+        """Return the next number, int32[1]."""
         number = self.count + _ONE
         return F.depend(number, self.assign(self.count, number))
 
@@ -50,10 +50,12 @@ def _path(folder: Any, site: Any, layout: Any, extra: Any, place: Any, what: Any
 
 
 class FileCall(nn.Cell):  # type: ignore[misc]
-    """Like `HostCall`, by files below ``folder``. What it gives back is the token it was given, or a new one.
+    """Send a message as `HostCall` does, by files in ``folder``. Calling it returns the token given, or a new one.
 
-    dump: writes a tensor under a path; None: MindSpore's TensorDump. counter: gives this call a token of its own. late:
-    delivered after all that is not: a gradient, which nothing keeps from being written before the call it is of.
+    dump: the operator that writes a tensor to a path; None for MindSpore's TensorDump.
+    counter: makes the token for this call, if it is to have one of its own.
+    late: whether to deliver it after all messages that are not late. So are gradients, since nothing keeps the device
+        from writing them before the call that they belong to.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class FileCall(nn.Cell):  # type: ignore[misc]
         self.counter: Any = counter
 
     def construct(self, value: Any, token: Any = FIRST, extra: int = 0, place: int = 0) -> Any:
-        """Write ``value``, then the token."""
+        """Write ``value``, then the token. Return the token, int32[1]."""
         layout, found = flatten(value, ())
         index = 0
         for one in found:
@@ -86,9 +88,9 @@ _FILE = re.compile(r"((\d+)-(\d+)-(\d+)-(\d+))-(\d+|new|of|late)_([a-z0-9_]+?)_(
 
 
 class Spool:
-    """The folder that such files are in until they are collected.
+    """Read the message files of a folder and deliver the messages.
 
-    patience: seconds to wait at most for the device to stop writing.
+    patience: the longest time to wait for the device to stop writing, in seconds.
     """
 
     def __init__(self, folder: Path, patience: float = 10.0) -> None:
@@ -97,15 +99,15 @@ class Spool:
         self._calls: dict[int, int] = {}
 
     def clear(self) -> None:
-        """Forget what lies there."""
+        """Remove all message files."""
         self._calls.clear()
         for path, _ in self._files():
             path.unlink(missing_ok=True)
 
     def collect(self) -> int:
-        """Deliver the messages in their order and remove the files. How many there were.
+        """Deliver the messages in their order and remove the files. Return the number of messages.
 
-        Never raises. What is not whole goes to `hostcall.on_fault`.
+        Never raises: an incomplete message is reported to `host_callback.on_fault`.
         """
         number = 0
         late: list[tuple[Any, ...]] = []
@@ -156,14 +158,14 @@ class Spool:
         return 1
 
     def _files(self) -> list[tuple[Path, re.Match[str]]]:
-        """What is ours, in the order in which it was written."""
+        """Return the message files in the order in which they were written."""
         if not self.folder.is_dir():
             return []
         found = ((path, _FILE.fullmatch(path.name)) for path in self.folder.iterdir())
         return sorted(((p, m) for p, m in found if m is not None), key=lambda item: int(item[1][8]))
 
     def _until_still(self) -> None:
-        """Wait until no file comes and none grows: the device writes behind the run."""
+        """Wait until no file is new or has grown: the device writes asynchronously."""
         end = time.monotonic() + self.patience
         before: Any = None
         while time.monotonic() < end:
@@ -175,7 +177,7 @@ class Spool:
 
 
 def _as_memory(array: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
-    """What a host callback would have got: TensorDump writes bfloat16 as float32."""
+    """Return the array that a host callback would have got: TensorDump writes bfloat16 as float32."""
     if dtype == "bfloat16" and array.dtype == np.float32:
         return np.asarray((np.ascontiguousarray(array).view(np.uint32) >> np.uint32(16)).astype(np.uint16))
     return array

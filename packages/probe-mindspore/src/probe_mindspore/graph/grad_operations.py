@@ -1,8 +1,8 @@
-"""The gradients of parameters that a graph takes itself: what its `grad` or `GradOperation` gave back.
+"""Gradients of parameters that a graph computes itself, read from the results of its `grad` or `GradOperation`.
 
-A hook on the parameter would be part of the graph as well, but MindSpore calls it once for each branch and loop in
-which the parameter stands, with a part of the gradient, and fails where none comes (2.7.0 and 2.10.0). What the
-operation gives back is the whole gradient, and what the run goes on with.
+A hook on a parameter would be part of the graph as well, but MindSpore calls it once for each branch and loop that uses
+the parameter, with a part of the gradient, and fails where there is none (2.7.0 and 2.10.0). The operation's result is
+the complete gradient, and the one that the run uses.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,11 +31,12 @@ _NAME = "probed"  # of an operation in our own code, which is left as it is
 
 @define(eq=False)
 class _KnownParameters:
-    """What is known of the parameters in the graph that is compiled now.
+    """Find out whose gradients the operations in a graph return, while it is compiled.
 
-    keys: the number of each parameter that is told, by its id. unknown: called for an operation whose parameters
-    are not known. lists: the parameters that the source names together. near: by the operation's number, those
-    that stand beside it under the name that MindSpore's own code gives them.
+    keys: id of each parameter to record -> its number.
+    unknown: called for an operation whose parameters cannot be identified.
+    lists: ids -> each list of parameters that the source has a name for.
+    near: for each operation, the parameters in its own namespace under the name that MindSpore's code uses.
     """
 
     keys: Mapping[int, int]
@@ -44,16 +45,16 @@ class _KnownParameters:
     near: list[tuple[Any, ...]] = field(factory=list)
 
     def number(self, namespace: Any) -> int:
-        """The number of an operation that stands in this namespace."""
+        """Return a number for an operation found in this namespace."""
         try:
             found = namespace["weights"]
-        except Exception:  # the namespace's own word for "there is none"
+        except Exception:  # the namespace raises where there is none
             found = ()
         self.near.append(_parameters(found))
         return len(self.near) - 1
 
     def meet(self, value: Any) -> None:
-        """Look for lists of parameters in what a name in the source stands for."""
+        """Add the lists of parameters in the value of a name in the source."""
         if isinstance(value, nn.Cell):
             for one in vars(value).values():
                 self._list(one)
@@ -66,7 +67,7 @@ class _KnownParameters:
             self.lists[tuple(map(id, found))] = found
 
     def found(self, number: int, shapes: Sequence[Sequence[int]], dtypes: Sequence[Any]) -> tuple[int, ...]:
-        """The numbers of the parameters that gradients with these shapes are of; 0 for none that is told."""
+        """Return the numbers of the parameters whose gradients have these shapes; 0 for one that is not recorded."""
         wanted = [(tuple(s), str(d)) for s, d in zip(shapes, dtypes, strict=True)]
         near = self.near[number] if number >= 0 else ()
         fitting = [found for found in (near, *self.lists.values()) if list(map(_shape_and_dtype, found)) == wanted]
@@ -77,7 +78,7 @@ class _KnownParameters:
 
 
 def _parameters(value: Any) -> tuple[Any, ...]:
-    """The parameters in a list of nothing else."""
+    """Return the parameters in a list that holds nothing else; () for any other value."""
     found = (value,) if isinstance(value, Parameter) else value
     if not isinstance(found, (tuple, list)):
         return ()
@@ -104,7 +105,7 @@ def _unknown() -> int:
 
 
 def _send(give: Any, number: int, gradients: Any) -> Any:
-    """Inside the compiler: give each gradient to the host, with the number of its parameter."""
+    """Send each gradient to the host, with the number of its parameter. For the compiler to read."""
     if isinstance(gradients, Tensor):
         gradients = (gradients,)
     shapes: Any = ()
@@ -126,7 +127,7 @@ def _send(give: Any, number: int, gradients: Any) -> Any:
 def _sending(
     give: Any, number: int, probed: Any, has_aux: bool, get_value: bool, by_place: bool, all_too: bool = False
 ) -> Callable[..., Any]:
-    """An operation for `get_by_list` that tells what it gives back. by_place: it wants the places of inputs."""
+    """Return a ``get_by_list`` operation that also sends its results. by_place: whether it takes input positions."""
 
     def part(out: Any) -> Any:
         if get_value:
@@ -183,7 +184,7 @@ def _replaced(give: Any, number: int, operation: Any) -> Any:
 
 
 def _maker(give: Any, probed: Any) -> Callable[..., Any]:
-    """For `grad` and `value_and_grad` that are called inside the graph, which make their operation there."""
+    """Wrap the function that makes the operation of a `grad` or `value_and_grad` called inside the graph."""
 
     def get_grad_op(get_by_list, get_by_position, has_aux, get_value, return_ids, *rest):  # type: ignore[no-untyped-def]
         made = probed(get_by_list, get_by_position, has_aux, get_value, return_ids, *rest)
@@ -196,9 +197,11 @@ def _maker(give: Any, probed: Any) -> Callable[..., Any]:
 
 @contextmanager
 def watched_grads(keys: Mapping[int, int], route: Route, unknown: Callable[[], None]) -> Iterator[None]:
-    """While open, what is compiled tells the gradients of these parameters (number by id) wherever it takes them.
+    """Compile graphs that send the gradients of these parameters, while open.
 
-    unknown: called where it is not known which parameters an operation's gradients are of.
+    keys: id of each parameter -> its number, which is the message's ``extra``.
+    route: sends the gradients.
+    unknown: called where the parameters of an operation cannot be identified.
     """
     source = parser()
     if source is None or not keys:

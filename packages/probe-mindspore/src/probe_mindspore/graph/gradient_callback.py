@@ -1,4 +1,4 @@
-"""Telling Python a gradient inside a compiled graph: a tensor goes through as it is, and its gradient is told."""
+"""Gradients inside a compiled graph: an identity operator whose gradient function sends the gradient to Python."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,15 +20,15 @@ _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr
 
 @_at_compile_time
 def _in_pynative_gradient() -> bool:
-    """Whether what is compiled is a piece of what PyNative differentiates."""
+    """Return whether PyNative differentiates the graph that is being compiled."""
     return bool(autograd.recording())
 
 
 class _GradientInsertion(P.InsertGradientOf):  # type: ignore[misc]
-    """`InsertGradientOf` whose gradient function also sees what its input was: (x, token, extra, place).
+    """Send the gradient from an `InsertGradientOf` whose input is (x, token, extra, place).
 
-    MindSpore (2.7.0 and 2.10.0) compiles no gradient through it in a branch or loop that only the run decides,
-    nor below ``Cell.recompute()``.
+    MindSpore (2.7.0 and 2.10.0) compiles no gradient through it in branches and loops that are decided when the graph
+    runs, nor below ``Cell.recompute()``.
     """
 
     def __init__(self, call: Any) -> None:
@@ -51,14 +51,14 @@ def _bprop_of_insertion(self: Any) -> Any:
     return bprop
 
 
-_GradientInsertion.__name__ = "InsertGradientOf"  # what the compiler knows it by
+_GradientInsertion.__name__ = "InsertGradientOf"  # the name by which the compiler recognizes it
 bprop_getters[id(_GradientInsertion)] = _bprop_of_insertion
 
 
 class _BpropCell(nn.Cell):  # type: ignore[misc]
-    """The same as a Cell with a bprop, which compiles everywhere.
+    """Send the gradient from the bprop of a Cell, which compiles everywhere.
 
-    But in a piece that PyNative differentiates it gives wrong gradients for whatever is called twice around it
+    But in a graph that PyNative differentiates it makes wrong gradients of whatever around it is called twice
     (2.7.0 and 2.10.0, with or without a callback inside).
     """
 
@@ -75,11 +75,13 @@ class _BpropCell(nn.Cell):  # type: ignore[misc]
 
 
 class GradientCall(nn.Cell):  # type: ignore[misc]
-    """In a graph: ``x = call(x, token)`` gives x as it is, and its gradient to the callback when it arrives.
+    """Return a tensor unchanged inside a graph, and send its gradient to a callback: ``x = call(x, token)``.
 
-    x: one tensor with a shape known at compile time. token: int32[1] of an earlier `HostCall`; it comes back
-    in the message, in whatever order the backward pass runs. In PyNative it does nothing. call: makes what takes
-    the gradient to the host.
+    In PyNative it does nothing.
+
+    x: a tensor whose shape is known at compile time.
+    token: int32[1] from an earlier `HostCall`; it is part of the message, so the backward pass may run in any order.
+    call: makes the Cell that sends the message to the host.
     """
 
     def __init__(self, callback: Callback, call: Callable[[Callback], Any] = HostCall) -> None:
@@ -89,7 +91,7 @@ class GradientCall(nn.Cell):  # type: ignore[misc]
         self.bprop_cell = _BpropCell(made)
 
     def construct(self, x: Any, token: Any, extra: int = 0, place: int = 0) -> Any:
-        """The tensor itself."""
+        """Return ``x``."""
         if _in_pynative_gradient():
             return self.insertion((x, token, extra, place))[0]
         return self.bprop_cell(x, token, extra, place)

@@ -1,9 +1,9 @@
-"""Calling Python from inside a compiled graph, on the CPU.
+"""Calls from inside a compiled graph to Python, on the CPU.
 
-`mindspore.ops.Custom` runs a host function as a kernel. What is measured about it (2.7.0 and 2.10.0) and met
-here: it takes a fixed number of inputs, told by the function's signature; an output of its input's own shape
-fails for bfloat16, so every call gives one int32; it has no gradient; without a side effect the compiler merges
-and drops calls, and with one (``side_effect_io``) they run in the order of the program.
+`mindspore.ops.Custom` runs a host function as a kernel. Measured (2.7.0 and 2.10.0): it takes a fixed number of inputs,
+which it reads from the function's signature; an output with its input's shape fails for bfloat16, so every call here
+returns one int32; it has no gradient; without a side effect the compiler merges and drops calls, and with one
+(``side_effect_io``) they run in the order of the program.
 """
 
 import inspect
@@ -61,19 +61,19 @@ def _warn_once(error: Exception) -> None:
         _log.warning("Probe: a callback from a graph failed (%s); the run goes on.", text)
 
 
-#: Called with each exception of a callback; the graph never sees them.
+#: The last one is called with each exception of a callback; the graph never gets them.
 on_fault: list[Callable[[Exception], None]] = [_warn_once]
 
 
 def register(callback: Callback) -> int:
-    """The number under which `deliver` finds this callback, for good: a compiled graph holds it."""
+    """Return the number by which `deliver` finds this callback. It stays valid, for compiled graphs hold it."""
     with _lock:
         _callbacks.append(callback)
         return len(_callbacks) - 1
 
 
 def deliver(site: int, layout: int, extra: int, place: int, token: int, arrays: Sequence[Any]) -> int:
-    """Hand a message to a callback; what it answers. Never raises: an exception here would end the user's run."""
+    """Call a callback with a message. Return its answer. Never raises: an exception would end the user's run."""
     try:
         with _lock:
             return _callbacks[site](Message(token, rebuild(layout, arrays), extra, place, layout)) or 0
@@ -83,16 +83,16 @@ def deliver(site: int, layout: int, extra: int, place: int, token: int, arrays: 
 
 
 def _receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """The host function of every call."""
+    """Receive any call from a graph: int64[4] (see `meta`), int32[1] (the token), then the tensors of the value."""
     site, layout, extra, place = (int(i) for i in arrays[0])
     answer = deliver(site, layout, extra, place, int(arrays[1][0]), arrays[2:])
     return np.array([answer], np.int32)
 
 
 def _no_gradients(inputs: int) -> Any:
-    """The bprop of a call: gradients of gradients pass by the calls that saw the first ones.
+    """Return the bprop of a call, which is zero: second gradients do not pass through calls.
 
-    Written out, for the compiler wants to read a function with as many parameters as the operator has inputs.
+    It is generated as source, because the compiler reads a function with as many parameters as the operator has inputs.
     """
     names = [f"a{i}" for i in range(inputs)]
     zeros = "".join(f"F.zeros_like({name}), " for name in names)
@@ -106,7 +106,7 @@ def _no_gradients(inputs: int) -> Any:
 
 
 def _operator(inputs: int) -> Any:
-    """The operator for a number of tensors, beside the two constants that every call has."""
+    """Return the operator for a number of tensors, besides the two constants that every call has."""
 
     def receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         return _receive(*arrays)
@@ -125,23 +125,26 @@ _operators: list[Any] = []
 
 
 def _all_operators() -> tuple[Any, ...]:
-    """One operator for each number of tensors, made once: MindSpore keeps a host function for good."""
+    """Return an operator for each number of tensors, made once: MindSpore never releases a host function."""
     with _lock:
         while len(_operators) <= _MOST:
             _operators.append(_operator(len(_operators)))
         return tuple(_operators)
 
 
-#: The token of a call that no other call comes before: int32[1], zero.
+#: The token of a call that belongs to no earlier one: int32[1], zero.
 FIRST = Tensor(np.zeros(1, np.int32))
 
 
 class HostCall(nn.Cell):  # type: ignore[misc]
-    """In a graph: ``token = call(value)``. The callback gets a `Message` whenever the graph runs that line.
+    """Call a callback from inside a graph: ``token = call(value)``.
 
-    value: any nest of tuples, lists, dicts, tensors and constants, with at most 64 tensors (the rest is cut).
-    What the callback returns (an int, else 0) is the token, int32[1]: give it to later calls to say which call
-    they belong to. extra, place: constant ints that come with the message.
+    The callback gets a `Message` whenever the graph runs that line. Its answer (an int, else 0) is the token, int32[1],
+    to be given to later calls that belong to this one.
+
+    value: any nest of tuples, lists, dicts, tensors and constants. One with more than 64 tensors is replaced by a note.
+    token: the token of the call that this one belongs to.
+    extra, place: constant ints that are part of the message.
     """
 
     def __init__(self, callback: Callback) -> None:
@@ -151,7 +154,7 @@ class HostCall(nn.Cell):  # type: ignore[misc]
         self.most = _MOST
 
     def construct(self, value: Any, token: Any = FIRST, extra: int = 0, place: int = 0) -> Any:
-        """Give ``value`` to the host."""
+        """Send ``value`` to the host. Return the token of the answer, int32[1]."""
         layout, found = flatten(value, ())
         if len(found) > self.most:
             layout, found = flatten("more tensors than one host callback takes", ())

@@ -1,4 +1,4 @@
-"""How messages get from a compiled graph to the host: by a host callback, or by files that the device writes."""
+"""Routes of messages from a compiled graph to the host: by host callbacks, or by files that the device writes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,11 +18,12 @@ __all__ = ["Listener", "Route", "by_callbacks", "by_files", "listen", "route_for
 
 @frozen
 class Listener:
-    """Where the messages of tapped Cells go. ``extra`` of a message is the id of the Cell (or parameter).
+    """Hold the functions that receive the messages of taps. A message's ``extra`` is the id of the Cell or parameter.
 
-    enter: (args, kwargs, parameters) of a call; gives its number, the token of all that follows. leave: what it
-    returned. of_input, of_output: a gradient; ``place`` counts the tensors of the nest.
-    parameter: a parameter's gradient.
+    enter: gets (args, kwargs, parameters) of a call, and returns its number, which is the token of what follows.
+    leave: gets what the call returned.
+    of_input, of_output: get a gradient; ``place`` is the number of the tensor in the nest.
+    parameter: gets a parameter's gradient.
     """
 
     enter: Callable[[Message], int | None]
@@ -40,14 +41,14 @@ def _to(name: str) -> Callback:
         for listener in _listener[-1:]:
             answer: int | None = getattr(listener, name)(message)
             return answer
-        return None  # nobody listens: the run of a graph that was compiled earlier
+        return None  # no listener: a graph that was compiled in an earlier step
 
     return hand_over
 
 
 @contextmanager
 def listen(listener: Listener) -> Iterator[None]:
-    """Messages go to ``listener`` while this is open."""
+    """Send messages to ``listener`` while open."""
     _listener.append(listener)
     try:
         yield
@@ -57,11 +58,12 @@ def listen(listener: Listener) -> Iterator[None]:
 
 @frozen(eq=False)
 class Route:
-    """What the taps of a graph call, and how it comes to the `Listener`.
+    """Hold the Cells that taps call to send messages to the `Listener`.
 
-    enter, leave, parameter: like `HostCall`. of_input, of_output: like `GradientCall`. key: goes into the keys of
-    the graphs that are compiled with these. spool: where messages wait until they are collected; None where they
-    come while the graph runs.
+    key: part of the keys of graphs that are compiled with these.
+    enter, leave, parameter: Cells like `HostCall`.
+    of_input, of_output: Cells like `GradientCall`.
+    spool: collects messages sent by files; None where messages come while the graph runs.
     """
 
     key: str
@@ -90,13 +92,17 @@ def _route(key: str, enter: Call, call: Call, back: Call, spool: Spool | None = 
 
 @cache
 def by_callbacks() -> Route:
-    """The CPU: the graph calls Python."""
+    """Return the route for the CPU, where the graph calls Python."""
     return _route("", HostCall, HostCall, HostCall)
 
 
 @cache
 def by_files(folder: Path, dump: Any = None) -> Route:
-    """A device that only writes files. dump: the operator that writes one, else MindSpore's TensorDump."""
+    """Return the route for a device that can only write files.
+
+    folder: where to write them.
+    dump: the operator that writes one; None for MindSpore's TensorDump.
+    """
     call = partial(FileCall, folder, dump)
     return _route(
         str(folder), partial(call, counter=CallCounter()), call, partial(call, late=True), Spool(folder)
@@ -104,7 +110,7 @@ def by_files(folder: Path, dump: Any = None) -> Route:
 
 
 def route_for(folder: Path) -> Route:
-    """What the device that MindSpore is set to can do. folder: for files, where it needs some."""
+    """Return the route for MindSpore's current device. folder: for its files, if it writes any."""
     if mindspore.get_context("device_target") == "CPU":
         return by_callbacks()
     return by_files(folder)

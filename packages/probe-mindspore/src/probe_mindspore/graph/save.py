@@ -1,7 +1,7 @@
 """`save`, `save_grad` and `step` for code that MindSpore compiles (GRAPH_MODE, jit), and for PyNative as well.
 
-On the CPU a host callback writes the files while the graph runs. On Ascend the device's own operator does it
-(`ops.TensorDump`), under the same names. The functions are compiled, so they keep to what the compiler takes.
+On the CPU a host callback writes the files while the graph runs. On Ascend the device's own operator does
+(`ops.TensorDump`), under the same names. These functions are compiled, so they only use what the compiler supports.
 """
 
 import itertools
@@ -33,12 +33,12 @@ __all__ = ["save", "save_grad", "step"]
 
 _log = logging.getLogger("probe_mindspore")
 _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
-#: What the device's operator takes as a sign that a step is over.
+#: The path that makes the device's operator count a step.
 _NEXT_STEP = "<tensordump-update-step>"
 
 
 class _Files:
-    """The files of this process: which step it is, and the number of each file."""
+    """Write the files of this process. step: the current step."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -47,7 +47,7 @@ class _Files:
         self._lock = threading.Lock()
 
     def write(self, save_dir: str, name: str, value: Any) -> None:
-        """One file for each tensor in ``value``. A fault is told once and costs the file, never the run."""
+        """Write a file for each tensor in ``value``. A file that cannot be written is left out, with one warning."""
         folder = Path(save_dir) / f"step{self.step}" / f"rank{current_rank() or 0}"
         for at, tensor in _tensors(value, name):
             if tensor.data is None or not tensor.data.size:
@@ -66,7 +66,7 @@ class _Files:
         unfinished = folder / f".{os.getpid()}.{threading.get_ident()}.tmp"
         write_parts(unfinished, npy_bytes(values))
         try:
-            while True:  # a name is given once, and to a whole file
+            while True:  # a name is used once, and for a complete file
                 number = next(self._numbers)
                 try:
                     os.link(
@@ -119,7 +119,7 @@ _gradient_call = GradientCall(_gradient)
 
 @_at_compile_time
 def _checked(save_dir: Any, name: Any) -> str:
-    """The folder, once both are what they should be. While compiling, values of the graph come as None."""
+    """Return the absolute folder. Raises UsageError for values of the graph, which are None while compiling."""
     for what, text in (("save_dir", save_dir), ("name", name)):
         if not isinstance(text, str) or not text:
             raise UsageError(
@@ -137,13 +137,13 @@ def _place(save_dir: Any, name: Any) -> int:
 
 @_at_compile_time
 def _on_device() -> bool:
-    """Whether the device's own operator is there."""
+    """Return whether the device has an operator that writes files."""
     return bool(mindspore.get_context("device_target") == "Ascend")
 
 
 @_at_compile_time
 def _device_path(save_dir: Any, name: Any) -> str:
-    """As the operator wants it: it puts the step, the rank, the dtype and a number in."""
+    """Return the path for the device's operator, which fills in the step and rank and adds the dtype and a number."""
     return str(Path(save_dir) / "{step}" / "{rank}" / safe_file_name(name))
 
 
@@ -169,24 +169,26 @@ def _joined(name: Any, key: Any) -> str:
 
 
 def save(save_dir: str, name: str, data: Any) -> Any:
-    """Save the values of ``data``, each time this line runs, in a graph or not.
+    """Save the values of ``data`` each time this line runs, in a graph or not.
 
-    Each tensor goes to ``{save_dir}/step{N}/rank{R}/{name}[.{key or position}...]_{dtype}_{number}.npy``, with a
-    number that grows. data: a tensor, or lists, tuples and dicts of tensors. save_dir and name are constants of
-    the graph. bfloat16 is written as float32. What it gives back is for the compiler.
+    Each tensor is written to ``{save_dir}/step{N}/rank{R}/{name}[.{key or position}...]_{dtype}_{number}.npy``, with
+    increasing numbers; bfloat16 is written as float32. The result is of use to the compiler only.
+
+    save_dir, name: constants of the graph.
+    data: a tensor, or lists, tuples and dicts of tensors.
     """
     folder = _checked(save_dir, name)
     if _on_device():
         return _dump_each(folder, name, data)
-    # Returned for the compiler: it drops the second call of a function that gives back nothing of its call.
+    # The compiler drops the second call of a function that does not return the result of this call.
     return _call((folder, name, data))
 
 
 def save_grad(save_dir: str, name: str, data: Any) -> Any:
-    """Save the gradient of one tensor when it arrives, as `save` does, under ``{name}_grad``.
+    """Save the gradient of one tensor when it is computed, as `save` does, under ``{name}_grad``.
 
-    Gives a tensor with the same values: go on with that one (``x = save_grad(d, "x", x)``), for the gradient
-    passes through it.
+    Returns a tensor with the same values, to be used from then on (``x = save_grad(d, "x", x)``): the gradient is taken
+    from it.
     """
     folder = _checked(save_dir, name)
     if _on_device():
@@ -195,7 +197,7 @@ def save_grad(save_dir: str, name: str, data: Any) -> Any:
 
 
 def step() -> None:
-    """The step is over: what is saved from now on goes to the next ``step{N}``. Outside of graphs."""
+    """End the step: what is saved from now on goes to the next ``step{N}``. To be called outside of graphs."""
     _wait()
     _files.step += 1
     if _on_device():
@@ -203,5 +205,5 @@ def step() -> None:
 
 
 def _wait() -> None:
-    """Until every graph that was started has run."""
+    """Wait until every graph that was started has run."""
     _pynative_executor.sync()

@@ -1,7 +1,7 @@
-"""How much of a graph compiles with taps in it: all, or what a few attempts find.
+"""Search for the largest part of a graph that MindSpore compiles with taps in it.
 
-Compiling is slow (minutes, for a large network), so the attempts are few. What an attempt could not tell apart stays
-without taps.
+Compiling is slow (minutes for a large network), so the attempts are few. Cells that were only tried together with one
+that does not compile get no taps.
 """
 
 import time
@@ -17,18 +17,24 @@ _PATIENCE = 600.0  # seconds after which no further attempt begins
 
 
 class UntappableError(Exception):
-    """No taps can be in this graph, however few."""
+    """Report that this graph cannot have any taps."""
 
 
 class BranchError(Exception):
-    """No gradient taps can be in this graph, which is a piece of what PyNative differentiates and has branches that
-    only the run decides."""
+    """Report that this graph cannot have gradient taps.
+
+    PyNative differentiates it, and it has branches that are decided when it runs.
+    """
 
 
 @frozen
 class Extent:
-    """What has taps. forward: the Cells; gradients: of these, those whose gradients are told as well; weights:
-    whether the gradients of parameters are."""
+    """Describe which taps a graph has.
+
+    forward: the Cells with taps.
+    gradients: those of them with taps for gradients too.
+    weights: whether the gradients of parameters are taken.
+    """
 
     forward: frozenset[int]
     gradients: frozenset[int]
@@ -40,8 +46,13 @@ _NOTHING = Extent(frozenset(), frozenset(), False)
 
 @frozen
 class SearchResult:
-    """The end of a search. extent: what has taps. met: every Cell that the compiler came to. why: what is left out
-    and the error it is left out for: (side, Cell), with the sides "forward", "gradients" and "weights"."""
+    """Hold the result of a search.
+
+    answer: what the compiler returned.
+    extent: the taps of the graph.
+    met: every Cell that the compiler read.
+    why: (side, Cell) of each tap left out -> the error; the sides are "forward", "gradients" and "weights".
+    """
 
     answer: Any
     extent: Extent
@@ -51,8 +62,14 @@ class SearchResult:
 
 @define(eq=False)
 class Search:
-    """compile: with taps of this extent; raises where that can't be. plain: without any. met: where the compiler
-    notes the Cells it comes to, in their order."""
+    """Compile a graph with as many taps as a few attempts find possible.
+
+    cells: the ids of the Cells to tap.
+    compile: compiles with taps of an extent; raises when that fails.
+    plain: compiles without taps.
+    met: to which the compiler adds the Cells that it reads, in order.
+    tries: the number of attempts, at most.
+    """
 
     cells: tuple[int, ...]
     compile: Callable[[Extent], Any]
@@ -67,9 +84,9 @@ class Search:
     _end: float = 0.0
 
     def run(self, first: SearchResult | None = None) -> SearchResult:
-        """Compile as much as there is. Raises what the user's own code raises without taps.
+        """Compile with as many taps as possible. Raises what the user's own code raises without taps.
 
-        first: what was found for the same function or Cell, given other arguments.
+        first: the result for the same function or Cell with other arguments.
         """
         self._end = time.monotonic() + _PATIENCE
         everything = frozenset(self.cells)
@@ -98,8 +115,8 @@ class Search:
         if isinstance(self._error, UntappableError):
             self._why.update({("forward", one): self._error for one in self._came_to})
             return None
-        # Of those that it came to, the last is the one most likely not to compile. And if one Cell alone does not
-        # either, it is the taps as such that don't.
+        # Of those that it came to, the last is the one most likely not to compile. And if the first alone does not
+        # compile either, no tap does.
         came_to = list(self.met)
         keep: frozenset[int] = frozenset()
         rest = [one for one in self.cells if one not in came_to[-1:]]
@@ -135,7 +152,7 @@ class Search:
         side: str,
         extent: Callable[[frozenset[int]], Extent],
     ) -> frozenset[int]:
-        """The parts that compile together, as far as the attempts go."""
+        """Return ``keep`` with the parts that compile together, as far as the attempts go."""
         parts = [part for part in parts if part]
         while parts:
             part = parts.pop(0)

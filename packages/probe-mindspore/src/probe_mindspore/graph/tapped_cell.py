@@ -1,7 +1,4 @@
-"""The construct of a Cell with taps around it, for the compiler to read.
-
-While something is compiled, each tracked Cell has such a construct of its own (`tapped`).
-"""
+"""A Cell's construct with taps around it, which the compiler reads in place of the original (`tapped`)."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -20,7 +17,7 @@ from .value_layouts import is_fixed, is_watched
 __all__ = ["compiled", "is_hooked", "tapped"]
 
 
-#: Ids of the Cells whose taps the compiler has read, the latest at the end.
+#: Ids of the Cells whose taps the compiler has read, the latest last.
 compiled: dict[int, None] = {}
 _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 
@@ -33,7 +30,7 @@ def _note(key: Any) -> int:
 
 
 def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
-    """Inside the compiler: (``value`` with each gradient watched, the number of the next tensor)."""
+    """Return (``value`` with gradient taps on its tensors, the number of the next tensor). For the compiler to read."""
     if isinstance(value, Tensor):
         if not is_fixed(value):
             return value, place
@@ -91,20 +88,20 @@ _HOOKS = ("_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook"
 
 
 def is_hooked(cell: Any) -> bool:
-    """Whether hooks of the user's stand around the Cell's construct that can't be kept as they are around a tapped one.
+    """Return whether the Cell has hooks of the user's that would not work the same around a tapped construct.
 
     In a graph MindSpore calls a forward hook once more with each place that calls the Cell (2.7.0 and 2.10.0), and
-    hands hooks what the construct's own parameters stand for.
+    passes hooks the arguments by the construct's own parameters.
     """
     return any(vars(cell).get(name) for name in _HOOKS)
 
 
 class _Inner(nn.Cell):  # type: ignore[misc]
-    """A Cell that defines ``bprop``, or has forward pre-hooks, as its tapped construct calls it: with all of them
-    as the user wrote them.
+    """Stand in for a Cell that defines ``bprop``, or has forward pre-hooks, inside its tapped construct.
 
-    The compiler takes a bprop in place of the gradients of all that its Cell does, taps included, and it gives
-    pre-hooks what the construct's own parameters stand for; so meanwhile the user's own Cell has none.
+    It has all of them as the user wrote them, and the user's own Cell has none meanwhile: the compiler uses a bprop in
+    place of the gradients of all that its Cell does, taps included, and it passes pre-hooks the arguments by the
+    construct's own parameters.
     """
 
     def __init__(self, cell: Any) -> None:
@@ -120,7 +117,7 @@ class _Inner(nn.Cell):  # type: ignore[misc]
 
 
 def _method(cell: Any, name: str) -> Any:
-    """A Cell's construct or bprop as it was before @jit."""
+    """Return a Cell's construct or bprop as it was before @jit."""
     method = getattr(cell, name)
     if getattr(method, "__wrapped_by_jit__", False):
         return MethodType(inspect.unwrap(method.__func__), cell)
@@ -128,7 +125,7 @@ def _method(cell: Any, name: str) -> Any:
 
 
 def _without_bprop(kind: type) -> type:
-    """The same class as far as anyone can tell, but for the bprop."""
+    """Return a subclass with the same names and without the bprop."""
 
     def absent(self: Any) -> Any:
         raise AttributeError("bprop")
@@ -139,10 +136,11 @@ def _without_bprop(kind: type) -> type:
 
 @contextmanager
 def tapped(cell: Any, names: tuple[str, ...], route: Route, gradients: bool) -> Iterator[None]:
-    """While open, the Cell's construct is a tapped one; undone also when the block raises.
+    """Replace the Cell's construct by a tapped one while open. Undone also when the block raises.
 
-    names: the attributes that hold the Cell's own parameters. route: how the taps reach the host. gradients:
-    whether they are told too.
+    names: the attributes that hold the Cell's own parameters.
+    route: sends the messages of the taps.
+    gradients: whether gradients get taps too.
     """
     own, kind = vars(cell), type(cell)
     before = {name: own[name] for name in ("construct", "bprop", _PRE_HOOKS) if name in own}

@@ -1,8 +1,8 @@
 """Cells inside compiled graphs (L0): GRAPH_MODE, and what `mindspore.jit` compiles under PyNative.
 
-Nothing of a compiled graph runs in Python, so the graph itself tells (`graph_routes`): a tracked Cell is
-compiled with taps around its construct (`graph_cells`), and what they say is recorded by the same recorder as
-the calls of PyNative (`graph_calls`).
+A compiled graph runs no Python, so the graph itself sends messages (`routes`): a tracked Cell is compiled with taps
+around its construct (`tapped_cell`), and their messages are recorded by the same recorder as PyNative's calls
+(`calls`).
 """
 
 from collections.abc import Iterator
@@ -53,15 +53,12 @@ _words: dict[Any, str] = {}
 
 
 def graph_mode() -> bool:
-    """Whether calling a Cell compiles it."""
+    """Return whether MindSpore is in GRAPH_MODE, where calling a Cell compiles it."""
     return bool(mindspore.get_context("mode") == mindspore.GRAPH_MODE)
 
 
 class GraphTaps:
-    """Records the Cells of a table when graphs run that were compiled while this was in place.
-
-    What they say is kept by a `GraphCalls`.
-    """
+    """Record the Cells of a table whenever a graph runs that was compiled while this was in place."""
 
     def __init__(
         self,
@@ -72,30 +69,33 @@ class GraphTaps:
         beside: Coverage | None = None,
         route: Route | None = None,
     ) -> None:
-        """beside: of the PyNative part of the step, whose report stays where this one is empty. route: how the
-        graphs tell (`graph_routes`), host callbacks unless given."""
+        """Prepare to tap the Cells of ``table``.
+
+        beside: the coverage of the step's PyNative part, whose report is kept where this one is empty.
+        route: how messages leave the graphs; by host callbacks unless given.
+        """
         self._collector = collector
         self._coverages = [c for c in (collector.coverage, beside) if c is not None]
         self.table = table
         self._calls = GraphCalls(collector, leaf, names, table)
         self._route = by_callbacks() if route is None else route
         self._listening = ExitStack()
-        self._heard = False
+        self._is_listening = False
         self._collected = 0
         self._warnings: dict[str, bool] = {}
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """What is compiled while this is open has taps. Messages are heard until `close`."""
+        """Compile with taps while open. Messages are received until `close`."""
         calls, spool = self._calls, self._route.spool
-        if not self._heard:
-            self._heard = True
+        if not self._is_listening:
+            self._is_listening = True
             if spool is not None:
                 spool.clear()
             self._listening.enter_context(listen(calls.listener()))
             host_callback.on_fault.append(calls.fault)
             self._listening.callback(host_callback.on_fault.remove, calls.fault)
-        self._look()
+        self._choose()
         what = (self._route.key, frozenset((*calls.names, *calls.parameters)))
         word = _words.setdefault(what, f"probe{len(_words)}")
         cells = tuple(calls.names)
@@ -107,7 +107,7 @@ class GraphTaps:
         self._warn()
 
     def wait(self) -> None:
-        """Return when the graphs that have begun are done: MindSpore runs them behind Python."""
+        """Wait until the graphs that have begun are done: MindSpore runs them asynchronously."""
         try:
             api_module()._pynative_executor.sync()
         except Exception as e:  # the run's own, and met again where it uses what was computed
@@ -116,12 +116,12 @@ class GraphTaps:
             self._collected += self._route.spool.collect()
 
     def close(self) -> None:
-        """Hear no more: graphs that have taps run on without a word."""
+        """Receive no more messages: graphs with taps go on running, and send theirs to no one."""
         self._listening.close()
-        self._heard = False
+        self._is_listening = False
 
-    def _look(self) -> None:
-        """What is tapped: the Cells of the table, and their trained parameters."""
+    def _choose(self) -> None:
+        """Choose what to tap: the Cells of the table, and their trained parameters."""
         module_kind = self.table.module_kind
         for entry in self.table.entries.values():
             if (
@@ -155,7 +155,7 @@ class GraphTaps:
         self._unseen("gradients of parameters that a graph takes", UNKNOWN)
 
     def _ran(self, name: str, found: SearchResult) -> None:
-        """A graph runs: say what has no taps in it."""
+        """Report what has no taps in a graph that runs."""
         for tracked in self.table.entries.values():
             if tracked.base and not tracked.called and is_hooked(tracked.module):
                 tracked.called = True
@@ -166,8 +166,8 @@ class GraphTaps:
             if not found.extent.forward & found.met:
                 self._unseen(f"inside the graph of {name}", _why(first))
             part = "part" if found.extent.forward & found.met else "nothing"
-            told = f"Probe recorded {part} of {text}. The report's not_seen names what has no records."
-            self._warnings.setdefault(told, False)
+            warning = f"Probe recorded {part} of {text}. The report's not_seen names what has no records."
+            self._warnings.setdefault(warning, False)
         for key in found.met:
             entry = self.table.entries.get(key)
             if entry is None:
@@ -188,9 +188,9 @@ class GraphTaps:
             coverage.unseen(what, why)
 
     def _warn(self) -> None:
-        for text, said in self._warnings.items():
+        for text, was_given in self._warnings.items():
             self._warnings[text] = True
-            if not said:
+            if not was_given:
                 notice(text)
 
 

@@ -1,9 +1,9 @@
-"""What a graph's values look like, known while it is compiled: nesting, constants, dtypes and shapes.
+"""Layouts of a graph's values, known when it is compiled: nesting, constants, dtypes and shapes.
 
-`flatten` runs inside MindSpore's compiler, over any nest of tuples, lists and dicts: it gives the number of a
-layout (kept here, in Python) and the tensors as a tuple. At run time only the tensors' memory travels to the
-host; `rebuild` puts the nest together again. So no dtype is lost on the way: MindSpore hands a 0-d tensor to a
-host function as a Python number (none at all for bfloat16 and complex ones) and fails on an empty one.
+`flatten` runs inside MindSpore's compiler, over any nest of tuples, lists and dicts. It returns the number of a layout,
+which is stored here, in Python, and the tensors as a tuple. At run time only the tensors' memory is sent to the host,
+where `rebuild` makes the nest again. So no dtype is lost: MindSpore passes a 0-d tensor to a host function as a Python
+number (and fails for bfloat16 and complex ones), and fails on an empty tensor.
 """
 
 import threading
@@ -50,7 +50,7 @@ UnknownValue.__module__, UnknownValue.__qualname__ = "probe_mindspore.graph_valu
 
 @frozen
 class _Leaf:
-    """A tensor. index: among the tensors of the nest, None where none travels. kind: how it travels."""
+    """Describe a tensor. index: its number among the tensors sent, None if it is not sent. kind: how it is sent."""
 
     index: int | None
     dtype: str
@@ -60,7 +60,7 @@ class _Leaf:
 
 @frozen
 class _Nest:
-    """A tuple, list or dict. keys: of a dict, else None. items: numbers of layouts."""
+    """Describe a tuple, list or dict. keys: those of a dict, else None. items: the numbers of the layouts inside."""
 
     keys: tuple[Any, ...] | None
     items: tuple[int, ...]
@@ -79,7 +79,7 @@ _UNKNOWN = _Constant(UnknownValue())
 
 
 def _number(layout: Any) -> int:
-    """The number of a layout; equal layouts share one (constants by their repr: 1, 1.0 and True differ)."""
+    """Return the number of a layout. Equal layouts share one (constants with equal repr: 1, 1.0 and True differ)."""
     key = ("constant", type(layout.value), repr(layout.value)) if isinstance(layout, _Constant) else layout
     with _lock:
         number = _numbers.get(key)
@@ -119,7 +119,7 @@ def _keyed(keys: Any, items: Any) -> int:
 
 @_at_compile_time
 def meta(site: Any, layout: Any, extra: Any, place: Any) -> Any:
-    """The constant that tells the host who calls: int64[4]."""
+    """Return the constant by which the host identifies a call: int64[4]."""
     return Tensor(np.array([site, layout, extra, place], np.int64))
 
 
@@ -131,7 +131,7 @@ _FLOAT32 = ms.float32
 
 
 def flatten(value: Any, found: Any) -> Any:
-    """Inside the compiler: (number of the layout, ``found`` with the tensors of ``value`` added)."""
+    """Return (number of the layout, ``found`` with the tensors of ``value`` added). For the compiler to read."""
     if isinstance(value, Tensor):
         shape = F.shape(value)
         dtype = F.dtype(value)
@@ -170,7 +170,7 @@ def _flatten_each(values: Any, found: Any) -> Any:
 
 
 def _parted(mapping: Any) -> Any:
-    """Keys and values as tuples."""
+    """Return (keys, values), each as a tuple."""
     keys: Any = ()
     values: Any = ()
     for key in mapping.keys():  # noqa: SIM118 - the compiler goes over a dict's keys only like this
@@ -180,7 +180,7 @@ def _parted(mapping: Any) -> Any:
 
 
 def is_fixed(value: Any) -> Any:
-    """Inside the compiler: whether this tensor travels: it has elements, and its shape is known."""
+    """Return whether this tensor can be sent: it has elements, and its shape is known. For the compiler to read."""
     shape = F.shape(value)
     if F.is_sequence_value_unknown(shape) or F.is_sequence_shape_unknown(shape):
         return False
@@ -188,7 +188,7 @@ def is_fixed(value: Any) -> Any:
 
 
 def is_watched(value: Any) -> Any:
-    """Inside the compiler: whether this tensor can have a gradient."""
+    """Return whether this tensor can have a gradient. For the compiler to read."""
     return F.dtype(value) in _DIFFERENTIABLE
 
 
@@ -209,7 +209,7 @@ def rebuild(layout: int, arrays: Sequence[npt.NDArray[Any]]) -> Any:
 
 
 def leaf_path(layout: int, index: int) -> tuple[Any, ...]:
-    """Where the tensor with this index stands in the nest: keys and indexes from the outside in."""
+    """Return the path of a tensor in the nest: keys and indexes from the outside in. Raises KeyError."""
     found = _search(layout, index)
     if found is None:
         raise KeyError(f"layout {layout} has no tensor {index}")

@@ -1,7 +1,7 @@
-"""What MindSpore's PyNative autograd lets Python see, behind a few plain functions.
+"""MindSpore's PyNative autograd as far as Python can read it: nodes, edges, hooks, backward passes.
 
-Since 2.8 a tensor knows the node that made it, a node knows its edges and takes hooks, as in torch. 2.7 shows
-nothing but hooks on tensors. Only this file knows the names: they begin with an underscore and may move.
+Since 2.8 a tensor has the node that made it, and a node has edges and takes hooks, as in torch. 2.7 has hooks on
+tensors only. MindSpore's names for all this begin with an underscore and may change, so they are used here alone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GRAPH = (
 LEAF = (1 << 64) - 1
 
 recording: Callable[[], bool] = _executor.requires_grad
-#: Whether somebody has begun to record gradients in this thread, also where it is off for a moment.
+#: Whether recording of gradients has begun in this thread, even if it is switched off at the moment.
 grad_flag: Callable[[], bool] = _executor.grad_flag
 
 
@@ -60,12 +60,12 @@ backward_pass: Callable[[], int] = _executor.get_current_autodiff_engine_id if G
 
 
 def in_backward() -> bool:
-    """Whether a backward pass is running. On 2.7 nothing tells it: False."""
+    """Return whether a backward pass is running. Always False on 2.7, which does not show it."""
     return backward_pass() != -1
 
 
 def takes_gradient(t: Any) -> bool:
-    """Whether a gradient may arrive for this tensor in the graph that is being recorded."""
+    """Return whether a gradient may come for this tensor in the graph that is being recorded."""
     if not isinstance(t.dtype, _DIFFERENTIABLE):  # mindtorch's is_floating_point knows no bfloat16
         return False  # an index made from a float has a node all the same
     if GRAPH:
@@ -74,7 +74,7 @@ def takes_gradient(t: Any) -> bool:
 
 
 def key(node: Any) -> Any:
-    """What a node is told by: each look at a tensor's node makes a new Python object."""
+    """Return the identity of a node: MindSpore makes a new Python object each time a node is read."""
     unique = getattr(node, "_unique_id", None)
     if unique is not None:
         return unique()
@@ -83,12 +83,12 @@ def key(node: Any) -> Any:
 
 
 def is_graph(node: Any) -> bool:
-    """Whether this node stands for a whole compiled graph (`mindspore.jit`)."""
+    """Return whether this node represents a compiled graph (`mindspore.jit`)."""
     return "bprop_builder" in node.name()
 
 
 class _SequenceTensor(threading.local):
-    """A tensor of our own in each thread, whose views tell how far the graph has come."""
+    """Hold a private tensor for each thread, whose views have the current sequence number."""
 
     def __init__(self) -> None:
         self.tensor = mindspore.Tensor([0.0], mindspore.float32)
@@ -99,9 +99,9 @@ _sequence_tensor: Any = None
 
 
 def sequence() -> int:
-    """The number of a node made right now: what the run makes later has a higher one.
+    """Return the sequence number of a node made now: every node that the run makes later has a higher one.
 
-    The node belongs to a view of a private tensor; it is joined to nothing and is gone when this returns.
+    The node belongs to a view of a private tensor. It is not connected to the run's graph, and is freed on return.
     """
     global _sequence_tensor
     if _sequence_tensor is None:
@@ -111,7 +111,7 @@ def sequence() -> int:
 
 
 def add(a: Any, b: Any) -> Any:
-    """a + b in a new tensor, outside the graph: gradients belong to the run and are never written to."""
+    """Return a + b in a new tensor, outside the graph. Gradients belong to the run, so neither is written to."""
     before = _executor.enable_grad()
     _executor.set_enable_grad(False)
     try:
@@ -122,10 +122,10 @@ def add(a: Any, b: Any) -> Any:
 
 @define
 class Handle:
-    """A hook that can be taken off, once, without a word to the jit cache.
+    """Remove a hook without invalidating the jit cache.
 
-    MindSpore's own ``remove`` counts up a number that is part of the key under which jit functions are
-    compiled: after it each of them would be compiled again.
+    MindSpore's own ``remove`` increases a number in the key under which jit functions are compiled, so that each of
+    them would be compiled again.
     """
 
     _off: Callable[[], None] | None = field(alias="off")
@@ -149,10 +149,11 @@ def hook_node(node: Any, hook: Callable[[Any, Any], None]) -> Handle:
 
 
 def hook_tensor(t: Any, hook: Callable[[Any], None]) -> Handle | None:
-    """Call ``hook(the whole gradient of t)``, or ``hook(None)`` where a pass brought none.
+    """Call ``hook(gradient of t)`` in each backward pass, or ``hook(None)`` where a pass computes none.
 
-    On a leaf tensor it stays from step to step until it is taken off. None: no gradient can come to ``t``. The hook is
-    guarded by who gives it, unless it is one for the compiler to read.
+    The gradient is that of all users of the tensor. On a leaf tensor the hook stays from step to step until it is
+    removed. Returns None if ``t`` takes no gradient. The caller guards the hook against exceptions, unless the
+    compiler reads its source.
     """
     try:
         number = _Tensor.register_hook(t, hook)

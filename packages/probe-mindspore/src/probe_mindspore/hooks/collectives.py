@@ -1,4 +1,4 @@
-"""MindSpore's collectives: which of their arguments only receive, what they return, and when it is there."""
+"""MindSpore's collectives: the arguments that they only write to, their results, and when these are complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["HANDLES", "PREFIXES", "RECEIVES", "results", "watched_waits"]
 _MINT = "MintDistributed."
 PREFIXES = (_MINT, "Distributed.")
 
-# Arguments of mint.distributed that only receive: what is in them before is of no meaning. Position, name.
+# Arguments of mint.distributed that are only written to, so that their values before are meaningless: position, name.
 _RECEIVES = {
     "all_gather": (0, "tensor_list"),
     "all_gather_into_tensor": (0, "output_tensor"),
@@ -41,12 +41,12 @@ def _handles() -> tuple[type, ...]:
     return tuple(cls for cls in found if isinstance(cls, type))
 
 
-#: What a collective in the background returns.
+#: The classes of what an asynchronous collective returns.
 HANDLES = _handles()
 
 
 def results(key: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> list[Any]:
-    """The values that a finished collective left: its arguments, and what comm_func returns besides."""
+    """Return the results of a finished collective: its arguments, and the values that comm_func returns besides."""
     values = [*args, *kwargs.values()]
     if key.startswith(_MINT):
         return values

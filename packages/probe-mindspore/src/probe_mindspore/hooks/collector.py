@@ -1,4 +1,4 @@
-"""MindSpore's part of a collector: its gradients, its collectives, what a Cell holds."""
+"""The collector of MindSpore's calls: the shared one with MindSpore's gradients, collectives and parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["collector_for"]
 def collector_for(
     plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter, module_kind: ModuleKind
 ) -> Collector:
-    """A collector of MindSpore's calls."""
+    """Return a collector of MindSpore's calls."""
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, module_kind.parameters)
     collectives = Collectives(PREFIXES, RECEIVES, PendingWork(HANDLES), results)
     return Collector(recorder, leaf, names, collectives, f"{module_kind.prefix}.")

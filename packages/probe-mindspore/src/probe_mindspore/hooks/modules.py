@@ -1,8 +1,8 @@
-"""Cells (L0): their names, and their calls.
+"""The Cells of a model (level L0): their record names, and a patch that hands their calls to the collector.
 
 No hook is put on a Cell: MindSpore ignores forward hooks of Cells that define ``bprop``, and its backward hooks
-insert nodes that move the bits of the run. `nn.Cell.__call__` is replaced while collecting instead, so that
-copies, pickles, compilations and the user's own hooks see the Cells as they are.
+insert nodes that change the bits of the run. Instead `nn.Cell.__call__` is replaced while collecting, so that
+copies, pickles, compilations and the user's own hooks find the Cells unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TRACED = (
 
 
 def models_in(model: object, module_kind: ModuleKind = CELLS) -> tuple[Any, ...]:
-    """The model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
+    """Return the model, or the models of a list or tuple; () for None. Raises UsageError for anything else."""
     if model is None:
         return ()
     if isinstance(model, module_kind.module_class):
@@ -57,13 +57,20 @@ def models_in(model: object, module_kind: ModuleKind = CELLS) -> tuple[Any, ...]
 
 @define
 class CellTable:
-    """Every Cell whose calls are recorded, by id.
+    """Hold every Cell whose calls are recorded, by id.
 
-    not_seen: what cannot be recorded, and why. compiled: the jitted Cells by path. part: None for every Cell;
-    "graph" for those inside compiled graphs alone, "pynative" for the others (and the outermost jitted ones,
-    whose call is seen from both sides). elsewhere: those that "pynative" leaves to the other. in_graphs: the
-    names of those that ran in a compiled graph in this step; the two parts of a step share it. uncalled: why
-    there is no call of a Cell. traced: the ids of those that traced functions hold, shared as well.
+    A step may have two parts, one for PyNative calls and one for compiled graphs, each with its own table.
+
+    part: which Cells are added: None for all; "graph" for those inside compiled graphs; "pynative" for the others.
+        The outermost jitted Cells belong to both, since their call is visible from both sides.
+    entries: the Cells of this table.
+    roots: the models themselves.
+    not_seen: what cannot be recorded -> the reason.
+    compiled: the jitted Cells by path.
+    elsewhere: the Cells that "pynative" leaves to the other part.
+    in_graphs: the record names of Cells that ran in a compiled graph in this step; shared by both parts.
+    uncalled: the reason to report for a Cell without calls.
+    traced: the ids of Cells that a traced function can call; shared by both parts.
     """
 
     module_kind: ModuleKind = CELLS
@@ -80,8 +87,8 @@ class CellTable:
     def add_model(self, model: Model) -> None:
         """Track every Cell inside a model, or inside each of a list of models (names then begin with its index).
 
-        The model itself has no record of its own, as in msprobe; parameters that it owns directly are told
-        in `not_seen`, and so are optimizers inside it. Raises UsageError when ``model`` is neither.
+        The model itself has no record, as in msprobe; the parameters that it owns directly are reported in
+        `not_seen`, and so are optimizers inside it. Raises UsageError when ``model`` is neither.
         """
         for i, one in enumerate(models_in(model, self.module_kind)):
             self._add_one(one, "" if one is model else f"{i}.")
@@ -91,13 +98,13 @@ class CellTable:
         self.roots[id(model)] = model
         outside: list[str] = []
         inside: list[str] = []
-        whole = False
+        all_read = False  # the model itself is one compiled graph
         for path, cell in module_kind.walk(model):
             if not path:
                 self._report_own_parameters(model, prefix)
                 if is_jitted(cell):
                     self.compiled[prefix.rstrip(".")] = cell
-                    whole = is_read(cell)
+                    all_read = is_read(cell)
                 continue
             if isinstance(cell, module_kind.optimizers) and not _below(path, outside):
                 outside.append(path)
@@ -106,7 +113,7 @@ class CellTable:
                 continue
             if is_jitted(cell):
                 self.compiled.setdefault(f"{prefix}{path}", cell)
-            within = whole or _below(path, inside)
+            within = all_read or _below(path, inside)
             outermost = not within and is_jitted(cell) and is_read(cell)
             if outermost:
                 inside.append(path)
@@ -125,27 +132,27 @@ class CellTable:
             )
 
     def add_named(self, module: Any, name: str) -> None:
-        """Track one Cell under a name of the user's, with nothing inside it."""
+        """Track one Cell under a name that the user gave, without the Cells inside it."""
         base = f"{self.module_kind.prefix}.{name}.{type(module).__name__}"
         self.entries[id(module)] = TrackedModule(base, module, opaque=True)
 
     def roots_of(self, model: Model) -> tuple[Any, ...]:
-        """The models in ``model``: itself, or the items of a list; none for None."""
+        """Return the models in ``model``: itself, or the items of a list; () for None."""
         return models_in(model, self.module_kind)
 
     def parameters(self) -> list[TrackedParameter]:
-        """Every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""
+        """Return every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""
         return tracked_parameters((*self.entries.values(), *self.elsewhere.values()), self._trained)
 
     def is_in_graph(self, base: str) -> bool:
-        """Whether the other part of the step, that of graphs, has the records of this Cell."""
+        """Return whether the records of this Cell are in the part of the step for compiled graphs."""
         return base in self.in_graphs or any(entry.base == base for entry in self.elsewhere.values())
 
     def _trained(self, cell: Any) -> Iterator[tuple[str, Any]]:
         return ((name, p) for name, p in self.module_kind.parameters(cell) if p.requires_grad)
 
     def never_called(self) -> Iterable[tuple[str, str]]:
-        """(Cell, why) for every tracked Cell that was not called while collecting."""
+        """Yield (record name, reason) for every tracked Cell that was not called while collecting."""
         inside = tuple(f"{self.module_kind.prefix}.{path}." if path else "" for path in self.compiled)
         for entry in self.entries.values():
             if entry.called or not entry.base or isinstance(entry.module, self.module_kind.containers):
@@ -155,39 +162,39 @@ class CellTable:
             yield entry.base, "inside a compiled graph" if compiled else why
 
     def add_traced(self, cell: Any) -> None:
-        """A traced function that holds this Cell was called."""
+        """Record that a traced function was called that can call this Cell, and so those inside it."""
         if id(cell) not in self.traced:
             self.traced.update(id(one) for _, one in self.module_kind.walk(cell))
 
 
 def is_jitted(cell: Any) -> bool:
-    """Whether calling this Cell runs a graph compiled by `mindspore.jit`."""
+    """Return whether calling this Cell runs a graph compiled by `mindspore.jit`."""
     construct = getattr(cell, "construct", None)
     return bool(getattr(construct, "__wrapped_by_jit__", False))
 
 
 def is_bytecode(cell: Any) -> bool:
-    """Whether this Cell's construct is under @jit(capture_mode="bytecode")."""
+    """Return whether this Cell's construct is under @jit(capture_mode="bytecode")."""
     return "pijit" in _decorated_in(cell)
 
 
 def is_read(cell: Any) -> bool:
-    """Whether a jitted Cell is compiled from its source (capture_mode "ast"), where taps can be put."""
+    """Return whether a jitted Cell is compiled from its source (capture_mode "ast"), which allows taps inside it."""
     file = _decorated_in(cell)
     return "pijit" not in file and "trace" not in file
 
 
 def _decorated_in(cell: Any) -> str:
-    """The file of the function that a Cell's construct is: MindSpore's own where @jit made it."""
+    """Return the source file of a Cell's construct: a file of MindSpore's where @jit wraps it."""
     construct = getattr(cell, "construct", None)
     function = getattr(construct, "__func__", construct)
     return str(getattr(getattr(function, "__code__", None), "co_filename", ""))
 
 
 def has_read_graphs(model: Model, module_kind: ModuleKind) -> bool:
-    """Whether a Cell of the model, or of one of a list of models, is compiled from its source when called.
+    """Return whether any Cell of the model, or of a list of models, is compiled from its source when called.
 
-    Optimizers, which MindSpore compiles by themselves, are no part of a model.
+    Optimizers, which MindSpore compiles on its own, do not count.
     """
     for one in model if isinstance(model, (list, tuple)) else (model,):
         outside: list[str] = []
@@ -205,9 +212,9 @@ def _below(path: str, outside: Sequence[str]) -> bool:
 
 @contextmanager
 def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -> Iterator[None]:
-    """While open, calls of the table's Cells go through ``on_call``; undone also when the block raises.
+    """Hand the calls of the table's Cells to ``on_call`` while open. Undone also when the block raises.
 
-    muted: whether this thread's calls are to be left alone.
+    muted: returns whether the calls of this thread are not to be recorded.
     """
     with ExitStack() as stack:
         for owner in table.module_kind.patched_classes:

@@ -1,4 +1,4 @@
-"""The arrival of parameters' gradients."""
+"""Gradients of parameters, recorded when they are computed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ __all__ = ["ParameterGradients"]
 
 @define
 class ParameterGradients:
-    """The taps on the parameters of one step; they stay over stop() until step().
+    """Hook the parameters of one step, from start() until step().
 
-    A tap that is there while a graph is compiled would become part of the graph: for that moment all are off.
-    graphs: files the gradients of Cells that ran in compiled graphs, where the step has such a part.
+    A hook that is present while a graph is compiled would become part of the graph, so all are removed meanwhile.
+
+    collector: records the gradients.
+    table: the Cells whose parameters are hooked.
+    graphs: records those of Cells that ran in compiled graphs, where the step has a part for these.
     """
 
     collector: Collector
@@ -33,7 +36,7 @@ class ParameterGradients:
     _places: list[CompileWrapper] = field(factory=list)
 
     def hook(self) -> None:
-        """Tap every parameter of the table that is not tapped yet."""
+        """Hook every parameter of the table that has no hook yet."""
         plan = self.collector.plan
         if not plan.keep.parameters_grad or plan.structure:
             return
@@ -49,7 +52,7 @@ class ParameterGradients:
         return gradients.watch(entry.parameter, partial(self._arrived, entry))
 
     def _arrived(self, entry: TrackedParameter, gradient: Any) -> None:
-        """File a gradient once for each owner: where its Cell ran."""
+        """Record a gradient for each owner, in the part of the step where its Cell ran."""
         if self.graphs is None:
             self.collector.parameter_gradient(entry, gradient)
             return
@@ -77,7 +80,7 @@ class ParameterGradients:
         self._handles.clear()
 
     def remove(self) -> None:
-        """Take the taps away."""
+        """Remove all hooks."""
         for place in self._places:
             place.restore()
         self._places = []

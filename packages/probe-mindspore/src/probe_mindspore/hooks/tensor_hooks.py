@@ -1,9 +1,9 @@
-"""Gradients of whole tensors: what is left where MindSpore (2.7) does not show its graph.
+"""Gradients by hooks on tensors, for MindSpore 2.7, which does not show its autograd graph.
 
-A hook on a tensor sees the gradient that all its users together send to it. For an output that is what is wanted;
-for an input it is more than the call's own share when others use the tensor too. An identity node before the call
-would tell the share, but it changes the order of the sums: a tensor used twice inside and once more later (post-LN
-attention) gets other bits.
+A hook on a tensor gets the sum of the gradients from all its users. That is right for an output; for an input it is
+more than the call's own share when others use the tensor too. An identity node before the call would isolate the
+share, but it changes the order of the sums: a tensor used twice inside and once more later (post-LN attention) would
+get other bits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ Tensor = Any
 
 @define
 class _TensorHook:
-    """Where one tensor stands in a call, and how many passes have brought it a gradient.
+    """Record the gradients of one tensor of a call.
 
-    leaf: it belongs to no graph, so what comes after the first pass is of later calls.
+    leaf: whether it is a leaf, whose gradients after the first backward pass belong to later calls.
+    emit: called with each gradient; None until the call is over.
+    given, made: its places in the call's inputs and outputs.
+    passes: the number of backward passes that computed a gradient so far.
     """
 
     leaf: bool
@@ -37,7 +40,7 @@ class _TensorHook:
     passes: int = 0
 
     def fire(self, gradient: Tensor | None) -> None:
-        # Not guarded itself: a graph compiled inside the call reads this hook, and reads no try. Emit is guarded.
+        # Not guarded itself: a graph compiled inside the call compiles this hook, and `try` does not compile. Emit is.
         if gradient is None or self.emit is None or (self.leaf and self.passes):
             return
         number, self.passes = self.passes, self.passes + 1
@@ -47,8 +50,11 @@ class _TensorHook:
 
 @define
 class InputHooks:
-    """The hooks on a call's inputs. They are set on entry: a tensor that the call writes to has another gradient
-    afterwards. If the call raises they go with the entry, for on a leaf they would stay."""
+    """Hold the hooks on a call's inputs.
+
+    They are set when the call is entered, because a tensor that the call writes to has another gradient afterwards.
+    They are removed with this object if the call raises; on a leaf they would stay.
+    """
 
     inputs: list[_TensorHook]
     handles: list[Handle]
@@ -59,7 +65,7 @@ class InputHooks:
 
 
 def enter(tensors: Sequence[tuple[ValuePath, Tensor]]) -> InputHooks:
-    """Hook every input that can take a gradient, once, however often it stands in the arguments."""
+    """Hook every input that takes a gradient, once, even if it is in several arguments."""
     found: dict[int, tuple[Tensor, _TensorHook]] = {}
     for path, t in tensors:
         if autograd.takes_gradient(t):
@@ -68,7 +74,7 @@ def enter(tensors: Sequence[tuple[ValuePath, Tensor]]) -> InputHooks:
 
 
 def attach(inputs: InputHooks, outputs: Sequence[tuple[ValuePath, Tensor]], emit: Emit) -> list[Handle]:
-    """Hook the outputs, and let all hooks of the call speak; gives the handles of all."""
+    """Hook the outputs, and let the hooks of the inputs emit too. Return the handles of all."""
     found: dict[int, tuple[Tensor, _TensorHook]] = {}
     for path, t in outputs:
         if autograd.takes_gradient(t):

@@ -1,4 +1,4 @@
-"""Which functions a dump records: the list in apis.yaml, with the user's own file applied over it."""
+"""The functions that a dump records: the list in apis.yaml, changed by the user's own file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 _BUILT_IN = Path(__file__).with_name("apis.yaml")
 
-# When `torch` is backed by MindSpore (MSAdapter, mindtorch) the user's calls go through torch's names. The list is
-# then the one of torch (probe_torch/patching/apis.yaml, or a file like it); these are its sections.
+# With a `torch` built on MindSpore (MSAdapter, mindtorch) the user calls functions by torch's names. The list is then
+# that of torch (probe_torch/patching/apis.yaml, or a file like it); these are its sections.
 MINDTORCH: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "functional": ("Functional", ("torch.nn.functional",)),
     "tensor": ("Tensor", ("torch.Tensor",)),
@@ -35,7 +35,7 @@ MINDTORCH: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @attrs.frozen
 class Api:
-    """One listed name, e.g. section "mint", name "linalg.qr"."""
+    """Describe a listed name, e.g. section "mint", name "linalg.qr"."""
 
     section: str
     name: str
@@ -43,25 +43,26 @@ class Api:
 
     @property
     def prefix(self) -> str:
-        """First part of the record's name: "Mint"."""
+        """Return the first part of the record's name: "Mint"."""
         return self.table[self.section][0]
 
     @property
     def api(self) -> str:
-        """Second part of the record's name; a dotted name is cut to its last part: "qr".
+        """Return the second part of the record's name, which is the last part of a dotted name: "qr".
 
-        Not so in mint.special, which msprobe does not record: Mint.exp2.0 must stay the first mint.exp2.
+        Names of mint.special, which msprobe does not record, are kept as they are: Mint.exp2.0 must stay the first
+        mint.exp2.
         """
         return self.name if self.name.startswith("special.") else self.name.rpartition(".")[2]
 
     @property
     def composite(self) -> bool:
-        """Whether the calls inside it are recorded too, so that they count as msprobe counts them."""
+        """Return whether the calls inside it are recorded too, so that calls are numbered as msprobe numbers them."""
         return self.table is SECTIONS and (self.section, self.name) in _composites()
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Dotted paths of the objects below which `name` is looked up."""
+        """Return the dotted paths of the objects in which `name` is looked up."""
         return self.table[self.section][1]
 
 
@@ -79,8 +80,8 @@ def load_apis(
 ) -> Apis:
     """Read the list of functions to record, as `probe_runtime.patching.api_list.load` describes.
 
-    `mindtorch` is a list like probe_torch/patching/apis.yaml, when `torch` is MindSpore underneath: then those
-    names are recorded, and no MindSpore ones.
+    mindtorch: a list like probe_torch/patching/apis.yaml, for a `torch` built on MindSpore. Its names are then
+        recorded instead of MindSpore's.
     """
     source = _SOURCE
     if mindtorch is not None:

@@ -1,4 +1,4 @@
-"""Calls of functions under @jit(capture_mode="bytecode"), which MindSpore gives no other handle on."""
+"""Calls of functions under @jit(capture_mode="bytecode"), handed to the tap."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _EnteredContexts(threading.local):
 class BytecodeCalls:
     """Hand every such call to the tap.
 
-    The decorated function is a closure made long ago; all it does is `with context: context.fn(...)`. So while
-    this is in place `context.fn`, read from that closure, is a function that goes through the tap and enters the
-    context itself, around the user's function alone: the compiler's frame hook never sees the tap. Inside, the
-    originals are back, for compiled code is guarded by the identity of what it calls.
+    The decorated function is a closure that was made earlier; all it does is `with context: context.fn(...)`. So
+    while this is in place `context.fn`, read from that closure, is a function that calls the tap and enters the context
+    itself, around the user's function alone: the compiler's frame hook never gets the tap. Inside, the originals are
+    back, since compiled code checks the identity of what it calls.
     """
 
     def __init__(self, kind: type, patches: Patches) -> None:
@@ -37,7 +37,7 @@ class BytecodeCalls:
         self._entered = _EnteredContexts()
 
     def places(self) -> list[Attribute]:
-        """`__enter__`, `__exit__` and `fn` of the context's class; none where the closure is not as expected."""
+        """Return `__enter__`, `__exit__` and `fn` of the context's class; [] if the closure is not as expected."""
         closure = _closure(self._kind)
         if closure is None:
             return []
@@ -80,7 +80,7 @@ class BytecodeCalls:
 
 
 class _FnDescriptor:
-    """`context.fn`, as the decorated function reads it."""
+    """Return a call through the tap for `context.fn`, when the decorated function reads it."""
 
     def __init__(self, closure: CodeType, entered: _EnteredContexts, call: Callable[..., Any]) -> None:
         self._closure = closure
@@ -101,16 +101,16 @@ class _FnDescriptor:
     def __set__(self, context: Any, fn: Any) -> None:
         vars(context)["fn"] = fn
 
-    def __call__(self, *args: Any) -> Any:  # a place holds functions; nobody calls this one
+    def __call__(self, *args: Any) -> Any:  # an Attribute holds functions; this one is never called
         return None
 
 
 def _nothing() -> None:
-    """Stands for "no such attribute" in a place."""
+    """Represent "no such attribute" in an Attribute."""
 
 
 def _closure(kind: type) -> CodeType | None:
-    """The code of the function that the decorator returns."""
+    """Return the code of the function that the decorator returns."""
     wrapper: Any = vars(kind).get("_wrapper")
     constants = getattr(getattr(wrapper, "__code__", None), "co_consts", ())
     return next((c for c in constants if isinstance(c, CodeType) and "fn" in c.co_names), None)

@@ -1,4 +1,4 @@
-"""Whose call it is: the model's, or that of MindSpore's own machinery."""
+"""The caller of a function: the model, or MindSpore's own machinery, whose calls are not recorded."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MINDSPORE = os.path.dirname(mindspore.__file__) + os.sep
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _DATASET = os.path.join(_MINDSPORE, "dataset") + os.sep
 
-# Python code of MindSpore whose calls are not the model's: what makes and fills parameters, reads data,
-# compiles, writes checkpoints and summaries. What its layers, losses and wrapped training steps call is the
-# model's. The optimizers are a node of their own (scopes.py).
+# Python code of MindSpore whose calls are not the model's: it makes and fills parameters, reads data, compiles, and
+# writes checkpoints and summaries. What its layers, losses and wrapped training steps call is the model's.
+# Optimizers have a node of their own (regions.py).
 _MACHINERY = tuple(
     os.path.join(_MINDSPORE, *part.split("/"))
     for part in (
@@ -47,14 +47,13 @@ _MACHINERY = tuple(
 _AUTOGRAD = os.path.join("mindtorch", "autograd", "")
 
 verdicts: tuple[dict[str, bool], dict[str, bool]] = ({}, {})
-"""File name -> whether its calls are the model's; the second one is of names where only the user's files count."""
+"""File name -> whether its calls are the model's; the second is for names where only the user's files count."""
 
 
 def belongs_to_model(frame: FrameType, users_only: bool) -> bool:
-    """Whether a call made from this frame belongs to the model. Remembered in `verdicts` where the file
-    decides."""
+    """Return whether a call from this frame belongs to the model. Stored in `verdicts` where the file decides."""
     name = frame.f_code.co_filename
-    if name.startswith(_HERE):  # another patch of ours: who called it?
+    if name.startswith(_HERE):  # another patch of Probe's: its caller decides
         return frame.f_back is None or belongs_to_model(frame.f_back, users_only)
     seen = not name.startswith(_MINDSPORE if users_only else _MACHINERY) and _AUTOGRAD not in name
     verdicts[users_only][name] = seen
@@ -62,7 +61,7 @@ def belongs_to_model(frame: FrameType, users_only: bool) -> bool:
 
 
 class DatasetThread(threading.local):
-    """`feeds` is true in a thread that a Dataset started: what a user's transform calls there is no model."""
+    """Hold whether this thread was started by a Dataset (`active`): a transform's calls there are not the model's."""
 
     def __init__(self) -> None:
         main = threading.get_ident() == threading.main_thread().ident

@@ -1,8 +1,7 @@
-"""CompileWrapper the compilation of graphs: one replacement of MindSpore's ``compile``, and everybody's say in it.
+"""Wrappers around MindSpore's compilation of graphs, for several parts of Probe at once.
 
-Several of Probe's parts have something to do at that moment, and they come and go in any order: each replacing
-the method for itself, one would put back what another had put there. So the method is replaced once, as long as
-anybody has something to do.
+These parts begin and end in any order. If each replaced ``compile`` itself, one would put back another's replacement.
+So the method is replaced once, for as long as any part has a wrapper.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _places: list[Attribute] = []
 
 @define(eq=False)
 class CompileWrapper:
-    """One part's say: ``make(compile)`` gives what stands around the compilation, while this is put."""
+    """Wrap the compilation while this is put. make: gets ``compile`` and returns what to call instead."""
 
     make: Callable[[Function], Function]
 
     def put(self) -> None:
-        """From now on; the last one put is the outermost."""
+        """Begin to wrap. The last one put is the outermost."""
         with _lock:
             if not _active:
                 _places[:] = [
@@ -44,7 +43,7 @@ class CompileWrapper:
             _active.append(self)
 
     def restore(self) -> None:
-        """No more. The last one to leave puts the original back."""
+        """Wrap no more. The last one restored puts the original back."""
         with _lock:
             if self in _active:
                 _active.remove(self)
@@ -54,9 +53,9 @@ class CompileWrapper:
 
 
 def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> list[CompileWrapper]:
-    """What to put (and later restore) so that every compilation runs inside ``region()``.
+    """Return what to put, and later restore, so that every compilation runs inside ``region()``.
 
-    Only what is not compiled yet comes there; a compiled graph runs without any Python function.
+    A graph that is compiled already runs without it.
     """
 
     def inside(original: Function) -> Function:
@@ -82,13 +81,13 @@ def _all(original: Function) -> Function:
 
 
 def _executors() -> list[type]:
-    """The classes that compile; PyNative's jit has one of its own."""
+    """Return the classes that compile; PyNative's jit has one of its own."""
     found = (getattr(mindspore._c_expression, name, None) for name in ("GraphExecutor_", "JitExecutor_"))
     return [kind for kind in found if kind is not None and "compile" in vars(kind)]
 
 
 def parser() -> Any | None:
-    """The module where the compiler asks what a name in the source stands for (``resolve_symbol``)."""
+    """Return the module by which the compiler looks up names of the source (``resolve_symbol``), or None."""
     for name in ("mindspore.graph._parse", "mindspore._extends.parse"):  # since 2.9, and before
         try:
             module = importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Calls that ask what a function of MindSpore is, or copy it, get the answers that they would get without Probe."""
+"""Introspection of MindSpore's functions: code that inspects, copies or rewrites them finds the originals."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .patches import Patches
 
 __all__ = ["IntrospectionGuards"]
 
-# They rewrite a Cell's source, and look names up in it: the originals come back for them. Compiling is the
-# jit guard's.
+# They rewrite a Cell's source and look names up in it, so they run with the originals. For compilation the jit guard
+# does the same.
 _SUSPENDED = (
     ("mindspore.amp", "auto_mixed_precision"),
     ("mindspore.amp", "custom_mixed_precision"),
     ("mindspore.amp", "build_train_network"),
     ("mindspore.rewrite.SymbolTree", "create"),
 )
-# What they call on the way is not the model's.
+# The functions that these call are not the model's calls.
 _QUIET = tuple(
     (module, name)
     for module in ("mindspore", "mindspore.train", "mindspore.train.serialization")

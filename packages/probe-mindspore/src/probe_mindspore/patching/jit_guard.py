@@ -1,4 +1,4 @@
-"""What is compiled sees the originals, and is one API to the dump: Jit.{function or Cell class}."""
+"""Compilation with MindSpore's original functions, and one record for each jitted call: Jit.{function or Cell}."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .wrappers import Label, handed
 
 __all__ = ["JitGuard"]
 
-# Where things are: since 2.9 in mindspore.graph (mindspore.common.api is a copy that nothing uses), before that in
-# mindspore.common. The first that is there is the one.
+# Since 2.9 these are in mindspore.graph (mindspore.common.api is a copy that is not used), before that in
+# mindspore.common. The first that exists is the right one.
 _AST = ("mindspore.graph.api._JitExecutor", "mindspore.common.api._JitExecutor")
 _BYTECODE = (
     "mindspore.graph._utils.pijit_context.PIJitCaptureContext",
@@ -48,12 +48,12 @@ _tracing = _Tracing()
 
 
 class JitGuard(Included):
-    """While entered, and while `patches` are applied:
+    """Record jitted calls, and keep wrappers away from the compiler. While entered and `patches` are applied:
 
-    - a call of a function or Cell under @jit (ast, bytecode) or of a Cell in GRAPH_MODE goes through the tap
-      as `Jit.{name}`: the function's name, or the Cell's class where it is the Cell's construct;
-    - whatever compiles a graph (the first call of those; vmap, jvp, export) finds the originals;
-    - a function traced under @jit(capture_mode="trace") is not recorded: its calls are building a graph.
+    - a call of a function or Cell under @jit (ast, bytecode) or of a Cell in GRAPH_MODE goes through the tap as
+      `Jit.{name}`, with the function's name, or the Cell's class for a Cell's construct;
+    - a compilation (by the first such call; by vmap, jvp, export) finds the original functions;
+    - calls inside a function traced under @jit(capture_mode="trace") are not recorded: they build a graph.
     """
 
     def __init__(self, patches: Patches) -> None:
@@ -92,7 +92,7 @@ def _first(paths: tuple[str, ...]) -> Any | None:
 
 
 def _parsers() -> list[Attribute]:
-    """Where the compiler asks what a name in the source stands for."""
+    """Return the function by which the compiler looks up a name of the source."""
     source = parser()
     return [] if source is None else [attribute(source, "resolve_symbol", _shelter(_resolving))]
 

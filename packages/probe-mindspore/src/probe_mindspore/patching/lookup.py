@@ -1,4 +1,4 @@
-"""Find what stands at each listed name of MindSpore."""
+"""The functions of MindSpore to replace: each listed name is looked up here."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .wrappers import Label, wrap
 
 __all__ = ["look_up_all"]
 
-# Other modules with the very functions of mindspore.ops, which old code imports as F. MindSpore's layers use
-# them all the time, and msprobe does not see that: only the user's own calls count.
+# Other modules with the same function objects as mindspore.ops, which old code imports as F. MindSpore's layers use
+# them all the time, which msprobe does not record: only the user's own calls are.
 _ALIASES = ("mindspore.ops.functional", "mindspore.ops.function")
 # Submodules that `import mindspore` need not have loaded; they are MindSpore's own and have no side effects.
 _OWN = ("mindspore.mint.nn.functional", "mindspore.mint.distributed", "mindspore.communication.comm_func")
@@ -37,7 +37,7 @@ def _resolve(path: str) -> Any:
 
 def _places_of(api: Api, path: str, base: Any) -> list[Attribute]:
     owner, name = go_down(base, api.name)
-    # A Primitive or another object that can be called has no name of its own, and must stay what it is.
+    # A Primitive or another callable object has no name of its own, and must not become a function.
     if not is_function(owner, name) or not hasattr(getattr(owner, name), "__name__"):
         return []
     label = Label(api.prefix, api.api, api.composite)
@@ -50,7 +50,7 @@ def _places_of(api: Api, path: str, base: Any) -> list[Attribute]:
 
 
 def _aliases(api: Api, place: Attribute) -> list[Attribute]:
-    """The same function where else it is public."""
+    """Return the other public attributes that hold the same function."""
     label = Label(api.prefix, api.api, api.composite)
     found = []
     for path in _ALIASES:

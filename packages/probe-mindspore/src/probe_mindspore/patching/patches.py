@@ -1,4 +1,4 @@
-"""Put the wrappers in place of MindSpore's functions for a while, and the very originals back."""
+"""The replacement of MindSpore's functions by wrappers, and the return of the originals."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from .wrappers import switch, wrap
 
 __all__ = ["Label", "Patches", "Tap"]
 
-# MindSpore's own modules, and those of a torch that stands on it, are left alone: its layers are recorded where
-# they call a function by its public name, as msprobe records them, and its tables are keyed by the originals.
+# MindSpore's own modules, and those of a torch built on it, are not scanned: calls in its layers are recorded where
+# they use a function's public name, as in msprobe, and its tables are keyed by the originals.
 _SCAN = Scan(skipped=NEVER_SCANNED | {"mindspore", "torch", "mindtorch", "te", "tbe", "akg"})
 
 
 class Patches(patches.Patches):
-    """`probe_runtime.patching.patches.Patches` for the functions of MindSpore listed in `apis`, and for the
-    Primitives that the Cells given to `apply` hold."""
+    """Replace the functions of MindSpore listed in `apis`, and the Primitives of the Cells given to `apply`."""
 
     def __init__(self, apis: Apis, tap: Tap) -> None:
         look_up = partial(look_up_all, apis)

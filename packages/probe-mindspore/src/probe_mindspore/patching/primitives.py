@@ -1,4 +1,4 @@
-"""The Primitives that a model's Cells hold as attributes: Primitive.{attribute}.{Class}."""
+"""Calls of the Primitives that a model's Cells hold as attributes, recorded as Primitive.{attribute}.{Class}."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["labels_of", "modules_of", "places_in"]
 
 
 def modules_of(model: Any) -> Iterator[Any]:
-    """The model and every Cell below it; of a mindtorch model, every Module."""
+    """Yield the model and every Cell inside it, or every Module of a mindtorch model."""
     if isinstance(model, nn.Cell):
         return (cell for _, cell in model.cells_and_names())
     return iter(model.modules())
 
 
 def labels_of(models: Sequence[Any]) -> dict[int, tuple[ops.Primitive, Label]]:
-    """id(primitive) -> the primitive, and the label of its calls.
+    """Return id(primitive) -> (the primitive, the label of its calls).
 
-    The attribute is the one under which the primitive is met first; those in a list, tuple or dict go by the
-    name of the attribute that holds it.
+    The label has the attribute under which the primitive is found first; for one in a list, tuple or dict, the
+    attribute that holds the container.
     """
     labels: dict[int, tuple[ops.Primitive, Label]] = {}
     for model in models:
         for cell in modules_of(model):
             for name, value in list(vars(cell).items()):
-                if name == "_primitives":  # MindSpore's own table of what stands at the names
+                if name == "_primitives":  # MindSpore's own table of the same primitives
                     continue
                 for primitive in _primitives(value):
                     label = Label("Primitive", f"{name}.{type(primitive).__name__}")
@@ -42,10 +42,10 @@ def labels_of(models: Sequence[Any]) -> dict[int, tuple[ops.Primitive, Label]]:
 
 
 def places_in(models: Sequence[Any]) -> list[Attribute]:
-    """The `__call__` of the classes of those primitives.
+    """Return the `__call__` of these primitives' classes, to be replaced.
 
-    The class is patched, never the instance: its type, its attributes, copies and pickles stay what they are.
-    A call of any other primitive costs one look into a dict.
+    The class is patched, never the instance: its type, attributes, copies and pickles do not change. A call of any
+    other primitive costs one look-up in a dict.
     """
     labels = labels_of(models)
     classes = dict.fromkeys(_caller_of(type(primitive)) for primitive, _ in labels.values())
@@ -62,7 +62,7 @@ def _primitives(value: Any) -> Iterator[ops.Primitive]:
 
 
 def _caller_of(kind: type) -> type:
-    """The class whose `__call__` runs."""
+    """Return the class that defines `__call__`."""
     return next(base for base in kind.__mro__ if "__call__" in vars(base))
 
 

@@ -19,7 +19,7 @@ __all__ = ["CLIP_GRAD", "OPTIMIZER", "StepRegions"]
 OPTIMIZER = "optimizer"
 CLIP_GRAD = "clip_grad"
 
-# Calls that are filed under a node.
+# Calls that are recorded under a node.
 _NODES = (
     ("mindspore.nn.Optimizer", "__call__", OPTIMIZER),
     ("mindspore.experimental.optim.optimizer.Optimizer", "__call__", OPTIMIZER),
@@ -32,7 +32,7 @@ _NODES = (
     ),
     ("mindspore.amp", "all_finite", OPTIMIZER),
 )
-# Calls that are left out, and the reason the report gives.
+# Calls that are left out, and the reason in the report.
 _QUIET = (
     *(
         (kind, name, "printing")
@@ -59,7 +59,7 @@ _QUIET = (
         )
     ),
 )
-# The same of a torch that stands on MindSpore. Its optimizers call hooks.
+# The same for a torch built on MindSpore. Its optimizers call hooks.
 _TORCH_NODES = (
     ("torch.nn.utils", "clip_grad_norm_", CLIP_GRAD),
     ("torch.nn.utils", "clip_grad_value_", CLIP_GRAD),
@@ -100,7 +100,7 @@ class _Regions(Regions):
 
 
 def _rows() -> tuple[Rows, Rows]:
-    """The nodes, and what is left out, of MindSpore and of a torch that stands on it."""
+    """Return the rows of nodes and of quiet regions, for MindSpore and for a torch built on it."""
     if torch_on_mindspore() is None:
         return [*_NODES], [*_QUIET]
     nodes, quiet = (
@@ -142,5 +142,5 @@ def _step_hooks(regions: Regions) -> Iterator[None]:
 
 
 def _never() -> bool:
-    """What is compiled sees the originals (jit_guard.py), so nobody asks while compiling."""
+    """Return False: the compiler gets the originals (jit_guard.py), so this is not called while compiling."""
     return False

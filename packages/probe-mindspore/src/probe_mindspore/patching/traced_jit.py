@@ -1,6 +1,7 @@
-"""Functions under @jit(capture_mode="trace"), which are seen from outside only: the Cells that they may call.
+"""Functions under @jit(capture_mode="trace"), whose inside is not recorded: which Cells they can call.
 
-Once traced such a function runs no Python, so nothing is called; what it holds tells what is in its graph.
+Once traced such a function runs no Python, so no Cell is called. The objects that it refers to show what its graph
+contains.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from probe_runtime.patching import Function, attribute
 __all__ = ["is_tracing", "watched_traces"]
 
 _PACKAGES = ("mindspore.graph", "mindspore.common")  # the first is since 2.9
-_WRAPPER = "jit_trace_wrap"  # what a traced function has become
+_WRAPPER = "jit_trace_wrap"  # the name of the function that @jit makes
 
 
 def _module(name: str) -> Any:
@@ -36,13 +37,13 @@ _context: Callable[[], Any] = getattr(_module("jit_context"), "jit_context", lam
 
 
 def is_tracing() -> bool:
-    """Whether a function is being traced: what is called then builds a graph, and is no call of the run's."""
+    """Return whether a function is being traced: calls then build a graph and compute nothing."""
     return _context() is not None
 
 
 @contextmanager
 def watched_traces(note: Callable[[Any], None]) -> Iterator[None]:
-    """While open, ``note(cell)`` is told of every Cell that a traced function holds when it is called."""
+    """Call ``note(cell)`` for every Cell that a traced function refers to, each time it is called, while open."""
     module = _module("jit_trace")
     if module is None or not hasattr(module, "_jit_trace_begin"):
         yield
@@ -66,7 +67,7 @@ def watched_traces(note: Callable[[Any], None]) -> Iterator[None]:
 
 
 def _traced_function() -> Any:
-    """The function that is called, and what it is given: the nearest wrapper on the stack holds both."""
+    """Return (function, arguments) of the traced call, which the nearest wrapper on the stack holds, or None."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != _WRAPPER:
         frame = frame.f_back
@@ -74,7 +75,7 @@ def _traced_function() -> Any:
 
 
 def _held(value: Any) -> list[Any]:
-    """The Cells that a function reaches through its closure, its defaults and the globals it names."""
+    """Return the Cells that a function can reach by its closure, its defaults and the globals that it names."""
     found: list[Any] = []
     met: set[int] = set()
     todo = [value]

@@ -1,4 +1,4 @@
-"""What stands in for a MindSpore function while a dump runs: a plain function that hands each call to the tap."""
+"""The wrapper that replaces a MindSpore function while collecting, and hands each call to the tap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Label", "Switch", "Tap", "Wrapper", "handed", "is_muted", "muted", "
 Wrapper = Callable[..., Any]
 
 switch = Switch()
-"""Of MindSpore's wrappers."""
+"""The switch of MindSpore's wrappers."""
 
 _wrappers: dict[tuple[Label, str, bool, bool, Callable[..., Any]], Wrapper] = Own()
 
@@ -25,10 +25,10 @@ _wrappers: dict[tuple[Label, str, bool, bool, Callable[..., Any]], Wrapper] = Ow
 def wrap(
     label: Label, original: Callable[..., Any], module: str, qualname: str, *, users_only: bool = False
 ) -> Wrapper:
-    """The wrapper of `original`, made once per process: code compiled from bytecode is guarded by its identity.
+    """Return the wrapper of `original`, made once per process: code compiled from bytecode checks its identity.
 
-    `module` and `qualname` are where it will stand, so that pickle finds it there by name while it does.
-    With `users_only` the calls of MindSpore's own files are not recorded.
+    module, qualname: where it will be, so that pickle can find it there by name meanwhile.
+    users_only: whether calls from MindSpore's own files are not recorded.
     """
     key = (label, label.kind, label.composite, users_only, original)
     found = _wrappers.get(key)
@@ -51,14 +51,14 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
             return original(*args, **kwargs)
         try:
             frame = caller(1)
-        except ValueError:  # called from C++ with no Python below: the user handed it over
+        except ValueError:  # called from C++ without any Python frame: a function that the user passed on
             return tap(label, original, args, kwargs)
         seen = known.get(frame.f_code.co_filename)
         if seen is None:
             seen = belongs_to_model(frame, users_only)
         if seen:
             return tap(label, original, args, kwargs)
-        if users_only:  # an alias that MindSpore's own layers use: what it calls by its public name counts
+        if users_only:  # an alias that MindSpore's own layers use: what they call by its public name is recorded
             return original(*args, **kwargs)
         with muted():
             return original(*args, **kwargs)
@@ -67,7 +67,7 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
 
 
 def handed(label: Label, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of `call`, which goes through the tap if there is one and this thread is not muted."""
+    """Return the result of `call`, made through the tap if there is one and this thread is not muted."""
     tap = switch.tap
     if tap is None or _thread.muted or dataset_thread.active:
         return call(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The session of a debugger of MindSpore: its parts put together."""
+"""The session of a MindSpore debugger, assembled from its parts by level and configuration."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WANTS_MODEL = (
 
 
 def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
-    """A session with this configuration. Raises ConfigError with every problem, before anything runs."""
+    """Return a session with this configuration. Raises ConfigError with all problems, before anything runs."""
     module_kind = detect()
     models = partial(models_in, module_kind=module_kind)
     models(model)
@@ -70,7 +70,7 @@ def _preflight(config: Config, found: Sequence[Problem]) -> None:
 
 
 def _kernels(config: Config, model: Any) -> KernelSession:
-    """Level "L2": probe-kernel does it, which is loaded for nothing else."""
+    """Return a session of level "L2", which is done by probe-kernel; it is imported for this level alone."""
     package = kernel_package()
     _preflight(config, package.mindspore_problems(config))
     for text in package.mindspore_notes(config):
@@ -79,7 +79,7 @@ def _kernels(config: Config, model: Any) -> KernelSession:
 
 
 def _listed(config: Config, module_kind: ModuleKind) -> Apis:
-    """The functions to patch: none at L0, where only Cells are recorded."""
+    """Return the functions to patch: none at L0, where only Cells are recorded."""
     if config.level == "L0":
         return Apis(())
     names = None if module_kind is CELLS else _names_of_torch()
@@ -87,7 +87,7 @@ def _listed(config: Config, module_kind: ModuleKind) -> Apis:
 
 
 def _names_of_torch() -> Path:
-    """The list of torch's names in probe-torch, which is found but not imported: it wants the real torch."""
+    """Return the path of probe-torch's list of names, without importing that package: it needs the real torch."""
     spec = importlib.util.find_spec("probe_torch")
     if spec is None or spec.origin is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""One dumped step of MindSpore: its parts put together, and what is in place while it collects."""
+"""Steps of a MindSpore dump: each is assembled here, with the patches and hooks that it needs while collecting."""
 
 from __future__ import annotations
 
@@ -52,7 +52,13 @@ class _Parts:
 
 @frozen
 class StepOpener:
-    """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``."""
+    """Open the steps of one session.
+
+    tool: the name and version to write in the header.
+    module_kind: which modules are recorded.
+    patches: the replacements of functions.
+    target: what the replacements call; it is given the collector of the step.
+    """
 
     config: Config
     tool: str
@@ -61,9 +67,9 @@ class StepOpener:
     target: Target
 
     def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., RunningStep]]:
-        """Where the steps of a model go, and what opens one.
+        """Return the directory for the steps of a model, and the method that opens one.
 
-        What runs in compiled graphs has a dump of its own, below ``graph``, where there is one of PyNative too.
+        Compiled graphs have a dump of their own, below ``graph``, where a step has PyNative calls too.
         """
         level = self.config.level
         if level == "L1" or self.module_kind is not CELLS:  # MindSpore compiles no other modules
@@ -75,11 +81,11 @@ class StepOpener:
         return dump_path, self.open_with_graphs
 
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
-        """Open the directory and its journal. Raises OSError when it cannot be written."""
+        """Open a step of PyNative calls. Raises OSError when the directory cannot be written."""
         return self._pynative(self._parts(directory, about), CellTable(self.module_kind))
 
     def _pynative(self, made: _Parts, table: CellTable, graphs: Collector | None = None) -> DumpingStep:
-        """graphs: of the part for what runs in compiled graphs."""
+        """Open the PyNative part. graphs: the collector of the part for compiled graphs, if there is one."""
         arrivals = ParameterGradients(made.collector, table, graphs)
         if made.collector.plan.keep.backward_output and not gradients.OWN:
             made.collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
@@ -98,11 +104,11 @@ class StepOpener:
         return self._dumped(made, install, table, remove_hooks=arrivals.remove)
 
     def open_graph(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
-        """The same for what runs in compiled graphs, where all does."""
+        """Open a step of compiled graphs alone. Raises OSError when the directory cannot be written."""
         return self._graph(self._parts(directory, about), CellTable(self.module_kind))
 
     def _graph(self, made: _Parts, table: CellTable, beside: Coverage | None = None) -> DumpingStep:
-        """beside: what the PyNative part tells of its coverage."""
+        """Open the part for compiled graphs. beside: the coverage of the PyNative part, if there is one."""
         route = route_for(self.config.dump_path / f".tensordump-{os.getpid()}")
         taps = GraphTaps(made.collector, made.leaf, made.names, table, beside, route)
 
@@ -119,14 +125,14 @@ class StepOpener:
         return self._dumped(made, install, table, wait=taps.wait, remove_hooks=taps.close)
 
     def open_both(self, directory: Path, about: Mapping[str, Any]) -> TwoModes:
-        """A PyNative step, and one for the graphs that are known to run in it."""
+        """Open a step of PyNative calls and of the graphs that are known to run in it."""
         if graph_mode():
             return self._both(directory, about, CellTable(self.module_kind), CellTable(self.module_kind))
         pynative, graph = CellTable(self.module_kind, "pynative"), CellTable(self.module_kind, "graph")
         return self._both(directory, about, pynative, graph)
 
     def open_with_graphs(self, directory: Path, about: Mapping[str, Any]) -> TwoModes:
-        """A PyNative step, and one for graphs that may come: functions under jit that call Cells of the model."""
+        """Open a step of PyNative calls and of graphs that may come: jitted functions that call the model's Cells."""
         graph = CellTable(self.module_kind, uncalled="not called in a graph in this step")
         return self._both(directory, about, CellTable(self.module_kind), graph, perhaps=True)
 
@@ -152,7 +158,7 @@ class StepOpener:
         first = self._pynative(outside, pynative, inside.collector)
         second = self._graph(inside, graph, outside.collector.coverage)
         first.matched_elsewhere = matched_inside
-        second.matched_elsewhere = lambda kind, value: True  # the other part tells it, of both
+        second.matched_elsewhere = lambda kind, value: True  # the other part reports it, for both
         return TwoModes(first, second)
 
     def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpingStep:
@@ -168,7 +174,7 @@ class StepOpener:
         )
 
     def _parts(self, directory: Path, about: Mapping[str, Any], *, late: bool = False) -> _Parts:
-        """What every step has. Raises OSError. late: there is nothing on disk before there is a record."""
+        """Open what every step has. late: write nothing to disk before the first record. Raises OSError."""
         config, module_kind = self.config, self.module_kind
         header = header_of(
             config,
@@ -193,7 +199,7 @@ class StepOpener:
 
     @contextlib.contextmanager
     def _functions(self, step: DumpingStep, models: tuple[Any, ...]) -> Iterator[None]:
-        """The functions of MindSpore, and what else is in place while calls are collected."""
+        """Replace the functions of MindSpore, and install what belongs to them, while calls are collected."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:
             self.target.collector = collector

@@ -1,4 +1,4 @@
-"""A PyNative step with pieces that are compiled (`mindspore.jit`): two dumps, one of each mode."""
+"""A step of PyNative calls and compiled graphs (`mindspore.jit`): two dumps, one of each mode."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ Report = dict[str, Any]
 
 @define
 class TwoModes:
-    """The PyNative step and the one below ``graph``, as one. What is said of it is said of the PyNative part."""
+    """Run a PyNative step and the one below ``graph`` as one. Its properties are those of the PyNative part."""
 
     pynative: RunningStep
     graph: RunningStep
 
     @property
     def directory(self) -> Path:
-        """Where the PyNative part is."""
+        """Return the directory of the PyNative part."""
         return self.pynative.directory
 
     @property
     def table(self) -> Any:
-        """The Cells that are tracked in the PyNative part."""
+        """Return the table of Cells of the PyNative part."""
         return self.pynative.table
 
     @property
     def gate(self) -> TokenGate | None:
-        """The calls of the model that are collected, where not all are."""
+        """Return which calls of the model are collected; None for all."""
         return self.pynative.gate
 
     @property
     def running(self) -> bool:
-        """Between start() and stop()."""
+        """Return whether the step is between start() and stop()."""
         return self.pynative.running
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
-        """Collect from here on. Raises UsageError for a model that is none."""
+        """Collect from now on. Raises UsageError when ``model`` is not a model."""
         self.pynative.resume(model, gate)
         self.graph.resume(model, None if gate is None else evolve(gate))  # each counts for itself
 
@@ -56,13 +56,13 @@ class TwoModes:
         return self.pynative.write_files()
 
     def end(self) -> Report | None:
-        """The step is over: write the files of both, take every hook away."""
+        """End the step: write the files of both parts and remove every hook."""
         self.pause()
         self.graph.end()
         return self.pynative.end()
 
     def abandon(self) -> None:
-        """Let go of everything without writing."""
+        """Release everything without writing."""
         self.graph.abandon()
         self.pynative.abandon()
 

@@ -1,4 +1,4 @@
-"""A tensor as JSON, its statistics, its file: the MindSpore leaf of `probe_format.values`."""
+"""The description of MindSpore's tensors and other values: JSON, statistics and files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NO_STATS = stats_json(Stats())
 
 
 class TensorLeaf(CommonLeaf):
-    """Describes tensors and the other values of MindSpore. One per step; safe to use from many threads.
+    """Describe tensors and the other values of MindSpore. One per step; safe to use from many threads.
 
-    Each tensor is read each time: `_version` of MindSpore moves with ``copy_`` but neither with ``x[i] = ...``
-    nor with `ops.assign` nor with an optimizer, so nothing but the bytes tells whether a tensor has changed.
-    What is shared (option ``share``) is the file of equal bytes.
+    Each tensor is read each time: MindSpore's `_version` increases with ``copy_`` but not with ``x[i] = ...``,
+    `ops.assign` or an optimizer, so only the bytes show whether a tensor has changed. With the option ``share``, equal
+    bytes have one file.
     """
 
     def __init__(
@@ -38,13 +38,18 @@ class TensorLeaf(CommonLeaf):
         requires_grad: bool = False,
         begin: Callable[[], None] | None = None,
     ) -> None:
-        """requires_grad: say so of each tensor (mindtorch, whose tensors know). begin: called before the first file."""
+        """Prepare to describe values.
+
+        append: adds an event to the journal.
+        requires_grad: whether to record it for each tensor (mindtorch).
+        begin: called before the first file is written.
+        """
         super().__init__(options, coverage, append)
         self._begin = begin
         self._requires_grad = requires_grad
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """JSON of ``value`` if it is MindSpore's or a numpy array, else UNKNOWN."""
+        """Return the JSON of ``value`` if it is MindSpore's or a numpy array, else UNKNOWN."""
         if is_tensor(value):
             placement.found.append((path, value))
             return self.tensor(placement, value, path) if placement.show else None
@@ -81,7 +86,7 @@ class TensorLeaf(CommonLeaf):
         return body
 
     def _numbers(self, p: TensorView, body: dict[str, Any]) -> dict[str, Any]:
-        """Adds the four statistics; the further numbers, which come last in the object."""
+        """Add the four statistics to ``body``. Return the other numbers, which come last in the object."""
         if not self._o.statistics or p.data is None:
             return {}
         numbers = stats_json(statistics_of(p.data, p.narrow, zero_count=self._o.zero_count))
@@ -101,7 +106,7 @@ class TensorLeaf(CommonLeaf):
         return self._files.save(placement, path, "npy", npy_bytes(array), content)
 
     def _fingerprint(self, p: TensorView, body: dict[str, Any]) -> tuple[Hashable, ...]:
-        """Equal only for equal bytes, at the least cost: the checksum of the bytes beside their statistics."""
+        """Return a key that is equal only for equal bytes: cheaply, their checksum together with their statistics."""
         if not self._o.statistics:
             return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
         return (crc32(_raw(p)), *(str(body[key]) for key in _FOUR))
@@ -117,7 +122,7 @@ _FOUR = ("Max", "Min", "Mean", "Norm")
 
 
 def _raw(p: TensorView) -> memoryview:
-    """The bytes of the elements in C order and in the tensor's own dtype."""
+    """Return the bytes of the elements in C order and in the tensor's own dtype."""
     assert p.data is not None
     if not p.data.size:
         return memoryview(b"")

@@ -1,4 +1,4 @@
-"""Values of MindSpore that are no tensors, as JSON (spec/values.md): dtypes, groups, P2POp, Cells, ..."""
+"""JSON of MindSpore's values other than tensors (spec/values.md): dtypes, groups, P2POp, Cells and others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _P2P = "mindspore.mint.distributed.P2POp"
 
 
 def object_json(value: Any) -> Any:
-    """The JSON of a MindSpore object, or `UNKNOWN` when it is none."""
+    """Return the JSON of a MindSpore object, or `UNKNOWN` for any other."""
     if isinstance(value, typing.Type):
         return {"type": "mindspore.dtype", "value": dtype_name(value)}
     cls = type(value)
@@ -31,7 +31,7 @@ def object_json(value: Any) -> Any:
 
 
 def _p2p(value: Any) -> dict[str, Any]:
-    """Its tensor is the caller's to describe. msprobe writes no type, and a reader needs one."""
+    """Return the JSON without the tensor, which the caller adds. msprobe writes no type, but a reader needs one."""
     group = getattr(value, "group", None)
     op = getattr(value, "op", None)
     return {
@@ -45,7 +45,7 @@ def _p2p(value: Any) -> dict[str, Any]:
 
 
 def _group_id(group: str) -> str:
-    """CRC-32 of the ranks of a group, or of its name when it is not known here."""
+    """Return the CRC-32 of the ranks of a group, or of its name if this process is not in it."""
     text = str(group)
     with contextlib.suppress(Exception):  # not initialised, or not our group
         text = str(list(get_process_group_ranks(group)))

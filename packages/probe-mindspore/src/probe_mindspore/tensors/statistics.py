@@ -1,4 +1,4 @@
-"""Statistics of a MindSpore tensor, in numpy (spec/statistics.md): no MindSpore kernel is run for them.
+"""Statistics of a MindSpore tensor (spec/statistics.md), computed by numpy without any MindSpore kernel.
 
 The CPU build has no kernel for a norm, none for bfloat16, and a ``max`` that loses NaN; and each small kernel
 costs milliseconds where numpy takes microseconds.
@@ -16,7 +16,7 @@ __all__ = ["statistics_of"]
 
 
 def statistics_of(data: npt.NDArray[Any], narrow: str | None, *, zero_count: bool = False) -> Stats:
-    """Statistics of a C-contiguous array of any shape, empty too.
+    """Return the statistics of a C-contiguous array of any shape, which may be empty.
 
     narrow: the name of its format in `probe_format.tensors.narrow_floats` when the array holds bits of it, else None.
     """
@@ -31,7 +31,7 @@ def statistics_of(data: npt.NDArray[Any], narrow: str | None, *, zero_count: boo
         return stats_of(_wide(flat, narrow), zero_count=True)
     if flat.size <= CHUNK:
         return quick_stats(_wide(flat, narrow))
-    # Widened piece by piece: a float32 copy of the whole would cost more in fresh memory than the arithmetic.
+    # Widened piece by piece: allocating a float32 copy of all elements would cost more than the arithmetic.
     parts = [quick(_wide(flat[i : i + CHUNK], narrow)) for i in range(0, flat.size, CHUNK)]
     return combine(parts, flat.size) or stats_of(_wide(flat, narrow))
 

@@ -1,7 +1,7 @@
-"""Any MindSpore tensor as plain numpy: what its type, dtype and shape are called, and where its numbers are.
+"""A numpy view of any MindSpore tensor: its type, dtype and shape by name, and its elements.
 
-The memory itself is looked at, nothing is computed by MindSpore. A tensor without readable numbers (not yet
-initialised, text, one whose computation failed) gets a reason instead.
+The memory is read directly, and MindSpore computes nothing. A tensor without readable elements (not yet initialised,
+text, one whose computation failed) has a reason instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _asnumpy: Any = TensorPy.asnumpy
 _get_bytes: Any = TensorPy.get_bytes
 _TENSOR = "mindspore.Tensor"
 
-#: Sparse tensors, which are no `mindspore.Tensor`s.
+#: The classes of sparse tensors, which are not subclasses of `mindspore.Tensor`.
 SPARSE: tuple[type, ...] = tuple(
     getattr(ms, name) for name in ("COOTensor", "CSRTensor", "RowTensor") if hasattr(ms, name)
 )
@@ -31,12 +31,16 @@ SPARSE: tuple[type, ...] = tuple(
 
 @frozen
 class TensorView:
-    """type, dtype, shape: as written in dump.json. data: C-contiguous array with the elements, or None.
+    """Describe a tensor.
 
-    ``data`` is memory of the tensor where MindSpore lets us (CPU), else a copy: it is valid only until the
-    caller's code runs again. narrow: for a format that numpy has not, its name in `probe_format.tensors.narrow_floats`;
-    ``data`` then holds its bits. extra: more keys for the tensor object. reason: why there is no data.
-    is_parameter: in a graph, whether it is a Parameter.
+    type, dtype, shape: as written in dump.json.
+    data: C-contiguous array of the elements, or None. It is the tensor's own memory where possible (CPU), else a copy,
+        and is valid only until the user's code runs again.
+    narrow: for a dtype that numpy does not have, its name in `probe_format.tensors.narrow_floats`; ``data`` then holds
+        its bits.
+    extra: more keys for the tensor object.
+    reason: why there is no data.
+    is_parameter: whether it is a Parameter; for tensors from graphs.
     """
 
     type: str
@@ -50,12 +54,12 @@ class TensorView:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether it is a dense MindSpore tensor (also a Parameter, and what C++ code hands out), or plain already."""
+    """Return whether it is a dense MindSpore tensor (a Parameter or one made by C++ code too), or a PlainTensor."""
     return isinstance(value, (TensorPy, TensorView))
 
 
 def dtype_name(dtype: Any) -> str:
-    """MindSpore's name of a dtype: ``Float32``. mindtorch lets str() say ``mindspore.float32`` instead."""
+    """Return MindSpore's name of a dtype: ``Float32``. With mindtorch, str() returns ``mindspore.float32`` instead."""
     text = str(dtype)
     if not text.startswith("mindspore."):
         return text
@@ -68,7 +72,7 @@ _KINDS = {"bfloat": "BFloat", "hifloat": "HiFloat", "uint": "UInt"}
 
 
 def view_of(t: Any) -> TensorView:
-    """Look through a dense or sparse tensor. Never raises for one; what cannot be read has a reason."""
+    """Return the view of a dense or sparse tensor. Never raises: a tensor that cannot be read has a reason."""
     if isinstance(t, TensorView):  # from a compiled graph, which hands out memory and no tensors
         return t
     if isinstance(t, SPARSE):
@@ -115,7 +119,7 @@ def _shape(t: Any) -> list[int]:
 
 
 def _sparse(t: Any) -> TensorView:
-    """The stored values of a sparse tensor: how many there are is told, the implied zeros are not counted."""
+    """Return the view of a sparse tensor's stored values, with their number; implied zeros are not counted."""
     name = type(t).__name__
     found = view_of(t.values)
     whole = t.dense_shape if hasattr(t, "dense_shape") else t.shape
@@ -134,15 +138,15 @@ _LAYOUT = (
 
 
 def _layout(t: Any) -> dict[str, Any]:
-    """How a distributed tensor lies over the devices, under msprobe's keys."""
+    """Return how a distributed tensor is split over the devices, under msprobe's keys."""
     extra: dict[str, Any] = {}
     layout = getattr(t, "layout", None)
     if layout is not None:
         parts = {key: getattr(layout, name, None) for key, name in _LAYOUT}
-        told = {key: _listed(value) for key, value in parts.items() if value is not None}
+        found = {key: _listed(value) for key, value in parts.items() if value is not None}
         if parts["Alias Name"] is not None:
-            told["Interleaved"] = "Yes" if "interleaved_parallel" in parts["Alias Name"] else "No"
-        extra["layout"] = told
+            found["Interleaved"] = "Yes" if "interleaved_parallel" in parts["Alias Name"] else "No"
+        extra["layout"] = found
     size = getattr(t, "hsdp_effective_shard_size", None)
     if size is not None:
         extra["hsdp_shard_size"] = size
@@ -150,7 +154,7 @@ def _layout(t: Any) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> Any:
-    """Tuples as lists, and anything that is no JSON as text."""
+    """Return tuples as lists, and anything that JSON does not have as text."""
     if isinstance(value, list | tuple):
         return [_listed(v) for v in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)

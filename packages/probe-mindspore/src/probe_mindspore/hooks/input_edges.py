@@ -1,0 +1,48 @@
+"""Where the gradients of a call's inputs go, by the autograd graph as it was when the call was entered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define, field
+from probe_format.values import ValuePath
+
+from . import autograd, tensor_hooks
+
+__all__ = ["InputEdges"]
+
+
+@define
+class InputEdges:
+    """Hold the gradient edges of a call's inputs, as they were when the call was entered.
+
+    since: the call's own nodes have higher sequence numbers than this.
+    positional: the number of arguments without a keyword.
+    edges: (key of a node, its output number) -> index into ``paths``.
+    paths: for each different input tensor, its places in the arguments.
+    nodes: the nodes of ``edges``; held, so that their keys are not used again for other nodes.
+    hooks: hooks on the inputs themselves, in place of all this where MindSpore does not show its graph.
+    late: the inputs, where MindSpore begins to record gradients only inside the call.
+    """
+
+    since: int
+    positional: int = 0
+    edges: dict[tuple[Any, int], int] = field(factory=dict)
+    paths: list[list[ValuePath]] = field(factory=list)
+    nodes: list[Any] = field(factory=list)
+    hooks: tensor_hooks.InputHooks | None = None
+    late: Sequence[tuple[ValuePath, Any]] | None = None
+
+    def add(self, tensors: Sequence[tuple[ValuePath, Any]]) -> None:
+        """Add the edges of these inputs, those that take a gradient."""
+        for path, t in tensors:
+            node = t._grad_node
+            if node is None:
+                continue
+            self.nodes.append(node)
+            index = self.edges.setdefault((autograd.key(node), t._output_index), len(self.paths))
+            if index == len(self.paths):
+                self.paths.append([path])
+            else:
+                self.paths[index].append(path)

@@ -1,0 +1,144 @@
+"""The autograd nodes to hook for one call: those that made its outputs, and those that use its inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define, field
+from probe_format.values import ValuePath
+
+from . import autograd
+from .input_edges import InputEdges
+
+__all__ = ["HookedNode", "InputGradients", "add_consumers", "split_shares"]
+
+_MAX_NODES = 200_000
+_TOO_FEW = "fewer gradients came for the inputs of a graph than it has, and nothing says of which they are"
+
+
+@define
+class HookedNode:
+    """Describe an autograd node to hook. Indexes of inputs are those of `InputEdges.paths`.
+
+    edges: the number of all its edges.
+    shares: index of an input in several places -> the indexes of its places, where each has a gradient.
+    made: (output number of the node, path in the call's outputs) for each output of the call that it made.
+    passed_through: (output number, index) for each of these outputs that is an input, unchanged.
+    consumed: (edge number, index) for each edge into an input.
+    """
+
+    node: Any
+    edges: int = 0
+    shares: dict[int, Sequence[int]] = field(factory=dict)
+    made: list[tuple[int, ValuePath]] = field(factory=list)
+    passed_through: list[tuple[int, int]] = field(factory=list)
+    consumed: list[tuple[int, int]] = field(factory=list)
+
+
+def add_consumers(inputs: InputEdges, nodes: dict[Any, HookedNode]) -> set[int]:
+    """Add the nodes of the call with edges into its inputs to ``nodes``. Return the indexes of the inputs found.
+
+    nodes: by their keys. The walk begins at them and ends at what is older than the call. Raises RuntimeError
+    when it meets too many nodes.
+    """
+    edges, since = inputs.edges, inputs.since
+    used: set[int] = set()
+    if not edges:
+        return used
+    todo = [(number, root.node) for number, root in nodes.items() if root.node._sequence_nr() > since]
+    visited = {number for number, _ in todo}
+    while todo:
+        number, node = todo.pop()
+        following_edges = node.next_functions
+        for i, (following, nr) in enumerate(following_edges):
+            if following is None:
+                continue
+            target = autograd.key(following)
+            index = edges.get((target, nr))
+            if index is not None:
+                used.add(index)
+                nodes.setdefault(number, HookedNode(node)).consumed.append((i, index))
+            elif target not in visited and since < following._sequence_nr() < autograd.LEAF:
+                visited.add(target)
+                todo.append((target, following))
+                if len(visited) > _MAX_NODES:
+                    raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
+        if number in nodes:
+            nodes[number].edges = len(following_edges)
+    return used
+
+
+def split_shares(inputs: InputEdges, nodes: dict[Any, HookedNode]) -> list[list[ValuePath]]:
+    """Return the places of each input, after giving each place its own share where that is possible.
+
+    A tensor in several places is one input with one gradient, unless a single compiled graph is its only user:
+    that has one edge for each argument, in the order of its signature. Its node's ``consumed`` and ``shares`` are
+    changed accordingly, and the new inputs come at the end of the list.
+    """
+    paths = list(inputs.paths)
+    uses = Counter(index for node in nodes.values() for _, index in node.consumed)
+    for node in nodes.values():
+        if not node.consumed or not autograd.is_graph(node.node):
+            continue
+        here = Counter(index for _, index in node.consumed)
+        for index, number in here.items():
+            places = inputs.paths[index]
+            # Keywords are in the order of the call, and the graph may have them in another.
+            named = sum(isinstance(p[0], str) or p[0] >= inputs.positional for p in places)
+            if len(places) > 1 and number == uses[index] == len(places) and named < 2:
+                node.shares[index] = range(len(paths), len(paths) + number)
+                paths.extend([place] for place in places)
+        node.consumed = _split(node.consumed, node.shares)
+    return paths
+
+
+def _split(consumed: Sequence[tuple[int, int]], shares: dict[int, Sequence[int]]) -> list[tuple[int, int]]:
+    """Return the edges with the index of a split input replaced by those of its places, in their order.
+
+    Raises LookupError when there are fewer edges than places.
+    """
+    parts = {index: iter(each) for index, each in shares.items()}
+    own = [(i, next(parts[index], -1) if index in parts else index) for i, index in consumed]
+    for index, each in shares.items():
+        if index in {index for _, index in consumed} and any(part not in {p for _, p in own} for part in each):
+            raise LookupError(_TOO_FEW)
+    return own
+
+
+@define
+class InputGradients:
+    """Find the gradients of the call's inputs among those that a node returns.
+
+    The graph of a jitted call has an edge for each tensor among its arguments, but it returns gradients only for
+    those arguments that need one. When it runs it removes the other edges too. So where the numbers differ, the
+    edges are read once more, at that moment.
+
+    inputs: the edges of `InputEdges`.
+    consumed, shares: those of the `HookedNode`.
+    number: the number of edges when ``consumed`` was made.
+    node: the node itself, if its edges may be removed.
+    """
+
+    inputs: dict[tuple[Any, int], int]
+    consumed: Sequence[tuple[int, int]]
+    number: int
+    shares: dict[int, Sequence[int]] = field(factory=dict)
+    node: Any = None
+
+    def of(self, gradients: int) -> Sequence[tuple[int, int]]:
+        """Return (number of the gradient, index of the input) for each gradient of an input.
+
+        gradients: how many the node returned. Raises LookupError when the inputs cannot be identified.
+        """
+        node, self.node = self.node, None  # not held any longer: the graph owns the hook, and cycles there leak
+        if gradients == self.number or not self.consumed:
+            return self.consumed
+        now = [] if node is None else node.next_functions
+        if len(now) != gradients:
+            raise LookupError(_TOO_FEW)
+        keys = [None if following is None else (autograd.key(following), nr) for following, nr in now]
+        left = [(i, self.inputs[key]) for i, key in enumerate(keys) if key in self.inputs]
+        self.consumed, self.number = _split(left, self.shares), gradients
+        return self.consumed
