@@ -33,11 +33,12 @@ _MOST = 64
 
 @frozen
 class Message:
-    """What arrives on the host.
+    """Hold a message from a graph.
 
-    token: what the call that came before gave back (0 without one). value: the nest, its tensors as
-    `TensorView`s whose memory is valid during the callback only. extra, place: the numbers given in the graph.
-    layout: the number of the nest's layout (`graph_values.leaf_path`).
+    token: the answer to the earlier call that this one belongs to, 0 without one.
+    value: the nest that was sent. Its tensors are `TensorView`s whose memory is valid during the callback only.
+    extra, place: the numbers given in the graph.
+    layout: the number of the nest's layout (`value_layouts.leaf_path`).
     """
 
     token: int

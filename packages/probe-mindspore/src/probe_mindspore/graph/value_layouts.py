@@ -196,7 +196,7 @@ def is_watched(value: Any) -> Any:
 
 
 def rebuild(layout: int, arrays: Sequence[npt.NDArray[Any]]) -> Any:
-    """The nest again, each tensor as a `TensorView` that is valid during the callback only."""
+    """Return the nest, with each tensor as a `TensorView` that is valid during the callback only."""
     known = _known[layout]
     if isinstance(known, _Leaf):
         return _plain(known, arrays)

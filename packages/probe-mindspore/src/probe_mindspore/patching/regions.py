@@ -112,7 +112,7 @@ def _rows() -> tuple[Rows, Rows]:
 
 @contextmanager
 def _step_hooks(regions: Regions) -> Iterator[None]:
-    """Watch the steps of every optimizer of a torch that stands on MindSpore.
+    """Watch the steps of every optimizer of a torch built on MindSpore.
 
     A learning rate scheduler keeps the step that it found in the optimizer itself, so a patched class would not
     be asked.

@@ -54,7 +54,7 @@ class TensorView:
 
 
 def is_tensor(value: object) -> bool:
-    """Return whether it is a dense MindSpore tensor (a Parameter or one made by C++ code too), or a PlainTensor."""
+    """Return whether it is a dense MindSpore tensor (a Parameter or one made by C++ code too), or a TensorView."""
     return isinstance(value, (TensorPy, TensorView))
 
 
