@@ -27,14 +27,7 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> 
 
     Raises UsageError, before anything is changed, when an argument is wrong.
     """
-    return seed_process(
-        seed,
-        mode,
-        rm_dropout,
-        seed_framework=_seed,
-        be_deterministic=_be_deterministic,
-        no_dropout=no_dropout,
-    )
+    return seed_process(seed, mode, rm_dropout, _seed, _be_deterministic, no_dropout)
 
 
 # Not `import mindspore.common.seed as`: a function of that name hides the module there.

@@ -34,7 +34,6 @@ def seed_process(
     seed: object,
     mode: object,
     rm_dropout: object,
-    *,
     seed_framework: Change,
     be_deterministic: Callable[[contextlib.ExitStack], None],
     no_dropout: Callable[[], Held],
