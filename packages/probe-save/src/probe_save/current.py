@@ -73,7 +73,7 @@ def _current() -> Saver:
                 path = os.environ.get(VARIABLE, "").strip()
                 if not path:
                     raise UsageError(
-                        "Nobody has said where to save. Call probe_save.configure(dump_path='./dump') first, or set "
+                        "Where to save is not configured. Call probe_save.configure(dump_path='./dump') first, or set "
                         f"{VARIABLE} to a config.json or YAML file."
                     )
                 _saver = Saver(path)

@@ -13,8 +13,8 @@ __all__ = ["Autograd", "Emit", "GradientTap", "Gradients", "View"]
 
 Grads = Sequence[Any]
 Found = Sequence[tuple[ValuePath, Any]]
-#: called with (pass number counted from 0, [(path, gradient of an output)], [(every place in the arguments where
-#: an input stands, its gradient)], whether the sums are partial)
+#: Called with (pass number counted from 0, [(path, gradient of an output)], [(every path that an input has in the
+#: arguments, its gradient)], whether the sums are partial).
 Emit = Callable[[int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool], None]
 
 

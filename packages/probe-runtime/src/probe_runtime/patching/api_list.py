@@ -180,7 +180,7 @@ def _problem_with(api: Api, listed: set[str], where: str, source: Source, *, rem
         what = f'"-{api.name}" takes out a name that is not listed'
         return Problem(where, what, _remedy(api.name, listed, source))
     owners = [owner for path in api.owners if (owner := resolve_owner(path)) is not None]
-    # Without the package (an NPU file read on a laptop) nobody can say whether the name exists:
+    # Without the package (an NPU file read on a laptop) it is unknown whether the name exists:
     # Patches.missing will.
     if not owners or api.name in listed or any(_is_callable(owner, api.name) for owner in owners):
         return None

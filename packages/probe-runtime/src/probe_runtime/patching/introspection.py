@@ -148,7 +148,7 @@ class _Loader(importlib.abc.Loader):
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        # From here on nobody sees that we were here: importlib.resources and inspect ask the loader.
+        # Leave no trace in the module: importlib.resources and inspect ask its loader.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

@@ -49,7 +49,7 @@ class _Swaps(Own):
 
 
 def _exchange(table: _Swaps) -> _Swaps:
-    """Change whoever holds one of these; those who cannot be changed come back, with what stands for them."""
+    """Change the holders of these; return those that cannot be changed, with what replaces them."""
     boxes = _Swaps()
     namespaces: list[dict[Any, Any]] = []
     olds = [old for old, _ in table.values()]
@@ -75,7 +75,7 @@ def _new(value: Any, table: _Swaps) -> Any:
 
 
 def _rebuilt(holder: Any, table: _Swaps) -> Any:
-    """What stands for a holder that cannot be changed; None for one that can."""
+    """Return what replaces a holder that cannot be changed; None for one that can."""
     kind = type(holder)
     if kind is tuple or kind is frozenset:
         return kind(_new(item, table) for item in holder)

@@ -272,14 +272,14 @@ class Patches:
         self._early = [p for p in self._early if id(p.replacement) not in gone]
 
     def _take_back(self) -> None:
-        """Give the original to whoever bound a name to a wrapper while it stood there (`act = F.relu`)."""
+        """Give the original to names that were bound to a wrapper while it was in place (`act = F.relu`)."""
         back = _back([*self._custom, *self._guests, *self._excluded]) | self._back
         for place in self._found(back, sys.modules, self._models):
             place.put()
 
     def _give_back(self) -> None:
-        """Give it to everybody else who took one: a module built meanwhile, a closure, a table."""
-        # Whatever is held in a way that nobody can change is looked for once: it counts as held the next time. Where
+        """Give the original to all other holders of a wrapper: a module built meanwhile, a closure, a table."""
+        # A replacement whose holder cannot be changed is looked for once: it counts as held the next time. Where
         # most have fewer references than before, an earlier debugger of the process was collected meanwhile.
         more = {which: count - self._held.get(which, count) for which, count in self._references().items()}
         self._held = {}
@@ -315,7 +315,7 @@ class Patches:
         yield from find_in_namespaces(replacements, chain.from_iterable(map(self._namespaces, models)))
 
     def _plan(self) -> None:
-        """Find what stands at every listed name now, unless nothing can have moved since the last time."""
+        """Look up every listed name, unless nothing can have changed since the last time."""
         imported = frozenset(sys.modules)
         if imported == self._planned_for and all(p.current() is p.raw for p in self._listed):
             return

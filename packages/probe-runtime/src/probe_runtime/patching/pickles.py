@@ -22,7 +22,7 @@ def naming(base: Any) -> Any:
     """A subclass of a Pickler class that finds every function of the framework under its name.
 
     pickle writes a function as a name, and refuses if the name does not lead to that very object. While a
-    wrapper stands at its public name the original, which a model holds since it was built, is
+    wrapper is at its public name, the original, which a model holds since it was built, is
     refused. So each function is put at its name for the microseconds in which pickle looks; no other
     thread's calls are missed meanwhile, as they would be if everything were put back.
     """
@@ -46,16 +46,16 @@ def naming(base: Any) -> Any:
             self._move_back()
             if type(obj) is FunctionType:
                 owner, name = _where(obj)
-                stands = vars(owner).get(name) if owner is not None else obj
-                if stands is not obj and original_of(stands) is original_of(obj):
-                    self._moved = owner, name, stands
+                present = vars(owner).get(name) if owner is not None else obj
+                if present is not obj and original_of(present) is original_of(obj):
+                    self._moved = owner, name, present
                     setattr(owner, name, obj)
             return NotImplemented
 
         def _move_back(self) -> None:
             if self._moved is not None:
-                (owner, name, stands), self._moved = self._moved, None
-                setattr(owner, name, stands)
+                (owner, name, present), self._moved = self._moved, None
+                setattr(owner, name, present)
 
     Pickler.__module__, Pickler.__qualname__, Pickler.__doc__ = (
         base.__module__,

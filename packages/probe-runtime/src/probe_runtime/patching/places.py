@@ -25,8 +25,7 @@ deleting."""
 
 
 class Place(Protocol):
-    """Something that can hold a replacement for a while. Both calls leave alone what a third party put
-    there."""
+    """Something that can hold a replacement for a while. `put` and `restore` leave alone what other code put there."""
 
     @property
     def original(self) -> Function: ...
@@ -40,9 +39,9 @@ class Place(Protocol):
 class Attribute:
     """owner.name, where owner is a module or a class.
 
-    `raw` is what stands in the owner's own namespace (ABSENT when inherited, a staticmethod object when
-    that is how it was written), `stand_in` what stands there meanwhile; `original` and `replacement` are
-    the functions in them.
+    raw: what the owner's own namespace holds (ABSENT when inherited, a staticmethod object when written so).
+    stand_in: what it holds while patched.
+    original, replacement: the functions in these two.
     """
 
     owner: Any
@@ -55,7 +54,7 @@ class Attribute:
     """Under which the calls are recorded, where they are."""
 
     def current(self) -> Any:
-        """What stands in the owner's own namespace now."""
+        """Return what the owner's own namespace holds now."""
         return vars(self.owner).get(self.name, ABSENT)
 
     def put(self) -> None:

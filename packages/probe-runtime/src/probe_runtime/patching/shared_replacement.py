@@ -30,7 +30,7 @@ class HeldPatches:
 
     @property
     def active(self) -> bool:
-        """Whether somebody holds. A replacement that somebody else has wrapped meanwhile outlives its time."""
+        """Whether there is a holder. A replacement that other code has wrapped meanwhile stays in place longer."""
         return self._holders > 0
 
     def hold(self) -> Held:

@@ -48,7 +48,7 @@ class Switch:
     """Where the stand-ins of one framework find the tap.
 
     They outlive Patches, because compiled code may be guarded by their identity; the tap does not. A stand-in
-    that somebody kept after stop() finds None here and does what the original does.
+    that user code kept after stop() finds None here and does what the original does.
     """
 
     tap: Tap | None = None
