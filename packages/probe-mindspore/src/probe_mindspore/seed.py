@@ -19,7 +19,7 @@ __all__ = ["Seeded", "seed_all"]
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> Seeded:
     """Seed random, numpy, MindSpore (initializers, operators, datasets) and PYTHONHASHSEED for new processes.
 
-    A `torch` that stands on MindSpore is seeded too, if it is imported before.
+    A `torch` built on MindSpore is seeded too, if it is imported before.
 
     seed: 0 to 2**32 - 1. mode: deterministic operators and collectives too (slower); False leaves the setting as
     it is. rm_dropout: dropout passes its input through, in Cells that exist already too, unless they are

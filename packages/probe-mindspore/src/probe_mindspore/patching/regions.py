@@ -77,7 +77,7 @@ class StepRegions(patching.StepRegions):
     """Frame what belongs to a node with `push(node)` and `pop(node)`, and leave out quiet regions, while entered.
 
     Node "optimizer": a call of any optimizer, a learning rate scheduler's step, and what a loss scaler does
-    after the gradients. Node "clip_grad": torch.nn.utils.clip_grad_* of a torch that stands on MindSpore. Every
+    after the gradients. Node "clip_grad": torch.nn.utils.clip_grad_* of a torch built on MindSpore. Every
     push is followed by its pop in the same thread, exceptions or not (a step of such a torch's optimizer that
     raises: when collecting stops); a node inside itself is pushed once.
 
