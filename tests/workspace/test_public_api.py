@@ -82,7 +82,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "PendingWork", "Plan", "Recorder", "Segment", "SegmentState", "Target", "TrackedModule", "TrackedParameter",
         "faults_reported", "guard", "guarded", "header_of", "kind_of", "plan_of", "sheltered", "tracked_parameters",
     },
-    "probe_runtime.config": {"Config", "ConfigFile", "compact", "load", "parse_init_step", "resolve"},
+    "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
     "probe_runtime.describe": {
         "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "StepFiles", "TensorOptions", "array_json",
         "options_of", "run_both", "summarise",

@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, however deep inside Probe or a framework they arise."""
+"""Warnings that point at the user's line, also when they are raised deep inside Probe or a framework."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BETWEEN = frozenset({*FRAMEWORKS, "contextlib", "functools", "threading", "impo
 
 
 def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
-    """Warn from the innermost line that is neither Probe's, nor a framework's, nor contextlib's."""
+    """Warn from the user's innermost line: not one of Probe's, a framework's or contextlib's."""
     frame = _user_frame(sys._getframe(1))
     warnings.warn_explicit(
         text,
@@ -27,7 +27,7 @@ def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
 
 
 def _user_frame(start: FrameType) -> FrameType:
-    """The innermost frame of the user's; where there is none (a thread of ours, exit) the outermost of all."""
+    """Return the innermost frame of the user's; the outermost of all where there is no such frame (at exit)."""
     frame = start
     while (
         is_own(_module(frame)) or _module(frame).partition(".")[0] in _BETWEEN

@@ -1,4 +1,4 @@
-"""YAML of a configuration: the safe loader, with bounds, and with the line of whatever it cannot take."""
+"""YAML by the safe loader, with bounds on size and depth, and errors that have a line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_DIGITS = 400
 
 @frozen
 class YamlError(Exception):
-    """What is wrong, on which line (None: nowhere in particular)."""
+    """Raised for text that is not usable YAML. what: the reason; line: where, None where no line is at fault."""
 
     what: str
     line: int | None = None
@@ -29,7 +29,7 @@ class YamlError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Names the line where a scalar is not what its tag says, which the safe loader meets with any error."""
+    """The safe loader, which raises a YAML error with a line where a scalar is not what its tag says."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if (
@@ -49,7 +49,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse(text: str) -> tuple[Any, yaml.Node | None]:
-    """The content, and the node that its lines can be taken from. Raises YamlError, RecursionError."""
+    """Return the content, and the root node, which has the lines. Raises YamlError, RecursionError."""
     try:
         loader = _Loader(text)
         try:
@@ -71,7 +71,7 @@ def parse(text: str) -> tuple[Any, yaml.Node | None]:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """The node of a text that is known to be JSON, quickly; None where YAML does not take it."""
+    """Return the root node of a text that is known to be JSON; None where YAML does not take it."""
     try:
         node: yaml.Node | None = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, RecursionError, ValueError):
@@ -80,7 +80,7 @@ def compose(text: str) -> yaml.Node | None:
 
 
 def _look_through(root: yaml.Node) -> None:
-    """Raise where a key is there twice, something holds itself, or repeating by aliases makes it too much."""
+    """Raise where a key is there twice, a node holds itself, or aliases make too many values."""
     sizes: dict[int, int] = {}
     inside: set[int] = set()
 
@@ -113,7 +113,7 @@ def _look_through(root: yaml.Node) -> None:
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    """YAML's own loader keeps the last of two equal keys without a word."""
+    """Raise where a key is there twice: YAML's own loader silently keeps the last."""
     seen: dict[object, int] = {}
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode):

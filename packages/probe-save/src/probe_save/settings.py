@@ -1,4 +1,4 @@
-"""The configuration of single-point save: the keys of probe-format's configuration that apply to it."""
+"""The configuration of single-point save: probe-runtime's keys, at level "debug"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from probe_format.errors import ConfigError, Problem
 from probe_format.excerpts import brief
 from probe_format.layout import existing_dump
 from probe_format.write import check_writable, explain
-from probe_runtime.config import Config, ConfigFile, load, resolve
+from probe_runtime.config import Config, ConfigFile, earlier_dump, load, resolve
 from probe_runtime.notice import notice
 
 from .claim import in_use, is_child
@@ -60,12 +60,7 @@ def check_place(config: Config, rank: int | None) -> None:
         return  # it writes beside the process that started it
     earlier = [path for path in used if not in_use(path)]
     if earlier:
-        which = ", ".join(p.parent.name for p in earlier[:4]) + (" and more" if len(earlier) > 4 else "")
-        what = f"{config.dump_path} already holds a dump ({which}), which is left as it is."
-        remedy = (
-            "Give another dump_path, move the old one away, or set overwrite (overwrite=True as an argument)."
-        )
-        raise ConfigError([Problem("dump_path", what, remedy)])
+        raise ConfigError([earlier_dump(config.dump_path, earlier)])
 
 
 def _warn(text: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .config import Config
 from .config_file import ConfigFile, load
+from .cross_checks import earlier_dump
 from .number_ranges import compact, parse_init_step
 from .resolve import resolve
 
-__all__ = ["Config", "ConfigFile", "compact", "load", "parse_init_step", "resolve"]
+__all__ = ["Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"]

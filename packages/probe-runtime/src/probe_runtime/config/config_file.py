@@ -1,4 +1,4 @@
-"""A configuration file, JSON or YAML, as a mapping that remembers on which line each key stands."""
+"""A configuration file, JSON or YAML, as a mapping that knows the line of each key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ConfigFile(dict[str, Any]):
         self.lines = lines
 
     def place(self, key: str) -> str:
-        """Where ``key`` (a key path; ``step[1]`` is looked up too) stands in the file."""
+        """Return the file, line and path of a key. key: its path; an index, as in ``step[1]``, is allowed."""
         line = self.lines.get(key) or self.lines.get(key.partition("[")[0])
         return f"{self.path}:{line} {key}" if line else f"{self.path} {key}"
 
@@ -38,8 +38,8 @@ class ConfigFile(dict[str, Any]):
 def load(path: str | os.PathLike[str]) -> ConfigFile:
     """Read a configuration from ``*.json``, ``*.yaml`` or ``*.yml``.
 
-    Raises ConfigError: not a path at all, no such file, not readable, not JSON or YAML (with the line), a key
-    written twice, or not a mapping at the top.
+    Raises ConfigError where ``path`` is no path or no readable file, and where the content is not JSON or YAML (with
+    the line), has a key twice, or is no mapping.
     """
     path = _path(path)
     suffix = path.suffix.lower()
@@ -84,7 +84,7 @@ def _text(path: Path) -> str:
 
 
 def _path(given: object) -> Path:
-    """What was given as the file, where it can be one."""
+    """Return what was given as a path. Raises ConfigError where it cannot be a file's."""
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(text, str):
         raise _error("config_path", f"must be the path of a file, not a {type(given).__name__}.",

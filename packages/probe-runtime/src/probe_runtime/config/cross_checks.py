@@ -1,8 +1,9 @@
-"""Configuration values that are right one by one and wrong, or strange, together."""
+"""Checks of configuration values against each other, and of dump_path against what is on the disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from probe_format.errors import FormatError, Problem
 from probe_format.names import ApiName, ModuleName, parse_name
@@ -10,20 +11,20 @@ from probe_format.names import ApiName, ModuleName, parse_name
 from .config import Config
 from .entries import LocateKey
 
-__all__ = ["contradictions", "hindrances"]
+__all__ = ["contradictions", "earlier_dump", "hindrances"]
 
 
-def contradictions(config: Config, place: LocateKey) -> Iterator[Problem]:
-    """What cannot be done. place: where each key was given."""
+def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
+    """Yield what cannot be done. locate: returns where a key was given."""
     if config.task == "structure" and config.level == "debug":
-        yield Problem(place("level"), "level 'debug' saves values, and task 'structure' records none.",
+        yield Problem(locate("level"), "level 'debug' saves values, and task 'structure' records none.",
                       'Write task "statistics" or "tensor".')  # fmt: skip
     if config.tensor_list and config.task != "statistics":
-        yield Problem(place("tensor_list"), f"is only for task 'statistics', and task is {config.task!r}.",
+        yield Problem(locate("tensor_list"), f"is only for task 'statistics', and task is {config.task!r}.",
                       "Task tensor saves every recorded tensor; choose with list." if config.task == "tensor"
                       else 'Remove it, or write task "statistics".')  # fmt: skip
     if config.level in _EXAMPLES:  # L2 has names of its own, debug has no scope
-        yield from _scope(config.scope, config.level, place("scope"))
+        yield from _scope(config.scope, config.level, locate("scope"))
 
 
 _EXAMPLES = {
@@ -63,18 +64,28 @@ def _call(text: str) -> ApiName | ModuleName | None:
     return name if isinstance(name, ApiName | ModuleName) else None
 
 
-def hindrances(config: Config, place: LocateKey) -> Iterator[str]:
-    """What can be done, but perhaps not as was thought."""
+def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
+    """Yield sentences about settings that are allowed but hinder each other. locate: returns where a key was given."""
     if config.async_dump and config.summary_mode != "statistics":
         yield (
-            f"{place('async_dump')}: a checksum needs the bytes as they are at the call, so it is computed "
+            f"{locate('async_dump')}: a checksum needs the bytes as they are at the call, so it is computed "
             f"there (summary_mode {config.summary_mode!r}); statistics and tensor files are put off."
         )
     for i, text in enumerate(config.scope if config.level in _EXAMPLES else ()):
         if _call(text) is None:
-            at = f"{place('scope')}[{i}]"
+            at = f"{locate('scope')}[{i}]"
             yield f"{at}: {text!r} is not the full name of a call, such as {_EXAMPLES[config.level]}."
     if config.level == "debug" and (config.scope or config.list or config.tensor_list):
-        yield f"{place('level')}: at level 'debug' only save() records; scope and lists have no effect."
+        yield f"{locate('level')}: at level 'debug' only save() records; scope and lists have no effect."
     if "all" not in config.data_mode and config.task == "structure":
-        yield f"{place('data_mode')}: task 'structure' records no values; data_mode has no effect."
+        yield f"{locate('data_mode')}: task 'structure' records no values; data_mode has no effect."
+
+
+def earlier_dump(dump_path: Path, found: Sequence[Path]) -> Problem:
+    """Return the problem of a dump_path that holds the ranks of an earlier dump. found: their folders."""
+    which = ", ".join(path.parent.name for path in found[:4]) + (" and more" if len(found) > 4 else "")
+    return Problem(
+        "dump_path",
+        f"{dump_path} already holds a dump ({which}), which is left as it is.",
+        "Give another dump_path, move the old one away, or set overwrite (overwrite=True as an argument).",
+    )

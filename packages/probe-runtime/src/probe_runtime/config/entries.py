@@ -1,4 +1,4 @@
-"""The entries of a configuration mapping: which count, and what is wrong with the others."""
+"""The entries of a configuration mapping: which have an effect, and what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .keys import IDLE_KEYS, IDLE_SECTIONS, Key
 __all__ = ["ConfigEntry", "Findings", "LocateKey", "entries"]
 
 LocateKey = Callable[[str], str]
-"""Key path -> where a person finds it (the path itself, or file and line)."""
+"""Takes a key path and returns where a person finds it: the path itself, or file and line."""
 
 
 @frozen
 class ConfigEntry:
-    """A key that has effect, its value as given, and its place."""
+    """A key that has an effect, its value as given, and where it was given."""
 
     key: str
     value: Any
@@ -30,53 +30,53 @@ class ConfigEntry:
 
 @define
 class Findings:
-    """What was found on the way: problems stop the configuration, warnings go with it. keys: those there are."""
+    """Problems, which refuse the configuration, and warnings, which go with it. keys: those of this level."""
 
     keys: Mapping[str, Key] = KEYS
     problems: list[Problem] = Factory(list)
     warnings: list[str] = Factory(list)
 
     def check(self, entry: ConfigEntry) -> Any:
-        """The entry's value as Probe keeps it; its problems are noted."""
+        """Return the entry's value as Probe keeps it, and add its problems."""
         value, problems = self.keys[entry.key].check(entry.value, entry.where)
         self.problems.extend(problems)
         return value
 
 
 def entries(
-    file: Mapping[str, Any], task: object, place: LocateKey, findings: Findings
+    file: Mapping[str, Any], task: object, locate: LocateKey, findings: Findings
 ) -> Iterator[ConfigEntry]:
-    """Every entry with effect when ``task`` runs: those at the top, then those of the task's section."""
+    """Yield every entry with an effect for ``task``: those at the top, then those of the task's section."""
     sections = []
     for key, value in file.items():
         if key in SECTIONS or key in IDLE_SECTIONS:
             sections.append(key)
         elif key not in findings.keys:
-            _foreign(key, value, place(str(key)) or "the key", (*findings.keys, *SECTIONS), findings)
+            _foreign(key, value, locate(str(key)) or "the key", (*findings.keys, *SECTIONS), findings)
         elif value is not None:
-            yield ConfigEntry(key, value, place(key))
+            yield ConfigEntry(key, value, locate(key))
     for key in sections:
         section = file[key]
         if section is None:
             continue
         if not isinstance(section, Mapping):
             what = f"must hold keys and values, not {brief(section)}."
-            findings.problems.append(Problem(place(key), what, 'Write e.g. {"list": []}.'))
+            findings.problems.append(Problem(locate(key), what, 'Write e.g. {"list": []}.'))
         elif key in IDLE_SECTIONS:
             why = IDLE_SECTIONS[key]
-            findings.warnings.append(f"{place(key)}: this section has no effect in Probe. {why}")
+            findings.warnings.append(f"{locate(key)}: this section has no effect in Probe. {why}")
         elif key == task or task not in SECTIONS:  # a wrong task: tell of every section at once
-            yield from _section(key, section, file, place, findings)
+            yield from _section(key, section, file, locate, findings)
         else:
-            _check_unused(key, section, place, task, findings)
+            _check_unused(key, section, locate, task, findings)
 
 
 def _section(
-    task: str, section: Mapping[str, Any], top: Mapping[str, Any], place: LocateKey, findings: Findings
+    task: str, section: Mapping[str, Any], top: Mapping[str, Any], locate: LocateKey, findings: Findings
 ) -> Iterator[ConfigEntry]:
     inside = [k for k, v in findings.keys.items() if v.section]
     for key, value in section.items():
-        where = place(f"{task}.{key}")
+        where = locate(f"{task}.{key}")
         if key in inside:
             if value is None:
                 continue
@@ -93,11 +93,11 @@ def _section(
 
 
 def _check_unused(
-    task: str, section: Mapping[str, Any], place: LocateKey, now: object, findings: Findings
+    task: str, section: Mapping[str, Any], locate: LocateKey, now: object, findings: Findings
 ) -> None:
-    """The section of a task that is not chosen can do no harm now: its problems are only told."""
+    """Turn the problems of a section into warnings: its task is not the one that runs."""
     own = Findings(findings.keys)
-    for entry in _section(task, section, {}, place, own):
+    for entry in _section(task, section, {}, locate, own):
         own.check(entry)
     findings.warnings.extend(own.warnings)
     findings.warnings.extend(f"{p} (Without effect as long as task is {brief(now)}.)" for p in own.problems)

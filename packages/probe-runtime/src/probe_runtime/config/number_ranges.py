@@ -1,4 +1,4 @@
-"""Lists of steps, ranks and tokens as people write them: ``[1, "4-6"]`` is 1, 4, 5 and 6."""
+"""Numbers of steps, ranks and tokens as people write them: ``[1, "4-6"]`` is 1, 4, 5 and 6."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _MOST = 1_000_000
 
 
 def parse_numbers(value: object, where: str) -> tuple[tuple[int, ...], tuple[Problem, ...]]:
-    """Numbers and ranges, both ends included, as sorted numbers without repeats; and every problem.
+    """Return sorted numbers without repeats, and every problem.
 
-    value: a list of ints, ``"3"`` or ``"4-6"``, or one of these alone. where: the key path, for problems.
+    value: a list of ints, ``"3"`` or ``"4-6"`` (both ends included), or one of these alone.
+    where: the key path, for problems.
     """
     items = value if isinstance(value, list | tuple) else [value]
     alone = not isinstance(value, list | tuple)
@@ -78,7 +79,7 @@ def _negative(item: object, where: str) -> Problem:
 
 
 def compact(numbers: Iterable[int]) -> list[int | str]:
-    """The shortest list that `parse_numbers` reads as these numbers: ``[1, "4-6"]``."""
+    """Return the shortest list that `parse_numbers` reads as these numbers: ``[1, "4-6"]``."""
     runs: list[list[int]] = []
     for n in sorted(set(numbers)):
         if runs and n == runs[-1][1] + 1:
@@ -89,7 +90,10 @@ def compact(numbers: Iterable[int]) -> list[int | str]:
 
 
 def parse_token_range(value: object) -> tuple[int, int] | None:
-    """``start(token_range=[first, last])``, both included; None stays None. Raises UsageError."""
+    """Return the numbers of ``start(token_range=[first, last])``; None stays None.
+
+    Raises UsageError where they are not two whole numbers from 0 up, in order.
+    """
     if value is None:
         return None
     if not isinstance(value, list | tuple) or len(value) != 2:

@@ -1,4 +1,4 @@
-"""A file's content and arguments, checked as a whole: the way to a `Config`."""
+"""`resolve`: make a `Config` of a file's content and arguments, checked as a whole."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ __all__ = ["resolve"]
 
 
 def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
-    """The configuration from a file's mapping (`load`, or any mapping) and arguments, which win.
+    """Return the configuration of a file and of arguments, which win.
 
-    Arguments are named as the keys; one that is None counts as not given. Relative paths start at the
-    working directory. Raises ConfigError with every problem at once.
+    file: the mapping that `load` returns, or any other.
+    arguments: named as the keys; one that is None counts as not given. Relative paths start at the working directory.
+
+    Raises ConfigError with every problem at once.
     """
     given = {} if file is None else file
     if not isinstance(given, Mapping):
@@ -58,7 +60,7 @@ def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
 
 
 def _fill(values: dict[str, Any], places: dict[str, str], findings: Findings) -> Config:
-    """Defaults that depend on other values."""
+    """Return the configuration, with the defaults that depend on other values."""
     if "dump_path" not in values:
         findings.warnings.append(f"dump_path is not set; writing to {Config().dump_path}.")
     # A structure without modules is a plain list of calls: msprobe takes L1 as mix here, and so do we.
@@ -71,7 +73,7 @@ def _fill(values: dict[str, Any], places: dict[str, str], findings: Findings) ->
 
 
 def _fill_kernels(values: dict[str, Any], places: dict[str, str], findings: Findings) -> None:
-    """The keys that level "L2" takes in another way: as MindSpore's kernel dump does."""
+    """Change the values of the keys that mean something else at level "L2", in MindSpore's kernel dump."""
     if isinstance(values.get("summary_mode"), tuple):
         values["statistic_category"] = values.pop("summary_mode")
     if "precision" in values and values.get("device") != "device":

@@ -1,4 +1,4 @@
-"""Checks of single configuration values: the value as Probe keeps it, and what is wrong with it."""
+"""Checks of single configuration values: each returns the value as Probe keeps it, and its problems."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 Checked = tuple[Any, tuple[Problem, ...]]
-"""The value, and its problems. Where there is a problem the value means nothing."""
+"""The value, and its problems. With a problem the value means nothing."""
 Check = Callable[[object, str], Checked]
-"""Takes the value from the file or the argument, and its place."""
+"""Takes the value as given, and where it was given."""
 
 
 def _one(where: str, what: str, remedy: str) -> Checked:
@@ -38,7 +38,7 @@ def _one(where: str, what: str, remedy: str) -> Checked:
 
 
 def _is(value: object) -> str:
-    """``'x' is a str``, ``3 is an int``: the value and its kind, shortened, for a message."""
+    """Return ``'x' is a str`` or ``3 is an int``, shortened, for a message."""
     kind = type(value).__name__
     return f"{brief(value)} is {'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
 
@@ -49,14 +49,14 @@ def _listed(options: Sequence[str]) -> str:
 
 
 def flag(value: object, where: str) -> Checked:
-    """true or false, and nothing that merely looks like it."""
+    """Check for true or false, and nothing that merely looks like it."""
     if isinstance(value, bool):
         return value, ()
     return _one(where, f"{_is(value)}, not a bool.", "Write true or false, without quotes.")
 
 
 def choice(*options: str, known: dict[str, str] | None = None) -> Check:
-    """One of ``options``. known: what to say to values that other tools take and we do not."""
+    """Return a check for one of ``options``. known: values that only other tools take -> what to do instead."""
 
     def check(value: object, where: str) -> Checked:
         if not isinstance(value, str):
@@ -72,7 +72,7 @@ def choice(*options: str, known: dict[str, str] | None = None) -> Check:
 
 
 def one_or_names(*options: str) -> Check:
-    """One of ``options``, or a list of names, which is kept as a tuple."""
+    """Return a check for one of ``options``, or for a list of names, which is kept as a tuple."""
     single = choice(*options)
 
     def check(value: object, where: str) -> Checked:
@@ -86,7 +86,10 @@ def one_or_names(*options: str) -> Check:
 
 
 def choices(*options: str, alone: str) -> Check:
-    """Any of ``options`` together, or ``alone`` by itself; an empty list means ``alone``. A frozenset."""
+    """Return a check for any of ``options`` together, or ``alone`` by itself. Kept as a frozenset.
+
+    An empty list means ``alone``.
+    """
 
     def check(value: object, where: str) -> Checked:
         items, problems = _strings(value, where, f'["{alone}"]')
@@ -104,7 +107,7 @@ def choices(*options: str, alone: str) -> Check:
 
 
 def names(value: object, where: str) -> Checked:
-    """Names or parts of names; one alone counts as a list of one. Kept as a tuple, in order."""
+    """Check for names or parts of names; one alone counts as a list of one. Kept as a tuple, in order."""
     items, problems = _strings(value, where, '["relu"]')
     for i, item in items:
         if not item.strip():
@@ -130,7 +133,7 @@ numbers: Check = parse_numbers
 
 
 def positive(value: object, where: str) -> Checked:
-    """A whole number from 1 on (a bool is none)."""
+    """Check for a whole number from 1 up, which a bool is not."""
     if isinstance(value, bool) or not isinstance(value, int):
         return _one(where, f"{_is(value)}, not a whole number.", "Write e.g. 100.")
     return (value, ()) if value > 0 else _one(where, f"{value} is not above 0.", "Write 1 or more.")
@@ -157,7 +160,7 @@ def _path(value: object, where: str, example: str) -> Checked:
 
 
 def output_path(value: object, where: str) -> Checked:
-    """A directory to write to, made absolute against the working directory; it need not exist."""
+    """Check for a directory to write to, which need not exist. Kept absolute."""
     path, problems = _path(value, where, "./dump_path")
     if path is not None and os.path.exists(path) and not os.path.isdir(path):
         return _one(where, f"{path} is a file, not a directory.", "Give another path.")
@@ -165,7 +168,7 @@ def output_path(value: object, where: str) -> Checked:
 
 
 def source_file(value: object, where: str) -> Checked:
-    """An existing file to read, made absolute against the working directory."""
+    """Check for an existing file. Kept absolute."""
     path, problems = _path(value, where, "./apis.yaml")
     if path is not None and not path.is_file():
         return _one(where, f"there is no file {path}.", "Give the path of an existing file.")

@@ -1,4 +1,4 @@
-"""Which parts of the records a configuration keeps: `data_mode`."""
+"""The parts of records that a configuration keeps, by `data_mode`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Fields", "fields_of"]
 
 @frozen
 class Fields:
-    """Which parts of a record are kept, after `data_mode`."""
+    """The parts of a record that are kept."""
 
     input: bool = True
     """input_args and input_kwargs of a forward record."""
@@ -28,17 +28,17 @@ class Fields:
 
     @property
     def forward(self) -> bool:
-        """Whether there are forward records at all."""
+        """Return whether there are forward records at all."""
         return self.input or self.output
 
     @property
     def backward(self) -> bool:
-        """Whether there are backward records at all."""
+        """Return whether there are backward records at all."""
         return self.backward_input or self.backward_output
 
 
 def fields_of(config: Config) -> Fields:
-    """`data_mode` as fields: forward and backward choose records, input and output choose sides of them.
+    """Return the fields of `data_mode`: forward and backward choose records, input and output choose sides of them.
 
     Where neither of a pair is named both are kept. Parameters go with the forward output, and
     parameters_grad with the backward pass whatever the side, as in msprobe.

@@ -18,7 +18,7 @@ __all__ = ["Fields", "NameFilter", "RankFilter", "StepFilter", "fields_of"]
 
 
 class StepFilter:
-    """Whether a step is to be dumped. Without `step` every step is."""
+    """Tells whether a step is to be dumped. Without `step` in the configuration every step is."""
 
     def __init__(self, config: Config) -> None:
         self._steps = frozenset(config.step)
@@ -29,12 +29,12 @@ class StepFilter:
         return not self._steps or step in self._steps
 
     def over(self, step: int) -> bool:
-        """Whether neither ``step`` nor any later step is to be dumped."""
+        """Return whether neither ``step`` nor any later step is to be dumped."""
         return self.last is not None and step > self.last
 
 
 class RankFilter:
-    """Whether a process is to be dumped. A process without a rank (None) counts as rank 0."""
+    """Tells whether a process is to be dumped. A process without a rank (None) counts as rank 0."""
 
     def __init__(self, config: Config) -> None:
         self._ranks = frozenset(config.rank)
@@ -53,7 +53,7 @@ _ALL = _Verdict(True, True)
 
 
 class NameFilter:
-    """Which calls of a step are recorded, by `scope` and `list` (both, where both are given).
+    """Tells which calls of a step are recorded, by `scope` and `list` (both, where both are given).
 
     Ask `enter` when a call begins, tell `leave` when it ends (raised or not), and ask `backward` whether the
     gradients of that call are wanted. One for each step. Safe under threads: all share one scope.
@@ -89,9 +89,9 @@ class NameFilter:
         self._matched: set[tuple[str, str]] = set()
 
     def enter(self, name: str, ancestors: Sequence[str] = ()) -> bool:
-        """Whether to record the forward of ``name``, which begins now inside ``ancestors`` (all, any order).
+        """Return whether to record the forward of ``name``, a call that begins now.
 
-        Ask for every call, wanted or not: the scope lives by it.
+        ancestors: all calls around it, in any order. Ask for every call, wanted or not: the scope needs to know.
         """
         if not self.active:
             return True
@@ -102,14 +102,14 @@ class NameFilter:
         return verdict.forward
 
     def leave(self, name: str) -> None:
-        """The call has ended, by return or by exception."""
+        """Note that the call has ended, by return or by exception."""
         if self._windows:
             with self._lock:
                 for window in self._windows:
                     window.leave(name)
 
     def backward(self, forward_name: str) -> bool:
-        """Whether to record the backward of this call (a module's parameters_grad with it), once entered."""
+        """Return whether to record the backward of a call that was entered, and a module's parameters_grad with it."""
         if not self.active:
             return True
         with self._lock:
@@ -119,7 +119,7 @@ class NameFilter:
             return not self._windows and self._listed(forward_name, ()).backward
 
     def tensors(self, record_name: str) -> bool:
-        """Whether `tensor_list` asks for the tensor files of this record (task statistics)."""
+        """Return whether `tensor_list` asks for the tensor files of this record (task statistics)."""
         hits = [("tensor_list", entry) for entry in self._tensor_list if entry in record_name]
         self._matched.update(hits)
         return bool(hits)

@@ -1,4 +1,4 @@
-"""A scope: the stretch of a step between two named calls, both included."""
+"""The windows of a `scope`: the parts of a step between two named calls, both included."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Window:
     end_seen: bool = False
 
     def enter(self, name: str) -> bool:
-        """A call begins. True when it is inside."""
+        """Note that a call begins. Return whether it is inside."""
         if self.state == "before" and name == self.begin:
             self.state = "inside"
         self.end_seen |= name == self.end
         return self.state == "inside"
 
     def leave(self, name: str) -> None:
-        """A call ends."""
+        """Note that a call ends."""
         if self.state == "inside" and name == self.end:
             self.state = "after"
 
     def missing(self) -> Iterator[tuple[str, int]]:
-        """(what to call it, place in `scope`) of the ends that did not come, or came in the wrong order."""
+        """Yield (name for a message, index in `scope`) of each end that did not come, or came in the wrong order."""
         if self.state == "before":
             yield f"scope[{self.begin_at}]", self.begin_at
         if self.end is not None and self.state != "after":
@@ -51,7 +51,7 @@ class Window:
 
 
 def windows(scope: tuple[str, ...]) -> tuple[Window, ...]:
-    """The windows of a scope of two names (or of none); `select.NameFilter` says what they mean.
+    """Return the windows of a scope of two names (or of no names); `NameFilter` says what they mean.
 
     A backward pass runs through the calls in the opposite order, so a stretch of it is known while the
     forward pass runs: it begins where the backward stretch ends.

@@ -1,4 +1,4 @@
-"""The levels that are another package's job: what a debugger's session is there.
+"""The sessions of the levels that other packages do.
 
 Level "debug" saves single values (probe-save), level "L2" the kernels of a graph or device (probe-kernel).
 Neither records calls: no model is needed, no function is replaced, and there is no dump.json.
@@ -21,38 +21,38 @@ __all__ = ["KernelRun", "KernelSession", "Saver", "SavingSession", "kernel_packa
 
 
 class Saver(Protocol):
-    """What `probe_save.Saver` does."""
+    """What level "debug" needs of `probe_save.Saver`."""
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
         """Save a value and its gradient."""
 
     def step(self) -> None:
-        """The step is over."""
+        """End the step."""
 
     def set_init_step(self, step: int) -> None:
-        """Count from here."""
+        """Number the steps from ``step``."""
 
     def close(self) -> None:
-        """Complete what is open."""
+        """Complete the open step."""
 
 
 class KernelRun(Protocol):
-    """What `probe_kernel.level2` gives."""
+    """What level "L2" needs of the package that dumps kernels."""
 
     def prepare(self, step: int) -> None:
-        """A wanted rank begins, whether its step is wanted or not; called before each start."""
+        """Get ready on a wanted rank, before each start, whether the step is wanted or not."""
 
     def start(self, step: int) -> None:
-        """Dump from here on."""
+        """Dump from here on. step: the number of the current step."""
 
     def stop(self) -> None:
-        """Dump no more."""
+        """Stop dumping."""
 
     def step(self) -> None:
-        """The step is over."""
+        """End the step."""
 
     def close(self) -> None:
-        """Dumping is over: say what was written."""
+        """End dumping and warn or log what was written."""
 
 
 def kernel_package() -> Any:
@@ -73,16 +73,16 @@ def kernel_package() -> Any:
 
 @define
 class _NoFunctions:
-    """Stands for the patched functions where none are."""
+    """Stands for the patched functions at a level that patches none."""
 
     level: str
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> NoReturn:
-        """Refused."""
+        """Raise UsageError: no functions are recorded."""
         raise UsageError(f"level {self.level} records no functions: register_custom_api is for L1 and mix.")
 
     def remove(self, module: Any, api_name: str) -> NoReturn:
-        """Refused."""
+        """Raise UsageError: no functions are recorded."""
         raise UsageError(f"level {self.level} records no functions: restore_custom_api is for L1 and mix.")
 
 
@@ -97,36 +97,36 @@ class SavingSession:
 
     @property
     def patches(self) -> _NoFunctions:
-        """No functions are recorded."""
+        """Return what refuses to add or remove functions."""
         return _NoFunctions(self.config.level)
 
     @property
     def collecting(self) -> bool:
-        """Never: values are saved one by one."""
+        """Return False: values are saved one by one."""
         return False
 
     def start(self, model: Any, token_range: Any) -> None:
-        """Without effect, as the values are saved where the script says so."""
+        """Check the arguments; start() has no effect at this level."""
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to save more.")
         parse_token_range(token_range)
 
     def stop(self) -> None:
-        """Without effect."""
+        """Do nothing: stop() has no effect at this level."""
 
     def step(self) -> None:
-        """The step is over: its files are complete."""
+        """End the step: its files are complete."""
         if not self.closed:
             self.saver.step()
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """Save a value and its gradient; gives the value back."""
+        """Save a value and its gradient. Return the value. Raises UsageError after close()."""
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to save more.")
         return self.saver.save(variable, name, save_backward)
 
     def set_init_step(self, step: Any) -> None:
-        """Count steps from ``step``."""
+        """Number the steps from ``step``. Raises UsageError where it is no whole number from 0 up."""
         self.saver.set_init_step(step)
 
     def close(self) -> None:
@@ -150,16 +150,16 @@ class KernelSession:
 
     @property
     def patches(self) -> _NoFunctions:
-        """No functions are recorded."""
+        """Return what refuses to add or remove functions."""
         return _NoFunctions(self.config.level)
 
     @property
     def collecting(self) -> bool:
-        """Between start() and stop(), on a step and rank that are wanted."""
+        """Return whether it is between start() and stop(), on a wanted step and rank."""
         return self._running
 
     def start(self, model: Any, token_range: Any) -> None:
-        """Dump from here on, if this step and rank are wanted."""
+        """Dump from here on, if this step and rank are wanted. Raises UsageError after close()."""
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
         parse_token_range(token_range)
@@ -172,27 +172,27 @@ class KernelSession:
             self._running = True
 
     def stop(self) -> None:
-        """Dump no more."""
+        """Stop dumping."""
         if self._running:
             self._running = False
             self.kernels.stop()
 
     def step(self) -> None:
-        """The step is over."""
+        """End the step."""
         self.stop()
         self.kernels.step()
         self.step_number += 1
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """Without effect at this level; gives the value back."""
+        """Return the value: save() has no effect at this level."""
         return variable
 
     def set_init_step(self, step: Any) -> None:
-        """Count steps from ``step``."""
+        """Number the steps from ``step``. Raises UsageError where it is no whole number from 0 up."""
         self.step_number = parse_init_step(step)
 
     def close(self) -> None:
-        """Dumping is over. More calls do nothing."""
+        """End dumping. More calls do nothing."""
         if not self.closed:
             self.closed = True
             self.stop()

@@ -1,4 +1,4 @@
-"""The table at the end of a demo: what every dumped step holds, by its report, and what the dumping cost."""
+"""The table at the end of a demo: what each dumped step holds, from its report, and what dumping cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WARM_UP = 2
 
 
 def bar(done: int, of: int) -> str:
-    """``[######    ]``: how far it is, 24 characters wide."""
+    """Return ``[######    ]``, a progress bar of 24 characters."""
     return f"[{'#' * (24 * done // of):24}]"
 
 
@@ -35,7 +35,7 @@ def demo_arguments(
 
 
 def summary(dump_path: Path, seconds: Mapping[int, float]) -> str:
-    """The table. dump_path: where the steps are; seconds: of each step of the run, dumped or not."""
+    """Return the table. dump_path: folder of the steps; seconds: time of each step of the run, dumped or not."""
     dump = open_dump(dump_path)
     reports = {rank.step or 0: rank.report for rank in dump.ranks if rank.report is not None}
     size = sum(file.stat().st_size for file in dump_path.rglob("*") if file.is_file())
@@ -54,7 +54,7 @@ def summary(dump_path: Path, seconds: Mapping[int, float]) -> str:
 
 
 def _counts(reports: Sequence[Report]) -> Iterator[tuple[str, str]]:
-    """One row for each kind of thing that was seen, three columns for each step."""
+    """Yield a row for each kind of record, with three columns for each step."""
     for kind in dict.fromkeys(kind for report in reports for kind in report.counts.get("seen", {})):
         cells = ""
         for report in reports:

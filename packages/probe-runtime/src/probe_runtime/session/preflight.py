@@ -1,4 +1,4 @@
-"""What can be checked before a run begins."""
+"""Checks of a configuration against the machine and the run, before anything is dumped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from probe_format.layout import MODES, existing_dump
 from probe_format.write import check_writable
 
 from probe_runtime.config.config import Config
+from probe_runtime.config.cross_checks import earlier_dump
 from probe_runtime.config.number_ranges import compact
 
 __all__ = ["check_rank", "preflight"]
@@ -23,9 +24,13 @@ def preflight(
     found: Sequence[Problem] = (),
     launcher: str = TORCH_LAUNCH,
 ) -> tuple[str, ...]:
-    """What to tell the user. Raises ConfigError with every problem, those ``found`` elsewhere included.
+    """Return the warnings for the user.
 
-    rank, world_size: of this process, None when not distributed. launcher: what starts several processes.
+    rank, world_size: of this process, None when not distributed.
+    found: problems found elsewhere.
+    launcher: what starts several processes, in words.
+
+    Raises ConfigError with every problem, ``found`` included.
     """
     problems = list(found)
     try:
@@ -36,28 +41,19 @@ def preflight(
     if unwritable is not None:
         problems.append(Problem("dump_path", unwritable))
     problems += used
-    told = check_rank(config, world_size, launcher)
-    if told is not None and world_size is not None:
-        problems.append(Problem("rank", told))
+    warning = check_rank(config, world_size, launcher)
+    if warning is not None and world_size is not None:
+        problems.append(Problem("rank", warning))
     if problems:
         raise ConfigError(problems)
-    return config.warnings if told is None else (*config.warnings, told)
+    return config.warnings if warning is None else (*config.warnings, warning)
 
 
 def _used(config: Config, rank: int | None) -> list[Problem]:
-    """Whether earlier data would be overwritten."""
+    """Return the problem of earlier data that would be overwritten, if there is any."""
     bases = (config.dump_path, *(config.dump_path / mode for mode in MODES))
     found = [path for base in bases for path in existing_dump(base, rank, config.step)]
-    if not found:
-        return []
-    which = ", ".join(p.parent.name for p in found[:4]) + (" and more" if len(found) > 4 else "")
-    return [
-        Problem(
-            "dump_path",
-            f"{config.dump_path} already holds a dump ({which}), which is left as it is.",
-            "Give another dump_path, move the old one away, or set overwrite (overwrite=True as an argument).",
-        )
-    ]
+    return [earlier_dump(config.dump_path, found)] if found else []
 
 
 def check_rank(config: Config, world_size: int | None, launcher: str = TORCH_LAUNCH) -> str | None:

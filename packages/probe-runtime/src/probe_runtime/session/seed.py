@@ -1,4 +1,4 @@
-"""What `seed_all` of every framework has in common: checked arguments, Python's and numpy's state, undoing."""
+"""The parts of `seed_all` that are the same for every framework: checks, Python's and numpy's seeds, undoing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def seed_process(
 
 
 def checked_seed(seed: object, mode: object, rm_dropout: object) -> int:
-    """The seed as an int. Raises UsageError with everything that is wrong with the three arguments."""
+    """Return the seed as an int. Raises UsageError with everything that is wrong with the three arguments."""
     wrong = []
     number = -1
     try:

@@ -1,4 +1,4 @@
-"""Which calls of a model that generates tokens are collected: `token_range`."""
+"""`TokenGate`: the calls of a model that are collected while it generates tokens, by `token_range`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ __all__ = ["TokenGate"]
 
 @define
 class TokenGate:
-    """Which calls of the model are collected when it generates tokens: numbers first to last, from 0."""
+    """Counts the calls of a model, from 0; those from ``first`` to ``last`` are collected."""
 
     first: int
     last: int
     number: int = -1
 
     def begins(self) -> bool:
-        """The model is called again: whether this call is collected."""
+        """Count a call that begins. Return whether it is collected."""
         self.number += 1
         return self.first <= self.number <= self.last
 
     @property
     def over(self) -> bool:
-        """Whether no later call is collected."""
+        """Return whether no later call is collected."""
         return self.number >= self.last
