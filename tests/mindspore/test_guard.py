@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
+from faults import broken
 from gradient_nets import values
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import opened, strict
@@ -83,22 +83,6 @@ def step(net: Net) -> list[bytes]:
     loss, grads = ms.value_and_grad(net, None, optimizer.parameters)(values(2, 4))
     optimizer(grads)
     return [t.asnumpy().tobytes() for t in (loss, *grads, *net.get_parameters())]
-
-
-@contextmanager
-def broken(owner: Any, name: str) -> Iterator[list[int]]:
-    """While open, that function of ours raises; how often it did."""
-    original, times = getattr(owner, name), [0]
-
-    def raises(*args: Any, **kwargs: Any) -> Any:
-        times[0] += 1
-        raise ZeroDivisionError("injected")
-
-    setattr(owner, name, raises)
-    try:
-        yield times
-    finally:
-        setattr(owner, name, original)
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])

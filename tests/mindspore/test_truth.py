@@ -13,6 +13,7 @@ import mindspore as ms
 import mindspore_zoo as zoo
 import numpy as np
 import pytest
+from documents import objects
 from mindspore import Tensor, mint, nn, ops
 from mindspore_dumping import agrees, construct, load, opened, records
 from mindspore_witness import Path as Slot
@@ -30,14 +31,6 @@ UNWRITTEN = {"Primitive.bn_train.BatchNorm": (("output", "1"), ("output", "2"))}
 
 class Impossible(Exception):
     """A record does not hold all that is needed to make its call again."""
-
-
-def objects(value: Json, path: Slot = ()) -> dict[Slot, Json]:
-    """Every tensor object below `value`, by its place."""
-    if isinstance(value, dict) and "dtype" in value and "shape" in value:
-        return {path: value}
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return {k: v for key, item in items for k, v in objects(item, (*path, str(key))).items()}
 
 
 class Jury:

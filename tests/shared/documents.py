@@ -73,6 +73,14 @@ def leaves(value: Json) -> Iterator[dict[str, Json]]:
             yield from leaves(item)
 
 
+def objects(value: Json, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Json]:
+    """Every tensor object below `value`, by its place."""
+    if isinstance(value, dict) and "dtype" in value and "shape" in value:
+        return {path: value}
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return {k: v for key, item in items for k, v in objects(item, (*path, str(key))).items()}
+
+
 def number(value: Json) -> float:
     """A statistic as a float, whether a number or one of the three strings."""
     return float({"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.get(value, value))

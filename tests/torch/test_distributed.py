@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,37 +10,20 @@ from typing import Any
 import pytest
 import torch
 from dumping import leaves, load, rank_dir, records, report, write_config
+from launching import launch
 from torch import Tensor
-
-HERE = Path(__file__).parent
-
-
-def launch(kind: str, config: str, out: Path) -> list[dict[str, Any]]:
-    """What each of the two ranks saw."""
-    out.mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join([*(p for p in sys.path if p), str(HERE)])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, str(HERE / "ranks.py"), kind, config, str(out)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [torch.load(out / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
 
 
 @cache
 def unwatched(kind: str) -> list[dict[str, Any]]:
-    return launch(kind, "-", Path(mkdtemp()))
+    return launch("ranks.py", kind, "-", Path(mkdtemp()))
 
 
 @cache
 def watched(kind: str) -> tuple[Path, list[dict[str, Any]]]:
     """One run at mix with tensor files, which most of the tests look at: (dump, what the ranks saw)."""
     folder = Path(mkdtemp())
-    return folder / "dump", launch(kind, str(write_config(folder, task="tensor")), folder / "out")
+    return folder / "dump", launch("ranks.py", kind, str(write_config(folder, task="tensor")), folder / "out")
 
 
 def same(one: Any, other: Any) -> bool:
@@ -122,7 +102,7 @@ def test_dtensors_are_described() -> None:
 
 
 def test_only_the_ranks_that_were_asked_for(tmp_path: Path) -> None:
-    traces = launch("ddp", str(write_config(tmp_path, rank=[1])), tmp_path / "out")
+    traces = launch("ranks.py", "ddp", str(write_config(tmp_path, rank=[1])), tmp_path / "out")
     assert all(same(truth, trace) for truth, trace in zip(unwatched("ddp"), traces, strict=True))
     assert [p.name for p in (tmp_path / "dump" / "step0").iterdir()] == ["rank1"]
     assert (rank_dir(tmp_path / "dump", 0, 1) / "dump.json").exists()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from dumping import opened, strict
+from faults import broken
 from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.collector import Collector
 from probe_runtime.collect.gradients import GradientTap
@@ -74,22 +73,6 @@ def step(net: Net) -> list[bytes]:
 def made() -> Net:
     torch.manual_seed(3)
     return Net()
-
-
-@contextmanager
-def broken(owner: Any, name: str) -> Iterator[list[int]]:
-    """While open, that function of ours raises; how often it did."""
-    original, times = getattr(owner, name), [0]
-
-    def raises(*args: Any, **kwargs: Any) -> Any:
-        times[0] += 1
-        raise ZeroDivisionError("injected")
-
-    setattr(owner, name, raises)
-    try:
-        yield times
-    finally:
-        setattr(owner, name, original)
 
 
 @pytest.mark.filterwarnings("ignore:Probe met")

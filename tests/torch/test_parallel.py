@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -14,31 +11,14 @@ import pytest
 import torch
 import zoo
 from dumping import agrees, leaves, load, rank_dir, records, report, write_config
+from launching import launch
 from probe_format.read.verify import verify
 from torch import Tensor
-
-HERE = Path(__file__).parent
-
-
-def launch(kind: str, config: str, out: Path) -> list[dict[str, Any]]:
-    """What each of the two ranks saw."""
-    out.mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join([*(p for p in sys.path if p), str(HERE)])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, str(HERE / "parallel.py"), kind, config, str(out)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [torch.load(out / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
 
 
 @cache
 def unwatched(kind: str) -> list[dict[str, Any]]:
-    return launch(kind, "-", Path(mkdtemp()))
+    return launch("parallel.py", kind, "-", Path(mkdtemp()))
 
 
 @cache
@@ -46,7 +26,7 @@ def watched(kind: str, level: str = "mix", **keys: Any) -> tuple[Path, list[dict
     """One run with tensor files: (dump, what the ranks saw)."""
     folder = Path(mkdtemp())
     config = write_config(folder, **{"task": "tensor", "level": level, **keys})
-    return folder / "dump", launch(kind, str(config), folder / "out")
+    return folder / "dump", launch("parallel.py", kind, str(config), folder / "out")
 
 
 KINDS = ("asynchronous", "parallel", "redistributed")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from documents import objects
 from dumping import agrees, load, opened, records
 from torch import Tensor
 from witness import Path as Slot
@@ -17,14 +18,6 @@ from witness import Seen, Witness, plainly, tensors
 
 Json = Any
 VARIANTS = ("plain", "autocast")
-
-
-def objects(value: Json, path: Slot = ()) -> dict[Slot, Json]:
-    """Every tensor object below `value`, by its place."""
-    if isinstance(value, dict) and "dtype" in value and "shape" in value:
-        return {path: value}
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return {k: v for key, item in items for k, v in objects(item, (*path, str(key))).items()}
 
 
 class Jury:

@@ -55,8 +55,7 @@ def test_parameters_and_constants_are_told_from_kernels() -> None:
     weight = parse_file_name("Parameter.conv1_weight.0.0.16.output.0.DefaultFormat.Float32.npy")
     constant = parse_file_name("Parameter.data-3.0.0.16.output.0.DefaultFormat.Float32.npy")
     kernel = parse_file_name("Add.Default_Add-op1.0.0.16.output.0.DefaultFormat.Float32.npy")
-    assert (weight.is_parameter, weight.is_constant) == (True, False)
-    assert constant.is_constant
+    assert weight.is_parameter and constant.is_parameter
     assert not kernel.is_parameter
 
 

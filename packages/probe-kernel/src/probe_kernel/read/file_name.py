@@ -98,11 +98,6 @@ class FileName:
         """Return whether this is a weight, an input of the graph or a constant, rather than a kernel's tensor."""
         return self.op_type == "Parameter"
 
-    @property
-    def is_constant(self) -> bool:
-        """Return whether this is one of the values in a ``constants`` folder, ``Parameter.data-<id>...``."""
-        return self.is_parameter and self.op_name.startswith("data-")
-
 
 def parse_file_name(text: str) -> FileName:
     """Parse a file's name. Raises FormatError for a name that neither MindSpore, ACL nor msaccucmp writes."""
