@@ -193,7 +193,7 @@ def test_a_fault_in_start_stop_or_step(where: str, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("part", "where"), [(Recorder, "_enter"), (Recorder, "_exit"), (BackwardRecords, "_told")]
+    ("part", "where"), [(Recorder, "_enter"), (Recorder, "_exit"), (BackwardRecords, "_described")]
 )
 def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(
     part: type, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
