@@ -18,17 +18,17 @@ _NAME = re.compile(
 
 
 def debug_record(name: str, count: int) -> str:
-    """The record of the value saved under ``name``, counted from 0 in each step."""
+    """Return the record of the value saved under ``name``, counted from 0 in each step."""
     return str(DebugName(name, count))
 
 
 def gradient_record(name: str, count: int) -> str:
-    """The record of that value's gradients."""
+    """Return the record of that value's gradients."""
     return str(DebugName(f"{name}_grad", count))
 
 
 def parse_debug_name(text: str) -> DebugName:
-    """A record name of a debug.json: ``x.0.debug``, or as msprobe 1.2 has it ``x.0`` and ``x.0.tensor``.
+    """Parse a record name of a debug.json: ``x.0.debug``, or as msprobe 1.2 writes it ``x.0`` or ``x.0.tensor``.
 
     Raises FormatError for anything else.
     """
@@ -39,7 +39,7 @@ def parse_debug_name(text: str) -> DebugName:
 
 
 def blank(value: Any) -> Any:
-    """The form of a saved value's gradient record before anything arrives: the value with null for each leaf.
+    """Return the form of a saved value's gradient record before anything arrives: the value with null for each leaf.
 
     value: encoded as spec/values.md says.
     """

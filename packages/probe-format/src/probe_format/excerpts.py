@@ -33,12 +33,12 @@ def error_text(error: BaseException) -> str:
 
 
 def text(value: Any) -> str:
-    """A text as it is; anything else as `brief` has it."""
+    """Return a text as it is, and `brief` of anything else."""
     return value if isinstance(value, str) else brief(value)
 
 
 def cut(sentence: str, most: int) -> str:
-    """The sentence, or its beginning."""
+    """Return the sentence, or its first ``most - 3`` characters and an ellipsis."""
     return sentence if len(sentence) <= most else f"{sentence[: most - 3]}..."
 
 

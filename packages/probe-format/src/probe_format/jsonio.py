@@ -17,7 +17,7 @@ __all__ = ["dumps", "finite", "fragment", "loads", "number"]
 
 
 def finite(x: float) -> float | str:
-    """``x``, or the string that stands for it in strict JSON (spec/values.md)."""
+    """Return ``x``, or the string that strict JSON has in its place (spec/values.md)."""
     if math.isfinite(x):
         return x
     return "NaN" if x != x else ("Infinity" if x > 0 else "-Infinity")
@@ -27,12 +27,12 @@ _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def number(x: Any) -> Any:
-    """The number that a JSON statistic stands for: the inverse of `finite`; other values pass through."""
+    """Return the number that a JSON statistic stands for: the inverse of `finite`; other values pass through."""
     return _WORDS.get(x, x) if isinstance(x, str) else x
 
 
 def dumps(value: Any) -> bytes:
-    """Strict, compact JSON in UTF-8. Raises TypeError or ValueError for what JSON has no word for.
+    """Return strict, compact JSON in UTF-8. Raises TypeError or ValueError for what JSON cannot express.
 
     A non-finite float is a mistake of the caller's, who has `finite`: it becomes null, or ValueError.
     """
@@ -48,14 +48,14 @@ def dumps(value: Any) -> bytes:
 
 
 def _thaw(value: Any) -> Any:
-    """The value in a `fragment`, for the encoder that does not know them."""
+    """Return the value in a `fragment`, for the encoder that does not know them."""
     if isinstance(value, orjson.Fragment):
         return loads(orjson.dumps(value))
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
 
 def fragment(value: Any) -> Any:
-    """``value`` as finished JSON, which `dumps` puts in as it is: one small object, not a tree of them."""
+    """Return ``value`` as finished JSON, which `dumps` inserts as it is: one object instead of a tree of them."""
     return orjson.Fragment(dumps(value))
 
 
@@ -82,7 +82,7 @@ _LONG = b"0" * 19
 
 
 def _has_big_integer(data: bytes | str) -> bool:
-    """Whether an integer may be over 64 bits: 19 digits that no decimal point precedes. Some 1 GB/s."""
+    """Return whether an integer may be over 64 bits: 19 digits that no decimal point precedes. Some 1 GB/s."""
     raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
     if len(raw) < len(_LONG):
         return False

@@ -58,23 +58,23 @@ class StepDir:
 
 
 def rank_dir(dump_path: Path, step: int, rank: int | None) -> Path:
-    """The directory of one step of one process. rank None: not distributed."""
+    """Return the directory of one step of one process. rank None: not distributed."""
     return dump_path / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
 
 
 def dump_path_of(directory: Path) -> Path:
-    """The dump path that a rank's directory is below: what the user chose, and may be a link."""
+    """Return the dump path that a rank's directory is below: what the user chose, and may be a link."""
     step = directory.parent
     return step.parent if STEP_DIR.fullmatch(step.name) else step
 
 
 def is_dump_dir(path: Path) -> bool:
-    """Whether ``path`` itself holds a dump: written, or only its journal (a killed run)."""
+    """Return whether ``path`` itself holds a dump: written, or only its journal (a killed run)."""
     return any((path / name).is_file() for name in (DUMP, DEBUG, JOURNAL))
 
 
 def find_steps(path: Path) -> tuple[StepDir, ...]:
-    """The step directories of a dump path, by mode and number; also those under ``graph`` and ``pynative``.
+    """Return the step directories of a dump path, by mode and number; also those under ``graph`` and ``pynative``.
 
     A step directory itself is found as one. Nothing is found where there is no such directory.
     """
@@ -87,7 +87,7 @@ def find_steps(path: Path) -> tuple[StepDir, ...]:
 
 
 def mode_of(path: Path) -> Mode | None:
-    """The mode that a folder is named after, None for any other."""
+    """Return the mode that a folder is named after, None for any other."""
     return next((m for m in MODES if path.name == m), None)
 
 
@@ -106,7 +106,7 @@ def _directories(parent: Path) -> Iterator[Path]:
 
 
 def existing_dump(dump_path: Path, rank: int | None, steps: Container[int] = ()) -> tuple[Path, ...]:
-    """The directories that hold earlier data, and that a dump of this process would write into.
+    """Return the directories that hold earlier data, and that a dump of this process would write into.
 
     rank: of this process; None when not distributed. steps: those to be dumped; empty means any.
     """

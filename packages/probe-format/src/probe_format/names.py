@@ -103,14 +103,14 @@ Name = ApiName | ModuleName | ParamsGradName | DebugName | NodeName
 
 
 def _count(text: str) -> int | None:
-    """A canonical decimal count, else None ("007" and "+1" would not round-trip)."""
+    """Return the number in a canonical decimal count, else None ("007" and "+1" would not round-trip)."""
     if not (text.isascii() and text.isdigit()) or (text[0] == "0" and text != "0"):
         return None
     return int(text) if len(text) <= _MAX_DIGITS else None
 
 
 def parse_name(text: str) -> Name:
-    """The structured form of a record name; ``str`` of the result is ``text`` again.
+    """Return the structured form of a record name; ``str`` of the result is ``text`` again.
 
     Raises FormatError when ``text`` is no name that Probe or msprobe writes.
     """
@@ -148,7 +148,7 @@ def _parse_module(parts: list[str]) -> Name | None:
 
 
 def is_name(text: str) -> bool:
-    """Whether `parse_name` accepts ``text``."""
+    """Return whether `parse_name` accepts ``text``."""
     try:
         parse_name(text)
     except FormatError:
@@ -175,7 +175,7 @@ def first_forward(parameters_grad: str) -> str:
 
 
 def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], suffix: str) -> str:
-    """``{record}.{category}.{index}....{suffix}``, safe on every file system.
+    """Return ``{record}.{category}.{index}....{suffix}``, safe on every file system.
 
     category: ``input``, ``kwargs``, ``output`` or ``parameters``; empty for ``parameters_grad`` and
     ``debug`` records. suffix: ``pt`` or ``npy``.
@@ -189,7 +189,7 @@ _MAX_BYTES = 255
 
 
 def safe_file_name(text: str) -> str:
-    """``text`` itself where it is a safe file name, else a readable form that ends in a hash of ``text``.
+    """Return ``text`` where it is a safe file name, else a readable form that ends in a hash of ``text``.
 
     At most 255 bytes, no separators, no control characters, never ``.`` or ``..``; the last suffix
     (``.pt``) is kept. Two different texts give two different names: ``~`` is never in a name that is kept.

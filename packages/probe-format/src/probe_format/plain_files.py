@@ -16,13 +16,13 @@ def refuse_link(path: Path) -> None:
 
 
 def read_plain(path: Path) -> bytes:
-    """The content of a file that is no link. Raises FormatError, OSError."""
+    """Return the content of a file. Raises FormatError when it is a link, OSError when it cannot be read."""
     refuse_link(path)
     return path.read_bytes()
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; no name that a document holds makes this raise."""
+    """Return whether there is such a file; no name that a document holds makes this raise."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # too long, or not to be written in this file system

@@ -19,7 +19,7 @@ def _pairs(text: str) -> set[str]:
 
 
 def nearest(word: str, candidates: Iterable[str], count: int = 3, cutoff: float = 0.6) -> tuple[str, ...]:
-    """At most ``count`` of ``candidates`` that look like ``word``, best first, upper and lower case alike.
+    """Return at most ``count`` of ``candidates`` that look like ``word``, best first, upper and lower case alike.
 
     cutoff: 0 (anything) to 1 (equal but for case), as in difflib.
     """
@@ -47,7 +47,7 @@ def nearest(word: str, candidates: Iterable[str], count: int = 3, cutoff: float 
 
 
 def nearest_names(pattern: str, names: Iterable[str], count: int = 3) -> tuple[str, ...]:
-    """The record names, or the parts of record names, that a filter which matched nothing may have meant.
+    """Return the record names, or the parts of record names, that a filter which matched nothing may have meant.
 
     A pattern without a dot (``"lineer"``) is compared with the parts of the names (``"linear"``), the
     commonest part first where several are equally near; one with a dot with the whole names.
@@ -61,6 +61,6 @@ def nearest_names(pattern: str, names: Iterable[str], count: int = 3) -> tuple[s
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """``"Did you mean 'a' or 'b'?"``, or the empty string where nothing is near."""
+    """Return ``"Did you mean 'a' or 'b'?"``, or the empty string where nothing is near."""
     found = nearest(word, candidates)
     return f"Did you mean {' or '.join(repr(f) for f in found)}?" if found else ""

@@ -36,7 +36,7 @@ _TOO_LONG = "a whole number of more than 4000 digits"
 
 
 def unsupported(value: object, why: str) -> dict[str, Any]:
-    """The stand-in for a value that has no encoding: its type, and the reason."""
+    """Return the stand-in for a value that has no encoding: its type, and the reason."""
     return {"type": _type_name(type(value)), "value": None, "unsupported": why}
 
 
@@ -50,7 +50,7 @@ def _type_name(cls: type) -> str:
 
 
 class ValueEncoder:
-    """Describes values with one leaf function; reports what it could not describe to ``note(reason)``."""
+    """Encode values as JSON with one function for leaves; ``note(reason)`` gets what could not be encoded."""
 
     def __init__(self, leaf: EncodeLeaf, note: Callable[[str], None]) -> None:
         self._leaf = leaf
@@ -58,12 +58,12 @@ class ValueEncoder:
         self._left = MAX_LEAVES
 
     def describe(self, value: Any, path: ValuePath = ()) -> Any:
-        """JSON for one value; ``path`` is its place, handed on to the leaf."""
+        """Return the JSON of one value. path: its place, passed on to the leaf function."""
         self._left = MAX_LEAVES
         return self._any(value, path, ())
 
     def output(self, value: Any) -> Any:
-        """JSON for what a call returned: tuples and lists by element, anything else as its one element.
+        """Return the JSON of what a call returned: tuples and lists by element, anything else as its one element.
 
         Named tuples, mappings and dataclasses become objects, as their fields have names.
         """
@@ -169,7 +169,7 @@ def _key(key: Any) -> str:
 
 
 def _fields(value: Any) -> Mapping[Any, Any] | None:
-    """The named fields of a mapping, named tuple or dataclass instance; None for anything else."""
+    """Return the named fields of a mapping, named tuple or dataclass instance; None for anything else."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict"):

@@ -76,7 +76,7 @@ class Assembly:
     room: Room | None = None
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Work in the next event."""
+        """Add the next event to the documents."""
         handler = _HANDLERS.get(event["k"])
         if handler is not None:
             handler(self, event)
@@ -224,7 +224,7 @@ class Assembly:
         self.late.cut_short()
 
     def documents(self) -> Documents:
-        """The documents as they are now; more events may follow."""
+        """Return the documents as they are now; more events may follow."""
         header = {key: value for key, value in self.header.items() if key != "deferred"}
         stack = {str(i): [names, self.frames.get(s, [])] for i, (s, names) in enumerate(self.grouped.items())}
         faults = [{"where": w, "message": m, "count": n} for (w, m), n in self.faults.items()]

@@ -10,7 +10,7 @@ __all__ = ["closed"]
 
 
 def closed(construct: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The tree with every parent present: a module without gradients of its own is still one."""
+    """Return the tree with every parent present: a module without gradients of its own is still one."""
     out = dict(construct)
     todo = [p for p in construct.values() if p is not None and p not in construct]
     while todo:

@@ -62,12 +62,12 @@ class JournalWriter:
 
     @property
     def size(self) -> int:
-        """Bytes in the file now."""
+        """Return the size of the file now, in bytes."""
         return os.fstat(self._fd).st_size
 
     @property
     def forked(self) -> bool:
-        """Whether this is a copy that a fork() made: the child must not write into the parent's journal."""
+        """Return whether this is a copy that a fork() made: the child must not write into the parent's journal."""
         return os.getpid() != self._pid
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class _Frames:
         self._left = _VAIN_FLOOR + _VAIN_TIMES * len(data)
 
     def at(self, at: int) -> tuple[dict[str, Any] | None, int, str]:
-        """The event whose frame begins at ``at`` and where it ends; None, and why, where there is no such frame."""
+        """Return the event whose frame begins at ``at`` and where it ends; None, and why, without such a frame."""
         data = self._data
         if at + _HEAD.size > len(data):
             return None, at, "cut short"
@@ -169,7 +169,7 @@ class _Frames:
         return event, stop, ""
 
     def after(self, at: int) -> int | None:
-        """The start of the next intact frame at or after ``at``: frames hold objects that begin ``{"k":``."""
+        """Return the start of the next intact frame at or after ``at``: frames hold objects that begin ``{"k":``."""
         probe = b'{"k":'
         found = self._data.find(probe, at + _HEAD.size)
         while found >= 0:
@@ -181,6 +181,6 @@ class _Frames:
 
 
 def _wrong_length(data: bytes, at: int) -> bool:
-    """Whether the last frame is all there and only its length is not what it was."""
+    """Return whether the last frame is all there and only its length is not what it was."""
     payload = data[at + _HEAD.size :]
     return bool(payload) and zlib.crc32(payload) == _HEAD.unpack_from(data, at)[1]

@@ -16,7 +16,7 @@ _NO_FILE = "tensor file: the process ended before this was written"
 
 @define
 class LateParts:
-    """Who waits for what, by the number that the event of the rest will name ("$" numbers, "$f" files).
+    """Match incomplete tensor objects with the events that complete them ("$": numbers, "$f": files).
 
     The rest may come first: another thread was faster than the call's own event. expected: whether anything
     can be waited for at all (spec/journal.md, "deferred").
@@ -29,7 +29,7 @@ class LateParts:
     _early_files: set[int] = field(factory=set)
 
     def remember(self, value: Any) -> Any:
-        """Remember the tensors in ``value`` that wait; gives ``value`` back."""
+        """Keep track of the tensors in ``value`` that are incomplete, and return ``value``."""
         if not self.expected:
             return value
         todo = [value]
@@ -44,7 +44,7 @@ class LateParts:
         return value
 
     def numbers(self, ref: int, numbers: Tensor) -> None:
-        """The numbers have come."""
+        """Fill in the numbers of the tensors with ``"$": ref``."""
         if ref not in self._numbers:
             self._early_numbers[ref] = numbers
         for tensor in self._numbers.pop(ref, ()):
@@ -56,7 +56,7 @@ class LateParts:
                 self._remember(tensor)
 
     def file(self, ref: int) -> None:
-        """The file is on disk."""
+        """Confirm the files of the tensors with ``"$f": ref``."""
         if ref not in self._files:
             self._early_files.add(ref)
         for tensor, name in self._files.pop(ref, ()):

@@ -1,4 +1,4 @@
-"""Places inside a record: nested lists and dicts of tensor objects, reached by a path."""
+"""Read and write the values inside a record by their paths: keys and indexes into nested lists and dicts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _DEEPEST = 100
 
 @define
 class Room:
-    """How many places may be made for what a file says of its own slots: a small file must not fill the memory."""
+    """Limit how many slots a file may ask for: a small file must not fill the memory."""
 
     left: int
 
     def take(self, count: int) -> None:
-        """Raises ValueError when there is no room for as many."""
+        """Count ``count`` new slots. Raises ValueError when that is too many."""
         self.left -= count
         if self.left < 0:
             raise ValueError("it asks for more slots than its size allows")
 
     def check(self, path: Any) -> None:
-        """Raises ValueError for what is no path."""
+        """Raise ValueError for what is not a path."""
         if not isinstance(path, list) or len(path) > _DEEPEST:
             raise ValueError(f"{brief(path)} is no path to a slot")
         if not all((type(key) is int and key >= 0) or isinstance(key, str) for key in path):
@@ -36,7 +36,11 @@ class Room:
 
 
 def blank_slots(shape: Any, room: Room | None = None) -> list[Any]:
-    """Empty slots: ``shape`` is a number of slots or a nested JSON of nulls. room: of a shape from a file."""
+    """Return empty slots.
+
+    shape: a number of slots, or nested JSON of nulls.
+    room: how many slots may still be made, where the shape comes from a file.
+    """
     if isinstance(shape, int):
         if room is not None:
             room.take(shape)
@@ -55,7 +59,7 @@ def _copy(shape: Any, room: Room | None) -> Any:
 
 
 def get(value: Any, path: list[Any]) -> Any:
-    """What stands at ``path``, None where nothing does."""
+    """Return the value at ``path``, None where there is none."""
     for key in path:
         if isinstance(value, list) and isinstance(key, int) and key < len(value):
             value = value[key]
@@ -69,7 +73,7 @@ def get(value: Any, path: list[Any]) -> Any:
 def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> None:
     """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed.
 
-    room: of a path from a file. Raises ValueError where it is none, or there is no room for it.
+    room: of a path from a file. Raises ValueError when it is not a path, or asks for too many slots.
     """
     if room is not None:
         room.check(path)

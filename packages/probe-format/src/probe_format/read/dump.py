@@ -56,7 +56,7 @@ class Dump:
     steps: tuple[Step, ...]
 
     def step(self, step: int, mode: layout.Mode | None = None) -> Step:
-        """The step with this number. mode: needed where MindSpore left it twice, ``graph`` and ``pynative``.
+        """Return the step with this number. mode: needed where MindSpore left it twice, ``graph`` and ``pynative``.
 
         Raises KeyError naming the steps there are, UsageError where two have this number and no mode is given.
         """
@@ -77,7 +77,7 @@ class Dump:
 
     @property
     def ranks(self) -> tuple[Rank, ...]:
-        """Every rank of every step."""
+        """Return every rank of every step."""
         return tuple(rank for step in self.steps for rank in step.ranks)
 
 
@@ -94,7 +94,7 @@ class Step:
     mode: layout.Mode | None = None
 
     def rank(self, rank: int | None) -> Rank:
-        """The rank with this number; None is the rank of a run that was not distributed."""
+        """Return the rank with this number; None is the rank of a run that was not distributed."""
         for candidate in self.ranks:
             if candidate.number == rank:
                 return candidate
@@ -117,18 +117,18 @@ class Rank:
 
     @property
     def label(self) -> str:
-        """``step0/rank1``, with the mode in front where there is one: what tells it from the others."""
+        """Return ``step0/rank1``, with the mode in front where there is one: unique within the dump."""
         return "/".join(self.path.parts[-3 if self.mode else -2 :])
 
     @cached_property
     def report(self) -> Report | None:
-        """report.json, which only Probe writes. Raises FormatError when it is there and no good."""
+        """Return what report.json holds, None without one (msprobe). Raises FormatError when it is damaged."""
         path = self.path / layout.REPORT
         return parse_report(read_plain(path), str(path)) if path.is_file() and self.file is None else None
 
     @cached_property
     def source(self) -> Literal["files", "journal"]:
-        """Where the records come from: the JSON files, or, for a run that did not end, the journal."""
+        """Return where the records come from: the JSON files or, for a run that did not end, the journal."""
         journal = self.path / layout.JOURNAL
         if self.file is not None or not journal.is_file():
             return "files"
@@ -140,7 +140,7 @@ class Rank:
 
     @cached_property
     def journal(self) -> JournalContents | None:
-        """The journal, when the records come from it."""
+        """Return the journal, when the records come from it."""
         if self.source != "journal":
             return None
         refuse_link(self.path / layout.JOURNAL)
@@ -148,17 +148,17 @@ class Rank:
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
-        """The top-level keys of dump.json (or debug.json) without ``data``: task, level, framework, ..."""
+        """Return the top-level keys of dump.json (or debug.json) without ``data``: task, level, framework, ..."""
         return self.documents[0].header
 
     @cached_property
     def records(self) -> Records:
-        """The records, in the order of the file: of completion in a dump by Probe."""
+        """Return the records, in the order of the file: of completion in a dump by Probe."""
         return Records(self, tuple(document.records for document in self.documents))
 
     @cached_property
     def stack(self) -> Stack:
-        """The stacks of the calls; empty when none were written."""
+        """Return the stacks of the calls; empty when none were written."""
         if self._assembled is not None:
             return stack_of(self._assembled.stack)
         raw = self._beside(layout.STACK)
@@ -166,7 +166,7 @@ class Rank:
 
     @cached_property
     def construct(self) -> Construct:
-        """Which call ran inside which module; empty when none was written, and at level L1."""
+        """Return which call ran inside which module; empty when that was not written, and at level L1."""
         if self._assembled is not None:
             return construct_of(self._assembled.construct)
         raw = self._beside(layout.CONSTRUCT)
@@ -178,7 +178,7 @@ class Rank:
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
-        """The dump.json and the debug.json that are here, one of them or both. Raises FormatError."""
+        """Return the dump.json and the debug.json that are here, one of them or both. Raises FormatError."""
         if self._assembled is not None:
             return (Document(self._assembled.header, self._assembled.data),)
         files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
@@ -196,7 +196,7 @@ class Rank:
 
 
 def assemble_journal(contents: JournalContents, where: Path) -> Documents:
-    """The documents in a journal. Raises DamagedError when its events are not what this version knows."""
+    """Return the documents in a journal. Raises DamagedError when its events are not what this version knows."""
     try:
         documents = assemble(contents.events, contents.file_bytes + _SLOTS)
         _check_forms(documents)

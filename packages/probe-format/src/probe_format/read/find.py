@@ -29,12 +29,12 @@ class RankFolder:
 
     @property
     def mode(self) -> layout.Mode | None:
-        """MindSpore's ``graph`` or ``pynative``, where the step's folder is in a folder of that name."""
+        """Return ``graph`` or ``pynative`` where the step's folder is in one of that name (MindSpore), else None."""
         return None if self.step is None else layout.mode_of(self.step_path.parent)
 
 
 def find(path: Path) -> list[RankFolder]:
-    """The ranks at or below ``path``, by step, then rank. Raises FormatError when there are none."""
+    """Return the ranks at or below ``path``, by step, then rank. Raises FormatError when there are none."""
     path = Path(os.path.abspath(path))  # a later chdir must not move what is read later
     if path.is_file():
         _check_file(path)
@@ -60,7 +60,7 @@ def _check_file(path: Path) -> None:
 
 
 def _inside_only(path: Path) -> Iterator[RankFolder]:
-    """The ranks below ``path``; a link that leads out of it is an error, not a part of the dump."""
+    """Yield the ranks below ``path``. Raises FormatError for a link that leads out of it."""
     root = os.path.realpath(path)
     for mode in layout.MODES:
         _check_inside(path / mode, root)
@@ -89,7 +89,7 @@ def _below(path: Path) -> Iterator[RankFolder]:
 
 
 def _holds(path: Path) -> bool:
-    """Whether a rank's folder has anything in it: one that lost its dump.json must not go unnoticed."""
+    """Return whether a rank's folder has anything in it: one that lost its dump.json must not go unnoticed."""
     return path.is_dir() and any(path.iterdir())
 
 
@@ -107,7 +107,7 @@ def _near(path: Path) -> str:
 
 
 def _inside(path: Path) -> str:
-    """The dumps one or two levels down, for somebody who pointed too high."""
+    """Return a hint that names the dumps one or two levels down."""
     try:
         children = [child for child in sorted(path.iterdir()) if child.is_dir()][:100]
         children += [below for child in children for below in sorted(child.iterdir()) if below.is_dir()][:100]

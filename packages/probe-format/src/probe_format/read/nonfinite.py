@@ -26,12 +26,12 @@ class Trouble:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All of them."""
+        """Return all of them."""
         return (*self.given, *self.made)
 
 
 def troubles(rank: Rank) -> Iterator[Trouble]:
-    """Every record with something that is not finite, in the order of the file: that of completion."""
+    """Yield every record with something that is not finite, in the order of the file: that of completion."""
     for record in rank.records:
         bad = [tensor for tensor in record.tensors if tensor.non_finite]
         given = tuple(t for t in bad if t.keys and t.keys[0] in _GIVEN)
@@ -42,7 +42,7 @@ def troubles(rank: Rank) -> Iterator[Trouble]:
 
 
 def story(rank: Rank, found: list[Trouble]) -> Iterator[str]:
-    """Where it began, and how far it reaches."""
+    """Yield sentences on where it began, and how far it reaches."""
     if not found:
         yield "everything recorded is finite"
         return
@@ -61,24 +61,24 @@ def story(rank: Rank, found: list[Trouble]) -> Iterator[str]:
 
 
 def _call(name: str) -> ApiName | ModuleName | None:
-    """The parts of a call's name; None for saved values and gradients of parameters."""
+    """Return the parts of a call's name; None for saved values and gradients of parameters."""
     parsed = parse_name(name) if is_name(name) else None
     return parsed if isinstance(parsed, ApiName | ModuleName) else None
 
 
 def _forward(name: str) -> str | None:
-    """The forward record of a backward one."""
+    """Return the forward record of a backward one."""
     parsed = _call(name)
     return str(evolve(parsed, direction="forward")) if parsed and parsed.direction == "backward" else None
 
 
 def _follows(name: str, bad: set[str]) -> bool:
-    """Whether a record has what is not finite from its forward call, or is no call: nothing tells who made it."""
+    """Return whether a record has what is not finite from its forward call, or is not a call."""
     return _call(name) is None or _forward(name) in bad
 
 
 def _beginning(rank: Rank, found: list[Trouble], word: str, what: str) -> Iterator[str]:
-    """The first record that has ``word``: it made it, or somebody gave it."""
+    """Yield a sentence on the first record that has ``word``: made by that call, or given to it."""
     first = next((t for t in found if any(_has(tensor, word) for tensor in t.tensors)), None)
     if first is None:
         return
@@ -101,7 +101,7 @@ def _beginning(rank: Rank, found: list[Trouble], word: str, what: str) -> Iterat
 
 
 def _outermost(rank: Rank, by_name: dict[str, Trouble], first: Trouble, word: str) -> Trouble:
-    """The outermost of the calls around ``first`` that was given it: those complete after what is inside."""
+    """Return the outermost of the calls around ``first`` that was given it: those complete after what is inside."""
     found = first
     for name in rank.construct.ancestors(first.record.name):
         around = by_name.get(name)

@@ -50,7 +50,7 @@ class Records:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the records, in order, without parsing them."""
+        """Return the names of the records, in order, without parsing them."""
         return tuple(name for part in self._parts for name in part)
 
 
@@ -64,23 +64,23 @@ class Record:
 
     @cached_property
     def json(self) -> Any:
-        """The record as it is in the file. Raises DamagedError when its line is not JSON any more."""
+        """Return the record as it is in the file. Raises DamagedError when its line is not JSON any more."""
         return self._part[self.name]
 
     @property
     def parsed(self) -> names.Name:
-        """The parts of the name. Raises FormatError when it is none that Probe or msprobe writes."""
+        """Return the parts of the name. Raises FormatError when it is none that Probe or msprobe writes."""
         return parse_debug_name(self.name) if self._saved else names.parse_name(self.name)
 
     @property
     def _saved(self) -> bool:
-        """Whether it stands in a debug.json, whose names msprobe 1.2 spells in a way of its own."""
+        """Return whether it stands in a debug.json, whose names msprobe 1.2 spells in a way of its own."""
         levels = (d.header.get("level") for d in self.rank.documents if d.records is self._part)
         return "debug" in levels
 
     @property
     def kind(self) -> Literal["forward", "backward", "parameters_grad", "debug"]:
-        """What was recorded. Raises FormatError for an unknown name."""
+        """Return what was recorded. Raises FormatError for an unknown name."""
         parsed = self.parsed
         if isinstance(parsed, names.ApiName | names.ModuleName):
             return parsed.direction
@@ -88,11 +88,11 @@ class Record:
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor and numpy array in the record, in the order of the file."""
+        """Return every tensor and numpy array in the record, in the order of the file."""
         return tuple(Tensor(self, keys, node) for keys, node in tensors(self.json))
 
     def tensor(self, at: str) -> Tensor:
-        """The tensor in one slot, as ``record.tensor("input_args.0")``. Raises KeyError naming the slots."""
+        """Return the tensor in one slot, as ``record.tensor("input_args.0")``. Raises KeyError naming the slots."""
         for tensor in self.tensors:
             if tensor.slot == at:
                 return tensor
@@ -100,10 +100,10 @@ class Record:
 
     @property
     def stack(self) -> tuple[str, ...]:
-        """Where the call was made, innermost frame first; empty when that was not recorded."""
+        """Return where the call was made, innermost frame first; empty when that was not recorded."""
         return self.rank.stack.of(self.name)
 
     @property
     def parent(self) -> str | None:
-        """The module call around this one; None at the top, and where that was not recorded."""
+        """Return the module call around this one; None at the top, and where that was not recorded."""
         return self.rank.construct.parents.get(self.name)

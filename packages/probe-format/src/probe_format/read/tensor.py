@@ -52,83 +52,83 @@ class Tensor:
 
     @property
     def slot(self) -> str:
-        """``input_args.0``, ``output.1``, ``parameters.weight``, ... (spec/dump.md)."""
+        """Return ``input_args.0``, ``output.1``, ``parameters.weight``, ... (spec/dump.md)."""
         return path_text(self.keys)
 
     @property
     def name(self) -> str:
-        """The record's name and the slot."""
+        """Return the record's name and the slot."""
         return f"{self.record.name}.{self.slot}" if self.keys else self.record.name
 
     @property
     def type(self) -> str:
-        """``torch.Tensor``, ``mindspore.Tensor``, ``numpy.ndarray``, ..."""
+        """Return ``torch.Tensor``, ``mindspore.Tensor``, ``numpy.ndarray``, ..."""
         return str(self.json["type"])
 
     @property
     def dtype(self) -> str:
-        """The framework's name for it: ``torch.float32``, ``Float32``, ``float32``."""
+        """Return the framework's name of the dtype: ``torch.float32``, ``Float32``, ``float32``."""
         return str(self.json["dtype"])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a DTensor: the local one. Raises FormatError when the file has no such thing there."""
+        """Return the shape; of a DTensor the local one. Raises FormatError when the file has none there."""
         shape = self.json["shape"]
         if len(shape) <= _MOST_DIMENSIONS and all(type(size) is int and size >= 0 for size in shape):
             return tuple(shape)
         raise FormatError(f"{self.name}: {brief(shape)} is no shape.")
 
     def statistic(self, key: str) -> Statistic:
-        """One number of the tensor object (spec/statistics.md): None when absent, null or not a number."""
+        """Return one number of the tensor object (spec/statistics.md): None when absent, null or not a number."""
         value = number(self.json.get(key))
         return value if isinstance(value, bool | int | float) else None
 
     @property
     def max(self) -> Statistic:
-        """Largest element (of the absolute values when complex, ``any`` when bool). NaN if there is one."""
+        """Return the largest element (of the absolute values when complex, ``any`` when bool). NaN if there is one."""
         return self.statistic("Max")
 
     @property
     def min(self) -> Statistic:
-        """Smallest element (of the absolute values when complex, ``all`` when bool). NaN if there is one."""
+        """Return the smallest element (of the absolute values when complex, ``all`` when bool). NaN if there is one."""
         return self.statistic("Min")
 
     @property
     def mean(self) -> Statistic:
-        """Arithmetic mean (of the absolute values when complex)."""
+        """Return the arithmetic mean (of the absolute values when complex)."""
         return self.statistic("Mean")
 
     @property
     def norm(self) -> Statistic:
-        """Euclidean norm. msprobe's overflows in the tensor's dtype, and of a 0-d tensor has a sign."""
+        """Return the Euclidean norm. msprobe's overflows in the tensor's dtype, and has a sign for a 0-d tensor."""
         return self.statistic("Norm")
 
     @property
     def non_finite(self) -> str:
-        """What is not finite, in words (``3 NaN, 1 +Inf``); empty when all is finite, or unknown."""
+        """Return what is not finite, in words (``3 NaN, 1 +Inf``); empty when all is finite, or unknown."""
         return non_finite(self.json)
 
     @property
     def requires_grad(self) -> bool | None:
-        """None where the framework has no such thing."""
+        """Return the flag of the tensor, None where the framework has no such flag."""
         value = self.json.get("requires_grad")
         return value if isinstance(value, bool) else None
 
     @property
     def checksum(self) -> str | None:
-        """The checksum under ``md5`` (a CRC-32 in spite of the key); None without summary_mode md5 or xor."""
+        """Return the checksum under ``md5`` (a CRC-32 in spite of the key); None without summary_mode md5 or xor."""
         value = self.json.get("md5")
         return value if isinstance(value, str) else None
 
     @property
     def shared_with(self) -> tuple[str, ...]:
-        """The other slots of a backward record that hold the same sum (spec/dump.md): not to be added up."""
+        """Return the other slots of a backward record that hold the same sum (spec/dump.md): not to be added up."""
         value = self.json.get("shared_with")
         return tuple(slot for slot in value if isinstance(slot, str)) if isinstance(value, list) else ()
 
     @property
     def file(self) -> Path | None:
-        """Where its bytes are; None when they were not saved.
+        """Return the path of its file; None when its bytes were not saved.
 
         Raises FormatError for a data_name that points out of the dump.
         """
@@ -155,7 +155,7 @@ class Tensor:
         return here
 
     def load(self) -> npt.NDArray[np.generic]:
-        """The values. From ``.npy`` with numpy alone; from ``.pt`` with torch installed (weights_only=True).
+        """Read the values: from ``.npy`` with numpy alone, from ``.pt`` with torch (weights_only=True).
 
         numpy has no bfloat16, float8 and complex32: they come as float32 and complex64, which hold each of
         their values exactly (`load_bits` gives their bits). Of a sparse tensor the stored values come, of a
@@ -175,7 +175,7 @@ class Tensor:
         return values
 
     def load_bits(self) -> npt.NDArray[np.generic]:
-        """The bits of a bfloat16 (as uint16) or 8-bit float (as uint8) tensor, in its shape.
+        """Read the bits of a bfloat16 (as uint16) or 8-bit float (as uint8) tensor, in its shape.
 
         Raises FormatError for another dtype, and for values that are none of this one; else like `load`.
         """
@@ -193,7 +193,7 @@ class Tensor:
             raise FormatError(f"{self.file} is not of {self.dtype}: {error}.") from error
 
     def load_torch(self) -> Any:
-        """The ``torch.Tensor`` in a ``.pt`` file, as it was saved. Raises like `load`."""
+        """Read the ``torch.Tensor`` in a ``.pt`` file, as it was saved. Raises like `load`."""
         path = self._saved()
         if path.suffix == ".npy":
             raise FormatError(f"{path} is a numpy file: use load().")

@@ -42,7 +42,7 @@ class TensorFiles:
     _seen: dict[tuple[int, int], PtContent] = field(factory=dict)
 
     def problem(self, tensor: Tensor) -> str:
-        """What is wrong with the tensor's file, in a sentence; empty when nothing is."""
+        """Return what is wrong with the tensor's file, in a sentence; empty when nothing is."""
         try:
             path = tensor.file
             if path is None:
@@ -101,7 +101,7 @@ class TensorFiles:
 
 
 def _differs(found: PtTensor, tensor: Tensor) -> str:
-    """How the tensor in a file differs from its record in form; empty when it does not."""
+    """Return how the tensor in a file differs from its record in form; empty when it does not."""
     wanted = tensor.dtype.removeprefix("torch.")
     if wanted in PT_DTYPES and found.dtype != wanted:
         return f"holds {found.dtype}, not {wanted}"
@@ -117,5 +117,5 @@ def _differs(found: PtTensor, tensor: Tensor) -> str:
 
 
 def _is_local(tensor: Tensor) -> bool:
-    """Whether it is a DTensor with the shape of its local part, which is what is in the file."""
+    """Return whether it is a DTensor with the shape of its local part, which is what is in the file."""
     return "global_shape" in tensor.json

@@ -54,7 +54,7 @@ class Verdict:
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> tuple[Verdict, ...]:
-    """A verdict for each rank at or below ``path``. Reads every file, the tensor files included.
+    """Check each rank at or below ``path``. Reads every file, the tensor files included.
 
     progress: called with (rank, files done, files in all). Raises FormatError when there is no dump.
     """
@@ -62,7 +62,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> tuple[Verdict,
 
 
 def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
-    """The verdict on one rank."""
+    """Check one rank."""
     notes: list[str] = []
     problems: list[str] = []
     try:
@@ -164,7 +164,7 @@ def _refuse(token: str) -> Any:
 
 
 def _agree(rank: Rank, stack: Stack, construct: Construct) -> Iterator[str]:
-    """Whether the three files speak of the same calls."""
+    """Yield the differences between the calls that the three files name."""
     known = set(rank.records.names) | set(construct.parents)
     for names, _ in stack.groups:
         for name in names:

@@ -28,7 +28,7 @@ class Construct:
         return name in self.parents
 
     def ancestors(self, name: str) -> tuple[str, ...]:
-        """The enclosing nodes, innermost first. A cycle in a damaged file ends the walk."""
+        """Return the enclosing nodes, innermost first. A cycle in a damaged file ends the walk."""
         found: list[str] = []
         seen = {name}
         parent = self.parents.get(name)
@@ -39,7 +39,7 @@ class Construct:
         return tuple(found)
 
     def children(self) -> dict[str | None, list[str]]:
-        """The nodes under each parent, in the order of the file; roots under None.
+        """Return the nodes under each parent, in the order of the file; roots under None.
 
         A node whose parent is not in the file counts as a root, so that nothing is out of reach.
         """
@@ -49,7 +49,7 @@ class Construct:
         return below
 
     def faults(self) -> list[Problem]:
-        """Parents that do not exist, and nodes that enclose themselves."""
+        """Return the parents that do not exist, and the nodes that enclose themselves."""
         found = [
             Problem(f"construct.json {brief(name)}", f"its parent {brief(parent)} is not a node.")
             for name, parent in self.parents.items()
@@ -69,7 +69,7 @@ class Construct:
 
 
 def check_construct(document: Any) -> list[Problem]:
-    """Everything wrong with the form of a construct.json; whether parents exist is `Construct.faults`."""
+    """Return everything wrong with the form of a construct.json; whether parents exist is `Construct.faults`."""
     if not isinstance(document, dict):
         return [Problem("construct.json", "is not a JSON object.")]
     return [
@@ -88,7 +88,7 @@ def parse_construct(raw: bytes, where: str = "construct.json") -> Construct:
 
 
 def construct_of(document: dict[str, Any]) -> Construct:
-    """The Construct in a document that `check_construct` has passed."""
+    """Return the Construct in a document that `check_construct` has passed."""
     parents: dict[str, str | None] = {}
     micro_steps: dict[str, int] = {}
     for name, parent in document.items():

@@ -60,7 +60,7 @@ class _Lines(Mapping[str, Any]):
 
 
 def parse_object(raw: bytes, where: str) -> dict[str, Any]:
-    """A JSON object, bare NaN tokens accepted. Raises FormatError."""
+    """Parse a JSON object, bare NaN tokens accepted. Raises FormatError for anything else."""
     if not raw.strip():
         raise FormatError(f"{where} is empty: the run was killed before it wrote any record here.")
     try:
@@ -79,7 +79,7 @@ def parse_object(raw: bytes, where: str) -> dict[str, Any]:
 
 
 def _is_cut(raw: bytes, error: Exception) -> bool:
-    """Whether the parser wanted more, rather than something else."""
+    """Return whether the parser wanted more, rather than something else."""
     if not isinstance(error, json.JSONDecodeError) or not raw.lstrip().startswith(b"{"):
         return False
     return error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
@@ -101,7 +101,7 @@ def parse_dump(raw: bytes, where: str = "dump.json") -> Document:
 
 
 def _index(raw: bytes, where: str) -> Document | None:
-    """The records by line, or None where the file is not laid out that way (spec/dump.md, "Layout")."""
+    """Return the records by line, or None where the file is not laid out that way (spec/dump.md, "Layout")."""
     found = _DATA.search(raw)
     if found is None:
         return None
@@ -130,12 +130,12 @@ def _index(raw: bytes, where: str) -> Document | None:
 
 
 def is_strict(header: Mapping[str, Any]) -> bool:
-    """Whether a file claims to follow Probe's specification, rather than being some msprobe's."""
+    """Return whether a file claims to follow Probe's specification, rather than being some msprobe's."""
     return "format_version" in header
 
 
 def check_dump(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterator[Problem]:
-    """Everything wrong with a dump.json, as schema/dump.schema.json has it: strict for Probe's own files."""
+    """Yield everything wrong with a dump.json, as schema/dump.schema.json has it: strict for Probe's files."""
     strict = is_strict(header)
     yield from _check_header(header, ("L0", "L1", "mix", "L2") if strict else ())
     for name in records:
@@ -149,7 +149,7 @@ def check_dump(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterato
 
 
 def check_debug(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterator[Problem]:
-    """Everything wrong with a debug.json, as schema/debug.schema.json has it."""
+    """Yield everything wrong with a debug.json, as schema/debug.schema.json has it."""
     strict = is_strict(header)
     yield from _check_header(header, ("debug",) if strict else ())
     for name in records:

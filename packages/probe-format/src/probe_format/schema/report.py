@@ -49,7 +49,7 @@ class Report:
 
 
 def non_finite(tensor: Mapping[str, Any]) -> str:
-    """What is not finite in a tensor object, in words; empty when all is finite or unknown.
+    """Return what is not finite in a tensor object, in words; empty when all is finite or unknown.
 
     msprobe's own Norm and Mean are no evidence: they overflow in the tensor's dtype. Max and Min are.
     """
@@ -67,7 +67,7 @@ def non_finite(tensor: Mapping[str, Any]) -> str:
 
 
 def check_report(document: Any) -> Iterator[Problem]:
-    """Everything wrong with a report.json, as schema/report.schema.json has it."""
+    """Yield everything wrong with a report.json, as schema/report.schema.json has it."""
     if not isinstance(document, dict):
         yield Problem("report.json", "is not a JSON object.")
         return
@@ -127,7 +127,7 @@ def parse_report(raw: bytes, where: str = "report.json") -> Report:
 
 
 def report_of(document: Mapping[str, Any]) -> Report:
-    """The Report in a document that `check_report` has passed."""
+    """Return the Report in a document that `check_report` has passed."""
     journal = document["journal"]
     return Report(
         state=document["state"],

@@ -29,13 +29,13 @@ class Stack:
         return name in self._group_of
 
     def of(self, name: str) -> tuple[str, ...]:
-        """The frames of one call, innermost first; empty when none were recorded."""
+        """Return the frames of one call, innermost first; empty when none were recorded."""
         group = self._group_of.get(name)
         return () if group is None else self.groups[group][1]
 
 
 def check_stack(document: Any) -> list[Problem]:
-    """Everything wrong with a stack.json: neither the grouped layout nor the flat one of msprobe 1."""
+    """Return what is wrong with a stack.json that has neither the grouped layout nor the flat one of msprobe 1."""
     if not isinstance(document, dict):
         return [Problem("stack.json", "is not a JSON object.")]
     if all(_is_group(entry) for entry in document.values()):
@@ -57,7 +57,7 @@ def parse_stack(raw: bytes, where: str = "stack.json") -> Stack:
 
 
 def stack_of(document: dict[str, Any]) -> Stack:
-    """The Stack in a document that `check_stack` has passed."""
+    """Return the Stack in a document that `check_stack` has passed."""
     if document and all(_is_group(entry) for entry in document.values()):
         return Stack(tuple((tuple(names), tuple(frames)) for names, frames in document.values()))
     groups: dict[tuple[str, ...], list[str]] = {}

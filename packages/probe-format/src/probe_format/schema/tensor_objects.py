@@ -26,12 +26,12 @@ _TEXTS = ("data_name", "unsupported", "lost")
 
 
 def path_text(path: ValuePath) -> str:
-    """``input_args.0`` for ``("input_args", 0)``."""
+    """Return ``input_args.0`` for ``("input_args", 0)``."""
     return ".".join(str(key) for key in path)
 
 
 def is_tensor(node: Any) -> bool:
-    """Whether an encoded value describes a tensor or an array."""
+    """Return whether an encoded value describes a tensor or an array."""
     return (
         isinstance(node, dict)
         and isinstance(node.get("type"), str)
@@ -41,7 +41,7 @@ def is_tensor(node: Any) -> bool:
 
 
 def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
-    """Every tensor below ``value`` with its path of keys and indexes, in document order."""
+    """Yield every tensor below ``value`` with its path of keys and indexes, in document order."""
     # Paths are made when their turn comes: all those of a long list that lies deep would fill the memory.
     todo: list[tuple[ValuePath, str | int | None, Any]] = [((), None, value)]
     while todo:
@@ -58,7 +58,7 @@ def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
 
 
 def others(value: Any) -> Iterator[tuple[ValuePath, Any]]:
-    """Every leaf below ``value`` that is no tensor (numbers, texts, None, what has no encoding), with its path."""
+    """Yield every leaf below ``value`` that is not a tensor (numbers, texts, None, no encoding), with its path."""
     todo: list[tuple[ValuePath, str | int | None, Any]] = [((), None, value)]
     while todo:
         above, last, node = todo.pop()
@@ -72,7 +72,7 @@ def others(value: Any) -> Iterator[tuple[ValuePath, Any]]:
 
 
 def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
-    """What is wrong with a value that Probe wrote: the strict grammar."""
+    """Yield what is wrong with a value that Probe wrote, by the strict grammar."""
     todo: list[tuple[ValuePath, str | int | None, Any]] = [(path, None, value)]
     while todo:
         above, last, node = todo.pop()
@@ -90,7 +90,7 @@ def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
 
 
 def check_foreign(value: Any, path: ValuePath) -> Iterator[Problem]:
-    """What no reader could live with in a value that some msprobe wrote: only tensors are looked at."""
+    """Yield what no reader could use in a value that some msprobe wrote: only tensors are checked."""
     for below, node in tensors(value):
         yield from _check_tensor(node, (*path, *below), strict=False)
 

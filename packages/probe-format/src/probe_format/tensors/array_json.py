@@ -21,7 +21,7 @@ _NATIVE = (np.dtype(np.float32), np.dtype(np.float64))
 def array_object(
     a: Array, *, statistics: bool = True, checksum: str | None = None, zero_count: bool = False
 ) -> dict[str, Any]:
-    """The tensor object of an array of any shape and dtype; what it cannot say stands under ``unsupported``.
+    """Return the tensor object of an array of any shape and dtype; what it lacks is explained under ``unsupported``.
 
     checksum: None, ``md5`` (a CRC-32, as msprobe writes) or ``xor``.
     """
@@ -39,7 +39,7 @@ def array_object(
 
 
 def array_stats(a: Array, *, zero_count: bool = False) -> Stats:
-    """Statistics of a numeric array; those of `stats.stats_of`, sooner.
+    """Return the statistics of a numeric array: those of `stats.stats_of`, faster.
 
     Ordinary floats are read in pieces that stay in the cache. Half precision goes through float32 on the way.
     """
@@ -58,7 +58,7 @@ def array_stats(a: Array, *, zero_count: bool = False) -> Stats:
 
 
 def stored(a: Array) -> Array:
-    """The array as its ``.npy`` file has it: a dtype that numpy has not becomes one that holds each value.
+    """Return the array as its ``.npy`` file has it: a dtype that numpy lacks becomes one that holds each value.
 
     bfloat16 and the float8, float6 and float4 kinds of ml_dtypes become float32, its small integers int8.
     """
@@ -69,7 +69,7 @@ def stored(a: Array) -> Array:
 
 
 def checksum_of(raw: bytes | memoryview, kind: str) -> str:
-    """What stands under the key ``md5``. kind: ``md5`` (a CRC-32, as msprobe writes) or ``xor``."""
+    """Return the value of the key ``md5``. kind: ``md5`` (a CRC-32, as msprobe writes) or ``xor``."""
     return crc32_hex(raw) if kind == "md5" else xor_hex(raw)
 
 
@@ -78,7 +78,7 @@ def _wide(a: Array) -> Array:
 
 
 def _is_extended(dtype: np.dtype[Any]) -> bool:
-    """Whether it is one of ml_dtypes: known by its scalar type, without importing that package."""
+    """Return whether it is one of ml_dtypes: known by its scalar type, without importing that package."""
     return dtype.type.__module__.partition(".")[0] == "ml_dtypes"
 
 
@@ -88,6 +88,6 @@ def _type_name(a: Array) -> str:
 
 
 def _raw(a: Array) -> memoryview:
-    """The bytes in C order."""
+    """Return the bytes in C order."""
     flat = np.ascontiguousarray(a).reshape(-1)
     return memoryview(flat.view(np.uint8).data if flat.size else b"")

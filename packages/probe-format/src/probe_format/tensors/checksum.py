@@ -22,12 +22,12 @@ crc32: Callable[..., int] = _crc32
 
 
 def crc32_hex(data: Buffer) -> str:
-    """CRC-32 (zlib) of contiguous bytes as 8 lower-case hex digits; empty input gives ``00000000``."""
+    """Return the CRC-32 (zlib) of contiguous bytes as 8 lower-case hex digits; empty input gives ``00000000``."""
     return f"{crc32(data):08x}"
 
 
 def xor_hex(data: Buffer) -> str:
-    """XOR of the bytes' little-endian 64-bit words, zero-padded at the end, as ``0x`` + 16 hex digits."""
+    """Return the XOR of the bytes' little-endian 64-bit words, zero-padded, as ``0x`` and 16 hex digits."""
     view = memoryview(data)
     view = view.cast("B") if view.nbytes else memoryview(b"")
     whole = len(view) // 8 * 8

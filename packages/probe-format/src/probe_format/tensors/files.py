@@ -55,7 +55,7 @@ def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
 
 
 def npy_bytes(array: npt.NDArray[Any]) -> list[Buffer]:
-    """The parts of a ``.npy`` file (format 1.0 or newer) of a C-contiguous array without objects."""
+    """Return the parts of a ``.npy`` file (format 1.0 or newer) of a C-contiguous array without objects."""
     if array.dtype.hasobject:
         raise FormatError("An array of Python objects cannot be written to a .npy file.")
     a = np.asarray(array, order="C")  # ascontiguousarray would make one dimension of none

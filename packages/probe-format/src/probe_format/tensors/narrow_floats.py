@@ -18,7 +18,7 @@ _NAMES = ("bfloat16", "float8e4m3fn", "float8e5m2", "hifloat8")
 
 
 def narrow_name(dtype: str) -> str | None:
-    """``bfloat16``, ``float8e4m3fn``, ``float8e5m2`` or ``hifloat8`` for a framework's name of it, else None.
+    """Return ``bfloat16``, ``float8e4m3fn``, ``float8e5m2`` or ``hifloat8`` for a framework's name, else None.
 
     dtype: ``BFloat16``, ``torch.float8_e4m3fn``, ``Float8E5M2``, ...
     """
@@ -27,7 +27,7 @@ def narrow_name(dtype: str) -> str | None:
 
 
 def widen(bits: npt.NDArray[Any], name: str) -> npt.NDArray[np.float32]:
-    """The values, as float32 of the same shape. bits: uint16 for bfloat16, uint8 for the others."""
+    """Return the values, as float32 of the same shape. bits: uint16 for bfloat16, uint8 for the others."""
     if name == "bfloat16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     wide: npt.NDArray[np.float32] = _table(name)[bits].view(np.float32)
@@ -35,7 +35,7 @@ def widen(bits: npt.NDArray[Any], name: str) -> npt.NDArray[np.float32]:
 
 
 def bits_of(values: npt.NDArray[np.float32], name: str) -> npt.NDArray[Any]:
-    """The bits that `widen` made ``values`` of: uint16 for bfloat16, uint8 for the others.
+    """Return the bits that `widen` made ``values`` of: uint16 for bfloat16, uint8 for the others.
 
     Raises ValueError when some value is none that the format has.
     """
@@ -55,7 +55,7 @@ def bits_of(values: npt.NDArray[np.float32], name: str) -> npt.NDArray[Any]:
 
 @cache
 def _table(name: str) -> npt.NDArray[np.uint32]:
-    """The float32 bits of each of the 256 codes."""
+    """Return the float32 bits of each of the 256 codes."""
     one = {"float8e4m3fn": _e4m3fn, "float8e5m2": _e5m2, "hifloat8": _hifloat8}[name]
     positive = np.array([one(code) for code in range(128)], np.uint32)
     if name == "hifloat8":  # no negative zero: its code is the only NaN

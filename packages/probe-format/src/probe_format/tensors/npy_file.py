@@ -38,12 +38,12 @@ class NpyHeader:
 
     @property
     def size(self) -> int:
-        """Bytes of the values."""
+        """Return the bytes of the values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_npy_header(file: BinaryIO) -> NpyHeader:
-    """The header of an open file that is as long as the header says.
+    """Read the header of an open file, and check that the file is as long as the header says.
 
     Raises DamagedError; its message has no file name.
     """
@@ -87,7 +87,7 @@ def _fields(text: bytes, encoding: str) -> tuple[np.dtype[Any], bool, tuple[int,
 
 
 def _dtype(descr: Any, depth: int = 0) -> np.dtype[Any]:
-    """The dtype of a descriptor as numpy writes it; of fields, those of each one."""
+    """Return the dtype of a descriptor as numpy writes it; of fields, those of each one."""
     if isinstance(descr, str) and _DESCR.fullmatch(descr):
         dtype = np.dtype(descr)
         if dtype.str != descr:
@@ -112,7 +112,7 @@ def _amount(size: int) -> str:
 
 
 def read_npy(path: Path | str) -> npt.NDArray[Any]:
-    """The array, never unpickling. Raises DamagedError, OSError when the file cannot be opened."""
+    """Read the array, never unpickling. Raises DamagedError, or OSError when the file cannot be opened."""
     try:
         with open(path, "rb") as file:
             header = read_npy_header(file)
@@ -123,7 +123,7 @@ def read_npy(path: Path | str) -> npt.NDArray[Any]:
 
 
 def map_npy(path: Path | str) -> npt.NDArray[Any]:
-    """The array, its bytes read when they are looked at. Raises like `read_npy`."""
+    """Map the array: its bytes are read when they are used. Raises like `read_npy`."""
     try:
         with open(path, "rb") as file:
             header = read_npy_header(file)

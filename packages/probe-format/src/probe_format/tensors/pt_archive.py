@@ -44,7 +44,7 @@ class Member:
 
 
 def read_archive(file: BinaryIO, size: int) -> dict[str, Member]:
-    """The members by name (``data.pkl``, ``data/0``), each looked through. size: of the file.
+    """Return the members by name (``data.pkl``, ``data/0``), each looked through. size: of the file.
 
     Raises DamagedError for anything that torch.save does not write; its message has no file name.
     """
@@ -121,7 +121,7 @@ def _entry(directory: bytes, at: int) -> tuple[bytes, int, Member, int]:
 
 
 def _wide(extra: bytes, values: list[int]) -> list[int]:
-    """The sizes and the start, those over 32 bits from the extra field that has them."""
+    """Return the sizes and the start, those over 32 bits from the extra field that has them."""
     short = [i for i, value in enumerate(values) if value == _U32]
     if not short and not extra:
         return values
@@ -135,7 +135,7 @@ def _wide(extra: bytes, values: list[int]) -> list[int]:
 
 
 def _member(file: BinaryIO, name: bytes, flags: int, entry: Member, limit: int) -> tuple[Member, int]:
-    """The member whose local header is at ``entry.start``, its content looked through, and where it ends."""
+    """Return the member whose local header is at ``entry.start``, its content looked through, and where it ends."""
     if entry.start + _LOCAL.size > limit:
         raise DamagedError(f"its member {_told(name)} begins where nothing is")
     fields = _LOCAL.unpack(_read(file, entry.start, _LOCAL.size))

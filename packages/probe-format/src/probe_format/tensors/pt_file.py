@@ -48,7 +48,7 @@ PT_DTYPES = frozenset(_STORAGES) | frozenset(_UNTYPED)
 
 
 def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
-    """The parts of a ``.pt`` file that ``torch.load`` reads as a contiguous CPU tensor.
+    """Return the parts of a ``.pt`` file that ``torch.load`` reads as a contiguous CPU tensor.
 
     dtype: torch's name without ``torch.``, one of `PT_DTYPES`. data: its contiguous bytes.
     """
@@ -58,7 +58,7 @@ def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
 
 
 def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[bytes, bytes]:
-    """What stands before and after the data. nbytes: its length; crc: its CRC-32."""
+    """Return what comes before and after the data. nbytes: its length; crc: its CRC-32."""
     head, tail, at = _template(dtype, tuple(shape), nbytes)
     stamp = struct.pack("<I", crc)
     return head[: at[0]] + stamp + head[at[0] + 4 :], tail[: at[1]] + stamp + tail[at[1] + 4 :]
@@ -90,7 +90,7 @@ _U32 = 0xFFFFFFFF
 
 
 def _local(name: str, crc: int, size: int, offset: int) -> bytes:
-    """A zip local header, padded as torch does so that the content starts at a multiple of 64 bytes."""
+    """Return a zip local header, padded as torch does so that the content starts at a multiple of 64 bytes."""
     full = f"archive/{name}".encode()
     wide = struct.pack("<HHQQ", 1, 16, size, size) if size >= _U32 else b""
     short = min(size, _U32)
@@ -140,7 +140,7 @@ def _end(entries: int, size: int, offset: int) -> bytes:
 
 
 def _pickle(dtype: str, shape: tuple[int, ...], nbytes: int) -> bytes:
-    """The pickle (protocol 2) of a tensor, as torch.save makes it, spelled out in opcodes."""
+    """Return the pickle (protocol 2) of a tensor, as torch.save makes it, spelled out in opcodes."""
     strides: list[int] = []
     step = 1
     for n in reversed(shape):

@@ -75,7 +75,7 @@ class PtTensor:
 
     @property
     def count(self) -> int:
-        """How many elements it has."""
+        """Return how many elements it has."""
         count = 1
         for n in self.shape:
             count *= n
@@ -83,7 +83,7 @@ class PtTensor:
 
     @property
     def contiguous(self) -> bool:
-        """Whether its elements lie one after the other, in C order."""
+        """Return whether its elements lie one after the other, in C order."""
         step = 1
         for n, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
             if n != 1 and stride != step:
@@ -112,7 +112,7 @@ _MARK = object()
 
 
 def tensors_of(pickle: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
-    """The tensors that the pickle makes, within the storages. sizes: bytes of each storage, by member name.
+    """Return the tensors that the pickle makes, within the storages. sizes: bytes of each storage, by member name.
 
     Raises DamagedError where it is none that torch.save writes or does not fit the storages, FormatError where
     it may be one, of something other than a tensor; the messages have no file name.
@@ -131,7 +131,7 @@ def tensors_of(pickle: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
 
 
 def _run(pickle: bytes) -> Any:
-    """The value on the stack at the end, calls and names as what they are."""
+    """Return the value on the stack at the end, calls and names as what they are."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     for op, arg, at in pickletools.genops(pickle):

@@ -45,7 +45,7 @@ class Stats:
 
     @property
     def all_finite(self) -> bool:
-        """Whether no element is NaN or infinite."""
+        """Return whether no element is NaN or infinite."""
         return not (self.nan or self.posinf or self.neginf)
 
 
@@ -53,7 +53,7 @@ NO_STATS = Stats()
 
 
 def stats_of(array: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
-    """Reference statistics of an array of any shape.
+    """Return the reference statistics of an array of any shape.
 
     Bool, integer, floating (also ml_dtypes' bfloat16 and float8) and complex arrays; anything else, and an
     empty array, gives `NO_STATS` (with zeros=0 for an empty array when asked).
@@ -145,7 +145,7 @@ def _norm(wide: npt.NDArray[np.float64], mx: float, mn: float) -> float:
 
 
 def stats_json(s: Stats) -> dict[str, Any]:
-    """The keys of a tensor object, in their order; the added keys only where they apply."""
+    """Return the keys of a tensor object, in their order; the added keys only where they apply."""
     mx, mn, mean, norm = s.max, s.min, s.mean, s.norm
     if type(mx) is float and type(mn) is float and mean is not None and norm is not None and s.zeros is None:
         rest = mx - mx + (mn - mn) + (mean - mean) + (norm - norm)

@@ -83,7 +83,7 @@ def _agree(found: Part, a: npt.NDArray[np.float64]) -> bool:
 
 
 def _trials() -> Iterator[npt.NDArray[Any]]:
-    """Arrays shorter and longer than a register, of every number that is the last of its kind."""
+    """Yield arrays shorter and longer than a register, of every number that is the last of its kind."""
     for dtype in (np.float32, np.float64):
         info = np.finfo(dtype)
         edges: list[Any] = [info.max, info.tiny, info.smallest_subnormal, 1.0, 0.0, math.inf, math.nan]
@@ -99,7 +99,7 @@ quick = _numkong_part if numkong is not None and proven(_numkong_part) else _num
 
 
 def combine(parts: list[Part], count: int) -> Stats | None:
-    """Statistics of the whole from its parts, or None when they must be computed by the reference."""
+    """Return the statistics of the whole from its parts, or None when the reference must compute them."""
     squares = sum(p[3] for p in parts)
     if not math.isfinite(squares):  # not all elements are finite: nothing else here can be trusted, or added
         return None
@@ -112,7 +112,7 @@ def combine(parts: list[Part], count: int) -> Stats | None:
 
 
 def quick_stats(a: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
-    """`stats.stats_of` for a contiguous 1-D float32 or float64 array of one element or more."""
+    """Return `stats.stats_of` of a contiguous 1-D float32 or float64 array of one element or more."""
     n = a.size
     with np.errstate(all="ignore"):  # a signalling NaN warns on the way, or raises if the user wants that
         if n <= CHUNK:

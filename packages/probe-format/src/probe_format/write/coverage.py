@@ -15,7 +15,7 @@ _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
 
 @define
 class Coverage:
-    """Counters of one rank's step. Safe to use from many threads.
+    """Count what one rank's step saw and recorded. Safe to use from many threads.
 
     not_seen: parts of the run that could not be looked at, and why. missing: listed names that this framework
     does not have, and why.
@@ -50,7 +50,7 @@ class Coverage:
             self.not_seen.setdefault(what, why)
 
     def json(self) -> dict[str, Any]:
-        """The tally event's content."""
+        """Return the tally event's content."""
         with self._lock:
             return {
                 "counts": {kind: dict(table) for kind, table in self.counts.items()},
@@ -71,12 +71,12 @@ class Tally:
         self._lock = threading.Lock()
 
     def add(self) -> None:
-        """One more."""
+        """Count one more."""
         next(self._count)
 
     @property
     def value(self) -> int:
-        """How many there are. Reading takes a number too, which does not count."""
+        """Return the count. Reading takes a number too, which does not count."""
         with self._lock:
             self._reads += 1
             return next(self._count) - self._reads + 1

@@ -14,7 +14,7 @@ __all__ = ["check_writable", "explain"]
 
 
 def check_writable(path: Path, need: int = 1 << 20) -> str | None:
-    """Why nothing can be dumped below ``path``, and what to do; None when it can.
+    """Return why nothing can be dumped below ``path``, and what to do; None when it can.
 
     Tries it: makes the directory, and in it a file that is removed again. need: bytes that must be free.
     """
@@ -32,7 +32,7 @@ def check_writable(path: Path, need: int = 1 << 20) -> str | None:
 
 
 def explain(error: OSError, path: Path) -> str:
-    """One sentence for a failed write below ``path``: what is wrong, and what to do."""
+    """Return one sentence for a failed write below ``path``: what is wrong, and what to do."""
     other = "choose another dump_path"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"dump_path {path}: {_full(error, path)}. Free some space, or {other}."

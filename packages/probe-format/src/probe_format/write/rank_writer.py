@@ -99,7 +99,7 @@ class RankWriter:
 
     @property
     def forked(self) -> bool:
-        """Whether this object is a fork()ed child's copy, which must write nothing."""
+        """Return whether this object is a fork()ed child's copy, which must write nothing."""
         return os.getpid() != self._pid
 
     def finish(
@@ -161,7 +161,7 @@ def _now() -> str:
 
 
 def documents_bytes(documents: Documents) -> dict[str, bytes]:
-    """The JSON files of msprobe's layout, the one with the records first.
+    """Return the JSON files of msprobe's layout, the one with the records first.
 
     That one has one record a line (spec/dump.md): dump.json, or debug.json, which stands alone.
     """
@@ -224,7 +224,7 @@ def _report(
     journal_bytes: int | None,
     started: str | None,
 ) -> dict[str, Any]:
-    """What report.json holds."""
+    """Return what report.json holds."""
     coverage = dict(documents.coverage)
     summary = coverage.pop("summary", None)
     if summary is None:
@@ -248,7 +248,7 @@ def _report(
 
 
 def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
-    """norms and first_non_finite of finished records."""
+    """Return the norms and first_non_finite of finished records."""
     summary = Summary()
     for name, record in data.items():
         for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON

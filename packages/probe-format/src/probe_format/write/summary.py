@@ -19,7 +19,7 @@ LARGEST = 5
 
 @define
 class Summary:
-    """Keeps the extremes while tensors go by. Safe to use from many threads.
+    """Keep the extremes of the tensors of a step. Safe to use from many threads.
 
     norms: each with the first slot that had it, as a tensor that is passed on has many. complete: False when
     some tensors had no numbers yet (``$``).
@@ -32,7 +32,7 @@ class Summary:
     _lock: threading.Lock = field(factory=threading.Lock, repr=False, eq=False)
 
     def add(self, record: str, slot: str, tensor: Mapping[str, Any]) -> None:
-        """One tensor object (spec/statistics.md) at ``slot`` (``output.0``, empty: all of it) of a record."""
+        """Take in one tensor object (spec/statistics.md) at ``slot`` (``output.0``, empty: all of it) of a record."""
         if "$" in tensor:
             self.complete = False
             return
@@ -54,7 +54,7 @@ class Summary:
                 self.least = min(self.norms)
 
     def json(self) -> dict[str, Any]:
-        """The keys of report.json."""
+        """Return the keys of report.json."""
         return {
             "norms": [[name, norm] for norm, name in sorted(self.norms.items(), reverse=True)],
             "first_non_finite": self.first,
@@ -62,7 +62,7 @@ class Summary:
 
 
 def is_whole(dtype: object) -> bool:
-    """Whether a dtype counts or says yes and no: the norm of token numbers and of masks tells nothing."""
+    """Return whether a dtype is of integers or booleans: the norm of token numbers and masks means nothing."""
     return str(dtype).rpartition(".")[2].lower().startswith(("int", "uint", "bool"))
 
 
