@@ -91,7 +91,7 @@ class DebugName:
 
 @frozen
 class NodeName:
-    """A node of construct.json that is no record: ``optimizer``, ``clip_grad``."""
+    """A node of construct.json that is not a record: ``optimizer``, ``clip_grad``."""
 
     node: str
 
@@ -112,7 +112,7 @@ def _count(text: str) -> int | None:
 def parse_name(text: str) -> Name:
     """Return the structured form of a record name; ``str`` of the result is ``text`` again.
 
-    Raises FormatError when ``text`` is no name that Probe or msprobe writes.
+    Raises FormatError when ``text`` is not a name that Probe or msprobe writes.
     """
     if text in _NODES:
         return NodeName(text)

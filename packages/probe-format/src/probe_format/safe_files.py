@@ -1,4 +1,4 @@
-"""Making files and folders: never through a link that somebody planted, and never readable by everybody."""
+"""Make files and folders that no link redirects and that only the owner and the group can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nearest names: what somebody probably meant."""
+"""Find the names nearest to one that does not exist, for messages."""
 
 from __future__ import annotations
 

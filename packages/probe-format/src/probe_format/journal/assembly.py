@@ -213,7 +213,7 @@ class Assembly:
         self.coverage = dict(e["d"])
 
     def cut_short(self) -> None:
-        """Mark the calls that have not returned, and the tensors whose rest has not come, as they stand now.
+        """Mark the calls that have not returned, and the tensors that are still incomplete.
 
         Should it come after all, the marks go again.
         """

@@ -95,7 +95,7 @@ class JournalContents:
 def read_journal(path: Path) -> JournalContents:
     """Read every intact event of ``path``.
 
-    Raises FormatError when it is no journal, OSError when it cannot be read.
+    Raises FormatError when it is not a journal, OSError when it cannot be read.
     """
     data = path.read_bytes()
     events: list[dict[str, Any]] = []
@@ -132,7 +132,7 @@ def read_journal(path: Path) -> JournalContents:
 
 
 _MOST_TOLD = 10
-#: Bytes that may be looked at in vain: false frames could have the whole file read once for each of them.
+#: Bytes that may be read in vain: false frames could have the whole file read once for each of them.
 _VAIN_FLOOR, _VAIN_TIMES = 1 << 26, 4
 
 

@@ -1,4 +1,4 @@
-"""Where the ranks of a dump are, for somebody who wants to read it (spec/layout.md)."""
+"""Find the folders of the ranks in a dump (spec/layout.md)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def find(path: Path) -> list[RankFolder]:
 
 
 def _check_file(path: Path) -> None:
-    """Raise FormatError for a file that nobody would take for a dump: then it is not a damaged one."""
+    """Raise FormatError for a file that is not a dump, rather than a damaged one."""
     if path.name in (layout.DUMP, layout.DEBUG):
         return
     if path.name in _BESIDE:

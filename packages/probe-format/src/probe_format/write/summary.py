@@ -1,4 +1,4 @@
-"""What a person asks first of a dump: the largest norms, and the first number that is none."""
+"""Summarise a dump: the largest norms, and the first number that is not finite."""
 
 from __future__ import annotations
 
