@@ -51,12 +51,12 @@ def _statistics(arguments: argparse.Namespace) -> int:
             continue
         lines: list[str] = []
         for slot in (slot for kernel in iteration.kernels for slot in kernel.slots if slot.part is not None):
-            try:  # each alone: one that is damaged must not cost the others of its kernel
+            try:  # one by one: the others of a kernel are read where one is damaged
                 lines += list(table_text([row(slot, categories)], categories))[1:]
             except (FormatError, OSError) as error:
                 problems.append(str(error))
         text = "\n".join([next(table_text((), categories)), *lines]) + "\n"
-        replace_file(path, os.fsencode(text))  # whole: half a table would count as there, and stay
+        replace_file(path, os.fsencode(text))  # whole or not at all: a later run keeps the file
         written += 1
         print(f"{path}: {len(lines)} tensors")
     return report(problems) or (0 if written else 1)

@@ -106,7 +106,7 @@ def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]
     meant = [n for n in compiled if pattern.matches(n)]
     if meant:
         other = ""
-        if pattern.kind == "name":  # seen: the graph's file says Cast-op3 of what runs as Cast-op0
+        if pattern.kind == "name":  # seen: Cast-op3 in the graph's file ran as Cast-op0
             plain = without_number(pattern.text)
             any_number = pattern.text if plain == pattern.text else f"{plain}-op[0-9]+"
             other = f' Or the backend has given it another number: "name-regex({any_number})" takes any.'

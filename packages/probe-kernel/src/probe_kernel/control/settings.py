@@ -75,7 +75,7 @@ def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, 
         "sample_num": dump.sample_num,
         "save_kernel_args": dump.save_kernel_args,
     }
-    # What was not given and has a default in the dumper stays out: overflow_number alone makes it refuse the file.
+    # Options that were not given are left out: the dumper has defaults, and refuses a superfluous overflow_number.
     document: dict[str, Any] = {
         "common_dump_settings": {k: full[k] for k in chosen.common if full[k] is not None}
     }

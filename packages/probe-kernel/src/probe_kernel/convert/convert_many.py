@@ -16,9 +16,8 @@ from .destination import Destination
 
 __all__ = ["convert_all"]
 
-_MOST_WORKERS = (
-    8  # each holds a tensor, and up to two copies: a hundred cores would want a hundred times that
-)
+# Each worker holds a tensor and up to two copies of it, so their number bounds the memory.
+_MOST_WORKERS = 8
 
 
 def convert_all(

@@ -9,7 +9,7 @@ from probe_format.suggest import did_you_mean
 
 __all__ = ["CATEGORIES", "check_categories"]
 
-#: What the configuration calls a statistic (statistic_category) -> its column.
+#: The name of a statistic in the configuration (statistic_category) -> its column.
 CATEGORIES: Mapping[str, str] = {
     "max": "Max Value",
     "min": "Min Value",

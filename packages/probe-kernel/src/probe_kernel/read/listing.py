@@ -41,7 +41,7 @@ def list_files(folder: Path) -> Listing:
         if path.name in (STATISTIC, MAPPING) or path.is_dir():
             continue
         name = mapping.names.get(path.name, path.name)
-        if not path.is_file():  # a pipe would be waited for, for ever
+        if not path.is_file():  # opening a pipe would block
             problems.append(f"{path.name} is neither a file nor a folder, or a link that leads nowhere.")
         elif is_file_name(name) and not is_auxiliary(name):
             files.append((path, parse_file_name(name)))

@@ -22,7 +22,7 @@ Value = float | int | str | None
 _FIXED = (
     "Op Type", "Op Name", "Task ID", "Stream ID", "Timestamp", "IO", "Slot", "Data Size", "Data Type", "Shape",
 )  # fmt: skip
-#: Every spelling of a column, in lower case -> what it is here.
+#: Every spelling of a column, in lower case -> its key in this module.
 _COLUMNS = {
     **{column.lower(): key for key, column in CATEGORIES.items()},
     **{column.lower(): column for column in _FIXED},
@@ -96,7 +96,7 @@ def read_table(path: Path, owner: FileName | None = None) -> Table:
     Lines and numbers that cannot be read are reported in ``problems``. Raises OSError.
     """
     draft = _Draft(path.name, owner)
-    # A name that is not UTF-8 must be the one that the files have: its bytes come as surrogates, as os.listdir's do.
+    # A name that is not UTF-8 must equal the name of its file: surrogates for its bytes, as os.listdir gives them.
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         for first, last, cells, lines in _records(file):
             where = _where(path.name, first, last)
@@ -168,7 +168,7 @@ class _Draft:
         plain = [cell.strip() for cell in cells]
         if not any(plain):
             return True
-        if _is_header(plain):  # again where a run went on
+        if _is_header(plain):  # a run that was resumed writes it again
             while plain and not plain[-1]:
                 plain.pop()
             self.columns = [_COLUMNS.get(cell.lower(), cell) for cell in plain]
@@ -233,7 +233,7 @@ def _repair(cells: list[str], columns: list[str]) -> list[str]:
 
 def _row(cells: list[str], columns: list[str], owner: FileName | None) -> tuple[Row, dict[str, str]]:
     """Return a line as a row, and those of its cells that should be numbers and are not."""
-    # Names stay as they are: the files have them so, blanks included.
+    # Names keep their blanks: the names of the files have them, too.
     of = {c: cell if c in _NAMES else cell.strip() for c, cell in zip(columns, cells, strict=True)}
     if owner is not None:
         of = {
@@ -328,9 +328,8 @@ def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
 
 
 def _text(value: float | int | str) -> str:
-    return (
-        repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
-    )  # every digit of a float64
+    # repr() gives every digit of a float64.
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _quoted(text: str) -> str:
