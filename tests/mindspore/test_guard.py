@@ -36,7 +36,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "it ends": (Recorder, "end"),
     "its output": (Recorder, "_exit"),
     "the graph is hooked": (BackwardRecords, "attach"),
-    "a gradient is recorded": (BackwardRecords, "_told"),
+    "a gradient is recorded": (BackwardRecords, "_described"),
     "a hook on a parameter": (ParameterGradients, "_arrived"),
     "a parameter's gradient": (Collector, "parameter_gradient"),
     "a tensor": (TensorLeaf, "tensor"),
