@@ -33,7 +33,7 @@ def keys_of(schema):
 
 def test_there_is_a_page_for_each_part():
     assert set(PAGES) == {
-        f"{name}.md" for name in (*FILES, "config", "journal", "layout", "names", "statistics", "values")
+        f"{name}.md" for name in (*FILES, "journal", "layout", "names", "statistics", "values")
     }
     assert all("version 1" in page.splitlines()[0] and "Normative" in page for page in PAGES.values())
 

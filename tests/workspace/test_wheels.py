@@ -31,7 +31,7 @@ CLOSURE = {
 # Data that code or documentation looks for beside the modules.
 SHIPPED = {
     "probe_format": ["py.typed", "spec/*.md", "schema/*.json"],
-    "probe_runtime": ["py.typed"],
+    "probe_runtime": ["py.typed", "spec/*.md"],
     "probe_torch": ["py.typed", "patching/apis.yaml", "docs/*.md"],
     "probe_save": ["py.typed"],
     "probe_kernel": ["py.typed", "spec/*.md"],

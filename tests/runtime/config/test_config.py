@@ -493,7 +493,7 @@ def test_nearest_gives_candidates(word: str, candidates: list[str]) -> None:
 
 # ---------------- the page
 def test_every_key_is_on_the_page() -> None:
-    page = files("probe_format") / "spec" / "config.md"
+    page = files("probe_runtime") / "spec" / "config.md"
     rows = {line.split("`")[1]: line for line in page.read_text().splitlines() if line.startswith("| `")}
     defaults = as_mapping(Config())
     defaults.update(defaults.pop("statistics"))

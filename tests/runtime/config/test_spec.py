@@ -11,7 +11,7 @@ import attrs
 import pytest
 from probe_runtime.config.config import KEYS, Config, keys_of
 
-SPEC = (files("probe_format") / "spec" / "config.md").read_text()
+SPEC = (files("probe_runtime") / "spec" / "config.md").read_text()
 TOP, _, SECTION = SPEC.partition("## Keys in the section of the task")
 
 

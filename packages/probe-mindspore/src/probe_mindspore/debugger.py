@@ -21,7 +21,7 @@ class PrecisionDebugger(Debugger):
 
     config_path: a config.json or YAML file.
     task, dump_path, level, step, settings: keys of the configuration (``overwrite=True``, ``list=["matmul"]``, ...: see
-        spec/config.md of probe-format). They override the file.
+        spec/config.md of probe-runtime). They override the file.
     model: the model for each start() without one.
 
     Raises ConfigError with all problems at once, before anything is dumped.

@@ -20,7 +20,7 @@ class PrecisionDebugger(Debugger):
     """Dumps what a PyTorch step computes.
 
     config_path: a config.json or YAML file. task, dump_path, level, step and every other key of the
-    configuration (``overwrite=True``, ``list=["linear"]``, ... : spec/config.md of probe-format) win over the file.
+    configuration (``overwrite=True``, ``list=["linear"]``, ... : spec/config.md of probe-runtime) win over the file.
     model: the model for every start() that gives none. Raises ConfigError with every problem at once, before
     anything is dumped.
 
