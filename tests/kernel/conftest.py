@@ -8,9 +8,10 @@ from pathlib import Path
 
 from hypothesis import settings
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
+_HERE = Path(__file__).parent
+for folder in (_HERE, _HERE.parent / "shared"):
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 settings.register_profile("probe", deadline=None)
 settings.load_profile("probe")

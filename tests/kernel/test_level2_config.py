@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from config_mapping import as_mapping
 from probe_format.errors import ConfigError
 from probe_kernel import settings
 from probe_kernel.level2 import description_of, mindspore_notes, mindspore_problems, torch_notes
 from probe_runtime.config import Config, resolve
-from probe_runtime.config.config import as_mapping
 
 ASCEND = "ascend-o0o1"
 

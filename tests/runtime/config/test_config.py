@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from config_mapping import as_mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.suggest import nearest, nearest_names
-from probe_runtime.config.config import KEYS, Config, as_mapping
+from probe_runtime.config.config import KEYS, Config
 from probe_runtime.config.config_file import load
 from probe_runtime.config.number_ranges import compact, parse_numbers, parse_token_range
 from probe_runtime.config.resolve import resolve

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import attrs
 
 from .keys import IDLE_SECTIONS, Key, key
-from .number_ranges import compact
 from .value_checks import (
     choice,
     choices,
@@ -22,7 +21,7 @@ from .value_checks import (
     source_file,
 )
 
-__all__ = ["KEYS", "SECTIONS", "Config", "as_mapping", "keys_of"]
+__all__ = ["KEYS", "SECTIONS", "Config", "keys_of"]
 
 Task = Literal["statistics", "tensor", "structure"]
 Level = Literal["L0", "L1", "mix", "debug", "L2"]
@@ -195,27 +194,3 @@ _KERNEL_KEYS: Mapping[str, Key] = {
 def keys_of(level: object) -> Mapping[str, Key]:
     """Return the keys that a configuration of this level may hold."""
     return _KERNEL_KEYS if level == "L2" else KEYS
-
-
-_KERNEL_DEFAULTS = {"device": "host", "file_format": "npy", "precision": "high"}
-
-
-def as_mapping(config: Config) -> dict[str, Any]:
-    """Return the configuration as a file would hold it, JSON-ready; `resolve` of it gives an equal Config."""
-    top: dict[str, Any] = {}
-    section: dict[str, Any] = {}
-    for name, declared in keys_of(config.level).items():
-        value = getattr(config, name)
-        if name == "summary_mode" and config.statistic_category:
-            value = config.statistic_category
-        if value is None or (config.level == "L2" and _KERNEL_DEFAULTS.get(name) == value):
-            continue
-        if name in ("rank", "step"):
-            value = compact(value)
-        elif isinstance(value, tuple | frozenset):
-            value = [*(sorted(value) if isinstance(value, frozenset) else value)]
-        elif isinstance(value, Path):
-            value = str(value)
-        (section if declared.section else top)[name] = value
-    assert config.task in SECTIONS
-    return {**top, config.task: section}
