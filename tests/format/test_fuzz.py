@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from crafted_journal import journal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from probe_format.cli.show import View, heading, summary, tree
@@ -246,8 +247,6 @@ def recover_all(folder):
 @given(events=st.lists(EVENTS, min_size=1, max_size=12))
 @FIXED
 def test_any_events_in_a_journal(tmp_path_factory, events):
-    from test_journal_crafted import journal
-
     folder = tmp_path_factory.mktemp("journal")
     journal(folder, *events)
     with only_in(folder):

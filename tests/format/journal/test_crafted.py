@@ -2,32 +2,16 @@
 
 import json
 import struct
-import zlib
 
 import pytest
 from bounded import probe
+from crafted_journal import HEAD, frame, journal
 from probe_format.cli.show import heading, tree
 from probe_format.errors import FormatError
 from probe_format.journal.frames import MAGIC, read_journal
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
 from probe_format.write.recover import recover
-
-HEADER = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
-HEAD = {"k": "head", "header": {**HEADER, "format_version": "1.0", "tool": "a hand"}}
-
-
-def frame(event):
-    raw = event if isinstance(event, bytes) else json.dumps(event, separators=(",", ":")).encode()
-    return struct.pack("<II", len(raw), zlib.crc32(raw)) + raw
-
-
-def journal(tmp_path, *events):
-    rank = tmp_path / "step0" / "rank"
-    rank.mkdir(parents=True, exist_ok=True)
-    (rank / "records.journal").write_bytes(MAGIC + b"".join(map(frame, (HEAD, *events))))
-    return rank
-
 
 NAME = "Torch.a.0.forward"
 GRADIENT = "x_grad.0.debug"

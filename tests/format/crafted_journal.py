@@ -1,0 +1,22 @@
+"""Journals made by hand, as a damaged or a foreign file could be."""
+
+import json
+import struct
+import zlib
+
+from probe_format.journal.frames import MAGIC
+
+HEADER = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
+HEAD = {"k": "head", "header": {**HEADER, "format_version": "1.0", "tool": "a hand"}}
+
+
+def frame(event):
+    raw = event if isinstance(event, bytes) else json.dumps(event, separators=(",", ":")).encode()
+    return struct.pack("<II", len(raw), zlib.crc32(raw)) + raw
+
+
+def journal(tmp_path, *events):
+    rank = tmp_path / "step0" / "rank"
+    rank.mkdir(parents=True, exist_ok=True)
+    (rank / "records.journal").write_bytes(MAGIC + b"".join(map(frame, (HEAD, *events))))
+    return rank
