@@ -10,15 +10,13 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
 from probe_format import layout
 from probe_format.errors import DamagedError, FormatError, UsageError
 from probe_format.excerpts import brief
-from probe_format.journal.assembly import Documents, assemble
-from probe_format.journal.frames import JournalContents, read_journal
 from probe_format.plain_files import read_plain, refuse_link
 from probe_format.schema.construct import Construct, check_construct, construct_of, parse_construct
 from probe_format.schema.dump import Document, parse_dump
@@ -28,6 +26,10 @@ from probe_format.schema.stack import Stack, check_stack, parse_stack, stack_of
 from . import find
 from .record import Record, Records
 from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from probe_format.journal.assembly import Documents
+    from probe_format.journal.frames import JournalContents
 
 __all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open"]
 
@@ -144,6 +146,8 @@ class Rank:
         if self.source != "journal":
             return None
         refuse_link(self.path / layout.JOURNAL)
+        from probe_format.journal.frames import read_journal  # only a run that did not end needs it
+
         return read_journal(self.path / layout.JOURNAL)
 
     @cached_property
@@ -197,6 +201,8 @@ class Rank:
 
 def assemble_journal(contents: JournalContents, where: Path) -> Documents:
     """Return the documents in a journal. Raises DamagedError when its events are not what this version knows."""
+    from probe_format.journal.assembly import assemble
+
     try:
         documents = assemble(contents.events, contents.file_bytes + _SLOTS)
         _check_forms(documents)
