@@ -1,4 +1,4 @@
-"""The dump format of Probe: names, statistics, journal, writer, reader, and the probe command."""
+"""Read and write Probe's dump format: names, statistics, journal, documents, and the command ``probe``."""
 
 __version__ = "0.1.0"
 

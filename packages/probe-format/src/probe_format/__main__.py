@@ -1,4 +1,4 @@
-"""``python -m probe_format`` is the command ``probe``."""
+"""Run the command ``probe`` as ``python -m probe_format``."""
 
 import sys
 

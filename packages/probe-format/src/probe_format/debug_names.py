@@ -1,4 +1,4 @@
-"""debug.json: values saved one by one, by name (spec/debug.md). Names of records, and forms of gradients."""
+"""Name the records of values saved one by one in debug.json (spec/debug.md), and shape their gradients."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from .names import DebugName
 
 __all__ = ["blank", "debug_record", "gradient_record", "parse_debug_name"]
 
-# msprobe 1.2 writes the name and the count alone, and "tensor" in file names only.
+# msprobe 1.2 writes only the name and the count; "tensor" is only in its file names.
 _NAME = re.compile(
     r"(?P<name>.+)\.(?P<count>0|[1-9][0-9]{0,17})(?:\.(?:debug|tensor))?", re.DOTALL | re.ASCII
 )
 
 
 def debug_record(name: str, count: int) -> str:
-    """Return the record of the value saved under ``name``, counted from 0 in each step."""
+    """Return the record name of the value saved under ``name``; ``count`` starts from 0 in each step."""
     return str(DebugName(name, count))
 
 
 def gradient_record(name: str, count: int) -> str:
-    """Return the record of that value's gradients."""
+    """Return the record name of that value's gradients."""
     return str(DebugName(f"{name}_grad", count))
 
 
 def parse_debug_name(text: str) -> DebugName:
-    """Parse a record name of a debug.json: ``x.0.debug``, or as msprobe 1.2 writes it ``x.0`` or ``x.0.tensor``.
+    """Parse a debug.json's record name: ``x.0.debug``, or ``x.0`` or ``x.0.tensor`` as in msprobe 1.2.
 
-    Raises FormatError for anything else.
+    Raises FormatError when it has none of these forms.
     """
     found = _NAME.fullmatch(text)
     if found is None:
@@ -39,7 +39,7 @@ def parse_debug_name(text: str) -> DebugName:
 
 
 def blank(value: Any) -> Any:
-    """Return the form of a saved value's gradient record before anything arrives: the value with null for each leaf.
+    """Return the empty gradient record of a saved value: the value's structure with null for each leaf.
 
     value: encoded as spec/values.md says.
     """

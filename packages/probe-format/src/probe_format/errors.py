@@ -1,4 +1,4 @@
-"""What can go wrong, as types. Every message says what, where, and what to do."""
+"""Define the errors that Probe raises; every message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .excerpts import cut
 
 __all__ = ["ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError"]
 
-#: Of a message about what somebody wrote: characters of one part, problems of one error.
+#: Limits of a message about the user's input: characters of one part, problems of one error.
 _LONGEST, _MOST = 500, 50
 
 
@@ -19,20 +19,20 @@ class ProbeError(Exception):
 
 
 class UsageError(ProbeError):
-    """A call that makes no sense at this moment (start twice, L0 without a model, ...)."""
+    """Raised when a call makes no sense at this moment (start twice, L0 without a model, ...)."""
 
 
 class FormatError(ProbeError):
-    """A file is not what its place or name says it is."""
+    """Raised when a file is not what its place or name says it is."""
 
 
 class DamagedError(FormatError):
-    """A file was ours and whole once, and is not any more."""
+    """Raised when a file was written whole by Probe or msprobe and is not whole any more."""
 
 
 @frozen
 class Problem:
-    """One thing wrong with the configuration.
+    """Describe one thing wrong with the configuration.
 
     where: a key path (``statistics.summary_mode``) or ``file:line``.
     what: what is wrong with it.
@@ -49,7 +49,7 @@ class Problem:
 
 
 class ConfigError(ProbeError):
-    """Every problem of a configuration at once."""
+    """Raised with every problem of a configuration at once."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)

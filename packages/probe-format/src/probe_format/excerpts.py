@@ -1,4 +1,4 @@
-"""Values and errors in messages: whatever is in a file or in a user's object, a message stays one that can be read."""
+"""Shorten values and errors for messages, which stay readable whatever a file or an object holds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _MOST = 100
 
 
 def brief(value: Any, most: int = _MOST) -> str:
-    """Return ``repr(value)``, or the beginning of it; of nested values the outer levels. Never raises.
+    """Return ``repr(value)`` or its beginning; of nested values only the outer levels. Never raises.
 
-    most: how many characters, about.
+    most: the approximate number of characters.
     """
     if isinstance(value, str):
         return repr(value) if len(value) <= most else f"{value[:most]!r}..."
@@ -24,7 +24,7 @@ def brief(value: Any, most: int = _MOST) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return ``ValueError: what it says``, also where saying it raises."""
+    """Return ``ValueError: its message``, also where making the message raises."""
     try:
         said = str(error)
     except Exception:
@@ -33,7 +33,7 @@ def error_text(error: BaseException) -> str:
 
 
 def text(value: Any) -> str:
-    """Return a text as it is, and `brief` of anything else."""
+    """Return a string as it is, and `brief` of anything else."""
     return value if isinstance(value, str) else brief(value)
 
 

@@ -1,6 +1,6 @@
-"""The only place that knows orjson.
+"""Read and write JSON with orjson, which no other module imports.
 
-orjson writes NaN as ``null`` without a word, refuses to write integers over 64 bits and reads them as floats;
+orjson silently writes NaN as ``null``, refuses to write integers over 64 bits and reads them as floats;
 msprobe writes bare ``NaN`` tokens, which orjson refuses to read. Callers turn non-finite floats into strings
 with `finite` before they get here; `dumps` handles big integers, `loads` handles those and the bare tokens.
 """
@@ -17,7 +17,7 @@ __all__ = ["dumps", "finite", "fragment", "loads", "number"]
 
 
 def finite(x: float) -> float | str:
-    """Return ``x``, or the string that strict JSON has in its place (spec/values.md)."""
+    """Return ``x``, or the string that replaces it in strict JSON (spec/values.md)."""
     if math.isfinite(x):
         return x
     return "NaN" if x != x else ("Infinity" if x > 0 else "-Infinity")
@@ -32,14 +32,15 @@ def number(x: Any) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Return strict, compact JSON in UTF-8. Raises TypeError or ValueError for what JSON cannot express.
+    """Return strict, compact JSON in UTF-8. Callers convert non-finite floats with `finite`.
 
-    A non-finite float is a mistake of the caller's, who has `finite`: it becomes null, or ValueError.
+    Raises TypeError or ValueError when JSON cannot express the value. A non-finite float becomes null, or
+    raises ValueError.
     """
     try:
         return orjson.dumps(value)
     except TypeError:
-        # Integers over 64 bits, lone surrogates: rare, so the slow standard library is good enough.
+        # Integers over 64 bits and lone surrogates are rare, so the slow standard library is good enough.
         try:
             text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_thaw)
         except RecursionError:
@@ -48,21 +49,21 @@ def dumps(value: Any) -> bytes:
 
 
 def _thaw(value: Any) -> Any:
-    """Return the value in a `fragment`, for the encoder that does not know them."""
+    """Return the value in a `fragment`, for the standard library's encoder, which does not know them."""
     if isinstance(value, orjson.Fragment):
         return loads(orjson.dumps(value))
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
 
 def fragment(value: Any) -> Any:
-    """Return ``value`` as finished JSON, which `dumps` inserts as it is: one object instead of a tree of them."""
+    """Return ``value`` as encoded JSON that `dumps` inserts unchanged: one object instead of a tree."""
     return orjson.Fragment(dumps(value))
 
 
 def loads(data: bytes | str) -> Any:
     """Parse JSON, with msprobe's bare NaN, Infinity and -Infinity tokens accepted. Integers stay exact.
 
-    Raises ValueError (json.JSONDecodeError) on anything else, also on what nests too deep.
+    Raises ValueError (json.JSONDecodeError) when it is not JSON, or nests too deep.
     """
     try:
         if not _has_big_integer(data):
@@ -76,13 +77,13 @@ def loads(data: bytes | str) -> Any:
 
 
 _DIGIT, _OTHER = ord("0"), ord(" ")
-#: Digits become 0, what can stand inside a number before a digit stays, everything else becomes a blank.
+#: Digits become 0, characters that can precede a digit inside a number stay, all others become a blank.
 _SHAPES = bytes(_DIGIT if b in b"0123456789" else b if b in b"." else _OTHER for b in range(256))
 _LONG = b"0" * 19
 
 
 def _has_big_integer(data: bytes | str) -> bool:
-    """Return whether an integer may be over 64 bits: 19 digits that no decimal point precedes. Some 1 GB/s."""
+    """Return whether an integer may exceed 64 bits: 19 digits, no decimal point before them. Some 1 GB/s."""
     raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
     if len(raw) < len(_LONG):
         return False

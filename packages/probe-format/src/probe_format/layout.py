@@ -1,4 +1,4 @@
-"""Where a dump's files are: ``<dump_path>/step<N>/rank<R>/``, or ``.../rank/`` when not distributed."""
+"""Locate a dump's files: ``<dump_path>/step<N>/rank<R>/``, or ``.../rank/`` when not distributed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ JOURNAL = "records.journal"
 TENSORS = "dump_tensor_data"
 ERRORS = "dump_error_info.log"
 
-#: The names of folders: of a step, with its number; of a rank, with its number where it has one.
+#: Patterns of folder names: a step with its number, and a rank with its number if it has one.
 STEP_DIR = re.compile(r"step(\d+)", re.ASCII)
 RANK_DIR = re.compile(r"rank(\d*)|proc\d+", re.ASCII)
 Mode = Literal["graph", "pynative"]
@@ -50,7 +50,10 @@ MODES: tuple[Mode, ...] = ("graph", "pynative")
 
 @frozen
 class StepDir:
-    """A ``step<N>`` directory. mode: MindSpore's ``graph`` or ``pynative`` above it, if any."""
+    """Describe a ``step<N>`` directory.
+
+    mode: ``graph`` or ``pynative``, MindSpore's folder above it, if any.
+    """
 
     step: int
     path: Path
@@ -58,25 +61,25 @@ class StepDir:
 
 
 def rank_dir(dump_path: Path, step: int, rank: int | None) -> Path:
-    """Return the directory of one step of one process. rank None: not distributed."""
+    """Return the directory of one step of one process; ``rank`` is None when not distributed."""
     return dump_path / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
 
 
 def dump_path_of(directory: Path) -> Path:
-    """Return the dump path that a rank's directory is below: what the user chose, and may be a link."""
+    """Return the dump path above a rank's directory; the user chose it, and it may be a link."""
     step = directory.parent
     return step.parent if STEP_DIR.fullmatch(step.name) else step
 
 
 def is_dump_dir(path: Path) -> bool:
-    """Return whether ``path`` itself holds a dump: written, or only its journal (a killed run)."""
+    """Return whether ``path`` itself holds a dump: its documents, or only a journal (of a killed run)."""
     return any((path / name).is_file() for name in (DUMP, DEBUG, JOURNAL))
 
 
 def find_steps(path: Path) -> tuple[StepDir, ...]:
-    """Return the step directories of a dump path, by mode and number; also those under ``graph`` and ``pynative``.
+    """Return a dump path's step directories, by mode and number; also those in ``graph`` and ``pynative``.
 
-    A step directory itself is found as one. Nothing is found where there is no such directory.
+    A step directory itself counts as one; a path that does not exist has none.
     """
     own = STEP_DIR.fullmatch(path.name)
     parents: list[tuple[Path, Mode | None]] = [(path, mode_of(path)), *((path / m, m) for m in MODES)]
@@ -87,7 +90,7 @@ def find_steps(path: Path) -> tuple[StepDir, ...]:
 
 
 def mode_of(path: Path) -> Mode | None:
-    """Return the mode that a folder is named after, None for any other."""
+    """Return the mode that gives a folder its name, None for any other folder."""
     return next((m for m in MODES if path.name == m), None)
 
 
@@ -106,9 +109,10 @@ def _directories(parent: Path) -> Iterator[Path]:
 
 
 def existing_dump(dump_path: Path, rank: int | None, steps: Container[int] = ()) -> tuple[Path, ...]:
-    """Return the directories that hold earlier data, and that a dump of this process would write into.
+    """Return the directories with earlier data into which a dump of this process would write.
 
-    rank: of this process; None when not distributed. steps: those to be dumped; empty means any.
+    rank: of this process; None when not distributed.
+    steps: those to be dumped; empty means any.
     """
     found = []
     for step in find_steps(dump_path):

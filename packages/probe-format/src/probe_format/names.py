@@ -1,4 +1,4 @@
-"""Names of records, nodes and tensor files: build, parse, round-trip (spec/names.md)."""
+"""Build and parse the names of records, nodes and tensor files, so that each round-trips (spec/names.md)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Direction = Literal["forward", "backward"]
 _DIRECTIONS = ("forward", "backward")
 _MODULE_PREFIXES = ("Module", "Cell")
 _NODES = ("optimizer", "clip_grad")
-_MAX_DIGITS = 18  # more calls than anything makes; int() refuses 5000 digits
+_MAX_DIGITS = 18  # more calls than any run makes; int() refuses 5000 digits
 
 
 @frozen
 class ApiName:
-    """``{prefix}.{api}.{count}.{direction}``, as ``Functional.linear.3.forward``."""
+    """Name an API call: ``{prefix}.{api}.{count}.{direction}``, as ``Functional.linear.3.forward``."""
 
     prefix: str
     api: str
@@ -49,7 +49,10 @@ class ApiName:
 
 @frozen
 class ModuleName:
-    """``{Module|Cell}.{path}.{class}.{direction}.{count}``; path: the qualified name, index first if any."""
+    """Name a module call's record: ``{Module|Cell}.{path}.{class}.{direction}.{count}``.
+
+    path: the module's qualified name, with an index in front if any.
+    """
 
     prefix: str
     path: str
@@ -63,9 +66,10 @@ class ModuleName:
 
 @frozen
 class ParamsGradName:
-    """``{Module|Cell}.{path}.{class}.parameters_grad``: the first arrival in a step.
+    """Name the record of parameter gradients: ``{Module|Cell}.{path}.{class}.parameters_grad``.
 
-    Later arrivals have their count, from 1; msprobe 26 counts the first as 0.
+    This form is the first arrival in a step. Later arrivals have their count, from 1; msprobe 26 counts the
+    first as 0.
     """
 
     prefix: str
@@ -80,7 +84,7 @@ class ParamsGradName:
 
 @frozen
 class DebugName:
-    """``{name}[_grad].{count}.debug``, a single-point save."""
+    """Name the record of a value saved by name: ``{name}[_grad].{count}.debug``."""
 
     name: str
     count: int
@@ -91,7 +95,7 @@ class DebugName:
 
 @frozen
 class NodeName:
-    """A node of construct.json that is not a record: ``optimizer``, ``clip_grad``."""
+    """Name a node of construct.json that is not a record: ``optimizer``, ``clip_grad``."""
 
     node: str
 
@@ -159,7 +163,7 @@ def is_name(text: str) -> bool:
 def with_direction(name: str, direction: Direction) -> str:
     """Return the name of the forward, or of the backward, record of the same call.
 
-    name: of either; one without a direction (``optimizer``, ``loss.0.debug``) is returned as it is.
+    name: of either record; one without a direction (``optimizer``, ``loss.0.debug``) is returned unchanged.
     """
     # An API's name ends in the direction, a module's in the direction and a number.
     head, dot, last = name.rpartition(".")
@@ -178,7 +182,8 @@ def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], s
     """Return ``{record}.{category}.{index}....{suffix}``, safe on every file system.
 
     category: ``input``, ``kwargs``, ``output`` or ``parameters``; empty for ``parameters_grad`` and
-    ``debug`` records. suffix: ``pt`` or ``npy``.
+    ``debug`` records.
+    suffix: ``pt`` or ``npy``.
     """
     parts = [record, *([category] if category else []), *(str(i) for i in indexes), suffix]
     return safe_file_name(".".join(parts))

@@ -1,4 +1,4 @@
-"""Whose code a frame of a stack is: Probe's own, a framework's, or the user's."""
+"""Tell Probe's own stack frames, and a framework's, from the user's."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FRAMEWORKS = ("torch", "torch_npu", "mindspore", "mindtorch", "mindtorch_v2", "m
 def is_own(module: object, skip: Sequence[str] = OWN_MODULES) -> bool:
     """Return whether the module of this name belongs to one of these packages.
 
-    module: the ``__name__`` of a frame's globals; whatever is not a string belongs to no package.
+    module: the ``__name__`` of a frame's globals; a value that is not a string belongs to no package.
     skip: names of packages.
     """
     if not isinstance(module, str):
         return False
     package, _, rest = module.partition(".")
-    # A demo plays the user: its frames are what its dump is about.
+    # The demos stand for a user's script, so their frames count as the user's.
     return package in skip and rest.partition(".")[0] != "demo"

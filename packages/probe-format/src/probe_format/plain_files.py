@@ -1,4 +1,4 @@
-"""The files of a dump are read where they are: a link in their place could lead anywhere."""
+"""Read a dump's files without following links, which could lead anywhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["is_file", "read_plain", "refuse_link"]
 
 
 def refuse_link(path: Path) -> None:
-    """Raise FormatError where ``path`` is a link."""
+    """Raise FormatError when ``path`` is a link."""
     if path.is_symlink():
         raise FormatError(f"{path} is a link, and a dump is read in its own folder. Put what it leads to there.")
 
@@ -22,8 +22,8 @@ def read_plain(path: Path) -> bytes:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is such a file; no name that a document holds makes this raise."""
+    """Return whether there is such a file; never raises, whatever name a document holds."""
     try:
         return path.is_file()
-    except (OSError, ValueError):  # too long, or not to be written in this file system
+    except (OSError, ValueError):  # too long, or not encodable in this file system
         return False

@@ -1,4 +1,4 @@
-"""The progress of a long command on stderr."""
+"""Show the progress of a long command on stderr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ __all__ = ["ProgressLine"]
 class ProgressLine:
     """Print one line again and again in its place on a terminal, and new lines every few seconds elsewhere.
 
-    terminal, elsewhere: the least time between two lines, in seconds. stream: stderr when None.
+    terminal: the least time between two lines on a terminal, in seconds.
+    elsewhere: the same where the stream is not a terminal.
+    stream: stderr when None.
     """
 
     def __init__(self, terminal: float, elsewhere: float, stream: TextIO | None = None) -> None:
@@ -23,7 +25,10 @@ class ProgressLine:
         self._open = False
 
     def show(self, line: str, *, now: bool = False) -> None:
-        """Print ``line`` unless the one before it is too recent. now: print it in any case."""
+        """Print ``line`` unless the one before it is too recent.
+
+        now: print it in any case.
+        """
         time_now = time.monotonic()
         if time_now - self._last < self._wait and not now:
             return

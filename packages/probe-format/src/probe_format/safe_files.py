@@ -9,12 +9,12 @@ from pathlib import Path
 
 __all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"]
 
-#: What the umask leaves of these.
+#: The permissions of new files and folders; the umask may take some away.
 FILE_MODE, FOLDER_MODE = 0o640, 0o750
 
 
 def make_folder(path: Path, below: Path | None = None) -> None:
-    """Make ``path`` and what is missing above it. Raises OSError.
+    """Make ``path`` and what is missing above it. Raises OSError when it cannot.
 
     below: the folder that the user chose, which may be a link, or lie behind one; what is under it may not.
     """
@@ -35,7 +35,7 @@ def make_folder(path: Path, below: Path | None = None) -> None:
 
 
 def refuse_links(path: Path, below: Path) -> None:
-    """Raise OSError (ELOOP) where ``path``, or a folder between it and ``below``, is a link."""
+    """Raise OSError (ELOOP) when ``path``, or a folder between it and ``below``, is a link."""
     for folder in (path, *path.parents):
         if folder == below:
             return
@@ -44,10 +44,10 @@ def refuse_links(path: Path, below: Path) -> None:
 
 
 def replace_file(path: Path, blob: bytes) -> None:
-    """Write a file so that its name always stands for a complete one. Raises OSError; then nothing has changed.
+    """Write a file so that its name always refers to a complete one.
 
-    The file is made under a name that nobody can know, and where nothing is yet; a link at ``path`` is replaced and
-    not followed.
+    Raises OSError when it cannot, changing nothing. The content is first written to a new file with an
+    unpredictable name. A link at ``path`` is replaced, not followed.
     """
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -11,7 +11,7 @@ __all__ = ["did_you_mean", "nearest", "nearest_names"]
 # difflib compares two names in about 20 us: 10,000 names would take 0.2 s for each wrong one. Counting
 # common letter pairs is enough to pick the few that are worth the comparison.
 _SHORTLIST = 40
-_LONGEST = 400  # comparing takes the square of the length
+_LONGEST = 400  # the time of a comparison grows with the square of the length
 
 
 def _pairs(text: str) -> set[str]:
@@ -19,13 +19,13 @@ def _pairs(text: str) -> set[str]:
 
 
 def nearest(word: str, candidates: Iterable[str], count: int = 3, cutoff: float = 0.6) -> tuple[str, ...]:
-    """Return at most ``count`` of ``candidates`` that look like ``word``, best first, upper and lower case alike.
+    """Return at most ``count`` ``candidates`` that look like ``word``, best first, whatever their case.
 
-    cutoff: 0 (anything) to 1 (equal but for case), as in difflib.
+    cutoff: from 0 (anything) to 1 (equal but for case), as in difflib.
     """
     if len(word) > _LONGEST:
         return ()
-    from difflib import SequenceMatcher  # only messages need it, and importing it takes a millisecond or two
+    from difflib import SequenceMatcher  # here, as it takes 1-2 ms and only messages need it
 
     lower = word.lower()
     pairs = _pairs(lower)
@@ -42,12 +42,12 @@ def nearest(word: str, candidates: Iterable[str], count: int = 3, cutoff: float 
         matcher.set_seq1(candidate.lower())
         if (score := matcher.ratio()) >= cutoff:
             scored.append((score, candidate))
-    # Stable: of two equally near, the one that came first.
+    # The sort is stable: of two equally near, the first one comes first.
     return tuple(c for _, c in sorted(scored, key=lambda pair: -pair[0])[:count])
 
 
 def nearest_names(pattern: str, names: Iterable[str], count: int = 3) -> tuple[str, ...]:
-    """Return the record names, or the parts of record names, that a filter which matched nothing may have meant.
+    """Return the record names, or parts of record names, nearest to a filter that matched nothing.
 
     A pattern without a dot (``"lineer"``) is compared with the parts of the names (``"linear"``), the
     commonest part first where several are equally near; one with a dot with the whole names.

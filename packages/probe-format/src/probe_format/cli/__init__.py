@@ -1,3 +1,3 @@
-"""The command ``probe``."""
+"""Implement the command ``probe``."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""Commands of ``probe`` that other packages add, such as ``probe kernel``.
+"""Run the commands of ``probe`` that other packages add, such as ``probe kernel``.
 
-A package adds one by an entry point in the group ``probe.commands``: the command's name, and a function that takes
-the words after the name and returns the exit code.
+A package adds one by an entry point in the group ``probe.commands``: the command's name, and a function that
+takes the words after the name and returns the exit code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 __all__ = ["added_commands", "describe", "run_added"]
 
-#: Commands of packages of ours -> what to install for them.
+#: Commands of Probe's other packages -> what to install for them.
 _OURS = {"kernel": "probe-kernel"}
 
 
@@ -22,7 +22,7 @@ def added_commands() -> dict[str, EntryPoint]:
 
 
 def describe(entry: EntryPoint) -> str:
-    """Return a line for ``probe --help``, without loading the command: what its package says of itself."""
+    """Return a line for ``probe --help``, the package's own summary, without loading the command."""
     if entry.dist is None:
         return entry.value
     summary = (entry.dist.metadata["Summary"] or "").rstrip(".")
@@ -32,13 +32,13 @@ def describe(entry: EntryPoint) -> str:
 def run_added(name: str, words: Sequence[str]) -> int | None:
     """Run the command ``name`` and return its exit code; return None where no package has such a command.
 
-    A command of a package of ours that is not installed ends with code 1, and with what to install on stderr.
+    A command of one of Probe's packages that is not installed returns 1 and prints on stderr what to install.
     """
     entry = added_commands().get(name)
     if entry is not None:
         try:
             run = entry.load()
-        except ModuleNotFoundError as error:  # only where the very package is gone: else it is a fault inside
+        except ModuleNotFoundError as error:  # another missing module is a fault inside the package
             if error.name is None or error.name.partition(".")[0] != entry.module.partition(".")[0]:
                 raise
         else:

@@ -1,4 +1,4 @@
-"""The command ``probe``: show, verify and recover dumps. Needs no framework."""
+"""Show, verify and recover dumps with the command ``probe``, which needs no framework."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .show import View, heading, summary, tree
 
 __all__ = ["main"]
 
-#: Lines of the tree of what is not finite, where not all are asked for.
+#: Lines that the tree of non-finite records has at most, unless all are asked for.
 _MOST = 20
 
 _EXIT = """\
@@ -89,7 +89,7 @@ def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
         command.add_argument("--mode", choices=MODES, help="only MindSpore's graphs, or only PyNative")
         if name == "show":
             _show_arguments(command)
-    for name, entry in added.items():  # only for the list: their words never get here
+    for name, entry in added.items():  # only for the list in --help: `main` runs these before it parses
         commands.add_parser(name, help=describe(entry).replace("%", "%%"), add_help=False)
     return parser
 
@@ -112,14 +112,14 @@ def _show_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    """Return a number from 0 up. Raises ArgumentTypeError."""
+    """Return a number from 0 up. Raises ArgumentTypeError when it is not one."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
     return int(text)
 
 
 def _positive(text: str) -> int:
-    """Return a number from 1 up. Raises ArgumentTypeError."""
+    """Return a number from 1 up. Raises ArgumentTypeError when it is not one."""
     if not _count(text):
         raise argparse.ArgumentTypeError("0 levels show nothing; write 1 or more")
     return int(text)
@@ -221,7 +221,7 @@ _COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
 
 
 def _progress(command: str) -> Callable[[Rank, int, int], None]:
-    """Return what shows on stderr how many tensor files of a rank are done."""
+    """Return a function that shows on stderr how many tensor files of a rank are done."""
     line = ProgressLine(terminal=0.2, elsewhere=10.0)
 
     def show(rank: Rank, done: int, total: int) -> None:

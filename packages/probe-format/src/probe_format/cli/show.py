@@ -28,11 +28,14 @@ _DEEPEST = 100
 
 @frozen
 class View:
-    """The choice of what to show.
+    """Select what `summary` and `tree` show.
 
-    text: only records with this in their name. level: only modules (``L0``) or only API calls (``L1``).
-    depth: levels of nesting, None for all. bad: only records with a value that is not finite.
-    brief: names without their tensors. stack: with the caller's line.
+    text: only records with this in their name.
+    level: only modules (``L0``) or only API calls (``L1``).
+    depth: levels of nesting, None for all.
+    bad: only records with a value that is not finite.
+    brief: names without their tensors.
+    stack: with the caller's line.
     full: with max and min, and with arguments that are not tensors.
     """
 
@@ -51,12 +54,12 @@ class View:
         )
 
     def takes_name(self, name: str) -> bool:
-        """Return the same by the name alone."""
+        """Return whether the name alone allows the record to be shown."""
         return self.text in name and self.level in (None, _level(name))
 
 
 def heading(rank: Rank) -> str:
-    """Return one line: step and rank, what made the dump, how it ended."""
+    """Return one line: step and rank, what made the dump, and how the run ended."""
     header = rank.header
     amount = f"{len(rank.records)} records"
     if not len(rank.records) and rank.construct.parents:
@@ -86,7 +89,7 @@ def summary(rank: Rank) -> Iterator[str]:
         )
     for item in report.faults:
         yield f"fault: {text(item.get('where'))}: {text(item.get('message'))} ({text(item.get('count'))} times)"
-    largest = {norm: name for name, norm in reversed(report.norms)}  # passed on, a tensor has many names
+    largest = {norm: name for name, norm in reversed(report.norms)}  # one tensor can have several slots
     for norm, name in reversed(largest.items()):
         yield f"norm {norm:.6g}: {name}"
     if report.first_non_finite is not None:
@@ -102,7 +105,7 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
     children, parents = _family(rank)
     if len(records):
         wanted = {record.name for record in records if view.takes(record)}
-    else:  # task structure has the tree alone
+    else:  # task structure writes construct.json and no records
         wanted = {name for name in parents if view.takes_name(name) and not view.bad}
     shown = set(wanted)
     for name in wanted:
@@ -115,7 +118,7 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
         name, depth = todo.pop()
         if name not in shown:
             continue
-        indent = _INDENT * min(depth, _DEEPEST)  # else the spaces of a deep tree would fill the disk
+        indent = _INDENT * min(depth, _DEEPEST)  # bounded: the indentation of a very deep tree would fill the disk
         below = [child for child in children.get(name, ()) if child in shown]
         if name not in wanted:
             yield indent + name
@@ -132,7 +135,7 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
 
 
 def _family(rank: Rank) -> tuple[dict[str | None, list[str]], dict[str, str | None]]:
-    """Return children and parent of each node and record, also of the records that construct.json does not have."""
+    """Return children and parent of each node and record, also of records that construct.json lacks."""
     nodes = rank.construct.parents
     parents = {name: parent if parent in nodes else None for name, parent in nodes.items()}
     for name in rank.records.names:
@@ -147,7 +150,7 @@ def _family(rank: Rank) -> tuple[dict[str | None, list[str]], dict[str, str | No
 
 
 def _unreachable(parents: dict[str, str | None]) -> list[str]:
-    """Return the first node of each circle in a damaged construct.json: cut there, all nodes can be reached."""
+    """Return the first node of each cycle in a damaged construct.json, where a cut makes all reachable."""
     done: set[str] = set()
     circles: list[str] = []
     for name in parents:
@@ -163,7 +166,7 @@ def _unreachable(parents: dict[str, str | None]) -> list[str]:
 
 
 def _owner(name: str, nodes: Any) -> str | None:
-    """Return the module call that parameter gradients are shown under: the first."""
+    """Return the module call under which parameter gradients are shown, the module's first."""
     parsed = parse_name(name) if is_name(name) else None
     if isinstance(parsed, ParamsGradName):
         first = str(ModuleName(parsed.prefix, parsed.path, parsed.cls, "forward", 0))
@@ -187,7 +190,7 @@ def _lines(record: Record, indent: str, view: View) -> Iterator[str]:
         yield f"{indent}{_INDENT}{_full(tensor) if view.full else _tensor(tensor)}"
     if view.full:
         for keys, leaf in others(record.json):
-            if len(keys) > 1 or not keys:  # not the marks of the record itself
+            if len(keys) > 1 or not keys:  # keys of the record that are not parts with values
                 yield f"{indent}{_INDENT}{_scalar(keys, leaf)}"
 
 
@@ -204,7 +207,7 @@ _MACHINERY = re.compile(
 
 
 def _caller(stack: tuple[str, ...]) -> str:
-    """Return the innermost frame outside the framework and Probe: a model's own, installed or not."""
+    """Return the innermost frame outside the framework and Probe, also in an installed model package."""
     return " ".join(next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0]).split())
 
 
@@ -231,20 +234,20 @@ def _scalar(path: ValuePath, leaf: Any) -> str:
             value = f"not recorded: {text(leaf['unsupported'])}"
     try:
         words = value if isinstance(value, str) else dumps(value).decode()
-    except (TypeError, ValueError, RecursionError):  # deeper than any writer nests
+    except (TypeError, ValueError, RecursionError):  # JSON of a damaged file, nested deeper than any writer nests
         words = brief(value)
     shown = "" if leaf is None else cut(" ".join(words.split()), _LONGEST + 3)
     return f"{path_text(path) or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {shown}".rstrip()
 
 
 def _tensor(tensor: Tensor) -> str:
-    """Format a tensor on one line for comparing: shape, mean and norm to six digits, the checksum if it has one."""
+    """Format a tensor on one line for comparing: shape, mean and norm to six digits, checksum if any."""
     numbers = f"mean {_number(tensor.mean):<13} norm {_number(tensor.norm)}"
     return _line(tensor, numbers if tensor.checksum is None or tensor.norm is not None else "")
 
 
 def _full(tensor: Tensor) -> str:
-    """Format a tensor on one line with max and min, and every digit."""
+    """Format a tensor on one line with max, min and every digit."""
     keys = (("max", tensor.max), ("min", tensor.min), ("mean", tensor.mean), ("norm", tensor.norm))
     numbers = [f"{key} {'-' if value is None else value}" for key, value in keys]
     grad = [] if tensor.requires_grad is None else [f"requires_grad {str(tensor.requires_grad).lower()}"]

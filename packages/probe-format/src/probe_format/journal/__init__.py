@@ -1,4 +1,4 @@
-"""The journal: events as frames in a file, and the documents that they add up to."""
+"""Write and read a journal of events, and assemble the documents that the events add up to."""
 
 from __future__ import annotations
 

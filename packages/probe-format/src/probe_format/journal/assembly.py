@@ -1,4 +1,4 @@
-"""Events to documents (spec/journal.md): the one piece of code that both writing and recovery go through.
+"""Assemble documents from events (spec/journal.md), with the same code for writing and for recovery.
 
 Pure: takes the events in their order, gives the content of dump.json, stack.json, construct.json and what
 the report needs. It never fails on events that a kill cut short; what is missing is marked in the records.
@@ -20,7 +20,7 @@ from .value_paths import Room, blank_slots, get, put
 
 __all__ = ["Assembly", "Documents", "assemble"]
 
-#: What the object of a gradient that came again says about it.
+#: The note in the tensor object of a gradient that arrived more than once.
 _NUMBERS = (
     *("Max", "Min", "Mean", "Norm", "md5", "unsupported", "zero_count"),
     *("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min"),
@@ -29,10 +29,13 @@ _NUMBERS = (
 
 @frozen
 class Documents:
-    """The content of one rank's files.
+    """Hold the content of one rank's files.
 
-    header: the top-level keys of dump.json without ``data``. data: record name -> record, in completion
-    order. stack: the grouped layout. construct: node -> parent or None. coverage: the last tally, or {}.
+    header: the top-level keys of dump.json without ``data``.
+    data: record name -> record, in completion order.
+    stack: the grouped layout.
+    construct: node -> parent or None.
+    coverage: the last tally, or {}.
     faults: one per kind, with its count.
     """
 
@@ -47,8 +50,9 @@ class Documents:
 def assemble(events: Iterable[Mapping[str, Any]], room: int | None = None) -> Documents:
     """Build the documents from events in journal order. Unknown kinds of event are skipped.
 
-    room: of events from a file, how many empty slots they may ask for. Events of another form than the
-    specification's raise ValueError, TypeError, KeyError, IndexError, AttributeError or RecursionError.
+    room: how many empty slots events from a file may ask for.
+    Raises ValueError, TypeError, KeyError, IndexError, AttributeError or RecursionError when the form of an
+    event is not the specification's.
     """
     state = Assembly(room=None if room is None else Room(room))
     for event in events:
@@ -59,7 +63,7 @@ def assemble(events: Iterable[Mapping[str, Any]], room: int | None = None) -> Do
 
 @define
 class Assembly:
-    """The documents as they grow, one event after the other. Takes over the events' values."""
+    """Build the documents one event after the other. Takes over the events' values."""
 
     header: dict[str, Any] = field(factory=dict)
     data: dict[str, Any] = field(factory=dict)
@@ -157,7 +161,7 @@ class Assembly:
         skeleton = self.skeletons.get(forward)
         if skeleton is None:
             return {"input": [], "output": []}
-        # None means: this side is filtered out (data_mode) and the key is absent.
+        # None: data_mode filters this side out, and the key is absent.
         keys = zip(("input", "output"), skeleton, strict=False)
         return {key: blank_slots(shape, self.room) for key, shape in keys if shape is not None}
 
@@ -175,7 +179,7 @@ class Assembly:
             self.data[e["n"]]["recompute"] = again
 
     def on_redone(self, e: Mapping[str, Any]) -> None:
-        if "g" in e:  # a reentrant checkpoint: the first run had no gradients
+        if "g" in e:  # a reentrant checkpoint: the first run had no gradients, the recompute has
             self.skeletons[e["n"]] = e["g"]
         if "o" in e and e["n"] in self.redone:
             self.redone[e["n"]]["output"] = self.late.remember(e["o"])
@@ -215,7 +219,7 @@ class Assembly:
     def cut_short(self) -> None:
         """Mark the calls that have not returned, and the tensors that are still incomplete.
 
-        Should it come after all, the marks go again.
+        Events that complete them later remove the marks.
         """
         for name in self.open_calls:
             record = self.data[name]

@@ -1,4 +1,4 @@
-"""construct.json as a tree: the parent of a node, and of the node that stands for its gradients."""
+"""Find parents in construct.json's tree: of a node, and of the node of its gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["closed"]
 
 
 def closed(construct: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Return the tree with every parent present: a module without gradients of its own is still one."""
+    """Return the tree with every parent present, also modules without gradients of their own."""
     out = dict(construct)
     todo = [p for p in construct.values() if p is not None and p not in construct]
     while todo:

@@ -1,4 +1,4 @@
-"""The events of a journal (spec/journal.md): a function that makes each kind, and the table of their keys."""
+"""Make the events of a journal (spec/journal.md): one function for each kind, and the table of their keys."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ __all__ = [
 Event = dict[str, Any]
 Json = Any
 
-#: ``r`` of an event: only a node of construct.json; a node and its stack, but no record (task structure).
+#: Values of the key ``r``: only a node of construct.json; a node and its stack, no record (task structure).
 NODE: Literal[0] = 0
 STRUCTURE: Literal[2] = 2
 
 
 @frozen
 class Kind:
-    """The keys of one kind of event.
+    """Describe the keys of one kind of event.
 
     keys: all that it may have besides ``k``, in the order of the specification.
     values: those of them that hold an encoded value (spec/values.md).
     pairs: those of them that hold a list of ``[path, encoded value]``.
-    opens: whether it makes a folder that was to be created with its first record.
+    opens: whether it creates a folder that waited for its first record.
     """
 
     keys: tuple[str, ...]
@@ -89,7 +89,7 @@ def head(header: Mapping[str, Any]) -> Event:
 
 
 def frames(number: int, lines: Iterable[str]) -> Event:
-    """Make the event that gives stack ``number`` its frames, the innermost first."""
+    """Make the event that defines stack ``number``, with its frames innermost first."""
     return {"k": "frames", "i": number, "f": list(lines)}
 
 
@@ -107,8 +107,8 @@ def enter(
     """Make the event of a call that begins. Keys whose argument is None are left out.
 
     name: of the forward record.
-    parent: the node that the call is made in, None at the top.
-    stack: the number of a `frames` event before this one.
+    parent: the node in which the call is made, None at the top.
+    stack: the number of an earlier `frames` event.
     arguments, keywords, parameters: encoded, for the keys of the record that `FORWARD_PARTS` names.
     extra: further keys of the record.
     kept: `NODE` or `STRUCTURE` where there will be no record.
@@ -134,7 +134,7 @@ def exit(name: str, *, output: Json = None, raised: str | None = None, gradients
 
     output: the encoded values that it returned, a list or an object.
     raised: the exception that it raised instead.
-    gradients: the forms of the backward record's ``input`` and ``output``; None for one that is not recorded.
+    gradients: the forms of the backward record's ``input`` and ``output``; None for one not recorded.
     """
     event: Event = {"k": "exit", "n": name}
     if output is not None:
@@ -171,11 +171,11 @@ def back(
     partial: bool = False,
     kept: Literal[2] | None = None,
 ) -> Event:
-    """Make the event of gradients that arrived in one backward pass. Keys whose argument is None are left out.
+    """Make the event of gradients from one backward pass. Keys whose argument is None are left out.
 
     name: of the backward record.
     number: how many backward passes went through this call before.
-    parent: the node of the backward pass that this is in, None at the top.
+    parent: the node of the enclosing backward pass, None at the top.
     inputs, outputs: ``[path, encoded value]`` pairs of the record's ``input`` and ``output``.
     partial: whether some of them are sums that never became whole.
     kept: `STRUCTURE` where there will be no record.
@@ -193,7 +193,7 @@ def back(
 
 
 def pgrad(name: str, parameter: str, value: Json) -> Event:
-    """Make the event of a parameter's gradient: its encoded value, for the record ``name``."""
+    """Make the event of a parameter's gradient, with its encoded value, for the record ``name``."""
     return {"k": "pgrad", "n": name, "q": parameter, "v": value}
 
 
@@ -215,17 +215,17 @@ def grad(name: str, path: Iterable[int | str], value: Json) -> Event:
 
 
 def stat(rows: Sequence[Sequence[Any]]) -> Event:
-    """Make the event of numbers that came late: ``[number of the tensor, {statistics}]`` rows."""
+    """Make the event of statistics that came late: ``[number of the tensor, {statistics}]`` rows."""
     return {"k": "stat", "r": rows}
 
 
 def file(numbers: Sequence[int]) -> Event:
-    """Make the event of tensor files that are complete on disk, by their numbers."""
+    """Make the event that confirms, by their numbers, tensor files that are complete on disk."""
     return {"k": "file", "r": numbers}
 
 
 def fault(where: str, message: str) -> Event:
-    """Make the event of a failure of Probe's own."""
+    """Make the event of a failure inside Probe."""
     return {"k": "fault", "w": where, "m": message}
 
 

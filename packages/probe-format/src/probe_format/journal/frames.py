@@ -1,6 +1,6 @@
-"""The append-only log of events that makes a killed run readable (spec/journal.md).
+"""Write and read the append-only log of events that makes a killed run readable (spec/journal.md).
 
-One frame per event, one write(2) per frame, no fsync: what was written survives the death of the process
+Each event is one frame and one write(2), without fsync: what was written survives the death of the process
 (not of the machine). A frame is u32 length, u32 CRC-32 of the payload (both little-endian), payload.
 """
 
@@ -28,10 +28,10 @@ _MAX_FRAME = 1 << 30
 
 
 class JournalWriter:
-    """Appends events to one file. Safe from many threads and processes: a frame is one O_APPEND write."""
+    """Append events to one file. Safe from many threads and processes: a frame is one O_APPEND write."""
 
     def __init__(self, path: Path) -> None:
-        """Open ``path`` for appending, creating it with its header. Raises OSError."""
+        """Open ``path`` for appending, creating it with its header. Raises OSError when it cannot."""
         self.path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
         self._pid = os.getpid()
@@ -51,7 +51,7 @@ class JournalWriter:
                 self._complete(frame, done)
 
     def _complete(self, frame: bytes, done: int) -> None:
-        """Write the rest after a short write (a disk or a limit reached half-way), or cut it off again."""
+        """Write the rest after a short write (full disk, limit reached), or truncate the frame's part."""
         start = os.fstat(self._fd).st_size - done
         try:
             while done < len(frame):
@@ -67,7 +67,7 @@ class JournalWriter:
 
     @property
     def forked(self) -> bool:
-        """Return whether this is a copy that a fork() made: the child must not write into the parent's journal."""
+        """Return whether this is a fork()'s copy: the child must not write into the parent's journal."""
         return os.getpid() != self._pid
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class JournalWriter:
 
 @frozen
 class JournalContents:
-    """Everything readable in a journal.
+    """Hold everything readable in a journal.
 
     state: ``whole``; ``torn`` (the last frame is cut short, normal after a kill); ``damaged`` (a frame in
     the middle does not match its checksum; the events after it, if found, are included).
@@ -132,12 +132,12 @@ def read_journal(path: Path) -> JournalContents:
 
 
 _MOST_TOLD = 10
-#: Bytes that may be read in vain: false frames could have the whole file read once for each of them.
+#: Limit in bytes on checking false frames: each of them could otherwise cost a read of the whole file.
 _VAIN_FLOOR, _VAIN_TIMES = 1 << 26, 4
 
 
 class _Frames:
-    """The frames in a journal's bytes, found in time that grows with the bytes and no faster."""
+    """Find the frames in a journal's bytes, in time that is linear in the number of bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -145,7 +145,7 @@ class _Frames:
         self._left = _VAIN_FLOOR + _VAIN_TIMES * len(data)
 
     def at(self, at: int) -> tuple[dict[str, Any] | None, int, str]:
-        """Return the event whose frame begins at ``at`` and where it ends; None, and why, without such a frame."""
+        """Return the event of the frame at ``at`` and where it ends; None and why without an intact frame."""
         data = self._data
         if at + _HEAD.size > len(data):
             return None, at, "cut short"
@@ -181,6 +181,6 @@ class _Frames:
 
 
 def _wrong_length(data: bytes, at: int) -> bool:
-    """Return whether the last frame is all there and only its length is not what it was."""
+    """Return whether the last frame is complete and only its length field is wrong."""
     payload = data[at + _HEAD.size :]
     return bool(payload) and zlib.crc32(payload) == _HEAD.unpack_from(data, at)[1]

@@ -1,4 +1,4 @@
-"""Tensor objects that were recorded before their numbers, or before their file was on disk."""
+"""Complete tensor objects that were recorded before their statistics, or before their file was on disk."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _NO_FILE = "tensor file: the process ended before this was written"
 
 @define
 class LateParts:
-    """Match incomplete tensor objects with the events that complete them ("$": numbers, "$f": files).
+    """Match incomplete tensor objects with the events that complete them ("$": statistics, "$f": files).
 
-    The rest may come first: another thread was faster than the call's own event. expected: whether anything
-    can be waited for at all (spec/journal.md, "deferred").
+    Either side may come first, as another thread may write its event before the call's own.
+
+    expected: whether anything can come late at all (spec/journal.md, "deferred").
     """
 
     expected: bool = True
@@ -44,7 +45,7 @@ class LateParts:
         return value
 
     def numbers(self, ref: int, numbers: Tensor) -> None:
-        """Fill in the numbers of the tensors with ``"$": ref``."""
+        """Fill in the statistics of the tensors with ``"$": ref``."""
         if ref not in self._numbers:
             self._early_numbers[ref] = numbers
         for tensor in self._numbers.pop(ref, ()):
@@ -65,7 +66,7 @@ class LateParts:
                 tensor["data_name"] = name
 
     def cut_short(self) -> None:
-        """Mark all that still waits; `numbers` and `file` take the marks off again."""
+        """Mark every tensor that is still incomplete; `numbers` and `file` remove the marks again."""
         for tensors in self._numbers.values():
             for tensor in tensors:
                 tensor.pop("$", None)
@@ -77,7 +78,7 @@ class LateParts:
                     tensor["lost"] = _NO_FILE
 
     def _remember(self, item: Tensor) -> None:
-        # A key "$" of the user's own holds an encoded value, which is never a bare number.
+        # In the user's objects a key "$" holds an encoded value, which is never a bare number.
         ref = item.get("$")
         if type(ref) is int:
             if ref in self._early_numbers:

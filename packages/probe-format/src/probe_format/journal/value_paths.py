@@ -11,7 +11,7 @@ from probe_format.values import is_leaf
 
 __all__ = ["Room", "blank_slots", "get", "put"]
 
-#: Writers end at 24 levels of arguments, below a few of the record's own.
+#: Writers nest arguments at most 24 levels deep, below a few levels of the record itself.
 _DEEPEST = 100
 
 
@@ -28,7 +28,7 @@ class Room:
             raise ValueError("it asks for more slots than its size allows")
 
     def check(self, path: Any) -> None:
-        """Raise ValueError for what is not a path."""
+        """Raise ValueError when it is not a path."""
         if not isinstance(path, list) or len(path) > _DEEPEST:
             raise ValueError(f"{brief(path)} is no path to a slot")
         if not all((type(key) is int and key >= 0) or isinstance(key, str) for key in path):
@@ -73,7 +73,8 @@ def get(value: Any, path: list[Any]) -> Any:
 def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> None:
     """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed.
 
-    room: of a path from a file. Raises ValueError when it is not a path, or asks for too many slots.
+    room: how many slots may still be made, where the path comes from a file.
+    Raises ValueError when it is not a path, or asks for too many slots.
     """
     if room is not None:
         room.check(path)
