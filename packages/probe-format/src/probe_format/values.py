@@ -1,4 +1,4 @@
-"""Nested arguments as JSON that mirrors them (spec/values.md).
+"""Encode nested arguments as JSON that mirrors them (spec/values.md).
 
 The caller hands in a leaf: a function that encodes what belongs to its framework (tensors, dtypes, ...)
 and returns `UNKNOWN` for the rest. Nothing here knows a framework, and nothing is dropped without a note.
@@ -24,19 +24,19 @@ __all__ = ["MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "EncodeLeaf", "ValueEncoder", "
 ValuePath = tuple[int | str, ...]
 EncodeLeaf = Callable[[Any, ValuePath], Any]
 
-#: What a leaf returns for a value that is not its own.
+#: The result of a leaf for a value that does not belong to its framework.
 UNKNOWN: Any = object()
 MAX_DEPTH = 24
 MAX_LEAVES = 20_000
 _TEXT = 4096
-# Python writes no longer ones as text, nor reads them.
+# Python refuses to convert longer integers to text and back.
 _MOST = 10**4000
 _LEAST = -_MOST
 _TOO_LONG = "a whole number of more than 4000 digits"
 
 
 def unsupported(value: object, why: str) -> dict[str, Any]:
-    """Return the stand-in for a value that has no encoding: its type, and the reason."""
+    """Return the placeholder for a value that has no encoding: its type, and the reason."""
     return {"type": _type_name(type(value)), "value": None, "unsupported": why}
 
 
@@ -58,7 +58,10 @@ class ValueEncoder:
         self._left = MAX_LEAVES
 
     def describe(self, value: Any, path: ValuePath = ()) -> Any:
-        """Return the JSON of one value. path: its place, passed on to the leaf function."""
+        """Return the JSON of one value.
+
+        path: its place, passed on to the leaf function.
+        """
         self._left = MAX_LEAVES
         return self._any(value, path, ())
 
@@ -90,7 +93,7 @@ class ValueEncoder:
                 return found
             fields, elements = _parts(value)
         except OSError:
-            raise  # a full disk is no property of the value
+            raise  # a full disk says nothing about the value
         except Exception as e:
             return self._give_up(value, f"looking at it raised {error_text(e)[:200]}")
         if fields is None and elements is None:
@@ -125,7 +128,7 @@ class ValueEncoder:
                 out["..."] = self._give_up(value, f"over {MAX_LEAVES} values in one argument")
                 break
             name = key if type(key) is str else _key(key)
-            while name in out:  # {1: a, "1": b} must keep both
+            while name in out:  # {1: a, "1": b}: both must be kept
                 name += "'"
             out[name] = self._any(item, (*path, name), above)
         return out
@@ -146,9 +149,9 @@ class ValueEncoder:
 
 
 def _parts(value: Any) -> tuple[list[tuple[Any, Any]] | None, list[Any] | tuple[Any, ...] | None]:
-    """(named fields, None) or (None, elements) of what has parts, else (None, None).
+    """Return (named fields, None) or (None, elements) of a value with parts, else (None, None).
 
-    Read here, once: the user's own containers may raise, and other threads may change them meanwhile.
+    Both are read once, here: the user's own containers may raise, and other threads may change them meanwhile.
     """
     if type(value) is list or type(value) is tuple:
         return None, value
@@ -161,7 +164,7 @@ def _parts(value: Any) -> tuple[list[tuple[Any, Any]] | None, list[Any] | tuple[
 
 
 def _key(key: Any) -> str:
-    """A key that is no text, as text."""
+    """Return a key as text."""
     try:
         return str(key)
     except Exception:
@@ -187,13 +190,13 @@ def _has_parts(value: Any) -> bool:
 
 
 def _text(value: object) -> str:
-    """``str(value)``, its length told when it is cut."""
+    """Return ``str(value)``; a long one is cut, with its length added."""
     text = str(value)
     return text if len(text) <= _TEXT else f"{text[:_TEXT]}... ({len(text)} characters)"
 
 
 def _plain(value: Any) -> dict[str, Any] | None:
-    """Values of Python and numpy themselves; None for the rest."""
+    """Encode a value of Python or numpy itself; return None for anything else."""
     cls = type(value)
     if isinstance(value, slice):
         return {"type": "slice", "value": [_bound(b) for b in (value.start, value.stop, value.step)]}
@@ -237,7 +240,7 @@ def _numpy_scalar(value: np.generic[Any]) -> dict[str, Any]:
 
 
 def _bound(value: Any) -> Any:
-    """A slice bound: None, an int, or what ``__index__`` gives (0-d tensors); floats keep their value."""
+    """Encode a slice bound: None, an int, or what ``__index__`` gives (0-d tensors); floats keep their value."""
     if value is None:
         return value
     try:

@@ -1,4 +1,4 @@
-"""Read dumps: steps, ranks, records and tensors, and whether they are whole. Never writes."""
+"""Read dumps without ever writing: steps, ranks, records and tensors, and whether they are whole."""
 
 from __future__ import annotations
 

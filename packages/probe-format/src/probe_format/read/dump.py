@@ -1,4 +1,4 @@
-"""Reading dumps: `open` a folder, walk steps, ranks, records and tensors. No framework, nothing eager.
+"""Open a dump and walk its steps, ranks, records and tensors lazily, without a framework.
 
 Works on everything that Probe and msprobe 1, 8 and 26 write (spec/layout.md), and on what a killed run by
 Probe left behind: then the records come from the journal.
@@ -52,15 +52,20 @@ def open(path: str | Path) -> Dump:
 
 @frozen
 class Dump:
-    """What `open` gives: ``steps`` in the order of their numbers, those of each mode together."""
+    """Hold the steps of an opened dump.
+
+    steps: in the order of their numbers, those of each mode together.
+    """
 
     path: Path
     steps: tuple[Step, ...]
 
     def step(self, step: int, mode: layout.Mode | None = None) -> Step:
-        """Return the step with this number. mode: needed where MindSpore left it twice, ``graph`` and ``pynative``.
+        """Return the step with this number.
 
-        Raises KeyError naming the steps there are, UsageError where two have this number and no mode is given.
+        mode: needed where MindSpore wrote the step twice, under ``graph`` and ``pynative``.
+        Raises KeyError, naming the existing steps, when there is none of this number; UsageError when two have it
+        and no mode is given.
         """
         found = [s for s in self.steps if s.number == step and mode in (None, s.mode)]
         if not found:
@@ -85,8 +90,9 @@ class Dump:
 
 @frozen
 class Step:
-    """One step. ``number`` is None when the folder's name does not tell it.
+    """Hold the ranks of one step.
 
+    number: None when the folder's name does not contain it.
     mode: ``graph`` or ``pynative`` where MindSpore ran in both, each of which has steps of its own; else None.
     """
 
@@ -105,9 +111,10 @@ class Step:
 
 @frozen(slots=False)
 class Rank:
-    """One rank of one step: its records, and what is known about them.
+    """Give access to one rank of one step: its records, and what is known about them.
 
-    number: None when the run was not distributed. file: the one file to read, where `open` was given a file.
+    number: None when the run was not distributed.
+    file: the one file to read, where `open` was given a file.
     mode: as in `Step`.
     """
 
@@ -182,7 +189,7 @@ class Rank:
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
-        """Return the dump.json and the debug.json that are here, one of them or both. Raises FormatError."""
+        """Return the dump.json and the debug.json that exist, one or both. Raises FormatError when neither does."""
         if self._assembled is not None:
             return (Document(self._assembled.header, self._assembled.data),)
         files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
@@ -200,7 +207,7 @@ class Rank:
 
 
 def assemble_journal(contents: JournalContents, where: Path) -> Documents:
-    """Return the documents in a journal. Raises DamagedError when its events are not what this version knows."""
+    """Return the documents in a journal. Raises DamagedError when this version cannot read its events."""
     from probe_format.journal.assembly import assemble
 
     try:
@@ -214,13 +221,13 @@ def assemble_journal(contents: JournalContents, where: Path) -> Documents:
     return documents
 
 
-#: Empty slots that a journal may ask for beyond one for each of its bytes.
+#: Limit on the empty slots that a journal may ask for, besides one for each of its bytes.
 _SLOTS = 1 << 22
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError)
 
 
 def _check_forms(documents: Documents) -> None:
-    """Raise ValueError where events of a wrong form have become documents of a wrong form."""
+    """Raise ValueError when events of a wrong form have become documents of a wrong form."""
     for what, mapping in (("header", documents.header), ("data", documents.data)):
         for key in mapping:
             if not isinstance(key, str):

@@ -19,7 +19,11 @@ _BESIDE = (layout.STACK, layout.CONSTRUCT, layout.REPORT, layout.JOURNAL)
 
 @frozen
 class RankFolder:
-    """One rank's folder. step, rank: None where the names do not tell. file: the one that was asked for."""
+    """Locate one rank's folder.
+
+    step, rank: None where the folders' names do not contain them.
+    file: the file that the user asked for, if it was one.
+    """
 
     path: Path
     step_path: Path
@@ -50,7 +54,7 @@ def find(path: Path) -> list[RankFolder]:
 
 
 def _check_file(path: Path) -> None:
-    """Raise FormatError for a file that is not a dump, rather than a damaged one."""
+    """Raise FormatError when the file is not a dump; a damaged dump passes."""
     if path.name in (layout.DUMP, layout.DEBUG):
         return
     if path.name in _BESIDE:
@@ -60,7 +64,7 @@ def _check_file(path: Path) -> None:
 
 
 def _inside_only(path: Path) -> Iterator[RankFolder]:
-    """Yield the ranks below ``path``. Raises FormatError for a link that leads out of it."""
+    """Yield the ranks below ``path``. Raises FormatError when a link leads out of it."""
     root = os.path.realpath(path)
     for mode in layout.MODES:
         _check_inside(path / mode, root)
@@ -89,7 +93,7 @@ def _below(path: Path) -> Iterator[RankFolder]:
 
 
 def _holds(path: Path) -> bool:
-    """Return whether a rank's folder has anything in it: one that lost its dump.json must not go unnoticed."""
+    """Return whether a rank's folder has anything in it, so that one without its dump.json is noticed."""
     return path.is_dir() and any(path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""Where a dump stops being finite: which call made the first NaN or infinity, and how many hold one."""
+"""Find the call that made a dump's first NaN or infinity, and how many records hold one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _LISTED = 5
 
 @frozen
 class Trouble:
-    """A record with something that is not finite. given, made: the tensors it was given, and those it gave."""
+    """Point to a record with values that are not finite.
+
+    given: the tensors with such values that the call received.
+    made: the tensors with such values that it produced.
+    """
 
     record: Record
     given: tuple[Tensor, ...]
@@ -26,23 +30,23 @@ class Trouble:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return all of them."""
+        """Return the tensors given and made."""
         return (*self.given, *self.made)
 
 
 def troubles(rank: Rank) -> Iterator[Trouble]:
-    """Yield every record with something that is not finite, in the order of the file: that of completion."""
+    """Yield every record with a value that is not finite, in the order of the file, which is that of completion."""
     for record in rank.records:
         bad = [tensor for tensor in record.tensors if tensor.non_finite]
         given = tuple(t for t in bad if t.keys and t.keys[0] in _GIVEN)
-        # A recomputation has no part in where it began: it repeats a call that has a place of its own.
+        # A recompute is never the origin: it repeats a call whose own record is looked at as well.
         made = tuple(t for t in bad if t not in given and t.keys[:1] != ("recompute",))
         if given or made:
             yield Trouble(record, given, made)
 
 
 def story(rank: Rank, found: list[Trouble]) -> Iterator[str]:
-    """Yield sentences on where it began, and how far it reaches."""
+    """Yield sentences on the origin of the first value that is not finite, and on how many records follow."""
     if not found:
         yield "everything recorded is finite"
         return
@@ -67,18 +71,18 @@ def _call(name: str) -> ApiName | ModuleName | None:
 
 
 def _forward(name: str) -> str | None:
-    """Return the forward record of a backward one."""
+    """Return the name of the forward record of a backward one."""
     parsed = _call(name)
     return str(evolve(parsed, direction="forward")) if parsed and parsed.direction == "backward" else None
 
 
 def _follows(name: str, bad: set[str]) -> bool:
-    """Return whether a record has what is not finite from its forward call, or is not a call."""
+    """Return whether a record has its non-finite values from its forward call, or is not a call."""
     return _call(name) is None or _forward(name) in bad
 
 
 def _beginning(rank: Rank, found: list[Trouble], word: str, what: str) -> Iterator[str]:
-    """Yield a sentence on the first record that has ``word``: made by that call, or given to it."""
+    """Yield a sentence on the first record that has ``word``, and on whether that call made it or was given it."""
     first = next((t for t in found if any(_has(tensor, word) for tensor in t.tensors)), None)
     if first is None:
         return
@@ -101,7 +105,7 @@ def _beginning(rank: Rank, found: list[Trouble], word: str, what: str) -> Iterat
 
 
 def _outermost(rank: Rank, by_name: dict[str, Trouble], first: Trouble, word: str) -> Trouble:
-    """Return the outermost of the calls around ``first`` that was given it: those complete after what is inside."""
+    """Return the outermost call around ``first`` that was given the value: outer calls complete later."""
     found = first
     for name in rank.construct.ancestors(first.record.name):
         around = by_name.get(name)

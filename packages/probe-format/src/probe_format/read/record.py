@@ -1,4 +1,4 @@
-"""One rank's records and their tensors, as `read.open` gives them: lazy, framework-free."""
+"""Read one rank's records and their tensors lazily, without a framework."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Record", "Records"]
 
 @frozen(repr=False)
 class Records:
-    """The records of one rank, in order: iterate, or look one up by its name."""
+    """Give access to the records of one rank, in order: iterate, or look one up by its name."""
 
     rank: Rank
     _parts: tuple[Mapping[str, Any], ...]
@@ -56,7 +56,7 @@ class Records:
 
 @frozen(slots=False, eq=False)
 class Record:
-    """One record: a forward or backward call, the gradients of a module's parameters, or a saved value."""
+    """Give access to one record: a forward or backward call, a module's parameter gradients, or a saved value."""
 
     name: str
     rank: Rank = field(repr=False)
@@ -64,23 +64,23 @@ class Record:
 
     @cached_property
     def json(self) -> Any:
-        """Return the record as it is in the file. Raises DamagedError when its line is not JSON any more."""
+        """Return the record as it is in the file. Raises DamagedError when its line is not valid JSON."""
         return self._part[self.name]
 
     @property
     def parsed(self) -> names.Name:
-        """Return the parts of the name. Raises FormatError when it is none that Probe or msprobe writes."""
+        """Return the parts of the name. Raises FormatError when neither Probe nor msprobe writes such names."""
         return parse_debug_name(self.name) if self._saved else names.parse_name(self.name)
 
     @property
     def _saved(self) -> bool:
-        """Return whether it stands in a debug.json, whose names msprobe 1.2 spells in a way of its own."""
+        """Return whether the record is from a debug.json, whose names msprobe 1.2 writes in another form."""
         levels = (d.header.get("level") for d in self.rank.documents if d.records is self._part)
         return "debug" in levels
 
     @property
     def kind(self) -> Literal["forward", "backward", "parameters_grad", "debug"]:
-        """Return what was recorded. Raises FormatError for an unknown name."""
+        """Return what was recorded. Raises FormatError when the name is unknown."""
         parsed = self.parsed
         if isinstance(parsed, names.ApiName | names.ModuleName):
             return parsed.direction
@@ -92,7 +92,7 @@ class Record:
         return tuple(Tensor(self, keys, node) for keys, node in tensors(self.json))
 
     def tensor(self, at: str) -> Tensor:
-        """Return the tensor in one slot, as ``record.tensor("input_args.0")``. Raises KeyError naming the slots."""
+        """Return the tensor in one slot, as ``record.tensor("input_args.0")``. Raises KeyError, naming the slots."""
         for tensor in self.tensors:
             if tensor.slot == at:
                 return tensor

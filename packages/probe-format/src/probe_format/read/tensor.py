@@ -1,4 +1,4 @@
-"""One tensor of a record: its statistics, and its values where they were saved."""
+"""Read one tensor of a record: its statistics, and its values where they were saved."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["Statistic", "Tensor"]
 
 Statistic = float | int | bool | None
-#: No framework has more.
+#: No framework supports more dimensions.
 _MOST_DIMENSIONS = 64
 
 
 @frozen(slots=False, eq=False, repr=False)
 class Tensor:
-    """One tensor in a record: its statistics, and its bytes where they were saved.
+    """Give access to one tensor in a record: its statistics, and its values where they were saved.
 
-    keys: its place in the record, as ``("input_args", 0)``. json: the tensor object itself.
+    keys: its place in the record, as ``("input_args", 0)``.
+    json: the tensor object itself.
     """
 
     record: Record
@@ -45,7 +46,7 @@ class Tensor:
     json: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        get = self.json.get  # a damaged file must not make it raise
+        get = self.json.get  # repr() must not raise on a damaged file
         shape = ", ".join(map(str, shape)) if isinstance(shape := get("shape"), list) else "?"
         numbers = ", ".join(f"{key} {get(key)}" for key in ("Max", "Min", "Mean", "Norm") if key in self.json)
         return f"<{self.name}: {get('dtype')}[{shape}]{', ' if numbers else ''}{numbers}>"
@@ -72,7 +73,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape; of a DTensor the local one. Raises FormatError when the file has none there."""
+        """Return the shape; of a DTensor the local one. Raises FormatError when the file has no valid shape."""
         shape = self.json["shape"]
         if len(shape) <= _MOST_DIMENSIONS and all(type(size) is int and size >= 0 for size in shape):
             return tuple(shape)
@@ -105,7 +106,7 @@ class Tensor:
 
     @property
     def non_finite(self) -> str:
-        """Return what is not finite, in words (``3 NaN, 1 +Inf``); empty when all is finite, or unknown."""
+        """Return in words what is not finite (``3 NaN, 1 +Inf``); empty when all elements are finite, or unknown."""
         return non_finite(self.json)
 
     @property
@@ -122,15 +123,15 @@ class Tensor:
 
     @property
     def shared_with(self) -> tuple[str, ...]:
-        """Return the other slots of a backward record that hold the same sum (spec/dump.md): not to be added up."""
+        """Return the other slots of a backward record that hold the same sum (spec/dump.md), not to be added again."""
         value = self.json.get("shared_with")
         return tuple(slot for slot in value if isinstance(slot, str)) if isinstance(value, list) else ()
 
     @property
     def file(self) -> Path | None:
-        """Return the path of its file; None when its bytes were not saved.
+        """Return the path of its file; None when its values were not saved.
 
-        Raises FormatError for a data_name that points out of the dump.
+        Raises FormatError when its data_name leads out of the dump.
         """
         name = self.json.get("data_name")
         if name is None:
@@ -148,28 +149,28 @@ class Tensor:
         refuse_link(here.parent)
         elsewhere = rank.header.get("dump_data_dir")
         if not here.parent.is_dir() and isinstance(elsewhere, str):
-            with contextlib.suppress(ValueError):  # no path at all
+            with contextlib.suppress(ValueError):  # not a string that can be a path
                 beside = os.path.realpath(os.path.join(rank.path, elsewhere))
-                if beside.startswith(os.path.realpath(rank.path) + os.sep):  # never out of the dump
+                if beside.startswith(os.path.realpath(rank.path) + os.sep):  # it must not lead out of the dump
                     return Path(beside) / name
         return here
 
     def load(self) -> npt.NDArray[np.generic]:
         """Read the values: from ``.npy`` with numpy alone, from ``.pt`` with torch (weights_only=True).
 
-        numpy has no bfloat16, float8 and complex32: they come as float32 and complex64, which hold each of
-        their values exactly (`load_bits` gives their bits). Of a sparse tensor the stored values come, of a
-        quantised one the integers (dequantised from a dump by msprobe). `load_torch` gives the tensor as it
-        was saved.
+        numpy has no bfloat16, float8 and complex32: they are returned as float32 and complex64, which hold each of
+        their values exactly (`load_bits` returns their bits). A sparse tensor returns its stored values, a
+        quantised one its integers (dequantised from a dump by msprobe). `load_torch` returns the tensor as it was
+        saved.
 
         Raises FormatError when nothing was saved, DamagedError when the file is missing or not whole,
-        ProbeError when torch is needed and not there.
+        ProbeError when torch is needed and not installed.
         """
         path = self._saved()
         if path.suffix == ".npy":
             return files.load_npy(path)
         values = _as_numpy(files.load_pt(path), path)
-        if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # saved as bytes (spec/layout.md)
+        if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # its file holds uint8 (spec/layout.md)
             halves = values.reshape(-1).view(np.float16).astype(np.float32)
             return halves.view(np.complex64).reshape(self.shape)
         return values
@@ -177,7 +178,7 @@ class Tensor:
     def load_bits(self) -> npt.NDArray[np.generic]:
         """Read the bits of a bfloat16 (as uint16) or 8-bit float (as uint8) tensor, in its shape.
 
-        Raises FormatError for another dtype, and for values that are none of this one; else like `load`.
+        Raises FormatError when it has another dtype, or a value that this dtype cannot hold; else like `load`.
         """
         name = narrow_name(self.dtype)
         if name is None:

@@ -1,4 +1,4 @@
-"""Is the file of a tensor whole, and is it that tensor's? Needs no framework, and never unpickles."""
+"""Check that a tensor's file is whole and belongs to its record, without a framework and without unpickling."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .tensor import Tensor
 
 __all__ = ["TensorFiles"]
 
-#: What numpy calls as the frameworks do, but for upper case.
+#: Dtypes whose names are the same in numpy and in the frameworks, apart from upper case.
 _NUMPY = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 }
-#: Bytes of an element, of dtypes that torch saves in a way of their own or not at all.
+#: Bytes per element of the dtypes that torch saves in a special way, or cannot save.
 _WIDTHS = {"complex32": 4, "qint8": 1, "quint8": 1, "qint32": 4}
 
 
 @define
 class TensorFiles:
-    """Checks tensor files; the bytes of a ``.pt`` once, however many names it is linked under.
+    """Check tensor files, each ``.pt`` file once, however many names are linked to it.
 
     checksums: whether ``md5`` in the records is the CRC-32 of the bytes (the header says so).
     """
@@ -59,7 +59,7 @@ class TensorFiles:
     def _npy(self, path: Path, tensor: Tensor) -> str:
         array = map_npy(path)
         narrow = narrow_name(tensor.dtype)
-        stored = tensor.json.get("stored")  # of a sparse tensor the file holds the stored values alone
+        stored = tensor.json.get("stored")  # the file of a sparse tensor holds only its stored values
         if isinstance(stored, int):
             if array.size != stored:
                 return f"its file {path.name} holds {array.size} values of {stored}."
@@ -72,7 +72,7 @@ class TensorFiles:
             return f"its file {path.name} holds {brief(str(array.dtype))}, not {brief(tensor.dtype)}."
         if not (self.checksums and tensor.checksum):
             return ""
-        if narrow is not None:  # the checksum is of its own bits
+        if narrow is not None:  # the checksum is that of the narrow dtype's bits
             return self._compare(path, tensor, crc32(bits_of(array, narrow).data))
         if wanted in _NUMPY:
             return self._compare(path, tensor, crc32(np.ascontiguousarray(array).data))
@@ -101,7 +101,7 @@ class TensorFiles:
 
 
 def _differs(found: PtTensor, tensor: Tensor) -> str:
-    """Return how the tensor in a file differs from its record in form; empty when it does not."""
+    """Return how the form of the tensor in a file differs from its record; empty when it does not."""
     wanted = tensor.dtype.removeprefix("torch.")
     if wanted in PT_DTYPES and found.dtype != wanted:
         return f"holds {found.dtype}, not {wanted}"
@@ -110,12 +110,12 @@ def _differs(found: PtTensor, tensor: Tensor) -> str:
         return "" if found.count == stored else f"holds {found.count} values of {brief(stored)}"
     if wanted in PT_DTYPES:
         return "" if found.shape == tensor.shape else f"has the shape {found.shape}, not {brief(tensor.shape)}"
-    width = _WIDTHS.get(wanted)  # its bytes, as another dtype of them
+    width = _WIDTHS.get(wanted)  # saved under another dtype of the same width
     if width is None or found.count * found.width == math.prod(tensor.shape) * width:
         return ""
     return f"holds {found.count * found.width} bytes, not those of {wanted}{brief(list(tensor.shape))}"
 
 
 def _is_local(tensor: Tensor) -> bool:
-    """Return whether it is a DTensor with the shape of its local part, which is what is in the file."""
+    """Return whether a DTensor's record has the shape of its local part, which is in the file."""
     return "global_shape" in tensor.json

@@ -1,4 +1,4 @@
-"""Is a dump whole? Schema, checksums, tensor files, and the journal of a killed run (spec/layout.md)."""
+"""Check that a dump is whole: schema, checksums, tensor files, and the journal of a killed run (spec/layout.md)."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ _TOKEN = re.compile(rb"(?:^|[\[,:\s])-?(?:NaN|Infinity)(?=[\],}\s]|$)")
 
 @frozen
 class Verdict:
-    """What is the matter with one rank.
+    """Describe the state of one rank.
 
     state: ``complete``; ``recovered`` (complete, made by `probe recover`); ``torn`` (the run was killed and
     the journal holds more than the files do: `probe recover`); ``damaged`` (see ``problems``).
-    problems: one sentence each, at most 50. notes: what is worth knowing and no fault.
+    problems: one sentence each, at most 50.
+    notes: remarks that are no fault.
     """
 
     path: Path
@@ -56,7 +57,8 @@ class Verdict:
 def verify(path: str | Path, progress: Progress | None = None) -> tuple[Verdict, ...]:
     """Check each rank at or below ``path``. Reads every file, the tensor files included.
 
-    progress: called with (rank, files done, files in all). Raises FormatError when there is no dump.
+    progress: called with (rank, files done, files in all).
+    Raises FormatError when there is no dump.
     """
     return tuple(verify_rank(rank, progress) for rank in open(path).ranks)
 
@@ -67,7 +69,7 @@ def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
     problems: list[str] = []
     try:
         problems.extend(islice(_problems(rank, notes, progress), _MOST + 1))
-    except FormatError as error:  # nothing behind it can be looked at; what was found before it stands
+    except FormatError as error:  # nothing after it can be checked; earlier findings are kept
         problems.append(str(error))
     if len(problems) > _MOST:
         problems[_MOST:] = ["... and more."]
@@ -92,7 +94,7 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
             tail = f", and {journal.detail} were being written" if journal.detail else ""
             notes.append(f"The run did not end: {len(journal.events)} events are in the journal{tail}.")
             notes.append("'probe recover' writes the JSON files from them.")
-            for document in rank.documents:  # what recovery would write
+            for document in rank.documents:  # assembled: the content that recovery would write
                 yield from map(str, _checked(document))
         return
     if report is None:
@@ -135,7 +137,7 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
             _ = record.parsed
         except FormatError:
             yield f"{brief(record.name)} is no record name."
-    # Both are read from their files here, whatever is in them.
+    # `rank` may take both from the journal; here the files are checked, whatever is in them.
     stack, construct = rank.stack, rank.construct
     yield from map(str, construct.faults())
     if strict:

@@ -1,4 +1,4 @@
-"""What each document must hold: its JSON Schema, and the check that says the same."""
+"""Check and parse each document by its specification, as its JSON Schema does."""
 
 from __future__ import annotations
 

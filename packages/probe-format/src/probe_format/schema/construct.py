@@ -1,4 +1,4 @@
-"""construct.json: which call ran inside which module (spec/construct.md)."""
+"""Check and parse construct.json: which call ran inside which module (spec/construct.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ MICRO_STEPS = "megatron_micro_step_number"
 
 @frozen
 class Construct:
-    """Each node's parent, in the order of the file. ``micro_steps``: Megatron's, where msprobe wrote them."""
+    """Hold the tree of calls.
+
+    parents: each node's parent, in the order of the file.
+    micro_steps: Megatron's, where msprobe wrote them.
+    """
 
     parents: Mapping[str, str | None] = field(factory=dict)
     micro_steps: Mapping[str, int] = field(factory=dict)
@@ -41,7 +45,7 @@ class Construct:
     def children(self) -> dict[str | None, list[str]]:
         """Return the nodes under each parent, in the order of the file; roots under None.
 
-        A node whose parent is not in the file counts as a root, so that nothing is out of reach.
+        A node whose parent is not in the file counts as a root, so that every node can be reached.
         """
         below: dict[str | None, list[str]] = {None: []}
         for name, parent in self.parents.items():
@@ -69,7 +73,7 @@ class Construct:
 
 
 def check_construct(document: Any) -> list[Problem]:
-    """Return everything wrong with the form of a construct.json; whether parents exist is `Construct.faults`."""
+    """Return every fault in the form of a construct.json; `Construct.faults` checks that parents exist."""
     if not isinstance(document, dict):
         return [Problem("construct.json", "is not a JSON object.")]
     return [
@@ -80,7 +84,7 @@ def check_construct(document: Any) -> list[Problem]:
 
 
 def parse_construct(raw: bytes, where: str = "construct.json") -> Construct:
-    """Read a construct.json of any msprobe or of Probe. Raises FormatError."""
+    """Read a construct.json of any msprobe or of Probe. Raises FormatError when its form is wrong."""
     document = parse_object(raw, where)
     for problem in check_construct(document):
         raise FormatError(f"{where}: {problem}")

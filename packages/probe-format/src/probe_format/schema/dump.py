@@ -1,4 +1,4 @@
-"""dump.json and debug.json: what was recorded (spec/dump.md, spec/debug.md)."""
+"""Check and parse dump.json and debug.json, which hold the records (spec/dump.md, spec/debug.md)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _FLAGS = ("incomplete", "in_backward", "is_recompute", "partial")
 
 @frozen
 class Document:
-    """One dump.json or debug.json. ``header``: every top-level key but data. ``records``: name -> record.
+    """Hold one dump.json or debug.json.
 
-    ``records`` of a file that Probe wrote are parsed one by one, when they are asked for.
+    header: every top-level key but data.
+    records: name -> record; those of a file that Probe wrote are parsed one by one, on access.
     """
 
     header: Mapping[str, Any]
@@ -39,7 +40,7 @@ class Document:
 
 @frozen
 class _Lines(Mapping[str, Any]):
-    """The records of a file that has one per line, each parsed on access."""
+    """Map names to the records of a file with one record per line, each parsed on access."""
 
     raw: bytes
     spans: dict[str, tuple[int, int]]
@@ -60,7 +61,7 @@ class _Lines(Mapping[str, Any]):
 
 
 def parse_object(raw: bytes, where: str) -> dict[str, Any]:
-    """Parse a JSON object, bare NaN tokens accepted. Raises FormatError for anything else."""
+    """Parse a JSON object, bare NaN tokens accepted. Raises FormatError when it is anything else."""
     if not raw.strip():
         raise FormatError(f"{where} is empty: the run was killed before it wrote any record here.")
     try:
@@ -79,14 +80,14 @@ def parse_object(raw: bytes, where: str) -> dict[str, Any]:
 
 
 def _is_cut(raw: bytes, error: Exception) -> bool:
-    """Return whether the parser wanted more, rather than something else."""
+    """Return whether the parser failed because the text ended too early."""
     if not isinstance(error, json.JSONDecodeError) or not raw.lstrip().startswith(b"{"):
         return False
     return error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
 
 
 def parse_dump(raw: bytes, where: str = "dump.json") -> Document:
-    """Read a dump.json or debug.json of any msprobe or of Probe. Raises FormatError."""
+    """Read a dump.json or debug.json of any msprobe or of Probe. Raises FormatError when its form is wrong."""
     lines = _index(raw, where)
     if lines is not None:
         return lines
@@ -130,12 +131,12 @@ def _index(raw: bytes, where: str) -> Document | None:
 
 
 def is_strict(header: Mapping[str, Any]) -> bool:
-    """Return whether a file claims to follow Probe's specification, rather than being some msprobe's."""
+    """Return whether a file claims to follow Probe's specification; those of msprobe do not."""
     return "format_version" in header
 
 
 def check_dump(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield everything wrong with a dump.json, as schema/dump.schema.json has it: strict for Probe's files."""
+    """Yield every fault in a dump.json, as schema/dump.schema.json defines it: strict for Probe's files."""
     strict = is_strict(header)
     yield from _check_header(header, ("L0", "L1", "mix", "L2") if strict else ())
     for name in records:
@@ -149,7 +150,7 @@ def check_dump(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterato
 
 
 def check_debug(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield everything wrong with a debug.json, as schema/debug.schema.json has it."""
+    """Yield every fault in a debug.json, as schema/debug.schema.json defines it."""
     strict = is_strict(header)
     yield from _check_header(header, ("debug",) if strict else ())
     for name in records:

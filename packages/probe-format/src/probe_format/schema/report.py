@@ -1,4 +1,4 @@
-"""report.json: what a dump holds, what it does not and why, and whether it is whole (spec/report.md)."""
+"""Check and parse report.json: what a dump holds, what it lacks and why, and whether it is whole (spec/report.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WHOLE = ("records", "tensors", "tensor_files")
 
 @frozen
 class Report:
-    """A parsed report.json; the fields are its keys.
+    """Hold a parsed report.json; the fields are its keys.
 
     covered: how many bytes of the journal the JSON files hold, None when no journal was left.
     document: all of it, with the keys that have no field here.
@@ -49,9 +49,9 @@ class Report:
 
 
 def non_finite(tensor: Mapping[str, Any]) -> str:
-    """Return what is not finite in a tensor object, in words; empty when all is finite or unknown.
+    """Return in words what is not finite in a tensor object; empty when all elements are finite, or unknown.
 
-    msprobe's own Norm and Mean are no evidence: they overflow in the tensor's dtype. Max and Min are.
+    Max and Min count as evidence. msprobe's own Norm and Mean do not: they overflow in the tensor's dtype.
     """
     words = (("nan_count", "NaN"), ("posinf_count", "+Inf"), ("neginf_count", "-Inf"))
     found = [f"{text(tensor[key])} {word}" for key, word in words if tensor.get(key)]
@@ -67,7 +67,7 @@ def non_finite(tensor: Mapping[str, Any]) -> str:
 
 
 def check_report(document: Any) -> Iterator[Problem]:
-    """Yield everything wrong with a report.json, as schema/report.schema.json has it."""
+    """Yield every fault in a report.json, as schema/report.schema.json defines it."""
     if not isinstance(document, dict):
         yield Problem("report.json", "is not a JSON object.")
         return
@@ -119,7 +119,7 @@ def _check_parts(document: dict[str, Any]) -> Iterator[Problem]:
 
 
 def parse_report(raw: bytes, where: str = "report.json") -> Report:
-    """Read a report.json. Raises FormatError."""
+    """Read a report.json. Raises FormatError when its form is wrong."""
     document = parse_object(raw, where)
     for problem in check_report(document):
         raise FormatError(f"{where}: {problem}")

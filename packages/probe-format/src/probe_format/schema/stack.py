@@ -1,4 +1,4 @@
-"""stack.json: where in the user's code each call was made (spec/stack.md)."""
+"""Check and parse stack.json: where in the user's code each call was made (spec/stack.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["Stack", "check_stack", "parse_stack", "stack_of"]
 
 @frozen
 class Stack:
-    """The frames of each call, innermost first. ``groups``: (names, frames) pairs, in first-seen order."""
+    """Hold the frames of each call, innermost first.
+
+    groups: (names, frames) pairs, in first-seen order.
+    """
 
     groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     _group_of: dict[str, int] = field(init=False, repr=False, eq=False)
@@ -35,7 +38,7 @@ class Stack:
 
 
 def check_stack(document: Any) -> list[Problem]:
-    """Return what is wrong with a stack.json that has neither the grouped layout nor the flat one of msprobe 1."""
+    """Return every fault in a stack.json, in the grouped layout or the flat one of msprobe 1."""
     if not isinstance(document, dict):
         return [Problem("stack.json", "is not a JSON object.")]
     if all(_is_group(entry) for entry in document.values()):
@@ -49,7 +52,7 @@ def check_stack(document: Any) -> list[Problem]:
 
 
 def parse_stack(raw: bytes, where: str = "stack.json") -> Stack:
-    """Read either layout. Raises FormatError."""
+    """Read a stack.json of either layout. Raises FormatError when its form is wrong."""
     document = parse_object(raw, where)
     for problem in check_stack(document):
         raise FormatError(f"{where}: {problem}")

@@ -1,10 +1,10 @@
-"""The encoded values inside a record: walk over them, and check them (spec/values.md, spec/statistics.md).
+"""Walk over the encoded values inside a record, and check them (spec/values.md, spec/statistics.md).
 
-A value is null, a list of values, an object of values, or a leaf: an object whose ``type`` is a string. (An
-object of the user's that has a key ``type`` holds a value there, never a bare string, so the two cannot be
-confused.) A leaf that also has a ``dtype`` and a ``shape`` is a tensor or a numpy array.
+A value is null, a list of values, an object of values, or a leaf: an object whose ``type`` is a string. (In the
+user's objects a key ``type`` holds a value, never a bare string, so the two cannot be confused.) A leaf that also
+has a ``dtype`` and a ``shape`` is a tensor or a numpy array.
 
-Everything here uses a stack of its own instead of recursion: a damaged file may nest deeper than Python can.
+Each walk keeps its own stack instead of recursing: a damaged file may nest deeper than Python can.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def is_tensor(node: Any) -> bool:
 
 def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
     """Yield every tensor below ``value`` with its path of keys and indexes, in document order."""
-    # Paths are made when their turn comes: all those of a long list that lies deep would fill the memory.
+    # Each path is made when it is yielded: all paths of a long, deeply nested list would fill the memory.
     todo: list[tuple[ValuePath, str | int | None, Any]] = [((), None, value)]
     while todo:
         above, last, node = todo.pop()
@@ -72,7 +72,7 @@ def others(value: Any) -> Iterator[tuple[ValuePath, Any]]:
 
 
 def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
-    """Yield what is wrong with a value that Probe wrote, by the strict grammar."""
+    """Yield every fault in a value that Probe wrote, by the strict grammar."""
     todo: list[tuple[ValuePath, str | int | None, Any]] = [(path, None, value)]
     while todo:
         above, last, node = todo.pop()
@@ -90,7 +90,7 @@ def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
 
 
 def check_foreign(value: Any, path: ValuePath) -> Iterator[Problem]:
-    """Yield what no reader could use in a value that some msprobe wrote: only tensors are checked."""
+    """Yield the faults in a value of msprobe's that would stop any reader: only tensors are checked."""
     for below, node in tensors(value):
         yield from _check_tensor(node, (*path, *below), strict=False)
 
@@ -128,7 +128,7 @@ def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Itera
 
 
 def _is_count(x: Any) -> bool:
-    # 3.0 is an integer in JSON Schema, so it is one here.
+    # JSON Schema accepts 3.0 as an integer, so this check does too.
     return not isinstance(x, bool) and ((isinstance(x, int) and x >= 0) or _whole(x))
 
 

@@ -1,4 +1,4 @@
-"""One tensor: its statistics, its checksum, its bytes in a file, and floats that numpy has not."""
+"""Compute a tensor's statistics and checksum, and read and write its file, also for floats that numpy lacks."""
 
 from __future__ import annotations
 

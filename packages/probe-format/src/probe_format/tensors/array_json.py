@@ -1,4 +1,4 @@
-"""A numpy array as dump.json and debug.json show it: type, dtype, shape, numbers, checksum (spec/statistics.md)."""
+"""Encode a numpy array as dump.json and debug.json hold it (spec/statistics.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NATIVE = (np.dtype(np.float32), np.dtype(np.float64))
 def array_object(
     a: Array, *, statistics: bool = True, checksum: str | None = None, zero_count: bool = False
 ) -> dict[str, Any]:
-    """Return the tensor object of an array of any shape and dtype; what it lacks is explained under ``unsupported``.
+    """Return the tensor object of an array of any shape and dtype; ``unsupported`` explains what it lacks.
 
     checksum: None, ``md5`` (a CRC-32, as msprobe writes) or ``xor``.
     """
@@ -39,9 +39,9 @@ def array_object(
 
 
 def array_stats(a: Array, *, zero_count: bool = False) -> Stats:
-    """Return the statistics of a numeric array: those of `stats.stats_of`, faster.
+    """Return the statistics of a numeric array, equal to `stats.stats_of` but faster.
 
-    Ordinary floats are read in pieces that stay in the cache. Half precision goes through float32 on the way.
+    Ordinary floats are read in pieces that stay in the cache. Half precision is converted to float32 first.
     """
     if not a.size or zero_count or not a.dtype.isnative:
         return stats_of(_wide(a), zero_count=zero_count)
@@ -69,7 +69,7 @@ def stored(a: Array) -> Array:
 
 
 def checksum_of(raw: bytes | memoryview, kind: str) -> str:
-    """Return the value of the key ``md5``. kind: ``md5`` (a CRC-32, as msprobe writes) or ``xor``."""
+    """Return the value of the key ``md5``, by ``kind``: ``md5`` (a CRC-32, as msprobe writes) or ``xor``."""
     return crc32_hex(raw) if kind == "md5" else xor_hex(raw)
 
 
@@ -78,7 +78,7 @@ def _wide(a: Array) -> Array:
 
 
 def _is_extended(dtype: np.dtype[Any]) -> bool:
-    """Return whether it is one of ml_dtypes: known by its scalar type, without importing that package."""
+    """Return whether the dtype is one of ml_dtypes, known by its scalar type without importing that package."""
     return dtype.type.__module__.partition(".")[0] == "ml_dtypes"
 
 

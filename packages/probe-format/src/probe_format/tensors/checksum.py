@@ -1,4 +1,4 @@
-"""Checksums of tensor bytes, under the key ``md5`` because msprobe's readers look there."""
+"""Compute checksums of tensor bytes, which the key ``md5`` holds because msprobe's readers expect them there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Buffer = bytes | memoryview
 
 __all__ = ["crc32", "crc32_hex", "xor_hex"]
 
-#: CRC-32 as zlib's, of contiguous bytes; a second argument is the CRC-32 of what comes before them.
+#: zlib's CRC-32 of contiguous bytes; a second argument is the CRC-32 of the bytes before them.
 #: `isal` (extra ``fast``), when installed, is several times as fast.
 crc32: Callable[..., int] = _crc32
 

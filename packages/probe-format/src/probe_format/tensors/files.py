@@ -1,6 +1,6 @@
-"""Tensor files: ``.npy`` and ``.pt``, written with one system call and read back (spec/layout.md).
+"""Write tensor files, ``.npy`` and ``.pt``, with one system call, and read them (spec/layout.md).
 
-What a ``.pt`` file consists of is in `pt_file`.
+`pt_file` defines the parts of a ``.pt`` file.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_p
 
 
 def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
-    """Write the parts as one new file; returns its size. An existing file is replaced.
+    """Write the parts as one new file; return its size in bytes. An existing file is replaced.
 
-    Raises OSError; then there is no file.
+    Raises OSError when it cannot; then there is no file.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -48,7 +48,7 @@ def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
                 done += os.writev(fd, todo)
         return total
     except OSError:
-        os.unlink(path)  # half a file helps nobody, and a full disk has a use for the space
+        os.unlink(path)  # half a file is useless, and a full disk needs the space
         raise
     finally:
         os.close(fd)
@@ -58,7 +58,7 @@ def npy_bytes(array: npt.NDArray[Any]) -> list[Buffer]:
     """Return the parts of a ``.npy`` file (format 1.0 or newer) of a C-contiguous array without objects."""
     if array.dtype.hasobject:
         raise FormatError("An array of Python objects cannot be written to a .npy file.")
-    a = np.asarray(array, order="C")  # ascontiguousarray would make one dimension of none
+    a = np.asarray(array, order="C")  # ascontiguousarray would give a 0-d array one dimension
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(a))
     if not a.nbytes:
@@ -78,8 +78,8 @@ def load_npy(path: Path | str) -> npt.NDArray[Any]:
 def load_pt(path: Path | str) -> Any:
     """Read a ``.pt`` file with torch (``weights_only=True``, onto the CPU).
 
-    Raises ProbeError without torch, DamagedError when it is no PyTorch file or not whole, OSError when it cannot
-    be opened.
+    Raises ProbeError when torch is not installed, DamagedError when it is no PyTorch file or not whole, OSError when
+    it cannot be opened.
     """
     try:
         import torch
@@ -89,11 +89,11 @@ def load_pt(path: Path | str) -> Any:
             "use the statistics, which need no framework."
         ) from e
     try:
-        read_pt(path)  # torch.load looks at no checksum, and takes the sizes in the file for true
+        read_pt(path)  # torch.load checks no checksum, and trusts the sizes in the file
     except DamagedError:
         raise
     except FormatError:
-        pass  # whole, and of something that only torch knows: it runs nothing with weights_only
+        pass  # whole, with content that only torch can read; weights_only keeps it from running code
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (FileNotFoundError, PermissionError, IsADirectoryError):

@@ -1,7 +1,7 @@
-"""Floating-point formats that numpy has not: bfloat16 and the 8-bit ones, as float32 and back.
+"""Convert the floating-point formats that numpy lacks, bfloat16 and the 8-bit ones, to float32 and back.
 
 float32 holds each of their values exactly, NaN payloads included, so a float32 file of such a tensor loses
-nothing: `widen` then `bits_of` gives back the bits (spec/layout.md).
+nothing: `widen` then `bits_of` returns the same bits (spec/layout.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def narrow_name(dtype: str) -> str | None:
 
 
 def widen(bits: npt.NDArray[Any], name: str) -> npt.NDArray[np.float32]:
-    """Return the values, as float32 of the same shape. bits: uint16 for bfloat16, uint8 for the others."""
+    """Return the values, as float32 of the same shape.
+
+    bits: uint16 for bfloat16, uint8 for the others.
+    """
     if name == "bfloat16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     wide: npt.NDArray[np.float32] = _table(name)[bits].view(np.float32)
@@ -35,9 +38,9 @@ def widen(bits: npt.NDArray[Any], name: str) -> npt.NDArray[np.float32]:
 
 
 def bits_of(values: npt.NDArray[np.float32], name: str) -> npt.NDArray[Any]:
-    """Return the bits that `widen` made ``values`` of: uint16 for bfloat16, uint8 for the others.
+    """Return the bits from which `widen` made ``values``: uint16 for bfloat16, uint8 for the others.
 
-    Raises ValueError when some value is none that the format has.
+    Raises ValueError when the format cannot hold some value.
     """
     wide = np.ascontiguousarray(values, np.float32).reshape(np.shape(values)).view(np.uint32)
     if name == "bfloat16":
@@ -86,7 +89,7 @@ def _e5m2(code: int) -> int:
 
 
 def _hifloat8(code: int) -> int:
-    """Tapered: a prefix of 2 to 4 bits says how many of the other bits are exponent, the rest is mantissa."""
+    """Decode a tapered float: a prefix of 2 to 4 bits says how many of the rest are exponent, before the mantissa."""
     if code == 0x6F:
         return 0x7F800000
     if code >> 3 == 0:  # 0000: the smallest values, powers of two

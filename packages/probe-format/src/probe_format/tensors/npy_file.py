@@ -1,4 +1,4 @@
-"""``.npy`` files, read strictly: nothing is allocated before the file has the size that its header promises."""
+"""Read ``.npy`` files strictly: nothing is allocated before the file has the size that its header promises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from probe_format.errors import DamagedError
 __all__ = ["NpyHeader", "map_npy", "read_npy", "read_npy_header"]
 
 _MAGIC = b"\x93NUMPY"
-#: As in numpy, which refuses longer ones too.
+#: Bytes that a header may have; numpy has the same limit.
 _MOST = 10_000
 _MOST_DIMENSIONS = 64
 _MOST_FIELDS = 100
@@ -29,7 +29,11 @@ _DESCR = re.compile(r"[<>|](?:[biufcSUV][0-9]{1,9}|[mM]8(?:\[[0-9]{0,9}[a-zA-Zμ
 
 @frozen
 class NpyHeader:
-    """What stands before the values. offset: where they begin. fortran: the first index runs fastest."""
+    """Describe the values of a ``.npy`` file.
+
+    fortran: whether the first index runs fastest.
+    offset: where the values begin, in bytes.
+    """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -38,14 +42,14 @@ class NpyHeader:
 
     @property
     def size(self) -> int:
-        """Return the bytes of the values."""
+        """Return the size of the values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_npy_header(file: BinaryIO) -> NpyHeader:
     """Read the header of an open file, and check that the file is as long as the header says.
 
-    Raises DamagedError; its message has no file name.
+    Raises DamagedError when it is not; the message has no file name.
     """
     start = file.read(8)
     if start[:6] != _MAGIC or start[6:] not in (b"\1\0", b"\2\0", b"\3\0"):
@@ -87,7 +91,7 @@ def _fields(text: bytes, encoding: str) -> tuple[np.dtype[Any], bool, tuple[int,
 
 
 def _dtype(descr: Any, depth: int = 0) -> np.dtype[Any]:
-    """Return the dtype of a descriptor as numpy writes it; of fields, those of each one."""
+    """Return the dtype of a descriptor as numpy writes it; a structured one from its fields' dtypes."""
     if isinstance(descr, str) and _DESCR.fullmatch(descr):
         dtype = np.dtype(descr)
         if dtype.str != descr:
@@ -107,12 +111,15 @@ def _dtype(descr: Any, depth: int = 0) -> np.dtype[Any]:
 
 
 def _amount(size: int) -> str:
-    """A number that may be one of thousands of digits."""
+    """Return the number as text, unless it has so many digits that a message would be unreadable."""
     return str(size) if size < 1 << 64 else "far more"
 
 
 def read_npy(path: Path | str) -> npt.NDArray[Any]:
-    """Read the array, never unpickling. Raises DamagedError, or OSError when the file cannot be opened."""
+    """Read the array, never unpickling.
+
+    Raises DamagedError when the file is not whole, OSError when it cannot be opened.
+    """
     try:
         with open(path, "rb") as file:
             header = read_npy_header(file)
@@ -123,7 +130,7 @@ def read_npy(path: Path | str) -> npt.NDArray[Any]:
 
 
 def map_npy(path: Path | str) -> npt.NDArray[Any]:
-    """Map the array: its bytes are read when they are used. Raises like `read_npy`."""
+    """Map the array into memory: its bytes are read when they are used. Raises like `read_npy`."""
     try:
         with open(path, "rb") as file:
             header = read_npy_header(file)
@@ -138,7 +145,7 @@ def map_npy(path: Path | str) -> npt.NDArray[Any]:
 
 def _shaped(values: npt.NDArray[Any] | None, header: NpyHeader) -> npt.NDArray[Any]:
     if values is None:
-        if math.prod(header.shape) > _MOST:  # of no bytes each: as many as one likes in a file of none
+        if math.prod(header.shape) > _MOST:  # elements without bytes: a tiny file can claim any number
             raise ValueError(f"it has {math.prod(header.shape)} values of no bytes")
         return np.zeros(header.shape, header.dtype, "F" if header.fortran else "C")
     return values.reshape(header.shape, order="F" if header.fortran else "C")

@@ -1,7 +1,7 @@
-"""The zip around a ``.pt`` file, read strictly: every byte belongs to something that ``torch.save`` writes.
+"""Read the zip around a ``.pt`` file strictly: every byte belongs to something that ``torch.save`` writes.
 
-``torch.load`` looks at the central directory alone and at no checksum. A file passes here when the directory, the
-local headers and the contents all say the same, and nothing is compressed: then what torch finds is what was
+``torch.load`` reads only the central directory and checks no checksum. A file passes here when the directory, the
+local headers and the contents all agree, and nothing is compressed: then what torch finds is what was
 written. Time and memory are bounded by the size of the file.
 """
 
@@ -36,7 +36,7 @@ _NAME = re.compile(
 
 @frozen
 class Member:
-    """One file in the zip: where its content begins, how long it is, and its CRC-32, which it has."""
+    """Locate one file in the zip: where its content begins, its size in bytes, and its verified CRC-32."""
 
     start: int
     size: int
@@ -44,9 +44,10 @@ class Member:
 
 
 def read_archive(file: BinaryIO, size: int) -> dict[str, Member]:
-    """Return the members by name (``data.pkl``, ``data/0``), each looked through. size: of the file.
+    """Return the members by name (``data.pkl``, ``data/0``), each checked.
 
-    Raises DamagedError for anything that torch.save does not write; its message has no file name.
+    size: of the file, in bytes.
+    Raises DamagedError when torch.save does not write such files; the message has no file name.
     """
     entries, start, stop = _end(file, size)
     if stop - start > _MOST_DIRECTORY or entries > _MOST_ENTRIES:
@@ -72,7 +73,7 @@ def read_archive(file: BinaryIO, size: int) -> dict[str, Member]:
 
 
 def _end(file: BinaryIO, size: int) -> tuple[int, int, int]:
-    """How many entries the directory has, where it begins and where it ends."""
+    """Return how many entries the directory has, where it begins and where it ends."""
     if size < _END.size:
         raise DamagedError("it is too short for the zip file that torch.save writes")
     stop = size - _END.size
@@ -100,7 +101,7 @@ def _end(file: BinaryIO, size: int) -> tuple[int, int, int]:
 
 
 def _entry(directory: bytes, at: int) -> tuple[bytes, int, Member, int]:
-    """One entry of the directory: name, flags, the member (with the start of its header), and where it ends."""
+    """Return one entry of the directory: name, flags, the member (with the start of its header), and its end."""
     if at + _ENTRY.size > len(directory):
         raise DamagedError("its directory is cut short")
     fields = _ENTRY.unpack_from(directory, at)
@@ -121,7 +122,7 @@ def _entry(directory: bytes, at: int) -> tuple[bytes, int, Member, int]:
 
 
 def _wide(extra: bytes, values: list[int]) -> list[int]:
-    """Return the sizes and the start, those over 32 bits from the extra field that has them."""
+    """Return the sizes and the start; values over 32 bits come from the extra field for them."""
     short = [i for i, value in enumerate(values) if value == _U32]
     if not short and not extra:
         return values
@@ -135,7 +136,7 @@ def _wide(extra: bytes, values: list[int]) -> list[int]:
 
 
 def _member(file: BinaryIO, name: bytes, flags: int, entry: Member, limit: int) -> tuple[Member, int]:
-    """Return the member whose local header is at ``entry.start``, its content looked through, and where it ends."""
+    """Return the member whose local header is at ``entry.start``, after checking its content, and where it ends."""
     if entry.start + _LOCAL.size > limit:
         raise DamagedError(f"its member {_told(name)} begins where nothing is")
     fields = _LOCAL.unpack(_read(file, entry.start, _LOCAL.size))

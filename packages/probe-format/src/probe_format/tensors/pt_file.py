@@ -1,6 +1,6 @@
-"""The bytes of a ``.pt`` file: what ``torch.save`` of a contiguous CPU tensor gives, a zip of stored members.
+"""Build the bytes of a ``.pt`` file as ``torch.save`` writes a contiguous CPU tensor: a zip of stored members.
 
-Put together here from a prepared header and tail, because ``torch.save`` spends ten times longer on
+They are put together from a prepared header and tail, because ``torch.save`` spends ten times longer on
 bookkeeping than on the bytes. Files over 4 GiB get the zip64 fields that they need.
 """
 
@@ -50,7 +50,8 @@ PT_DTYPES = frozenset(_STORAGES) | frozenset(_UNTYPED)
 def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
     """Return the parts of a ``.pt`` file that ``torch.load`` reads as a contiguous CPU tensor.
 
-    dtype: torch's name without ``torch.``, one of `PT_DTYPES`. data: its contiguous bytes.
+    dtype: torch's name without ``torch.``, one of `PT_DTYPES`.
+    data: its contiguous bytes.
     """
     nbytes = len(data) if isinstance(data, bytes) else data.nbytes
     head, tail = pt_frame(dtype, shape, nbytes, crc32(data))
@@ -58,7 +59,11 @@ def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
 
 
 def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[bytes, bytes]:
-    """Return what comes before and after the data. nbytes: its length; crc: its CRC-32."""
+    """Return the bytes before and after the data.
+
+    nbytes: the data's length.
+    crc: the data's CRC-32.
+    """
     head, tail, at = _template(dtype, tuple(shape), nbytes)
     stamp = struct.pack("<I", crc)
     return head[: at[0]] + stamp + head[at[0] + 4 :], tail[: at[1]] + stamp + tail[at[1] + 4 :]
@@ -66,7 +71,7 @@ def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[b
 
 @lru_cache(maxsize=1024)
 def _template(dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[bytes, bytes, tuple[int, int]]:
-    """Everything around the data, and where in it the CRC of the data goes (head, tail)."""
+    """Return everything around the data, and where in it (head, tail) the CRC of the data goes."""
     head = bytearray()
     directory = bytearray()
     entries = 0

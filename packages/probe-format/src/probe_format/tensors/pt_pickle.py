@@ -1,7 +1,7 @@
-"""What a ``.pt`` file's pickle says, without unpickling: a walk over the few opcodes that a tensor needs.
+"""Find the tensors in a ``.pt`` file's pickle by walking its opcodes, without unpickling.
 
-Nothing is imported and nothing is called. Whatever is not on the list (another opcode, another function) ends
-the walk.
+Nothing is imported and nothing is called. The walk knows the few opcodes and functions that a tensor needs, and
+ends at any other.
 """
 
 from __future__ import annotations
@@ -60,8 +60,10 @@ _NAMES = {
 
 @frozen
 class PtTensor:
-    """One tensor in the file. stride, offset: in elements. storage: the name of the member with its bytes.
+    """Describe one tensor in the file.
 
+    stride, offset: in elements.
+    storage: the name of the member with its bytes.
     plain: it is all that the file holds, and neither quantised nor a part of a sparse tensor.
     """
 
@@ -75,7 +77,7 @@ class PtTensor:
 
     @property
     def count(self) -> int:
-        """Return how many elements it has."""
+        """Return the number of elements."""
         count = 1
         for n in self.shape:
             count *= n
@@ -83,7 +85,7 @@ class PtTensor:
 
     @property
     def contiguous(self) -> bool:
-        """Return whether its elements lie one after the other, in C order."""
+        """Return whether the elements lie one after the other, in C order."""
         step = 1
         for n, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
             if n != 1 and stride != step:
@@ -112,10 +114,11 @@ _MARK = object()
 
 
 def tensors_of(pickle: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
-    """Return the tensors that the pickle makes, within the storages. sizes: bytes of each storage, by member name.
+    """Return the tensors that the pickle makes, within the storages.
 
-    Raises DamagedError where it is none that torch.save writes or does not fit the storages, FormatError where
-    it may be one, of something other than a tensor; the messages have no file name.
+    sizes: bytes of each storage, by member name.
+    Raises DamagedError when torch.save writes no such pickle or it does not fit the storages, FormatError when it may
+    be a pickle of something other than a tensor; the messages have no file name.
     """
     if len(pickle) > _MOST_BYTES:
         raise FormatError(f"its pickle has {len(pickle)} bytes, more than that of a tensor")
@@ -131,7 +134,7 @@ def tensors_of(pickle: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
 
 
 def _run(pickle: bytes) -> Any:
-    """Return the value on the stack at the end, calls and names as what they are."""
+    """Return the value left on the stack, with calls and names represented instead of run."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     for op, arg, at in pickletools.genops(pickle):
@@ -245,7 +248,7 @@ def _nothing(value: Any) -> tuple[PtTensor, ...]:
 
 
 def _part(value: Any, sizes: dict[str, int]) -> PtTensor:
-    """A tensor inside of another one."""
+    """Return a tensor that is part of another one."""
     function, arguments = _call(value)
     if function == _TENSOR and len(arguments) == 6:
         return _tensor(arguments, None, sizes, plain=False)
@@ -286,7 +289,7 @@ def _tensor(arguments: Any, dtype: str | None, sizes: dict[str, int], *, plain: 
 
 
 def _storage(stored: Any, dtype: str | None) -> tuple[str, int, str, int]:
-    """dtype, bytes of one element, name of the member, elements."""
+    """Return dtype, bytes of one element, name of the member, and number of elements."""
     what = stored.what if isinstance(stored, _Stored) else ()
     if not isinstance(what, tuple) or len(what) != 5 or what[0] != "storage" or not isinstance(what[1], _Name):
         raise FormatError("its pickle has no storage where a tensor has one")

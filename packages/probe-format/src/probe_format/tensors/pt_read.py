@@ -1,4 +1,4 @@
-"""What is in a ``.pt`` file, found without torch and without unpickling: the tensor's form, and its bytes' checksum."""
+"""Read the form of the tensor in a ``.pt`` file and its bytes' checksum, without torch and without unpickling."""
 
 from __future__ import annotations
 
@@ -23,16 +23,20 @@ _VERSIONS = range(1, 11)
 
 @frozen
 class PtContent:
-    """tensors: one, or those that a sparse or quantised one is made of. crc: of the one's elements in C order."""
+    """Describe the content of a ``.pt`` file.
+
+    tensors: one, or the parts of a sparse or quantised one.
+    crc: of a single tensor's elements in C order.
+    """
 
     tensors: tuple[PtTensor, ...]
     crc: int | None
 
 
 def read_pt(path: Path | str) -> PtContent:
-    """Look through a ``.pt`` file, its checksums included.
+    """Check a ``.pt`` file, its checksums included, and return its content.
 
-    Raises DamagedError when it is not whole, FormatError when what it holds is no tensor that torch.save writes,
+    Raises DamagedError when it is not whole, FormatError when it holds something other than a tensor by torch.save,
     OSError when it cannot be opened.
     """
     with open(path, "rb") as file:
@@ -71,7 +75,7 @@ def _content(file: BinaryIO, member: Member) -> bytes:
 
 
 def _crc(file: BinaryIO, tensor: PtTensor, member: Member) -> int:
-    """Of the elements alone: a view is stored with all of what it is a view of."""
+    """Return the CRC-32 of the tensor's elements alone: a view is stored with the whole of its base."""
     size = tensor.count * tensor.width
     if not size:
         return 0

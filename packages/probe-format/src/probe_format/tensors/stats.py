@@ -1,8 +1,8 @@
-"""Which numbers describe an array: the reference, in numpy (spec/statistics.md).
+"""Compute the numbers that describe an array: the reference, in numpy (spec/statistics.md).
 
 ``Max``, ``Min``, ``Mean`` and ``Norm`` are computed in float64 (integers: exact extremes), and NaN
-propagates into all four. Whenever something is not finite, five more say how much and what the finite
-part is. `quick` in `stats_fast` gives the same numbers faster where nothing unusual is in the array.
+propagates into all four. Whenever something is not finite, five more numbers describe how much is not and what
+the finite part is. `quick` in `stats_fast` gives the same numbers faster for ordinary arrays.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ _PIECE = 1 << 16
 
 @frozen
 class Stats:
-    """Statistics of one array. None where undefined (empty, meta, non-numeric).
+    """Hold the statistics of one array. None where undefined (empty, meta, non-numeric).
 
     max, min: of the elements; of the absolute value when complex; any() and all() when bool.
-    mean: arithmetic mean (of the absolute value when complex). norm: Euclidean norm, never negative.
-    nan, posinf, neginf: counts. finite_max, finite_min: extremes of the finite elements, None if there is
-    none. zeros: count of zeros, None unless asked for.
+    mean: arithmetic mean (of the absolute value when complex).
+    norm: Euclidean norm, never negative.
+    nan, posinf, neginf: counts.
+    finite_max, finite_min: extremes of the finite elements, None if there is none.
+    zeros: count of zeros, None unless asked for.
     """
 
     max: Number | None = None
@@ -55,7 +57,7 @@ NO_STATS = Stats()
 def stats_of(array: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
     """Return the reference statistics of an array of any shape.
 
-    Bool, integer, floating (also ml_dtypes' bfloat16 and float8) and complex arrays; anything else, and an
+    Covers bool, integer, floating (also ml_dtypes' bfloat16 and float8) and complex arrays; anything else, and an
     empty array, gives `NO_STATS` (with zeros=0 for an empty array when asked).
     """
     a = np.asarray(array)
@@ -109,7 +111,7 @@ def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_co
         mx, mn, mean = float(wide.max()), float(wide.min()), float(wide.mean())
         norm = _norm(wide, mx, mn)
         if math.isfinite(mx) and math.isfinite(mn):
-            if not math.isfinite(mean):  # the sum overflowed, the mean need not
+            if not math.isfinite(mean):  # the sum overflowed; the mean may be finite all the same
                 top = max(abs(mx), abs(mn))
                 mean = min(max(top * float((wide / top).mean()), mn), mx)
             return Stats(mx, mn, mean, norm, zeros=zeros)
@@ -133,7 +135,7 @@ def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_co
 
 
 def _norm(wide: npt.NDArray[np.float64], mx: float, mn: float) -> float:
-    """Euclidean norm; scaled when the plain sum of squares over- or underflows float64."""
+    """Return the Euclidean norm, scaled when the plain sum of squares over- or underflows float64."""
     total = float(wide.dot(wide))
     if total > 1e-280 and total != math.inf:
         return math.sqrt(total)
@@ -149,7 +151,7 @@ def stats_json(s: Stats) -> dict[str, Any]:
     mx, mn, mean, norm = s.max, s.min, s.mean, s.norm
     if type(mx) is float and type(mn) is float and mean is not None and norm is not None and s.zeros is None:
         rest = mx - mx + (mn - mn) + (mean - mean) + (norm - norm)
-        if rest == 0.0 and s.all_finite:  # as most are
+        if rest == 0.0 and s.all_finite:  # the common case
             return {"Max": mx, "Min": mn, "Mean": mean, "Norm": norm}
     out: dict[str, Any] = {
         "Max": _json(s.max),

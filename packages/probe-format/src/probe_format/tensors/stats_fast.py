@@ -1,8 +1,8 @@
-"""Fast statistics of ordinary arrays: contiguous float32 or float64 on the CPU.
+"""Compute the statistics of ordinary arrays fast: contiguous float32 or float64 on the CPU.
 
 Works in chunks that stay in the cache, accumulating across chunks in float64. `numkong` (extra ``fast``),
-when installed, takes small arrays and the moments of large ones. Whatever holds something that is not
-finite goes to the reference in `stats`, so that both agree by construction there.
+when installed, takes small arrays and the moments of large ones. An array with an element that is not
+finite goes to the reference in `stats`, so both agree on it by construction.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ def _numkong_part(a: npt.NDArray[Any]) -> Part:
     if a.size > _SMALL or squares - squares != 0.0:
         return float(_top(a)), float(_bottom(a)), total, squares
     found = numkong.minmax(a)
-    if found is None:  # without AVX-512 it says so of elements that are all the largest finite number
+    if found is None:  # without AVX-512 numkong finds none where all elements are the largest finite number
         return float(_top(a)), float(_bottom(a)), total, squares
     low, _, high, _ = found
     return high, low, total, squares
 
 
 def proven(part: Callable[[npt.NDArray[Any]], Part]) -> bool:
-    """Return whether `part` gives the right numbers here, on the arrays at which fast code goes wrong.
+    """Return whether `part` gives the right numbers here, on arrays that fast code often gets wrong.
 
     What a compiled library computes differs by the processor's capabilities, so this is asked where it runs.
 
-    part: what may become `quick`.
+    part: a candidate for `quick`.
     """
     with np.errstate(all="ignore"):
         return all(_agree(part(a), a.astype(np.float64)) for a in _trials())
@@ -73,17 +73,17 @@ def proven(part: Callable[[npt.NDArray[Any]], Part]) -> bool:
 def _agree(found: Part, a: npt.NDArray[np.float64]) -> bool:
     high, low, total, squares = found
     if not math.isfinite(squares):
-        return True  # then the reference is asked, whatever else was found
+        return True  # then the reference is used, whatever the other numbers
     if (high, low) != (a.max(), a.min()):
         return False
     right = float(a.dot(a))
-    if right < 1e-30:  # what float32 loses there does not count in a sum, and alone it goes to the reference
+    if right < 1e-30:  # negligible in a larger sum; alone it goes to the reference
         return squares <= 1e-30
     return abs(squares - right) <= 1e-4 * right and abs(total - float(a.sum())) <= 1e-4 * math.sqrt(right)
 
 
 def _trials() -> Iterator[npt.NDArray[Any]]:
-    """Yield arrays shorter and longer than a register, of every number that is the last of its kind."""
+    """Yield arrays shorter and longer than a vector register, filled with the limits of the dtype."""
     for dtype in (np.float32, np.float64):
         info = np.finfo(dtype)
         edges: list[Any] = [info.max, info.tiny, info.smallest_subnormal, 1.0, 0.0, math.inf, math.nan]
@@ -101,11 +101,11 @@ quick = _numkong_part if numkong is not None and proven(_numkong_part) else _num
 def combine(parts: list[Part], count: int) -> Stats | None:
     """Return the statistics of the whole from its parts, or None when the reference must compute them."""
     squares = sum(p[3] for p in parts)
-    if not math.isfinite(squares):  # not all elements are finite: nothing else here can be trusted, or added
+    if not math.isfinite(squares):  # not all elements are finite, so no other number can be trusted
         return None
     high = max(p[0] for p in parts)
     low = min(p[1] for p in parts)
-    # Below 1e-30 the squares of float32 elements lose digits to underflow; all zero is all right.
+    # Below 1e-30 the squares of float32 elements lose digits to underflow; zeros lose none.
     if squares < 1e-30 and (high != 0.0 or low != 0.0):
         return None
     return Stats(high, low, math.fsum(p[2] for p in parts) / count, math.sqrt(squares))

@@ -1,4 +1,4 @@
-"""Removing an earlier dump, where the user asked for it (`overwrite`)."""
+"""Remove an earlier dump where the user asked for it (`overwrite`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["clear"]
 def clear(directory: Path) -> None:
     """Remove an earlier dump: its own files only, so that no stale tensor file stays.
 
-    Raises OSError where the directory, or its dump_tensor_data, is a link: what lies behind it is no dump of ours.
+    Raises OSError when the directory, or its dump_tensor_data, is a link: Probe makes no dump behind one.
     """
     refuse_links(directory / TENSORS, dump_path_of(directory))
     for name in (DUMP, STACK, CONSTRUCT, REPORT, JOURNAL, ERRORS):

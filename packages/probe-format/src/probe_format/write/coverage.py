@@ -1,4 +1,4 @@
-"""What was seen, recorded, filtered and skipped: coverage is data (spec/report.md)."""
+"""Count what was seen, recorded, filtered and skipped, for the report (spec/report.md)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
 class Coverage:
     """Count what one rank's step saw and recorded. Safe to use from many threads.
 
-    not_seen: parts of the run that could not be looked at, and why. missing: listed names that this framework
-    does not have, and why.
+    not_seen: parts of the run that could not be looked at, and why.
+    missing: listed names that this framework does not have, and why.
     """
 
     counts: dict[str, dict[str, int]] = field(factory=lambda: {kind: {} for kind in _KINDS})
@@ -36,7 +36,7 @@ class Coverage:
             table[what] = table.get(what, 0) + n
 
     def outcome(self, what: str, kind: str, why: str | None = None) -> None:
-        """Count one more of ``what`` as seen, and what became of it: nobody ever reads one without the other.
+        """Count one more of ``what`` as seen, and its outcome, under one lock: no reader gets one without the other.
 
         kind: recorded, filtered or failed, under which ``why`` is counted (``what`` itself if None).
         """
@@ -45,23 +45,23 @@ class Coverage:
                 table[key] = table.get(key, 0) + 1
 
     def unseen(self, what: str, why: str) -> None:
-        """State once that ``what`` could not be seen at all."""
+        """Record once that ``what`` could not be seen at all."""
         with self._lock:
             self.not_seen.setdefault(what, why)
 
     def json(self) -> dict[str, Any]:
-        """Return the tally event's content."""
+        """Return the content of the tally event."""
         with self._lock:
             return {
                 "counts": {kind: dict(table) for kind, table in self.counts.items()},
                 "not_seen": [{"what": what, "why": why} for what, why in self.not_seen.items()],
                 "missing": dict(self.missing),
-                "unmatched": [],  # whoever has a selection fills it in
+                "unmatched": [],  # filled in by the session, which has the selection
             }
 
 
 class Tally:
-    """A number that many threads raise: exact, and without a lock where it is raised."""
+    """Count exactly from many threads; `add` takes no lock."""
 
     __slots__ = ("_count", "_lock", "_reads")
 
@@ -76,7 +76,7 @@ class Tally:
 
     @property
     def value(self) -> int:
-        """Return the count. Reading takes a number too, which does not count."""
+        """Return the count, without the numbers that reading takes from the counter."""
         with self._lock:
             self._reads += 1
             return next(self._count) - self._reads + 1

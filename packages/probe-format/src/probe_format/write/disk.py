@@ -1,4 +1,4 @@
-"""Whether a directory can be written to, and plain words for why not."""
+"""Check whether a directory can be written to, and explain in plain words why not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ __all__ = ["check_writable", "explain"]
 def check_writable(path: Path, need: int = 1 << 20) -> str | None:
     """Return why nothing can be dumped below ``path``, and what to do; None when it can.
 
-    Tries it: makes the directory, and in it a file that is removed again. need: bytes that must be free.
+    Tries it: makes the directory, and in it a file that is removed again.
+
+    need: bytes that must be free.
     """
     try:
         make_folder(path)
@@ -56,7 +58,7 @@ def explain(error: OSError, path: Path) -> str:
 def _full(error: OSError, path: Path) -> str:
     if error.errno == errno.EDQUOT:
         return "the disk quota is used up"
-    # A disk is full for many small files, too: then there are bytes left but no inodes.
+    # Many small files also fill a disk: then there are bytes left but no inodes.
     try:
         state = os.statvfs(next(p for p in (path, *path.parents) if p.exists()))
     except OSError:

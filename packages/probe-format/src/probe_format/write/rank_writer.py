@@ -1,4 +1,4 @@
-"""Writing one rank's dump: events to the journal as they happen, the JSON files when a step ends."""
+"""Write one rank's dump: events to the journal as they happen, the JSON files when a step ends."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ FORMAT_VERSION = "1.0"
 
 
 class RankWriter:
-    """One rank's directory of one step, from its first event until the step is over."""
+    """Write one rank's directory of one step, from its first event until the step is over."""
 
     def __init__(self, directory: Path, header: Mapping[str, Any], *, late: bool = False) -> None:
-        """Create ``directory`` and its journal, and write the header event. Raises OSError.
+        """Create ``directory`` and its journal, and write the header event. Raises OSError when it cannot.
 
-        header: the top-level keys of dump.json without ``data``. late: nothing is created before there is a record
-        (or a fault), and nothing at all when none comes, whenever the process ends.
+        header: the top-level keys of dump.json without ``data``.
+        late: create nothing before there is a record (or a fault), and nothing at all when none comes, whenever the
+        process ends.
         """
         self.directory = directory
         self.header = dict(header)
@@ -44,8 +45,8 @@ class RankWriter:
             self._open()
         self._assembly = Assembly()
         self._lock = threading.Lock()
-        # Finished JSON is kept until the end of the step, not trees of dicts: those would make every run of
-        # the garbage collector slower. Numbers that come later need the trees.
+        # Encoded JSON is kept until the end of the step, not trees of dicts: those would make every run of
+        # the garbage collector slower. Only statistics that come later need the trees.
         self._pack = not header.get("deferred")
         self._covered = -1
         self._over = False
@@ -53,11 +54,13 @@ class RankWriter:
         self.append(events.head(self.header))
 
     def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
-        """Write one event; when this returns it survives the death of the process. Raises OSError.
+        """Write one event; when this returns it survives the death of the process. Raises OSError when it cannot.
 
-        The event belongs to the writer from now on. then: called when it is written, before any other event and
-        before `finish`, so that what it counts is in step with the files. After the last `finish` nothing is
-        written or called: another thread was too late for this step.
+        The event belongs to the writer from now on. After the last `finish` nothing is written or called: another
+        thread was too late for this step.
+
+        then: called when the event is written, before any other event and before `finish`, so that its counts agree
+        with the files.
         """
         if self._pack:
             _pack(event)
@@ -69,7 +72,7 @@ class RankWriter:
                 then()
 
     def begin(self) -> None:
-        """Create what a late directory has from its first record on: a file of its comes before it. Raises OSError."""
+        """Create a late directory now, for a file that precedes its first record. Raises OSError when it cannot."""
         with self._lock:
             if self._journal is None and not self._over:
                 self._open()
@@ -84,7 +87,7 @@ class RankWriter:
         self._journal = JournalWriter(self.directory / layout.JOURNAL)
 
     def _take(self, event: dict[str, Any]) -> None:
-        # Under one lock, so that both have one order, and recovery gives what the files give.
+        # The caller holds the lock: journal and assembly get one order, so recovery gives what the files hold.
         if self._journal is None:
             self._waiting.append(event)
             if not events.EVENTS[event["k"]].opens:
@@ -105,12 +108,13 @@ class RankWriter:
     def finish(
         self, *, final: bool, last: Callable[[], dict[str, Any] | None] = lambda: None
     ) -> dict[str, Any]:
-        """Write dump.json, stack.json, construct.json and report.json; gives the report.
+        """Write dump.json, stack.json, construct.json and report.json; return the report.
 
-        final: the step is over, nothing will follow: the journal is closed and, its content being in the
-        files now, removed. Otherwise it stays, and the report says how much of it the files cover. last: gives
-        one more event, behind which no other gets into these files: the counts of what is in them. A late writer
-        that has met no record writes nothing, and its report is empty.
+        final: whether the step is over. Then the journal is closed and, as the files have its content, removed; else
+        it stays, and the report says how much of it the files cover.
+        last: returns one more event, the last in these files: the counts of their content.
+
+        A late writer without a record writes nothing, and its report is empty.
         """
         with self._lock:
             event = last()
@@ -146,7 +150,7 @@ class RankWriter:
 
 
 def _pack(event: dict[str, Any]) -> None:
-    """Turn the values in an event into finished JSON, in place."""
+    """Encode the values in an event as JSON, in place."""
     kind = events.EVENTS[event["k"]]
     for key in kind.values:
         if key in event:
@@ -163,7 +167,7 @@ def _now() -> str:
 def documents_bytes(documents: Documents) -> dict[str, bytes]:
     """Return the JSON files of msprobe's layout, the one with the records first.
 
-    That one has one record a line (spec/dump.md): dump.json, or debug.json, which stands alone.
+    The first has one record a line (spec/dump.md). It is dump.json, or debug.json, which is then the only one.
     """
     records = _records(documents)
     if documents.header.get("level") == "debug":
@@ -198,7 +202,7 @@ def write_documents(
     journal_bytes: int | None,
     started: str | None = None,
 ) -> dict[str, Any]:
-    """Write one rank's files, each complete before it takes its name; gives the report (spec/report.md)."""
+    """Write one rank's files, each complete before it takes its name; return the report (spec/report.md)."""
     files = {}
     blobs = documents_bytes(documents)
     records = next(iter(blobs.values()))
@@ -224,7 +228,7 @@ def _report(
     journal_bytes: int | None,
     started: str | None,
 ) -> dict[str, Any]:
-    """Return what report.json holds."""
+    """Return the content of report.json."""
     coverage = dict(documents.coverage)
     summary = coverage.pop("summary", None)
     if summary is None:
@@ -248,12 +252,12 @@ def _report(
 
 
 def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the norms and first_non_finite of finished records."""
+    """Return the norms and first_non_finite of encoded records."""
     summary = Summary()
     for name, record in data.items():
-        for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold finished JSON
+        for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold encoded JSON
             norm = jsonio.number(tensor.get("Norm"))
-            if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):  # a damaged one has anything
+            if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):  # or damaged
                 summary.add(name, ".".join(map(str, path)), tensor)
     return summary.json()
 

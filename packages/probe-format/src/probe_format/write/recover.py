@@ -1,4 +1,4 @@
-"""Make whole files of what a killed run left in its journal (spec/journal.md)."""
+"""Recover whole files from the journal that a killed run left (spec/journal.md)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Recovery", "recover", "recover_rank"]
 
 @frozen
 class Recovery:
-    """What came of one rank.
+    """Describe the recovery of one rank.
 
     outcome: ``whole`` (every event that the run had written is in the files now); ``partial`` (the journal
-    is damaged: ``detail`` says what is lost); ``nothing`` (there was nothing to do, or to do it with).
+    is damaged: ``detail`` says what is lost); ``nothing`` (there was nothing to do, or nothing to recover from).
     """
 
     path: Path
@@ -37,11 +37,12 @@ class Recovery:
 
 
 def recover(path: str | Path) -> tuple[Recovery, ...]:
-    """Recover each rank at or below ``path``. Raises FormatError when there is no dump, OSError when the
-    files cannot be written.
+    """Recover each rank at or below ``path``.
 
     Writes dump.json, stack.json, construct.json and report.json, each by renaming a complete file. The
     journal stays where it is, so recovering once more gives the same.
+
+    Raises FormatError when there is no dump, OSError when the files cannot be written.
     """
     return tuple(recover_rank(rank) for rank in open(path).ranks)
 
@@ -72,10 +73,10 @@ def recover_rank(rank: Rank) -> Recovery:
         detail = f"The journal is damaged, and what was there is lost: {contents.detail}."
         fault = {"where": layout.JOURNAL, "message": detail, "count": 1}
         documents = evolve(documents, faults=[*documents.faults, fault])
-    # The last summary in the journal is of the last stop(): what came after it has to be counted as well.
+    # The journal's last summary is from the last stop() and lacks later records: it is counted anew.
     coverage = {key: value for key, value in documents.coverage.items() if key != "summary"}
     documents = evolve(documents, coverage=coverage)
-    # The files cover the torn tail too: it was looked at, and there is nothing in it.
+    # The files cover the torn tail too: it was read, and holds no event.
     try:
         report = write_documents(rank.path, documents, state="recovered", journal_bytes=contents.file_bytes)
     except (ValueError, TypeError) as error:

@@ -21,8 +21,8 @@ LARGEST = 5
 class Summary:
     """Keep the extremes of the tensors of a step. Safe to use from many threads.
 
-    norms: each with the first slot that had it, as a tensor that is passed on has many. complete: False when
-    some tensors had no numbers yet (``$``).
+    norms: each with the first slot that had it, as a tensor that is passed on has many.
+    complete: False when some tensors had no numbers yet (``$``).
     """
 
     complete: bool = True
@@ -32,7 +32,10 @@ class Summary:
     _lock: threading.Lock = field(factory=threading.Lock, repr=False, eq=False)
 
     def add(self, record: str, slot: str, tensor: Mapping[str, Any]) -> None:
-        """Take in one tensor object (spec/statistics.md) at ``slot`` (``output.0``, empty: all of it) of a record."""
+        """Add one tensor object (spec/statistics.md) of a record.
+
+        slot: its place in the record, as ``output.0``; empty for the whole record.
+        """
         if "$" in tensor:
             self.complete = False
             return
@@ -54,7 +57,7 @@ class Summary:
                 self.least = min(self.norms)
 
     def json(self) -> dict[str, Any]:
-        """Return the keys of report.json."""
+        """Return the keys for report.json."""
         return {
             "norms": [[name, norm] for norm, name in sorted(self.norms.items(), reverse=True)],
             "first_non_finite": self.first,
@@ -62,7 +65,7 @@ class Summary:
 
 
 def is_whole(dtype: object) -> bool:
-    """Return whether a dtype is of integers or booleans: the norm of token numbers and masks means nothing."""
+    """Return whether a dtype is integer or boolean: the norm of token numbers and masks means nothing."""
     return str(dtype).rpartition(".")[2].lower().startswith(("int", "uint", "bool"))
 
 
