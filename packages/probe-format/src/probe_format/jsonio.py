@@ -27,7 +27,7 @@ _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def number(x: Any) -> Any:
-    """Return the number that a JSON statistic stands for: the inverse of `finite`; other values pass through."""
+    """Return the number that a JSON statistic encodes: the inverse of `finite`; other values pass through."""
     return _WORDS.get(x, x) if isinstance(x, str) else x
 
 

@@ -1,4 +1,4 @@
-"""Control kernel-level (L2) dumps and read what they leave."""
+"""Control kernel-level (L2) dumps and read the files that they write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``probe kernel``: look at kernel dumps, find a script line's kernels, convert, export, check."""
+"""Run the command ``probe kernel``: look at kernel dumps, find a script line's kernels, convert, export, check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ could not be understood or read (each is named); 2 wrong arguments; 130 stopped 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``probe kernel`` and return its exit code. argv: the words behind ``probe kernel``; sys.argv's when None."""
+    """Run ``probe kernel`` and return its exit code.
+
+    argv: the words after ``probe kernel``; sys.argv's when None.
+    """
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)

@@ -59,7 +59,7 @@ def _copy(shape: Any, room: Room | None) -> Any:
 
 
 def get(value: Any, path: list[Any]) -> Any:
-    """Return the value at ``path``, None where there is none."""
+    """Return the value at ``path``, None where the path does not exist."""
     for key in path:
         if isinstance(value, list) and isinstance(key, int) and key < len(value):
             value = value[key]

@@ -105,12 +105,12 @@ def _differs(found: PtTensor, tensor: Tensor) -> str:
     wanted = tensor.dtype.removeprefix("torch.")
     if wanted in PT_DTYPES and found.dtype != wanted:
         return f"holds {found.dtype}, not {wanted}"
-    stored = tensor.json.get("stored")  # of a sparse tensor the file holds the stored values alone
+    stored = tensor.json.get("stored")  # the file of a sparse tensor holds only its stored values
     if isinstance(stored, int):
         return "" if found.count == stored else f"holds {found.count} values of {brief(stored)}"
     if wanted in PT_DTYPES:
         return "" if found.shape == tensor.shape else f"has the shape {found.shape}, not {brief(tensor.shape)}"
-    width = _WIDTHS.get(wanted)  # saved under another dtype of the same width
+    width = _WIDTHS.get(wanted)  # saved as another dtype: the sizes in bytes must agree
     if width is None or found.count * found.width == math.prod(tensor.shape) * width:
         return ""
     return f"holds {found.count * found.width} bytes, not those of {wanted}{brief(list(tensor.shape))}"

@@ -255,9 +255,10 @@ def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the norms and first_non_finite of encoded records."""
     summary = Summary()
     for name, record in data.items():
-        for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # it may hold encoded JSON
+        for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # encoded parts become trees
             norm = jsonio.number(tensor.get("Norm"))
-            if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):  # or damaged
+            # A damaged journal may have anything under Norm.
+            if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):
                 summary.add(name, ".".join(map(str, path)), tensor)
     return summary.json()
 

@@ -1,3 +1,3 @@
-"""Use Ascend's own dumper: ACL's settings, torch_npu, one API call at a time."""
+"""Dump with Ascend's own dumper: write ACL's settings, switch torch_npu, and watch for one API call."""
 
 __all__: list[str] = []

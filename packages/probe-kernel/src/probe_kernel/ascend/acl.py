@@ -32,7 +32,11 @@ def _tuple(value: Any) -> Any:
 
 @attrs.frozen
 class AclModel:
-    """One entry of ``dump_list``. model_name: None selects every model. layers: its operators; empty selects all."""
+    """Select operators of one model: one entry of ``dump_list``.
+
+    model_name: None selects every model.
+    layers: its operators; empty selects all.
+    """
 
     model_name: str | None = None
     layers: Sequence[str] = attrs.field(default=(), converter=_tuple)
@@ -43,9 +47,13 @@ class AclDump:
     """Describe a dump by Ascend's own dumper. `acl_settings` checks it.
 
     models: entries of dump_list. An AclModel() selects everything; an empty list is for single operators (PyTorch).
-    mode: which sides to dump. level: operators, kernels or both. step: iterations, as in KernelDump.
-    data, stats: tensors or statistics, and which of those.
-    debug: dump only operators that overflow. scene: dump only operators that fail.
+    mode: which sides to dump.
+    level: operators, kernels or both.
+    step: iterations, as in KernelDump.
+    data: tensors or statistics.
+    stats: which statistics.
+    debug: dump only operators that overflow.
+    scene: dump only operators that fail.
     op_switch: dump single operators, as PyTorch runs them.
     """
 
@@ -62,7 +70,10 @@ class AclDump:
 
 
 def acl_settings(dump: AclDump) -> dict[str, Any]:
-    """Return the JSON as a mapping, keys in alphabetical order. Raises ConfigError with every problem at once."""
+    """Return the JSON as a mapping, keys in alphabetical order.
+
+    Raises ConfigError, with every problem at once, when the description is wrong.
+    """
     problems = list(_problems(dump))
     if problems:
         raise ConfigError(problems)

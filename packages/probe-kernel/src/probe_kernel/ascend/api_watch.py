@@ -42,11 +42,16 @@ class _Thread(threading.local):
 
 @define(eq=False)
 class ApiWatch:
-    """The watch of one step for one call.
+    """Watch for one call during one step, and dump it.
 
-    name: the call to dump. config: the ACL file for it. dumper: what dumps it.
+    name: the call to dump.
+    config: the ACL file for it.
+    dumper: what dumps it.
     state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
-    on: whether calls are looked at. over: whether the watch has ended. seen: calls so far, by API. why: of a failure.
+    on: whether calls are looked at.
+    over: whether the watch has ended.
+    seen: calls so far, by API.
+    why: of a failure.
     """
 
     name: ApiName
@@ -72,8 +77,8 @@ class ApiWatch:
     ) -> Any:
         """Run ``original`` and return its result; dump it where it is the call.
 
-        key: the API, ``Functional.linear``. composite: whether calls inside it count. Calls inside other APIs do not,
-        as in the names of level L1.
+        key: the API, ``Functional.linear``.
+        composite: whether calls inside it count. Calls inside other APIs do not, as in the names of level L1.
         """
         local = self._local
         if local.inside or not self.on:

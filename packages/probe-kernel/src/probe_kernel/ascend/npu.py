@@ -23,14 +23,17 @@ _NEEDED = ("init_dump", "set_dump", "finalize_dump", "synchronize")
 
 @frozen
 class NpuDumper:
-    """The dumper of ``torch_npu.npu``. npu: that module, or an object with its four functions."""
+    """Switch the dumper of ``torch_npu.npu``.
+
+    npu: that module, or an object with its four functions.
+    """
 
     npu: Any
 
     @contextlib.contextmanager
     def dumping(self, config: Path) -> Iterator[None]:
         """Dump every operator that runs in the block, as the ACL file ``config`` says."""
-        self.npu.synchronize()  # what was queued before is not of this call
+        self.npu.synchronize()  # operators queued earlier do not belong to this call
         self.npu.init_dump()
         try:
             self.npu.set_dump(str(config))
@@ -38,7 +41,7 @@ class NpuDumper:
             yield
         finally:
             try:
-                self.npu.synchronize()  # what the call queued is
+                self.npu.synchronize()  # operators that the call queued do
             finally:
                 self.npu.finalize_dump()
                 self.npu.synchronize()
@@ -58,7 +61,7 @@ class NpuDumper:
 
 
 def find_npu() -> Any:
-    """Return ``torch_npu.npu``. Raises UsageError where it is not installed, or too old to dump."""
+    """Return ``torch_npu.npu``. Raises UsageError when it is not installed, or too old to dump."""
     try:
         npu = importlib.import_module("torch_npu").npu
     except ImportError as e:
@@ -75,9 +78,10 @@ def find_npu() -> Any:
 
 
 def write_acl(folder: Path, mode: str) -> Path:
-    """Write ``kernel_config_{pid}.json`` for single operators into ``folder``, which is made; return its path.
+    """Write ``kernel_config_{pid}.json`` for single operators into ``folder``, creating it; return the file's path.
 
-    mode: all, input or output. Raises ConfigError, OSError.
+    mode: all, input or output.
+    Raises ConfigError when an option is wrong, OSError when the file cannot be written.
     """
     document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
     make_folder(folder)

@@ -13,13 +13,20 @@ __all__ = ["Replay", "differentiable", "replayed"]
 
 @frozen
 class Replay:
-    """A forward pass on copies. inputs: the copied leaves with gradients. outputs: as `differentiable` returns them."""
+    """Hold a forward pass on copies.
+
+    inputs: the copied leaves with gradients.
+    outputs: as `differentiable` returns them.
+    """
 
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
 
     def backward(self, gradients: Sequence[Any]) -> None:
-        """Run the backward pass. gradients: of the outputs, None for an output that was not used."""
+        """Run the backward pass.
+
+        gradients: of the outputs, None for an output that was not used.
+        """
         torch = importlib.import_module("torch")
         pairs = [(o, g) for o, g in zip(self.outputs, gradients, strict=True) if g is not None]
         if pairs and self.inputs:

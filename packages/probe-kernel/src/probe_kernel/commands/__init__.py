@@ -1,3 +1,3 @@
-"""The subcommands of ``probe kernel``."""
+"""Implement the subcommands of ``probe kernel``."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The parts of every subcommand of ``probe kernel``: its arguments, the chosen iterations, its report."""
+"""Provide what the subcommands of ``probe kernel`` share: arguments, the chosen iterations, and the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ __all__ = ["Command", "add_folder", "chosen", "report"]
 
 @frozen
 class Command:
-    """One subcommand. what: its help. add: adds its arguments to a parser. run: runs it and returns the exit code."""
+    """Describe one subcommand.
+
+    what: its help.
+    add: adds its arguments to a parser.
+    run: runs it and returns the exit code.
+    """
 
     what: str
     add: Callable[[argparse.ArgumentParser], None]
@@ -32,7 +37,10 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
-    """Return the dump and those of its iterations that --rank and --step select. Raises FormatError without any."""
+    """Return the dump and those of its iterations that --rank and --step select.
+
+    Raises FormatError when they select none.
+    """
     dump = open(arguments.dir)
     found = [
         iteration

@@ -1,4 +1,4 @@
-"""The subcommand config: check whether a backend can read a control file, and print what it reads."""
+"""Run the subcommand config: check whether a backend can read a control file, and print what it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subcommand convert: turn bin files into files that numpy or torch reads."""
+"""Run the subcommand convert: turn bin files into files that numpy or torch reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subcommands that only read: show, find, check."""
+"""Run the subcommands that only read: show, find, check."""
 
 from __future__ import annotations
 

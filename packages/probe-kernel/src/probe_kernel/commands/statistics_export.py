@@ -1,4 +1,4 @@
-"""The subcommands that write files beside a dump: statistics, export."""
+"""Run the subcommands that write files beside a dump: statistics, export."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _statistics(arguments: argparse.Namespace) -> int:
             continue
         lines: list[str] = []
         for slot in (slot for kernel in iteration.kernels for slot in kernel.slots if slot.part is not None):
-            try:  # one by one: the others of a kernel are read where one is damaged
+            try:  # one by one: where one is damaged, the kernel's others are still read
                 lines += list(table_text([row(slot, categories)], categories))[1:]
             except (FormatError, OSError) as error:
                 problems.append(str(error))

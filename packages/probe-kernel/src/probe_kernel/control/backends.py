@@ -1,4 +1,4 @@
-"""The backends of MindSpore: which keys each one's control file has, and what each can do."""
+"""List MindSpore's backends: which keys each one's control file has, and what each can do."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ _E2E = ("enable", "trans_flag")
 
 @frozen(kw_only=True)
 class Backend:
-    """One way of dumping.
+    """Describe one way of dumping.
 
-    name, title: in code, and for users. file: the name of the control file.
+    name: in code.
+    title: for users.
+    file: the name of the control file.
     common, e2e: the keys of the file's two sections, in the order of the documents.
-    debug_modes: the values of op_debug_mode. saved: the values of saved_data.
+    debug_modes: the values of op_debug_mode.
+    saved: the values of saved_data.
     kinds: the forms of kernel patterns in ``kernels``.
-    asynchronous: whether it can dump asynchronously. acl: whether Ascend's ACL writes the dump.
+    asynchronous: whether it can dump asynchronously.
+    acl: whether Ascend's ACL writes the dump.
     environment: variables that must be set besides MINDSPORE_DUMP_CONFIG.
     """
 
@@ -96,7 +100,7 @@ BACKENDS: dict[str, Backend] = {
 
 
 def backend_named(name: str) -> Backend:
-    """Return the backend called ``name``. Raises ConfigError, which lists the names."""
+    """Return the backend called ``name``. Raises ConfigError, listing the names, when it is unknown."""
     if name in BACKENDS:
         return BACKENDS[name]
     hint = did_you_mean(str(name), BACKENDS) or f"There are {', '.join(BACKENDS)}."

@@ -1,4 +1,4 @@
-"""Find the graphs that this process has compiled: after the first, MindSpore ignores the settings of a dump."""
+"""Find the graphs that this process has compiled: after the first, MindSpore ignores a dump's settings."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def _in(api: object) -> Iterator[str]:
 
 
 def _readable(name: str) -> str:
-    """Cut the path, addresses and times off: ``__main__.train./home/me/t.py.81`` becomes ``__main__.train``."""
+    """Cut off the path, addresses and times: ``__main__.train./home/me/t.py.81`` becomes ``__main__.train``."""
     return re.sub(r"(\./.*|([./]\d+)+\.?)$", "", name) or name

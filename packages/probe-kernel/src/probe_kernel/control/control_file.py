@@ -23,7 +23,7 @@ __all__ = ["ControlFile", "load_settings"]
 
 _MOST_BYTES = 1 << 20
 _COMMON, _E2E = "common_dump_settings", "e2e_dump_settings"
-#: Those without which MindSpore refuses the file (measured, 2.10), and what to write.
+#: Keys without which MindSpore refuses the file (measured, 2.10), and what to write.
 _REQUIRED = {
     "dump_mode": "0", "net_name": '"Net"', "iteration": '"all"', "input_output": "0", "kernels": "[]",
     "support_device": "[0, 1, 2, 3, 4, 5, 6, 7]",
@@ -45,9 +45,10 @@ _REMEDIES = {
 
 @frozen
 class ControlFile:
-    """A control file that its backend can read.
+    """Hold a control file that its backend can read.
 
-    description: what it asks for. notes: what in it has no effect, or should be written differently, in sentences.
+    description: what it asks for.
+    notes: what in it has no effect, or should be written differently, in sentences.
     """
 
     path: Path
@@ -64,7 +65,7 @@ def load_settings(
     backend: a name of `BACKENDS`.
     environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
 
-    Raises ConfigError with every problem at once, OSError when the file cannot be read.
+    Raises ConfigError, with every problem at once, when the file is wrong; OSError when it cannot be read.
     """
     chosen = backend_named(backend)
     file = Path(path)
@@ -132,7 +133,7 @@ def _loads(text: str, notes: list[str]) -> Any:
 
 
 def _without_trailing_commas(text: str) -> tuple[str, list[int]]:
-    """Return the text without them, and their lines."""
+    """Return the text without trailing commas, and the lines that had them."""
     lines: list[int] = []
 
     def drop(match: re.Match[str]) -> str:
@@ -151,7 +152,7 @@ def _none(path: Path, what: str) -> ConfigError:
 
 @define
 class _Draft:
-    """The options of a KernelDump while a file's keys are read."""
+    """Collect the options of a KernelDump while a file's keys are read."""
 
     backend: Backend
     options: dict[str, Any] = field(factory=dict)
@@ -193,7 +194,7 @@ class _Draft:
             self.options[name] = value
 
     def _counts(self, key: str, value: Any, known: set[str]) -> bool:
-        """Return whether a key has effect; record why not."""
+        """Return whether a key has an effect; if not, record why."""
         if self.backend.knows(key):
             if value is None:
                 self.problem(key, "is null; MindSpore wants a value.", "Write one, or remove the key.")
@@ -273,14 +274,14 @@ class _Draft:
         yield "set_dump", mode == 2
         if "support_device" in given:
             devices = given["support_device"]
-            if devices == list(range(8)):  # the default, which says nothing
+            if devices == list(range(8)):  # the default, the same as no option
                 devices = None
                 if self.backend.name == "cpu":
                     self.notes.append("support_device: has no effect on a CPU, but must stay in the file.")
             yield "devices", devices
         categories = given.get("statistic_category")
         if categories == [] and given.get("saved_data", "tensor") == "tensor":
-            categories = None  # as msprobe writes it where there are no statistics
+            categories = None  # msprobe writes it so where no statistics are wanted
         if categories is not None:
             if not isinstance(categories, list):
                 what = f"is {_short(categories)}, and no list."

@@ -20,7 +20,10 @@ _EXAMPLE = 'Write e.g. "0|5-8", [0, range(5, 9)] or "all".'
 
 @frozen
 class Iterations:
-    """A selection of iterations, counted from 0. spans: first and last of each run, both included; None selects all."""
+    """Select iterations, counted from 0.
+
+    spans: first and last of each run, both included; None selects all.
+    """
 
     spans: tuple[tuple[int, int], ...] | None = None
 
@@ -86,7 +89,7 @@ def _item(item: Any, where: str) -> list[tuple[int, int] | Problem] | Problem:
 
 
 def _part(text: str, whole: str, where: str) -> tuple[int, int] | Problem:
-    """Parse one part of a string. It has no blanks any more: MindSpore refuses those that its own document shows."""
+    """Parse one part of a string, which has no blanks: MindSpore refuses them, though its own document has them."""
     if len(text) > 40:
         return Problem(where, f"{text[:20] + '...'!r} is no number and no range.", _EXAMPLE)
     if _NUMBER.fullmatch(text):

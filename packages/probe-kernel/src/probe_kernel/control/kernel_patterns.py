@@ -22,7 +22,11 @@ _POSIX = {
 
 @frozen
 class KernelPattern:
-    """One entry of ``kernels``. text: as given. kind: how MindSpore's dumper takes it."""
+    """Represent one entry of ``kernels``.
+
+    text: as given.
+    kind: how MindSpore's dumper interprets it.
+    """
 
     text: str
     kind: Literal["name", "type", "regex"]
@@ -47,7 +51,10 @@ class KernelPattern:
 
 
 def parse_kernel(value: Any, where: str) -> tuple[KernelPattern | None, tuple[Problem, ...]]:
-    """Parse one entry of ``kernels``; return it, or None with its problem. where: names the entry in the problem."""
+    """Parse one entry of ``kernels``; return it, or None with its problem.
+
+    where: names the entry in the problem.
+    """
     if not isinstance(value, str):
         what = f"{value!r} is a {type(value).__name__}, not a name."
         return None, (Problem(where, what, 'Write e.g. "Conv2D" or "name-regex(Default/.+)".'),)
@@ -60,12 +67,12 @@ def parse_kernel(value: Any, where: str) -> tuple[KernelPattern | None, tuple[Pr
         pattern = KernelPattern(value, "regex")
         wrong = _wrong_regex(pattern.regex)
         return (None, (Problem(where, f"{value!r} {wrong[0]}", wrong[1]),)) if wrong else (pattern, ())
-    # The dumper's own test of what is a name: a scope or an operator number.
+    # The dumper itself decides so what is a name: by a scope or an operator number.
     return KernelPattern(value, "name" if "/" in value or "-op" in value else "type"), ()
 
 
 def _odd(value: str) -> tuple[str, str] | None:
-    """Return what is wrong with a value that the dumper would silently take for something else, and the remedy."""
+    """Return what is wrong with a value that the dumper would silently misinterpret, and the remedy."""
     if any(c.isspace() for c in value):
         return "has a blank, which MindSpore removes.", f'Write "{"".join(value.split())}".'
     if '"' in value:

@@ -1,4 +1,4 @@
-"""A kernel dump of MindSpore while it runs: its switches, and the report at its end."""
+"""Switch a kernel dump of MindSpore while it runs, and report its result at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ _log = logging.getLogger("probe_kernel")
 
 @attrs.define(eq=False)
 class KernelRun:
-    """A kernel dump that runs. file: the control file. path: the folder of the dump."""
+    """Control a kernel dump that runs.
+
+    file: the control file.
+    path: the folder of the dump.
+    """
 
     description: KernelDump
     backend: Backend
@@ -46,7 +50,7 @@ class KernelRun:
 
     @property
     def outcome(self) -> DumpOutcome:
-        """Return what was written. Raises UsageError before the block has ended."""
+        """Return what was written. Raises UsageError when the block has not ended."""
         if self._outcome is None:
             raise UsageError("The dump is not over yet: read outcome after the with block.")
         return self._outcome
@@ -62,7 +66,7 @@ class KernelRun:
         self.call("_dump_stop")
 
     def step(self) -> None:
-        """Count one iteration on. Raises UsageError unless the dump was opened with manual_steps."""
+        """Count one iteration on. Raises UsageError when the dump was opened without manual_steps."""
         if not self.manual_steps:
             raise UsageError(
                 "This dump counts the runs of each graph by itself. To count with step(), open it with "
@@ -102,7 +106,10 @@ class KernelRun:
             _log.warning("%s", text)
 
     def finish(self, *, quiet: bool = False) -> None:
-        """Look at what was written, and report it. quiet: in the log only, as the run has an error of its own."""
+        """Look at what was written, and report it.
+
+        quiet: in the log only, as the run has an error of its own.
+        """
         notes = [*self._notes, *_remarks(self, bool(compiled_graphs()))]
         try:
             self._outcome = inspect_dump(self.folder, self._values.kernels, notes)

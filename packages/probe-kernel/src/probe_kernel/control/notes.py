@@ -1,4 +1,4 @@
-"""Find options that have no effect on a backend, but are accepted, because the documents show them there."""
+"""Find options without effect on a backend that are still accepted, because the documents use them there."""
 
 from __future__ import annotations
 

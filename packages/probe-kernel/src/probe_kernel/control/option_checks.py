@@ -46,7 +46,10 @@ _LEAST = {"overflow_number": 0, "sample_num": 1}
 
 @frozen
 class Values:
-    """The options that are parsed rather than copied. path: of the dump; None where no usable one is given."""
+    """Hold the options that are parsed rather than copied.
+
+    path: of the dump; None where no usable one is given.
+    """
 
     path: str | None
     iterations: Iterations

@@ -68,14 +68,14 @@ def unknown_options(dump: KernelDump, values: Values, backend: Backend) -> Itera
     for option, key in _KEYS.items():
         if getattr(dump, option) is not None and not backend.knows(key):
             if option == "saved_data" and dump.saved_data == "tensor":
-                continue  # what it does anyway
+                continue  # the backend does so in any case
             if option == "file_format" and dump.file_format == "npy" and not backend.asynchronous:
                 continue
             yield Problem(option, f"{backend.title} {_WHY[option]}.", "Leave it out.")
 
 
 def kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-    """Refuse patterns that the backend does not know: r1.5 has names only, O2 and GE names and expressions."""
+    """Refuse patterns that the backend does not know: r1.5 has only names, O2 and GE names and expressions."""
     for pattern in values.kernels:
         if pattern.kind in backend.kinds:
             if pattern.kind == "name" and "type" in backend.kinds and "-op" not in pattern.text:

@@ -24,7 +24,10 @@ __all__ = ["DumpOutcome", "NeverRan", "inspect_dump"]
 
 @frozen
 class NeverRan:
-    """A requested kernel without a file. why: a sentence with what to do."""
+    """Name a requested kernel without a file.
+
+    why: a sentence with what to do.
+    """
 
     kernel: str
     why: str
@@ -35,10 +38,15 @@ class NeverRan:
 
 @frozen
 class DumpOutcome:
-    """The result of a dump.
+    """Hold the result of a dump.
 
-    path: the folder of one rank. files, size: number and bytes of the data files. iterations: those that were dumped.
-    kernels: how many different ones. never_ran: the requested ones without a file. notes: other remarks, in sentences.
+    path: the folder of one rank.
+    files: how many data files there are.
+    size: their bytes.
+    iterations: those that were dumped.
+    kernels: how many different ones.
+    never_ran: the requested ones without a file.
+    notes: other remarks, in sentences.
     """
 
     path: str
@@ -60,7 +68,10 @@ class DumpOutcome:
 
 @frozen
 class _Seen:
-    """A kernel that has files. kind, name: its type and name as in file names."""
+    """Name a kernel that has files.
+
+    kind, name: its type and name as in file names.
+    """
 
     kind: str
     name: str
@@ -72,7 +83,8 @@ def inspect_dump(
     """Look through the folder of a dump.
 
     path: the folder of one rank. Folders named with a number are iterations where they hold data files.
-    requested: the kernels that were asked for; empty for all. notes: remarks for the outcome.
+    requested: the kernels that were asked for; empty for all.
+    notes: remarks for the outcome.
     """
     files, size = 0, 0
     seen: set[_Seen] = set()
@@ -126,7 +138,7 @@ def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]
 
 def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> bool:
     names = {s.name for s in seen}
-    # Where the backend rewrote a graph the number behind -op is another one in the file's name.
+    # Where the backend rewrote a graph, the file's name has another number after -op.
     numberless = {without_number(n) for n in names}
     if pattern.kind == "name":
         return flat(pattern.text) in names

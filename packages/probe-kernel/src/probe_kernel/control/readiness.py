@@ -1,4 +1,4 @@
-"""Find everything that prevents a dump of MindSpore, before anything is changed."""
+"""Check everything that could prevent a dump of MindSpore, before anything is changed."""
 
 from __future__ import annotations
 
@@ -48,9 +48,11 @@ def ready(
 ) -> tuple[KernelDump, Backend, Values, str]:
     """Return the description of a dump, its backend, its parsed options, and its folder.
 
-    diagnostic: MS_DIAGNOSTIC_DATA_PATH for the dump, or None. options: fields of a KernelDump, as given.
+    diagnostic: MS_DIAGNOSTIC_DATA_PATH for the dump, or None.
+    options: fields of a KernelDump, as given.
 
-    Raises ConfigError with every problem, UsageError when MindSpore has read its settings already.
+    Raises ConfigError, with every problem, when an option is wrong; UsageError when MindSpore has read its settings
+    already.
     """
     problems = []
     known = {a.name for a in attrs.fields(KernelDump)}

@@ -1,4 +1,4 @@
-"""Write the control file of a kernel dump: from a description and a backend to the JSON that the backend reads."""
+"""Write the control file of a kernel dump: the JSON that a backend reads, from a description."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(
 
     environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
 
-    Raises ConfigError with all problems at once.
+    Raises ConfigError, with all problems at once, when a rule is broken.
     """
     chosen = backend if isinstance(backend, Backend) else backend_named(backend)
     values, problems = check_values(dump, os.environ if environ is None else environ)
@@ -41,10 +41,11 @@ def settings(
 ) -> dict[str, Any]:
     """Return the control file as a mapping, keys in the order of the documents.
 
-    dump: what to dump. backend: a name of `BACKENDS`.
+    dump: what to dump.
+    backend: a name of `BACKENDS`.
     environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
 
-    Warns of what has no effect (RuntimeWarning). Raises ConfigError with all problems.
+    Warns of what has no effect (RuntimeWarning). Raises ConfigError, with all problems, when a rule is broken.
     """
     values, chosen = check(dump, backend, environ)
     for note in notes_of(dump, values, chosen):

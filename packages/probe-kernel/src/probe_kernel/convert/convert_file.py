@@ -33,9 +33,10 @@ TYPES: tuple[Type, ...] = ("npy", "bin", "pt", "msnpy")
 
 @frozen
 class Conversion:
-    """The form to convert to.
+    """Describe the form to convert to.
 
-    type: the kind of file. target: a layout of `tensor_layouts.TARGETS`; empty keeps the device's layout.
+    type: the kind of file.
+    target: a layout of `tensor_layouts.TARGETS`; empty keeps the device's layout.
     shape: replaces the tensors' own shapes, for files that do not have them.
     only: the tensors to convert, as ``input.0``; empty for all.
     """
@@ -48,7 +49,11 @@ class Conversion:
 
 @frozen
 class ConvertOutcome:
-    """The result for one file. written: new files. faults: what could not be converted, and why."""
+    """Hold the result for one file.
+
+    written: new files.
+    faults: what could not be converted, and why.
+    """
 
     path: Path
     written: tuple[Path, ...] = ()
@@ -60,7 +65,9 @@ def convert_file(
 ) -> ConvertOutcome:
     """Convert every tensor of ``path``. A bad file raises nothing: its faults are in the outcome.
 
-    out: a folder that exists. how: the form to convert to. name: the file's true name, where mapping.csv has it.
+    out: a folder that exists.
+    how: the form to convert to.
+    name: the file's true name, where mapping.csv has it.
     destination: shared by all files of one conversion.
     """
     name = name or path.name
@@ -148,7 +155,11 @@ def _message(path: Path, error: BaseException) -> str:
 
 @frozen
 class Sources:
-    """The files to convert. files: each with its true name, in order. problems: files whose true name is lost."""
+    """List the files to convert.
+
+    files: each with its true name, in order.
+    problems: files whose true name is lost.
+    """
 
     files: tuple[tuple[Path, str], ...]
     problems: tuple[str, ...] = ()
@@ -157,8 +168,8 @@ class Sources:
 def bin_files(source: Path) -> Sources:
     """Return every ``bin`` file at or below ``source`` with its true name (mapping.csv).
 
-    A ``source`` that is a file is taken as a bin file, whatever its name. Raises FormatError where ``source`` does not
-    exist, OSError for a folder that cannot be opened.
+    A ``source`` that is a file is taken as a bin file, whatever its name. Raises FormatError when ``source`` does not
+    exist, OSError when a folder cannot be opened.
     """
     if source.is_file():
         name = read_mapping(source.parent).names.get(source.name, source.name)

@@ -25,7 +25,9 @@ def convert_all(
 ) -> Iterator[ConvertOutcome]:
     """Convert ``files`` to ``out``, in the same folders as below ``source``; yield the outcomes as they are ready.
 
-    files: as `bin_files` returns them. source: where they are. how: the form to convert to.
+    files: as `bin_files` returns them.
+    source: where they are.
+    how: the form to convert to.
     workers: threads; by default one for each core, at most 8. Reading, writing and numpy's copies let others run.
 
     Each worker has two files at most in its queue, so memory is bounded by the largest files. A conversion that is
@@ -50,5 +52,5 @@ def convert_all(
                     yield from (future.result() for future in done)
             yield from (future.result() for future in wait(under_way).done)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # those that run are waited for
+            pool.shutdown(wait=False, cancel_futures=True)  # files already being converted are finished
             raise

@@ -21,7 +21,7 @@ _LONGEST = 254  # msaccucmp renames from 255 bytes on
 
 
 class Destination:
-    """The files that one conversion has written. Its threads share it."""
+    """Record the files that one conversion has written. Its threads share it."""
 
     def __init__(self) -> None:
         self._owners: dict[Path, Path] = {}
@@ -31,11 +31,13 @@ class Destination:
     def write(self, folder: Path, name: str, source: Path, parts: Sequence[bytes | memoryview]) -> Path:
         """Write a file, in place of one that an earlier conversion wrote; return its path.
 
-        folder: where to. name: the file's name, which is shortened where it is too long.
-        source: the bin file that it is converted from. parts: its bytes.
+        folder: where to.
+        name: the file's name, which is shortened where it is too long.
+        source: the bin file that it is converted from.
+        parts: its bytes.
 
-        Raises FormatError where another source has become that file, or where the name is not one of a file in
-        ``folder``; OSError.
+        Raises FormatError when another source has become that file, or the name is not one of a file in ``folder``;
+        OSError when the file cannot be written.
         """
         short = short_name(name)
         path = file_in(folder, short)
@@ -59,7 +61,7 @@ class Destination:
         with self._lock:
             lines = self._lines.get(folder)
             if lines is None:
-                # A file of our own from here on: what was there may be a link to something else.
+                # From here on it is Probe's own file: the earlier one may be a link to something else.
                 there = path.is_file() and not path.is_symlink()
                 text = path.read_text("utf-8", "surrogateescape") if there else ""
                 lines = self._lines[folder] = set(text.split("\n"))

@@ -31,7 +31,10 @@ _FRAMEWORKS = {"torch": "pytorch"}
 
 @frozen
 class Exported:
-    """One rank of one step that was written. faults: what of it could not be read, in sentences."""
+    """Name one rank of one step that was written.
+
+    faults: what of it could not be read, in sentences.
+    """
 
     path: Path
     records: int
@@ -50,13 +53,14 @@ def export(
 ) -> Iterator[Exported]:
     """Write ``out/step<N>/rank<R>/`` for each step (or iteration) and rank; yield each when it is complete.
 
-    out: the folder to write to. tool: name and version of the program that writes, for the header.
-    root: the Cell that Probe's own dump was made of, as ``network._backbone``; it and the Cells around it are left
-    out, so that the names of the Cells are the same in both dumps.
+    out: the folder to write to.
+    tool: name and version of the program that writes, for the header.
+    root: the Cell of Probe's own dump, as ``network._backbone``; it and the Cells around it are left out, so that the
+    names of the Cells are the same in both dumps.
     values: with the tensors, linked instead of copied where the file can stay as it is; False: statistics alone.
     progress: called with each folder that was read.
 
-    Raises UsageError when there is a dump already, OSError.
+    Raises UsageError when ``out`` has a dump already, OSError when it cannot be written.
     """
     for rank in dump.ranks:
         graphs = _graphs(rank)
@@ -97,7 +101,7 @@ def _graphs(rank: Rank) -> dict[int | None, Known]:
 
 @define
 class _Draft:
-    """One rank of one step, while its records are added."""
+    """Collect the records of one rank of one step."""
 
     folder: Path
     tool: str
@@ -112,7 +116,10 @@ class _Draft:
     tensors: int = 0
 
     def add(self, iteration: Iteration, operators: Known, several: bool) -> None:
-        """Add the kernels of one folder. several: the step has more than one graph, so names begin with the graph."""
+        """Add the kernels of one folder.
+
+        several: the step has more than one graph, so names begin with the graph.
+        """
         self.framework = _FRAMEWORKS.get(iteration.folder.layout, "mindspore")
         self.faults += iteration.problems
         for kernel in iteration.kernels:
@@ -120,7 +127,7 @@ class _Draft:
             prefix = f"graph{iteration.folder.graph}." if several and iteration.folder.graph is not None else ""
             direction: Direction = "backward" if _is_gradient(kernel, operator) else "forward"
             name = f"Kernel.{prefix}{kernel.op_type}.{kernel.name}.{kernel.count}.{direction}"
-            while name in self.data:  # two nets, or two streams, with a kernel of one name
+            while name in self.data:  # two nets, or two streams, have a kernel of the same name
                 name = name.replace("Kernel.", "Kernel.other.", 1)
             self.data[name] = self._record(name, kernel, direction)
             self.construct[name] = self._parent(scope, direction)

@@ -24,9 +24,10 @@ __all__ = ["head_json", "tensor_json"]
 def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str, Any]:
     """Return the tensor object; without values it has the numbers of statistic.csv.
 
-    framework: ``mindspore`` or ``pytorch``. file: where to save the values; None does not save them.
+    framework: ``mindspore`` or ``pytorch``.
+    file: where to save the values; None does not save them.
 
-    Raises FormatError (DamagedError) when the values cannot be read, OSError.
+    Raises FormatError (DamagedError) when the values cannot be read, OSError when they cannot be saved.
     """
     if slot.part is None:
         head = head_json(slot.dtype, slot.shape or (), framework)
@@ -53,9 +54,9 @@ def head_json(dtype: str, shape: tuple[int, ...], framework: str) -> dict[str, A
 def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
     """Save the values as a .npy that numpy reads: as a link where the dumper's own file is one."""
     if source is not None and source.suffix == ".npy" and read_header(source).stored is None:
-        target.unlink(missing_ok=True)  # of an export that was stopped, or a link to somewhere else
+        target.unlink(missing_ok=True)  # left by an export that was stopped, or a link to somewhere else
         try:
-            os.link(source.resolve(), target)  # a link to the link would lead nowhere from there
+            os.link(source.resolve(), target)  # a link to a relative link would lead nowhere from there
             return
         except OSError:  # another file system
             pass

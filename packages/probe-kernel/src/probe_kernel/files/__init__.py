@@ -1,4 +1,4 @@
-"""Read the files of kernel dumps: bin files, and the layouts of the device."""
+"""Read the files of kernel dumps: bin files, npy files, and the layouts of the device."""
 
 from __future__ import annotations
 
