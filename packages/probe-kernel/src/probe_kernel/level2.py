@@ -1,4 +1,4 @@
-"""Level L2 of PrecisionDebugger, as the sessions of probe-torch and probe-mindspore use it.
+"""Implement level L2 of PrecisionDebugger for the sessions of probe-torch and probe-mindspore.
 
 The configuration is msprobe's: list, step, rank, task, summary_mode and data_mode select kernels here.
 """
@@ -71,7 +71,7 @@ def description_of(config: Config, backend: str) -> KernelDump:
     )
 
 
-# Option of the description -> key of the configuration: what a problem is called there.
+# Option of the description -> key of the configuration, under which a problem is reported.
 _NAMES = {"path": "dump_path", "iterations": "step", "kernels": "list", "inputs": "data_mode", "outputs": "data_mode",
           "saved_data": "task", "statistic_category": "summary_mode", "synchronous": "async_dump",
           "stat_calc_mode": "device", "device_stat_precision_mode": "precision"}  # fmt: skip
@@ -140,9 +140,10 @@ class MindSporeKernels:
     _stack: ExitStack = field(factory=ExitStack)
 
     def prepare(self, step: int = 0) -> None:
-        """Open the dump, before the first graph is compiled. Raises ConfigError and UsageError.
+        """Open the dump, before the first graph is compiled.
 
         step: the number of the next iteration. The dumper itself keeps to the steps of the configuration.
+        Raises ConfigError when an option is wrong, UsageError when a graph was compiled already.
         """
         if self.run is not None:
             return
@@ -157,7 +158,10 @@ class MindSporeKernels:
         self.run.stop()
 
     def start(self, step: int = 0) -> None:
-        """Begin or resume dumping. step: the number of the next iteration, where `prepare` was not called before."""
+        """Begin or resume dumping.
+
+        step: the number of the next iteration, where `prepare` was not called before.
+        """
         self.prepare(step)
         if self.run is not None:
             self.run.start()
@@ -186,7 +190,7 @@ class MindSporeKernels:
 
 
 def torch_problems(config: Config) -> list[Problem]:
-    """Return every problem of this configuration at level L2 of PyTorch. Whether torch_npu is there is not checked."""
+    """Return every problem of this configuration at level L2 of PyTorch, but not whether torch_npu is installed."""
     found = _common(config)
     if len(config.list) != 1:
         what = f"has {len(config.list)} names; at level L2 one API call is dumped in each step."
@@ -219,7 +223,10 @@ class TorchKernels:
     _dumper: NpuDumper | None = None
 
     def start(self, step: int = 0) -> None:
-        """Watch for the call in this step, also after a stop(). Raises ConfigError and UsageError."""
+        """Watch for the call in this step, also after a stop().
+
+        Raises ConfigError when an option is wrong, UsageError when torch_npu is not installed or too old.
+        """
         if self.watch is not None:
             self.watch.on = True
             return
@@ -229,7 +236,7 @@ class TorchKernels:
                 raise ConfigError(problems)
             self._dumper = NpuDumper(find_npu())
         name, _ = parse_api(self.config.list[0], "list[0]")
-        assert name is not None  # torch_problems looked
+        assert name is not None  # torch_problems has checked it
         file = write_acl(Path(self.config.dump_path) / f"step{step}", self._mode())
         self.watch = ApiWatch(name, file, self._dumper)
 
@@ -245,7 +252,7 @@ class TorchKernels:
             self.watch.pause()
 
     def step(self) -> None:
-        """End the step: report what became of its call."""
+        """End the step, and report the result for its call."""
         watch, self.watch = self.watch, None
         if watch is None:
             return

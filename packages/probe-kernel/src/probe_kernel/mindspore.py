@@ -22,7 +22,7 @@ from probe_kernel.control.settings import document_of, settings_text
 
 __all__ = ["KernelRun", "dump", "find_backend"]
 
-_open: list[KernelRun] = []  # at most one: MindSpore has one configuration per process
+_open: list[KernelRun] = []  # at most one, as MindSpore has one configuration per process
 
 
 @contextlib.contextmanager
@@ -41,12 +41,14 @@ def dump(
 
     description: what to dump; or give its fields as keywords (options).
     backend: a name of BACKENDS; found from the context when None.
-    diagnostic_data_path: MS_DIAGNOSTIC_DATA_PATH for the block, when there is no path.
+    diagnostic_data_path: MS_DIAGNOSTIC_DATA_PATH for the block, used when the description has no path.
     manual_steps: count iterations by the step() of the yielded run, not by runs of a graph.
 
-    Writes the control file into the dump's folder. What has no effect is warned of, and listed in the outcome. Raises
-    ConfigError with every problem before anything is changed, UsageError when a graph was compiled already. The
-    environment is restored when the block ends.
+    Writes the control file into the dump's folder. Options without effect raise a warning, and are listed in the
+    outcome. The environment is restored when the block ends.
+
+    Raises ConfigError, with every problem and before anything is changed, when an option is wrong; UsageError when a
+    graph was compiled already.
     """
     if _open:
         raise UsageError(f"A kernel dump is open in this process already ({_open[0].path}). End it first.")

@@ -1,4 +1,4 @@
-"""The folder that a command writes to: no name from a dump, and no link placed in it, leads out of it."""
+"""Make the folder that a command writes to, so that no name from a dump and no link inside leads out of it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _LONGEST = 255
 def folder_in(out: Path, below: Path | str = "") -> Path:
     """Make ``out`` and the folder ``below`` in it; return that.
 
-    out: as the user gave it; it may be a link. below: a relative path. Raises UsageError where part of ``below`` is a
-    link, FormatError where it would lead out of ``out``, OSError.
+    out: as the user gave it; it may be a link.
+    below: a relative path.
+    Raises UsageError when part of ``below`` is a link, FormatError when it would lead out of ``out``, OSError when it
+    cannot be made.
     """
     make_folder(out)
     path = out
@@ -30,7 +32,7 @@ def folder_in(out: Path, below: Path | str = "") -> Path:
 
 
 def file_in(folder: Path, name: str) -> Path:
-    """Return the file ``name`` of ``folder``. Raises FormatError for a name that is not one of a file in it."""
+    """Return the file ``name`` of ``folder``. Raises FormatError when the name is not one of a file in it."""
     why = ""
     if not name.strip(".") or "/" in name:
         why = "it would lead out of the folder"

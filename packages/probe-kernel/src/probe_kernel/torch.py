@@ -48,11 +48,13 @@ def dump(
     api: the call, as level L1 names it: ``Functional.linear.0.forward`` or ``.backward``. Numbers count the calls in
     the block. For a backward pass the API runs once more on detached copies of its inputs, and that pass alone is
     dumped, when the gradient arrives.
-    path: the folder to write to. mode: all, input or output.
+    path: the folder to write to.
+    mode: all, input or output.
     patch: how the function is replaced. By default the one function is replaced in its module, so that calls from
     inside other functions count, too.
 
-    Raises ConfigError before anything is changed, UsageError without torch_npu.
+    Raises ConfigError, before anything is changed, when an option is wrong; UsageError when torch_npu is not
+    installed or too old.
     """
     name, problems = parse_api(api, "api")
     found = list(problems)

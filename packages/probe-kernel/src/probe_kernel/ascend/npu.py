@@ -41,7 +41,7 @@ class NpuDumper:
             yield
         finally:
             try:
-                self.npu.synchronize()  # operators that the call queued do
+                self.npu.synchronize()  # those that the call queued belong to it
             finally:
                 self.npu.finalize_dump()
                 self.npu.synchronize()

@@ -92,7 +92,7 @@ def load_settings(
 
 
 def _parsed(path: Path, notes: list[str]) -> Any:
-    """Return the document. Faults of its text that the documents show, but MindSpore refuses, become notes."""
+    """Return the document. Text that MindSpore's documents show, but MindSpore itself refuses, is noted."""
     with path.open("rb") as file:
         raw = file.read(_MOST_BYTES + 1)
     if len(raw) > _MOST_BYTES:

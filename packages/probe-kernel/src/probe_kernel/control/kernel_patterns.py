@@ -67,7 +67,7 @@ def parse_kernel(value: Any, where: str) -> tuple[KernelPattern | None, tuple[Pr
         pattern = KernelPattern(value, "regex")
         wrong = _wrong_regex(pattern.regex)
         return (None, (Problem(where, f"{value!r} {wrong[0]}", wrong[1]),)) if wrong else (pattern, ())
-    # The dumper itself decides so what is a name: by a scope or an operator number.
+    # The dumper uses the same test: a name has a scope or an operator number.
     return KernelPattern(value, "name" if "/" in value or "-op" in value else "type"), ()
 
 

@@ -126,7 +126,7 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> Made:
 
 
 def _dtype(tensor: Tensor, values: Array) -> str:
-    """Return the dtype for the file's name: the tensor's own where the bytes are its codes, else that of the values."""
+    """Return the dtype for the file's name: the tensor's own where the bytes are its codes, else the values'."""
     return values.dtype.name if dtype_of(tensor.dtype).numeric else tensor.dtype
 
 

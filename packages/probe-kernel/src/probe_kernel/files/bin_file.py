@@ -27,10 +27,12 @@ _NANO = 0x5A5A5A5A
 
 @frozen
 class Section:
-    """One tensor, buffer or work space of a file.
+    """Locate one tensor, buffer or work space of a file.
 
-    io: ``input``, ``output``, ``l1buffer`` or ``space``. slot: which of them, from 0.
-    offset, size: where its bytes are in the file. tensor: its description; None for a buffer or work space.
+    io: ``input``, ``output``, ``l1buffer`` or ``space``.
+    slot: its index among those of its ``io``, from 0.
+    offset, size: where its bytes are in the file.
+    tensor: its description; None for a buffer or work space.
     inline: the bytes themselves, in files of the first version.
     """
 
@@ -43,7 +45,10 @@ class Section:
     inline: bytes | None = None
 
     def raw(self) -> Array:
-        """Return its bytes: uint8, one dimension. Raises DamagedError, OSError."""
+        """Return its bytes: uint8, one dimension.
+
+        Raises DamagedError when the file is cut short, OSError when it cannot be read.
+        """
         if self.inline is not None:
             return np.frombuffer(self.inline, np.uint8)
         found = np.fromfile(self.path, np.uint8, count=self.size, offset=self.offset)
@@ -54,8 +59,10 @@ class Section:
     def load(self) -> Array:
         """Return its values in the shape that they have on the device.
 
-        Dtypes that numpy does not have are decoded as by `dtypes.decode`. Raises FormatError for a dtype without values
-        (resource, string), DamagedError, OSError.
+        Dtypes that numpy does not have are decoded as by `dtypes.decode`.
+
+        Raises FormatError when the dtype has no values (resource, string), DamagedError when the file is cut short,
+        OSError when it cannot be read.
         """
         if self.tensor is None:
             return self.raw()
@@ -82,7 +89,7 @@ class Section:
 
 @frozen
 class BinFile:
-    """The header of a file, and where its tensors are. No tensor is read before it is loaded.
+    """Hold the header of a file, and where its tensors are. No tensor is read before it is loaded.
 
     problems: bytes that the header does not describe, in sentences; the tensors can be read all the same.
     """
@@ -96,7 +103,8 @@ class BinFile:
 def open_bin(path: Path) -> BinFile:
     """Read a file's header.
 
-    Raises DamagedError where the file is cut short or has no header, FormatError for another form of file, OSError.
+    Raises DamagedError when the file is cut short or has no header, FormatError when it has another form, OSError when
+    it cannot be read.
     """
     with path.open("rb") as file:
         total = os.fstat(file.fileno()).st_size
@@ -142,7 +150,7 @@ def _first_version(path: Path, total: int, length: int) -> BinFile:
     if total > 1 << 31:  # protobuf's own limit
         raise DamagedError(f"{why}.")
     try:
-        with path.open("rb") as file:  # mapped: the bytes of a damaged file need not all come into memory
+        with path.open("rb") as file:  # mapped, so that a damaged file need not be read into memory whole
             header = parse_dump_data(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
     except DamagedError as e:
         raise DamagedError(f"{why}; nor is the whole file a message ({e}).") from e

@@ -20,8 +20,10 @@ Array = npt.NDArray[Any]
 
 @frozen
 class Dtype:
-    """One dtype. bits: of one element in a file. base: the dtype as which numpy reads the bytes.
+    """Describe one dtype.
 
+    bits: of one element in a file.
+    base: the dtype as which numpy reads the bytes.
     numeric: whether the array that `decode` gives holds the values, rather than their codes.
     """
 
@@ -36,7 +38,7 @@ class Dtype:
         return not self.numeric and self.bits < 8
 
     def size(self, count: int) -> int:
-        """Return the bytes of ``count`` elements."""
+        """Return the size of ``count`` elements in bytes."""
         return (count * self.bits + 7) // 8
 
 
@@ -70,7 +72,7 @@ _ALIASES = {
 def dtype_of(name: str) -> Dtype:
     """Return the dtype that a dump calls ``name``: ``Float32``, ``BFloat16``, ``DT_BF16``, ``int4``, ...
 
-    Raises FormatError for an unknown name.
+    Raises FormatError when the name is unknown.
     """
     plain = name.lower().removeprefix("dt_")
     found = _BY_NAME.get(_ALIASES.get(plain, plain))
@@ -106,7 +108,9 @@ def decode(raw: Array, dtype: Dtype) -> Array:
 def shaped(values: Array, shape: tuple[int, ...], what: str, order: Literal["C", "F"] = "C") -> Array:
     """Return ``values`` in the shape ``shape``, which has as many elements.
 
-    what: names the tensor in the error. order: C or F, as in the file. Raises DamagedError for an impossible shape.
+    what: names the tensor in the error.
+    order: C or F, as in the file.
+    Raises DamagedError when the shape is impossible.
     """
     try:
         return values.reshape(shape, order=order)

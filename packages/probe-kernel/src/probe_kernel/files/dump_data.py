@@ -37,11 +37,14 @@ FORMATS = {
 
 @frozen
 class Tensor:
-    """One input or output, as the header describes it.
+    """Describe one input or output, as the header has it.
 
-    dtype: its name. format: the layout on the device. shape: in that layout.
+    dtype: its name.
+    format: the layout on the device.
+    shape: in that layout.
     original_shape: of the tensor itself, empty where the header does not have it.
-    size: bytes in the file. inline: the bytes, in files of the first version.
+    size: bytes in the file.
+    inline: the bytes, in files of the first version.
     """
 
     dtype: str
@@ -54,7 +57,7 @@ class Tensor:
 
 @frozen
 class Piece:
-    """A buffer (``l1buffer``) or work space (``space``): bytes without a description."""
+    """Describe a buffer (``l1buffer``) or work space (``space``), whose bytes have no dtype or shape."""
 
     size: int
     inline: bytes | None = None
@@ -62,7 +65,11 @@ class Piece:
 
 @frozen
 class DumpData:
-    """A whole header. time: in microseconds. op_name: the full name of the operator."""
+    """Hold a whole header.
+
+    time: in microseconds.
+    op_name: the full name of the operator.
+    """
 
     version: str = ""
     time: int = 0
@@ -74,7 +81,7 @@ class DumpData:
 
 
 def parse_dump_data(message: memoryview) -> DumpData:
-    """Parse a header. Raises DamagedError for bytes that are not one."""
+    """Parse a header. Raises DamagedError when the bytes are not one."""
     found: dict[str, list[Tensor | Piece]] = {"in": [], "out": [], "buffer": [], "space": []}
     version, time, name, count = "", 0, "", 0
     for number, value in fields(message):

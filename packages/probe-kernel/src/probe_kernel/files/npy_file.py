@@ -25,10 +25,12 @@ _INVENTED = {"E2": "bfloat16"}
 
 @frozen
 class Header:
-    """The header of a file.
+    """Hold the header of a file.
 
-    dtype: of the values that `load_npy` returns (float32 for bfloat16). fortran: whether they are in Fortran order.
-    offset: where the values begin, in bytes. stored: the dtype in the file; None where numpy has it.
+    dtype: of the values that `load_npy` returns (float32 for bfloat16).
+    fortran: whether they are in Fortran order.
+    offset: where the values begin, in bytes.
+    stored: the dtype in the file; None where numpy has it.
     """
 
     dtype: np.dtype[Any]
@@ -39,13 +41,13 @@ class Header:
 
     @property
     def size(self) -> int:
-        """Return the bytes of the values."""
+        """Return the size of the values in bytes."""
         count = math.prod(self.shape)
         return self.stored.size(count) if self.stored else count * self.dtype.itemsize
 
 
 def read_header(path: Path) -> Header:
-    """Read the header alone. Raises DamagedError for a file without one, OSError when it cannot be opened."""
+    """Read the header alone. Raises DamagedError when the file has none, OSError when it cannot be opened."""
     with path.open("rb") as file:
         return _header(file, path)
 

@@ -35,7 +35,7 @@ _NEW_UNITS = (
     ("SDMA", (*_TASK, "context_id", "thread_id", "src_addr", "dst_addr", "channel_id", "status")),
 )
 _NEW_HEAD = 24  # magic, version, valid, unit, reserved, length of what follows: 32 bits each
-_STATUSES = 4  # of AIC and AIV from version 1 on
+_STATUSES = 4  # how many statuses AIC and AIV have from version 1 on
 
 
 def is_opdebug(raw: Raw) -> bool:
@@ -46,7 +46,8 @@ def is_opdebug(raw: Raw) -> bool:
 def opdebug_json(raw: Raw) -> dict[str, Any]:
     """Return what each unit reports, with the keys of msaccucmp's (and MindSpore's) own overflow files.
 
-    raw: uint8, one dimension. Raises FormatError for bytes that are not a record, DamagedError for one cut short.
+    raw: uint8, one dimension.
+    Raises FormatError when the bytes are not a record, DamagedError when it is cut short.
     """
     if _is_new(raw):
         return _new_json(raw)

@@ -1,6 +1,6 @@
 """Read protobuf's wire format without protobuf, of which MindSpore pins a version.
 
-Only what a dump's header needs, and bounded: each length is compared with the bytes that are there.
+Covers only what a dump's header needs, and checks each length against the bytes that are there.
 Source: https://protobuf.dev/programming-guides/encoding/
 """
 
@@ -47,7 +47,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
 
 
 def integers(value: Value) -> Iterator[int]:
-    """Yield the numbers of a repeated integer field, packed or one by one. Raises DamagedError."""
+    """Yield the numbers of a repeated integer field, packed or one by one. Raises DamagedError when one is cut."""
     if isinstance(value, int):
         yield value
         return
@@ -63,7 +63,7 @@ def signed(value: int) -> int:
 
 
 def text(value: Value) -> str:
-    """Return the text of a string field. Raises DamagedError for a number."""
+    """Return the text of a string field. Raises DamagedError when it is a number."""
     if isinstance(value, int):
         raise DamagedError(f"a text was expected, and the number {value} is there")
     return bytes(value).decode("utf-8", "replace")

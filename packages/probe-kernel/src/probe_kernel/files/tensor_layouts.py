@@ -18,9 +18,9 @@ __all__ = ["TARGETS", "convert"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
-#: What can be converted to.
+#: The layouts that can be converted to.
 TARGETS = ("NCHW", "NHWC", "HWCN", "ND", "NCDHW", "NDHWC", "DHWCN")
-#: The orders that a shape may be in, the likeliest first.
+#: The orders of axes that a shape may have, the likeliest first.
 _ORDERS = {4: ("NCHW", "NHWC", "HWCN", "CHWN"), 5: ("NCDHW", "NDHWC", "DHWCN", "DHWNC")}
 #: The axes of each layout on the device. C1 and C0 are the outer and inner part of C, as N1 and N0 of N.
 _DEVICE = {
@@ -38,10 +38,11 @@ Sizes = dict[str, int]
 def convert(array: Array, source: str, target: str, original: Shape = ()) -> Array:
     """Return ``array`` converted from one layout to another; a view where numpy can give one.
 
-    array: the values in the layout ``source``. target: one of `TARGETS`.
+    array: the values in the layout ``source``.
+    target: one of `TARGETS`.
     original: the tensor's own shape, without padding; () where it is not known: then the padding stays.
 
-    Raises FormatError where the layout cannot be converted, and where the shapes do not fit.
+    Raises FormatError when the layout cannot be converted, or the shapes do not fit.
     """
     if target not in TARGETS:
         raise FormatError(f"There is no conversion to {target!r}. {did_you_mean(target, TARGETS)}".rstrip())
@@ -56,7 +57,7 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
         found = _from_nz(array, original, what)
         if target == "ND" or found.ndim != 4:
             return (
-                found  # a matrix, or a stack of them, has no axes to turn: msaccucmp writes it as it is, too
+                found  # a matrix, or a stack of them, has no axes to reorder: msaccucmp writes it as it is, too
             )
         return convert(found, "NCHW", target)  # as in msaccucmp: the order of four dimensions is unknown
     if source != "ND" and source not in _DEVICE:
@@ -88,7 +89,7 @@ def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> Ar
 
 
 def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> tuple[str, Sizes]:
-    """Return the order of axes that the original shape is in, and its size of each; no sizes without that shape."""
+    """Return the order of axes of the original shape, and its size along each; no sizes without that shape."""
     padded: Sizes = {}
     for axis, size in zip(axes, array.shape, strict=True):
         padded[axis[0]] = padded.get(axis[0], 1) * size

@@ -1,4 +1,4 @@
-"""Read MindSpore's graph as text: operators and their types."""
+"""Read MindSpore's graphs from their text files: operators and their types."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def read_ir(path: Path) -> Graph:
 
 @define
 class _Draft:
-    """An operator while its lines are read."""
+    """Collect an operator while its lines are read."""
 
     line: int
     head: str
@@ -54,7 +54,10 @@ class _Draft:
 
 
 def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
-    """Parse the lines of a graph. where: names it in ``problems``, which list what is not understood."""
+    """Parse the lines of a graph.
+
+    where: names the graph in ``problems``, which list what is not understood.
+    """
     operators: list[Operator] = []
     problems: list[str] = []
     known: dict[str, Frame] = {}
@@ -87,7 +90,7 @@ def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
         elif stripped.startswith((":", "#")):
             draft.details.append(stripped)
         elif not draft.details:
-            draft.head += " " + stripped  # a constant's value goes on over lines
+            draft.head += " " + stripped  # a constant's value may span several lines
     finish()
     return Graph(_with_own_lines(operators), tuple(problems))
 

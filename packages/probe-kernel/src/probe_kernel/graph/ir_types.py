@@ -60,7 +60,7 @@ def sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
 
 
 def is_device(detail: str) -> bool:
-    """Return whether a line of types is that of the device, rather than of the host."""
+    """Return whether a line of types describes the device, rather than the host."""
     return _DEVICE.search(detail) is not None
 
 

@@ -1,4 +1,4 @@
-"""MindSpore's graph: operators, their types, and the script's lines that made them (`ir_text` reads the files)."""
+"""Model MindSpore's graph: operators, their types, and the script's lines that made them (read by `ir_text`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _BLOCK = re.compile(
 
 @frozen
 class Frame:
-    """A line of the script.
+    """Locate a line of the script.
 
-    line, end: from 1; end is line where the expression has only one. text: the first line's code.
+    line, end: from 1; end is line where the expression has only one.
+    text: the first line's code.
     """
 
     file: str
@@ -27,7 +28,7 @@ class Frame:
     text: str
 
     def covers(self, line: int) -> bool:
-        """Return whether this frame contains the line: of a block (def, if, for, ...) only its first, of a call any."""
+        """Return whether this frame contains the line: a block (def, if, for, ...) its first line, a call any line."""
         if _BLOCK.match(self.text):
             return line == self.line
         return self.line <= line <= self.end
@@ -35,10 +36,12 @@ class Frame:
 
 @frozen
 class Type:
-    """One input or output.
+    """Describe one input or output.
 
-    text: as in the file. dtype: ``Float32``, ...; empty for what is neither a tensor nor a number.
-    shape: None where there is no shape; -1 is a dimension that varies. format: the layout, on the device.
+    text: as in the file.
+    dtype: ``Float32``, ...; empty where the value is neither a tensor nor a number.
+    shape: None where the value has none; -1 is a dimension that varies.
+    format: the layout, on the device.
     """
 
     text: str
@@ -49,13 +52,16 @@ class Type:
 
 @frozen
 class Operator:
-    """One node of the graph.
+    """Describe one node of the graph.
 
-    ref: its name in the file. op: its type. full_name: with scope, as ``Default/conv1-Conv2d/Conv2D-op0``.
+    ref: its name in the file.
+    op: its type.
+    full_name: with scope, as ``Default/conv1-Conv2d/Conv2D-op0``.
     args: the arguments, as ``%3``, ``%para1_x``, or the text of a constant.
     inputs, outputs: types on the host.
     device_inputs, device_outputs: types on the device; empty for nodes that are not kernels (Load, MakeTuple, ...).
-    frames: the script's lines, outermost first. gradient: whether the lines are those of the forward operator.
+    frames: the script's lines, outermost first.
+    gradient: whether the lines are those of the forward operator.
     line: in the .ir file.
     uid, forward_uid: MindSpore's ids of the operator, and of the one that it is the gradient of; may be empty.
     """
@@ -82,13 +88,19 @@ class Operator:
 
 @frozen(slots=False)
 class Graph:
-    """A graph. problems: operators that could not be understood, in sentences."""
+    """Hold the operators of a graph.
+
+    problems: operators that could not be understood, in sentences.
+    """
 
     operators: tuple[Operator, ...]
     problems: tuple[str, ...] = ()
 
     def at(self, file: str, line: int) -> tuple[Operator, ...]:
-        """Return the operators that a line of the script made, in order. file: a path, or the end of one."""
+        """Return the operators that a line of the script made, in order.
+
+        file: a path, or the end of one.
+        """
         wanted = tuple(part for part in file.replace("\\", "/").split("/") if part not in ("", "."))
         return tuple(
             operator
@@ -97,7 +109,7 @@ class Graph:
         )
 
     def scope_of(self, operator: Operator) -> str:
-        """Return the full name that has the Cells around an operator: of a gradient, its forward operator's.
+        """Return the full name that has the Cells around an operator; for a gradient, its forward operator's name.
 
         A gradient's own name can have the wrong Cell: the second BiasAddGrad of a net is often called after the layer
         of the first.
@@ -113,7 +125,7 @@ class Graph:
     def shared(self, operator: Operator) -> int:
         """Return how many other operators of its type have all the same lines, which may therefore be another call's.
 
-        0 for gradients, and for operators that have one: their lines are right.
+        Gradients, and operators that have one, return 0: their lines are right.
         """
         if operator.gradient or operator.uid in self._with_gradient:
             return 0
@@ -130,7 +142,7 @@ class Graph:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return every script that a line comes from."""
+        """Return every script with a line that made an operator."""
         return tuple(dict.fromkeys(frame.file for op in self.operators for frame in op.frames))
 
 

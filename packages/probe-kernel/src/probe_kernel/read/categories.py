@@ -1,4 +1,4 @@
-"""The statistics that a dump can have: their names in the configuration, and their columns in statistic.csv."""
+"""List the statistics that a dump can have: their names in the configuration, and their columns in statistic.csv."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CATEGORIES: Mapping[str, str] = {
 
 
 def check_categories(categories: Iterable[str]) -> tuple[str, ...]:
-    """Return the categories as keys of `CATEGORIES`, each once. Raises ConfigError for unknown ones."""
+    """Return the categories as keys of `CATEGORIES`, each once. Raises ConfigError when one is unknown."""
     out, problems = [], []
     aliases = {"mean": "avg", "hash:md5": "md5", "hash:sha1": "sha1", "hash": "sha1"}
     for category in categories:

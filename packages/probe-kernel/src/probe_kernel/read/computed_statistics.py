@@ -17,7 +17,7 @@ from .statistic_csv import Value
 
 __all__ = ["NUMBERS", "numbers"]
 
-#: Everything but the hashes, which are asked for by name: they cost as much as all the rest.
+#: Every statistic but the hashes, which must be named: they cost as much as all the others together.
 NUMBERS = tuple(name for name in CATEGORIES if name not in ("md5", "sha1"))
 
 
@@ -26,7 +26,9 @@ def numbers(
 ) -> Mapping[str, Value]:
     """Compute statistics as MindSpore's host does, in float64; return them by their names in statistic_category.
 
-    array: the values. categories: which statistics. dtype: the tensor's own dtype, as the dump calls it.
+    array: the values.
+    categories: which statistics.
+    dtype: the tensor's own dtype, as the dump calls it.
 
     max, min and avg are of the finite elements; l2norm is of all elements. These four are None where no element is
     finite. ``negative zero count`` counts elements below zero and ``positive zero count`` those above, as MindSpore's

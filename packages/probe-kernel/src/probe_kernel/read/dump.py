@@ -1,4 +1,4 @@
-"""Open a kernel dump and walk its ranks, iterations, kernels and tensors; everything is read when it is asked for."""
+"""Open a kernel dump and walk its ranks, iterations, kernels and tensors lazily."""
 
 from __future__ import annotations
 
@@ -46,13 +46,16 @@ def open(path: str | Path) -> Dump:
 
 @frozen
 class Dump:
-    """A kernel dump that `open` found. ranks: in the order of their numbers."""
+    """Hold the ranks of an opened kernel dump.
+
+    ranks: in the order of their numbers.
+    """
 
     path: Path
     ranks: tuple[Rank, ...]
 
     def rank(self, number: int | None) -> Rank:
-        """Return the rank with this number. Raises KeyError, which names those there are."""
+        """Return the rank with this number. Raises KeyError, naming the existing ones, when it does not exist."""
         for rank in self.ranks:
             if rank.number == number:
                 return rank
@@ -74,9 +77,10 @@ class Dump:
 
 @frozen(slots=False, eq=False)
 class Rank:
-    """The part of a dump that one rank, or device, wrote.
+    """Give access to the part of a dump that one rank, or device, wrote.
 
-    number: None where the paths do not have it. path: the folder that also holds the graphs, if there are any.
+    number: None where the paths do not have it.
+    path: the folder that also holds the graphs, if there are any.
     """
 
     number: int | None
@@ -97,7 +101,10 @@ class Rank:
 
     @cached_property
     def history(self) -> Mapping[int, tuple[int, ...]]:
-        """Return the iterations in which each graph ran, by graph number. Raises FormatError."""
+        """Return the iterations in which each graph ran, by graph number.
+
+        Raises FormatError when a line of their files is not a number.
+        """
         files = find_graph_files(self.path / "execution_order", "ms_global_execution_order", ".csv")
         return {number: read_history(path) for number, path in files.items()}
 
@@ -105,8 +112,8 @@ class Rank:
     def metadata(self) -> Mapping[str, Any]:
         """Return the JSON files of ``.dump_metadata`` by name without ``.json``.
 
-        ``config`` has device and version, ``data_dump`` the dump's configuration. Raises FormatError for a file that is
-        not JSON.
+        ``config`` has device and version, ``data_dump`` the dump's configuration.
+        Raises FormatError when a file is not JSON.
         """
         folder = self.path / ".dump_metadata"
         files = [path for path in sorted(folder.glob("*.json")) if path.is_file()]
@@ -134,7 +141,7 @@ class Rank:
 
 @frozen(slots=False, eq=False)
 class LazyGraph:
-    """A graph's file that is parsed at the first use. Each property raises FormatError where it cannot be parsed."""
+    """Parse a graph's file at the first use. Each property raises FormatError when the file cannot be parsed."""
 
     path: Path
 
@@ -145,5 +152,5 @@ class LazyGraph:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Return what in it could not be understood."""
+        """Return the parts of the graph that could not be understood."""
         return self.graph.problems

@@ -16,7 +16,8 @@ _NUMBER = re.compile(r"_graph_(\d+)\.")
 def read_order(path: Path) -> tuple[str, ...]:
     """Read the full names of the nodes, in order, from a ms_execution_order_graph_N.csv.
 
-    Raises FormatError for a file without a line, or with zeros in it (a full disk leaves such files), OSError.
+    Raises FormatError when the file has no line, or zeros (a full disk leaves such files), OSError when it cannot be
+    read.
     """
     text = path.read_text("utf-8-sig", "replace")
     if not text.strip() or "\0" in text:
@@ -28,7 +29,7 @@ def read_order(path: Path) -> tuple[str, ...]:
 def read_history(path: Path) -> tuple[int, ...]:
     """Read the iterations in which the graph ran from a ms_global_execution_order_graph_N.csv.
 
-    Raises FormatError for a line that is not a number, OSError.
+    Raises FormatError when a line is not a number, OSError when the file cannot be read.
     """
     lines = [line.strip() for line in path.read_text("utf-8-sig", "replace").splitlines()]
     try:
@@ -38,7 +39,7 @@ def read_history(path: Path) -> tuple[int, ...]:
 
 
 def find_graph_files(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
-    """Return the files ``<stem>_graph_<number><suffix>`` of a folder by number; empty where there is no folder."""
+    """Return the files ``<stem>_graph_<number><suffix>`` of a folder by number; empty without the folder."""
     found = {}
     for path in sorted(folder.glob(f"{stem}_graph_*{suffix}")) if folder.is_dir() else ():
         if path.is_file() and (number := _NUMBER.search(path.name)):

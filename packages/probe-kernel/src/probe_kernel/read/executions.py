@@ -22,7 +22,7 @@ Ident = tuple[str, int]
 
 @frozen
 class SavedTensor:
-    """A tensor in a file, before it is known to which execution it belongs."""
+    """Represent a tensor in a file, before it is known to which execution it belongs."""
 
     path: Path
     name: FileName
@@ -30,12 +30,12 @@ class SavedTensor:
 
     @property
     def key(self) -> KernelId:
-        """Return the kernel that it belongs to."""
+        """Return the kernel to which it belongs."""
         return KernelId(self.name.op_type, self.name.op_name, self.name.task or 0, self.name.stream or 0)
 
     @property
     def ident(self) -> Ident:
-        """Return which of the kernel's tensors it is."""
+        """Identify it among the kernel's tensors."""
         return (self.part.io, self.part.slot)
 
     @property
@@ -46,7 +46,7 @@ class SavedTensor:
 
 @frozen
 class _Line:
-    """A line of statistic.csv, with the same properties as a saved tensor."""
+    """Represent a line of statistic.csv, with the same properties as a saved tensor."""
 
     row: Row
 
@@ -65,7 +65,7 @@ class _Line:
 
 @frozen
 class Kernels:
-    """The kernels of one folder, in order of time, parameters last.
+    """Hold the kernels of one folder, in order of time, parameters last.
 
     problems: what could not be grouped, in sentences.
     """
@@ -94,7 +94,9 @@ def group(
 ) -> Kernels:
     """Group tensors and lines into executions of kernels.
 
-    folder: where they are. files: every tensor that has a file. rows: the lines of statistic.csv.
+    folder: where they are.
+    files: every tensor that has a file.
+    rows: the lines of statistic.csv.
     arguments: the file with the arguments of a kernel, by operator type and name.
 
     A kernel in a loop runs several times in one iteration: its tensors come again with a later timestamp.

@@ -15,7 +15,7 @@ Kind = Literal["npy", "raw", "bin", "pt", "part", "overflow", "args", "csv"]
 torch. part: a piece that msaccucmp cut out of a bin file. overflow: Opdebug JSON. args: the arguments a kernel
 was made with. csv: statistics that the device computed."""
 
-#: Slots are numbered below this: a larger number is no slot, and a list with so many would fill the memory.
+#: Limit on slot numbers: a larger number cannot be one, and a list with so many slots would fill the memory.
 MOST_SLOTS = 100_000
 _SLOT = r"(?:0|[1-9][0-9]{0,4})"
 _N = r"(?:0|[1-9][0-9]{0,19})"
@@ -100,7 +100,7 @@ class FileName:
 
 
 def parse_file_name(text: str) -> FileName:
-    """Parse a file's name. Raises FormatError for a name that neither MindSpore, ACL nor msaccucmp writes."""
+    """Parse a file's name. Raises FormatError when neither MindSpore, ACL nor msaccucmp writes such names."""
     match = _HEAD.fullmatch(text)
     if match is not None:
         return _tensor_name(match)

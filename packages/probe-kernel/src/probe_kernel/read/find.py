@@ -52,12 +52,14 @@ _AUXILIARY = re.compile(
 
 @frozen
 class KernelFolder:
-    """One folder with kernel files. A field is None where the path does not have it.
+    """Locate one folder with kernel files. A field is None where the path does not have it.
 
     layout: the form of the tree that it was found in.
     rank: the rank, or in trees of devices the device.
     graph: the number of the graph; of O2, GE and ACL trees the model's id.
-    iteration: of the graph. step: of the user's training loop. time: when the dump began, in digits.
+    iteration: of the graph.
+    step: of the user's training loop.
+    time: when the dump began, in digits.
     """
 
     path: Path
@@ -129,8 +131,8 @@ def _kernel_folder(folder: Path, below: list[str], files: list[str]) -> KernelFo
     text = folder.as_posix()
     for layout, pattern in _PATTERNS:
         if match := pattern.fullmatch(text):
-            # Many folders are called like a date: those count by what is in them. A rank_0/net/0/0 counts also
-            # when it is empty, or has only unknown files.
+            # Many folders have a date for a name: they count only with kernel files in them. A rank_0/net/0/0
+            # counts also when it is empty, or has only unknown files.
             sure = layout not in ("acl", "torch", "msprobe") and (bool(files) or not below)
             return _from(layout, folder, match.groupdict()) if ours or sure else None
     return KernelFolder(folder, "folder") if ours else None
@@ -160,16 +162,17 @@ def is_auxiliary(name: str) -> bool:
 
 
 def is_beside(path: Path) -> bool:
-    """Return whether a file above the iterations belongs there. path: relative to the rank's folder."""
+    """Return whether a file above the iterations belongs there; ``path`` is relative to the rank's folder."""
     return path.parts[0] in _SKIP or is_auxiliary(path.name)
 
 
 def walk(top: Path, leave_out: Collection[str] = ()) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Yield each folder at or below ``top`` in order, with the names of the folders and files in it.
 
-    leave_out: names of folders that are not entered. A folder that several links lead to comes once, so that a link to
-    a folder around it does not loop. Raises OSError for a folder that cannot be opened: its files must not be missing
-    without a message.
+    leave_out: names of folders that are not entered.
+
+    A folder that several links lead to is yielded once, so that a link to a folder around it does not loop. Raises
+    OSError when a folder cannot be opened: its files must not be missing without a message.
     """
     seen: set[tuple[int, int]] = set()
     for folder, below, files in os.walk(top, onerror=_refuse, followlinks=True):

@@ -1,4 +1,4 @@
-"""One folder with kernel files: its kernels, statistics, overflows, and what could not be understood."""
+"""Read one folder with kernel files: its kernels, statistics, overflows, and what could not be understood."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Iteration"]
 
 @frozen(slots=False, eq=False)
 class Iteration:
-    """One folder with kernel files: one iteration of one graph, or one step."""
+    """Give access to one folder with kernel files: one iteration of one graph, or one step."""
 
     folder: KernelFolder
 
@@ -48,7 +48,7 @@ class Iteration:
         name: as in the files, the operator's full name, or its last part where only one kernel has it.
         count: which execution in this iteration, from 0.
 
-        Raises KeyError, which names similar kernels.
+        Raises KeyError, naming similar kernels, when there is no such execution.
         """
         found = [kernel for kernel in self.kernels if kernel.is_called(name)]
         exact = [kernel for kernel in found if kernel.count == count]
@@ -67,7 +67,7 @@ class Iteration:
 
     @cached_property
     def overflows(self) -> tuple[Overflow, ...]:
-        """Return the overflow files, JSON or in Ascend's own form. Raises FormatError for one that cannot be read."""
+        """Return the overflow files, JSON or in Ascend's own form. Raises FormatError when one cannot be read."""
         return tuple(read_overflow(path, name) for path, name in self._names.files if is_overflow(name))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""One execution of a kernel, with the tensors that went in and came out."""
+"""Read one execution of a kernel, with its input and output tensors."""
 
 from __future__ import annotations
 
@@ -37,10 +37,13 @@ class KernelId:
 
 @frozen(slots=False, eq=False)
 class TensorSlot:
-    """One input or output of a kernel, with its values, its statistics, or both.
+    """Represent one input or output of a kernel, with its values, its statistics, or both.
 
-    kernel: the kernel that it belongs to. io: ``input`` or ``output``. index: which of them, from 0.
-    timestamp: in microseconds. file, part: where the values are; None where only statistics were saved.
+    kernel: the kernel that it belongs to.
+    io: ``input`` or ``output``.
+    index: which of them, from 0.
+    timestamp: in microseconds.
+    file, part: where the values are; None where only statistics were saved.
     row: its line of statistic.csv, if there is one.
     """
 
@@ -70,14 +73,18 @@ class TensorSlot:
 
     @cached_property
     def shape(self) -> tuple[int, ...] | None:
-        """Return the shape from the file's header, else from the statistics, else None. Raises DamagedError."""
+        """Return the shape from the file's header, else from the statistics, else None.
+
+        Raises DamagedError when the header is damaged.
+        """
         shape = self.part.shape() if self.part else None
         return self.row.shape if shape is None and self.row else shape
 
     def load(self) -> npt.NDArray[Any]:
         """Return the values; bfloat16 and float8 as float32, int4 as int8, uint1 as uint8.
 
-        Raises FormatError where only statistics were saved, DamagedError where the file is not whole, OSError.
+        Raises FormatError when only statistics were saved, DamagedError when the file is not whole, OSError when it
+        cannot be read.
         """
         if self.part is None:
             raise FormatError(
@@ -100,10 +107,13 @@ class TensorSlot:
 
 @frozen(slots=False, eq=False)
 class Kernel:
-    """One execution of an operator.
+    """Represent one execution of an operator.
 
-    folder: where it was dumped. id: type, name, task and stream. count: which execution in this iteration, from 0.
-    timestamp: of its first tensor, in microseconds. slots: its inputs and outputs, by index.
+    folder: where it was dumped.
+    id: type, name, task and stream.
+    count: which execution in this iteration, from 0.
+    timestamp: of its first tensor, in microseconds.
+    slots: its inputs and outputs, by index.
     """
 
     folder: KernelFolder = field(repr=False)
@@ -144,7 +154,7 @@ class Kernel:
         return tuple(slot for slot in self.slots if slot.io == "output")
 
     def slot(self, io: str, index: int = 0) -> TensorSlot:
-        """Return one input or output. Raises KeyError, which names those there are."""
+        """Return one input or output. Raises KeyError, naming the existing ones, when it is not one of them."""
         for slot in self.slots:
             if (slot.io, slot.index) == (io, index):
                 return slot
@@ -162,7 +172,10 @@ class Kernel:
 
     @cached_property
     def arguments(self) -> Mapping[str, Any]:
-        """Return the arguments that the kernel was made with, empty where not saved. Raises FormatError."""
+        """Return the arguments that the kernel was made with, empty where not saved.
+
+        Raises FormatError when their file cannot be read.
+        """
         path = self._arguments
         return {} if path is None else parse_object(path.read_bytes(), str(path))
 

@@ -1,4 +1,4 @@
-"""The files of one folder, with their true names."""
+"""List the files of one folder, with their true names."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["NO_TRUE_NAME", "Listing", "list_files"]
 
 NO_TRUE_NAME = "its true name in mapping.csv is not a file name"
 
-#: The names that replace too long ones: digits by the dumpers, a hash by msaccucmp.
+#: The names that replace too long ones: the dumpers use digits, msaccucmp a hash.
 _RENAMED = re.compile(r"(?:\d+|[0-9a-f]{32})(?:\.\w+)?")
 
 
 @frozen
 class Listing:
-    """The files of a folder with their true names.
+    """Hold the files of a folder with their true names.
 
     problems: the files without a true name, and the lines of mapping.csv that cannot be used, in sentences.
     lost: those of the problems that are about renamed files.
@@ -34,7 +34,10 @@ class Listing:
 
 
 def list_files(folder: Path) -> Listing:
-    """List the files of a folder; those that cannot be understood are among its problems. Raises OSError."""
+    """List the files of a folder; files that cannot be understood are listed as problems.
+
+    Raises OSError when the folder cannot be read.
+    """
     mapping = read_mapping(folder)
     files, problems, lost = [], list(mapping.problems), list(mapping.problems)
     for path in sorted(folder.iterdir()):

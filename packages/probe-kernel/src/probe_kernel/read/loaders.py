@@ -31,13 +31,15 @@ Shape = tuple[int, ...] | None
 
 @frozen
 class Part:
-    """One tensor in a file.
+    """Describe one tensor in a file.
 
-    io: ``input`` or ``output``. slot: which of them, from 0. format, dtype: empty where the file does not have them.
+    io: ``input`` or ``output``.
+    slot: which of them, from 0.
+    format, dtype: empty where the file does not have them.
     shape: returns the shape from the file's header alone; None where the file does not have it.
     load: returns the values; takes the shape that the statistics have, for files without one.
 
-    Both functions raise FormatError (DamagedError for a file that is not whole) and OSError.
+    Both functions raise FormatError (DamagedError when the file is not whole) and OSError.
     """
 
     io: str
@@ -50,7 +52,10 @@ class Part:
 
 @frozen
 class Contents:
-    """The tensors in a file. problems: bytes that belong to no tensor, in sentences."""
+    """Hold the tensors in a file.
+
+    problems: bytes that belong to no tensor, in sentences.
+    """
 
     parts: tuple[Part, ...] = ()
     problems: tuple[str, ...] = ()
@@ -126,7 +131,7 @@ def _part_of_bin(path: Path, name: FileName) -> Contents:
         return Contents()  # buffers and work space: no tensors of the kernel
 
     def values(_: Shape) -> Array:
-        # msaccucmp writes bfloat16 as float32, and float8 as float64, under the name of what it was.
+        # msaccucmp writes bfloat16 as float32, and float8 as float64, under the name of the original dtype.
         wider = _WIDENED.get(dtype_of(name.dtype).name, "")
         count = math.prod(name.shape or ())
         if wider and count and path.stat().st_size == dtype_of(wider).size(count):

@@ -14,7 +14,11 @@ MAPPING = "mapping.csv"
 
 @frozen
 class TrueNames:
-    """The true names of renamed files. names: file -> true name. problems: lines that cannot be used, in sentences."""
+    """Hold the true names of renamed files.
+
+    names: file -> true name.
+    problems: lines that cannot be used, in sentences.
+    """
 
     names: dict[str, str] = field(factory=dict)
     problems: tuple[str, ...] = ()

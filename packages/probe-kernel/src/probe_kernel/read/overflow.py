@@ -17,13 +17,13 @@ from .file_name import FileName
 
 __all__ = ["Overflow", "is_overflow", "read_overflow"]
 
-#: A record has about two thousand bytes: what is far longer is a tensor, and need not be read.
+#: Limit in bytes: a record has about two thousand, so a far longer file is a tensor and need not be read.
 _MOST = 1 << 16
 
 
 @frozen
 class Overflow:
-    """One overflow file.
+    """Hold one overflow file.
 
     timestamp: in microseconds.
     units: what each unit (``AI Core``, ``DHA Atomic Add``, ``L2 Atomic Add``) reports, as in the file. Newer records
@@ -36,7 +36,7 @@ class Overflow:
 
     @property
     def tasks(self) -> tuple[tuple[int, int], ...]:
-        """Return (task, stream) of each unit whose status is not 0: those of the kernels that overflowed."""
+        """Return (task, stream) of each unit whose status is not 0; the kernels with these numbers overflowed."""
         found = []
         for unit in self._reports():
             status = unit.get("status")

@@ -51,10 +51,13 @@ _LONGEST_LINE = 1 << 20
 
 @frozen
 class Row:
-    """The numbers of one tensor.
+    """Hold the numbers of one tensor.
 
-    io: ``input`` or ``output``. slot: which of them, from 0. timestamp: in microseconds.
-    shape: None where the file does not have it. size: in bytes.
+    io: ``input`` or ``output``.
+    slot: which of them, from 0.
+    timestamp: in microseconds.
+    shape: None where the file does not have it.
+    size: in bytes.
     values: by the names of statistic_category (``max``, ``l2norm``, ``nan count``, ...), and by their column for those
     not known here. None is the file's null: no element was finite.
     """
@@ -82,7 +85,10 @@ class Row:
 
 @frozen
 class Table:
-    """The lines of a statistic.csv. problems: the lines that could not be read, in sentences."""
+    """Hold the lines of a statistic.csv.
+
+    problems: the lines that could not be read, in sentences.
+    """
 
     rows: tuple[Row, ...] = ()
     problems: tuple[str, ...] = ()
@@ -91,9 +97,10 @@ class Table:
 def read_table(path: Path, owner: FileName | None = None) -> Table:
     """Read a statistic.csv.
 
-    path: the file. owner: for a csv that a device wrote for one kernel, the file's name, which says which kernel.
+    path: the file.
+    owner: for a csv that a device wrote for one kernel, the file's name, which says which kernel.
 
-    Lines and numbers that cannot be read are reported in ``problems``. Raises OSError.
+    Lines and numbers that cannot be read are reported in ``problems``. Raises OSError when the file cannot be opened.
     """
     draft = _Draft(path.name, owner)
     # A name that is not UTF-8 must equal the name of its file: surrogates for its bytes, as os.listdir gives them.

@@ -1,4 +1,4 @@
-"""Find the operators and kernels of a line of the script."""
+"""Find the operators and kernels that a line of the script became."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ def cells_of(full_name: str, direction: Direction, root: str = "") -> Iterator[s
 
     ``Default/network-WithLossCell/conv1-Conv2d/Conv2D-op0`` is in ``Cell.network.WithLossCell.forward.0`` and
     ``Cell.network.conv1.Conv2d.forward.0``. The scope does not contain the call's number, so it is always 0.
-    root: the Cell that is left out with those around it; empty for none.
+
+    root: the Cell that is left out with those around it; empty to keep all.
     """
     path: list[str] = []
     for scope in full_name.split("/")[:-1]:

@@ -24,7 +24,11 @@ _LINE = re.compile(r"(?P<file>.+?):(?P<line>[1-9][0-9]{0,8})")
 
 @frozen
 class Line:
-    """A line of a script. file: a path, or the end of one. line: from 1."""
+    """Locate a line of a script.
+
+    file: a path, or the end of one.
+    line: from 1.
+    """
 
     file: str
     line: int
@@ -35,10 +39,12 @@ class Line:
 
 @frozen
 class Hit:
-    """One operator of the line.
+    """Describe one operator of the line.
 
-    rank, graph: where it is. kernels: its executions in every dumped iteration; empty where nothing of it was dumped.
-    frame: the line itself, as the graph has it. how: what the files were matched by.
+    rank, graph: where it is.
+    kernels: its executions in every dumped iteration; empty where nothing of it was dumped.
+    frame: the line itself, as the graph has it.
+    how: what the files were matched by.
     shared: how many others of its type have all the same lines, so that the graph does not say which line is whose.
     cautions: what in the files contradicts the graph.
     near: names of files that could be its own, where the graph does not say whose they are.
@@ -56,12 +62,12 @@ class Hit:
 
     @property
     def runs_kernel(self) -> bool:
-        """Return whether a kernel runs for it: Load, MakeTuple and the like are only in the graph."""
+        """Return whether a kernel runs for the operator: Load, MakeTuple and the like are only in the graph."""
         return bool(self.kernels) or self.operator.is_kernel
 
 
 def parse_line(text: str) -> Line:
-    """Parse ``train.py:175``. Raises UsageError for another form."""
+    """Parse ``train.py:175``. Raises UsageError when it has another form."""
     found = _LINE.fullmatch(text)
     if found is None:
         raise UsageError(f"{text!r} is not a line of a script. Write it as train.py:175.")

@@ -1,6 +1,6 @@
 """Match the files of kernels with the operators of the graph.
 
-Mostly both have one name. Where MindSpore's backend replaced an operator by a new node, the number at the end
+Usually both have the same name. Where MindSpore's backend replaced an operator by a new node, the number at the end
 differs: the files have ``Default_Cast-op0``, graph and execution order ``Default/Cast-op3`` (measured, 2.7 to 2.10).
 """
 
@@ -28,8 +28,9 @@ the number, types that fit, and the same place among those."""
 
 @frozen
 class Match:
-    """An operator with the name that its files have. how: what they were matched by.
+    """Pair an operator with the name that its files have.
 
+    how: what they were matched by.
     cautions: what in the files contradicts the graph (another dtype, another spelling of the type), in sentences; then
     only the name supports the match.
     """
@@ -127,7 +128,11 @@ def agrees(operator: Operator, kernel: Kernel) -> bool:
 
 @frozen
 class Contradiction:
-    """One fact against a match. kind: ``type``, ``dtype`` or ``elements``. text: a sentence."""
+    """Describe one fact against a match.
+
+    kind: ``type``, ``dtype`` or ``elements``.
+    text: a sentence.
+    """
 
     kind: Literal["type", "dtype", "elements"]
     text: str
@@ -176,7 +181,7 @@ def _fits(side: Type, dtype: str, shape: tuple[int, ...] | None) -> bool:
 def _same_size(side: Type, shape: tuple[int, ...] | None) -> bool:
     if side.shape is None or shape is None or -1 in side.shape:
         return True
-    # Not the shapes: behind a Reshape that only looks at the same memory, files have the shape before it.
+    # Shapes are not compared: after a Reshape that shares the memory, files have the shape before it.
     return math.prod(side.shape) == math.prod(shape)
 
 
