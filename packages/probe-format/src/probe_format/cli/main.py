@@ -1,4 +1,4 @@
-"""Show, verify and recover dumps with the command ``probe``, which needs no framework."""
+"""Run the command ``probe``: show, verify and recover dumps, without a framework."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `probe show ... | head`
+        # The reader has gone, as in `probe show ... | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 

@@ -118,7 +118,7 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
         name, depth = todo.pop()
         if name not in shown:
             continue
-        indent = _INDENT * min(depth, _DEEPEST)  # bounded: the indentation of a very deep tree would fill the disk
+        indent = _INDENT * min(depth, _DEEPEST)  # else a deep tree's indentation fills the disk
         below = [child for child in children.get(name, ()) if child in shown]
         if name not in wanted:
             yield indent + name
@@ -190,7 +190,7 @@ def _lines(record: Record, indent: str, view: View) -> Iterator[str]:
         yield f"{indent}{_INDENT}{_full(tensor) if view.full else _tensor(tensor)}"
     if view.full:
         for keys, leaf in others(record.json):
-            if len(keys) > 1 or not keys:  # keys of the record that are not parts with values
+            if len(keys) > 1 or not keys:  # one key alone is a mark of the record, not a part
                 yield f"{indent}{_INDENT}{_scalar(keys, leaf)}"
 
 
@@ -234,7 +234,7 @@ def _scalar(path: ValuePath, leaf: Any) -> str:
             value = f"not recorded: {text(leaf['unsupported'])}"
     try:
         words = value if isinstance(value, str) else dumps(value).decode()
-    except (TypeError, ValueError, RecursionError):  # JSON of a damaged file, nested deeper than any writer nests
+    except (TypeError, ValueError, RecursionError):  # damaged: nested deeper than any writer does
         words = brief(value)
     shown = "" if leaf is None else cut(" ".join(words.split()), _LONGEST + 3)
     return f"{path_text(path) or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {shown}".rstrip()

@@ -65,7 +65,7 @@ EVENTS: dict[str, Kind] = {
     "back": Kind(("n", "u", "t", "i", "o", "partial", "r"), pairs=("i", "o")),
     "pgrad": Kind(("n", "q", "v"), values=("v",)),
     "save": Kind(("n", "v", "g"), values=("v",)),
-    "grad": Kind(("n", "p", "v")),  # later ones change the tensor object, so it stays one
+    "grad": Kind(("n", "p", "v")),  # not a value to encode early: later gradients change it
     "stat": Kind(("r",)),
     "file": Kind(("r",)),
     "fault": Kind(("w", "m")),

@@ -92,7 +92,10 @@ class Record:
         return tuple(Tensor(self, keys, node) for keys, node in tensors(self.json))
 
     def tensor(self, at: str) -> Tensor:
-        """Return the tensor in one slot, as ``record.tensor("input_args.0")``. Raises KeyError, naming the slots."""
+        """Return the tensor in one slot, as ``record.tensor("input_args.0")``.
+
+        Raises KeyError, naming the slots, when the record has no tensor there.
+        """
         for tensor in self.tensors:
             if tensor.slot == at:
                 return tensor

@@ -151,7 +151,7 @@ class Tensor:
         if not here.parent.is_dir() and isinstance(elsewhere, str):
             with contextlib.suppress(ValueError):  # not a string that can be a path
                 beside = os.path.realpath(os.path.join(rank.path, elsewhere))
-                if beside.startswith(os.path.realpath(rank.path) + os.sep):  # it must not lead out of the dump
+                if beside.startswith(os.path.realpath(rank.path) + os.sep):  # not outside the dump
                     return Path(beside) / name
         return here
 
@@ -170,7 +170,7 @@ class Tensor:
         if path.suffix == ".npy":
             return files.load_npy(path)
         values = _as_numpy(files.load_pt(path), path)
-        if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # its file holds uint8 (spec/layout.md)
+        if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # saved as bytes (spec/layout.md)
             halves = values.reshape(-1).view(np.float16).astype(np.float32)
             return halves.view(np.complex64).reshape(self.shape)
         return values

@@ -94,7 +94,7 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
             tail = f", and {journal.detail} were being written" if journal.detail else ""
             notes.append(f"The run did not end: {len(journal.events)} events are in the journal{tail}.")
             notes.append("'probe recover' writes the JSON files from them.")
-            for document in rank.documents:  # assembled: the content that recovery would write
+            for document in rank.documents:  # from the journal: what recovery would write
                 yield from map(str, _checked(document))
         return
     if report is None:

@@ -33,7 +33,7 @@ class NpuDumper:
     @contextlib.contextmanager
     def dumping(self, config: Path) -> Iterator[None]:
         """Dump every operator that runs in the block, as the ACL file ``config`` says."""
-        self.npu.synchronize()  # operators queued earlier do not belong to this call
+        self.npu.synchronize()  # wait for earlier operators, which do not belong to the call
         self.npu.init_dump()
         try:
             self.npu.set_dump(str(config))
@@ -41,7 +41,7 @@ class NpuDumper:
             yield
         finally:
             try:
-                self.npu.synchronize()  # those that the call queued belong to it
+                self.npu.synchronize()  # wait for the operators that the call queued
             finally:
                 self.npu.finalize_dump()
                 self.npu.synchronize()

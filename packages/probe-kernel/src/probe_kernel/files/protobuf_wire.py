@@ -20,7 +20,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
     """Yield (field number, value) of a message in order; a value is an int, or the bytes of a text or a message.
 
-    Raises DamagedError for bytes that are not a message.
+    Raises DamagedError when the bytes are not a message.
     """
     at, end, count = 0, len(message), 0
     while at < end:

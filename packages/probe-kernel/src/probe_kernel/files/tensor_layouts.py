@@ -57,7 +57,7 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
         found = _from_nz(array, original, what)
         if target == "ND" or found.ndim != 4:
             return (
-                found  # a matrix, or a stack of them, has no axes to reorder: msaccucmp writes it as it is, too
+                found  # matrices have no axes to reorder: msaccucmp writes them as they are, too
             )
         return convert(found, "NCHW", target)  # as in msaccucmp: the order of four dimensions is unknown
     if source != "ND" and source not in _DEVICE:

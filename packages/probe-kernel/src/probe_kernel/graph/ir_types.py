@@ -54,7 +54,7 @@ def sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
         at = -1 if arrow < 0 else arrow + 5
     if not groups:
         raise ValueError(f"no types in {detail[:60]!r}")
-    if len(groups) == 1:  # Return has no outputs
+    if len(groups) == 1:  # the operator Return has no outputs
         return groups[0], ()
     return tuple(one for group in groups[:-1] for one in group), groups[-1]
 

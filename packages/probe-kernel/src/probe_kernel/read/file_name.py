@@ -11,9 +11,17 @@ from probe_format.errors import FormatError
 __all__ = ["MOST_SLOTS", "FileName", "Kind", "flat", "is_file_name", "parse_file_name", "without_number"]
 
 Kind = Literal["npy", "raw", "bin", "pt", "part", "overflow", "args", "csv"]
-"""npy: a tensor. raw: a tensor's bytes. bin: all tensors of a kernel in Ascend's own form. pt: a tensor for
-torch. part: a piece that msaccucmp cut out of a bin file. overflow: Opdebug JSON. args: the arguments a kernel
-was made with. csv: statistics that the device computed."""
+"""The kind of a file.
+
+npy: a tensor.
+raw: a tensor's bytes.
+bin: all tensors of a kernel in Ascend's own form.
+pt: a tensor for torch.
+part: a piece that msaccucmp cut out of a bin file.
+overflow: Opdebug JSON.
+args: the arguments a kernel was made with.
+csv: statistics that the device computed.
+"""
 
 #: Limit on slot numbers: a larger number cannot be one, and a list with so many slots would fill the memory.
 MOST_SLOTS = 100_000
@@ -42,7 +50,7 @@ _UNSAFE = re.compile(r"[./\\ ]")
 
 @frozen
 class FileName:
-    r"""The parts of a file's name. A part that a form does not have is None or empty; ``str`` gives the name again.
+    r"""Hold the parts of a file's name; ``str`` gives the name again. A part that a form lacks is None or empty.
 
     op_type, op_name: as in the name, where ``/``, ``.``, ``\`` and blanks of the operator's full name are ``_``.
     task, stream: the device's numbers; MindSpore 1.5's asynchronous names have no stream.
@@ -82,7 +90,7 @@ class FileName:
 
     @property
     def kind(self) -> Kind:
-        """Return the kind of file that has this name."""
+        """Return the kind of the file, by its name."""
         if self.task is None:
             return "args"
         if self.suffix == ".json":

@@ -19,9 +19,18 @@ from .statistic_csv import STATISTIC
 __all__ = ["KernelFolder", "Layout", "find", "is_auxiliary", "is_beside", "walk"]
 
 Layout = Literal["mindspore", "constants", "msprobe", "torch", "o2", "ge", "async", "acl", "folder"]
-"""mindspore: rank_R/net/graph/iteration. constants: rank_R/net/graph/constants. msprobe: rank_R/time/step_N.
-torch: stepN/time/device[/model/id/iteration]. o2: step/time/device/model/id/iteration. ge: the same without the
-step. async: device/net_graph_G/G/iteration (MindSpore 1.5). acl: time/device. folder: files and nothing above."""
+"""The form of a tree of folders.
+
+mindspore: rank_R/net/graph/iteration.
+constants: rank_R/net/graph/constants.
+msprobe: rank_R/time/step_N.
+torch: stepN/time/device[/model/id/iteration].
+o2: step/time/device/model/id/iteration.
+ge: the same without the step.
+async: device/net_graph_G/G/iteration (MindSpore 1.5).
+acl: time/device.
+folder: files and nothing above.
+"""
 
 _D, _TIME = r"\d+", r"\d{8,20}"
 _FORMS: tuple[tuple[Layout, str], ...] = (

@@ -161,7 +161,7 @@ def _alone(line: str) -> list[str] | None:
 
 @define
 class _Draft:
-    """A table while its lines are read."""
+    """Collect a table while its lines are read."""
 
     name: str
     owner: FileName | None

@@ -21,9 +21,12 @@ from probe_kernel.read.kernel import Kernel
 __all__ = ["Contradiction", "How", "Match", "agrees", "contradictions", "match", "stem"]
 
 How = Literal["name", "last part", "order"]
-"""name: the full name. last part: files that have only the end of it (MindSpore 1.5). order: the same name but for
-the number, types that fit, and the same place among those."""
+"""What the files were matched by.
 
+name: the full name.
+last part: files that have only the end of it (MindSpore 1.5).
+order: the same name but for the number, types that fit, and the same place among those.
+"""
 
 
 @frozen
@@ -109,7 +112,7 @@ def _by_order(operators: list[Operator], kernels: list[Kernel], order: Sequence[
     for kernel in kernels:
         stems.setdefault(stem(kernel.name), []).append(kernel)
     for key, candidates in groups.items():
-        # Kernels that fit the same operators: if there are as many, the n-th is the n-th.
+        # Where as many kernels as operators fit each other, the n-th kernel is the n-th operator.
         alike: dict[tuple[int, ...], list[Kernel]] = {}
         for kernel in stems.get(key, ()):
             fitting = tuple(at for at, op in enumerate(candidates) if agrees(op, kernel))
