@@ -1,4 +1,4 @@
-"""What runs in a training process while Probe watches it, and is the same for every framework."""
+"""Watch a training process: the part of Probe that runs inside it and is the same for every framework."""
 
 __version__ = "0.1.0"
 

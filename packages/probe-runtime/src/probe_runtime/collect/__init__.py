@@ -1,4 +1,4 @@
-"""Calls and gradients as journal events: collector, recorder, gradient taps, recompute, collectives."""
+"""Turn calls and gradients into journal events: collector, recorder, gradient taps, recompute, collectives."""
 
 from __future__ import annotations
 

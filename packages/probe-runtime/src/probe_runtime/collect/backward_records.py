@@ -1,4 +1,4 @@
-"""The backward records of one step: taps on calls, and records of the gradients that arrive there."""
+"""Write the backward records of one step: tap its calls and record the gradients that arrive there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Found = Sequence[tuple[ValuePath, Any]]
 
 
 class BackwardRecords:
-    """Taps calls and writes the gradients that arrive. Safe to use from the framework's threads.
+    """Tap calls and write the gradients that arrive. Safe to use from the framework's threads.
 
     arrived: whether gradients have come since the recorder set this to False.
     """
@@ -38,7 +38,7 @@ class BackwardRecords:
         gradients: Gradients,
         files: Callable[[str], bool],
     ) -> None:
-        """files: called with a record's name, returns whether its tensors are written to files."""
+        """Begin with no taps. files: takes a record's name and returns whether its tensors are written to files."""
         self.arrived = False
         self._plan = plan
         self._stream = stream
@@ -50,13 +50,17 @@ class BackwardRecords:
         self._taps: list[GradientTap] = []
 
     def attach(self, call: Call, edges: Any, outputs: Found) -> None:
-        """Tap what lies between the inputs of a call, as they were on entry, and its outputs."""
+        """Tap the graph between the inputs of a call and its outputs.
+
+        edges: what the taps remember of the inputs, as they were on entry.
+        outputs: the (path, tensor) of each output.
+        """
         self._handles.extend(
             self._gradients.attach(edges, outputs, self._taps.append, partial(self._back, call))
         )
 
     def leftovers(self) -> None:
-        """Write the sums that never became whole."""
+        """Write the sums of gradients that lack a share when the step ends."""
         for tap in self._taps:
             tap.leftovers()
 
@@ -75,7 +79,12 @@ class BackwardRecords:
         of_inputs: list[tuple[Sequence[ValuePath], Any]],
         partial_sum: bool,
     ) -> None:
-        """Record gradients of one call, in a backward pass."""
+        """Record gradients of one call.
+
+        number: the backward pass among those of the call, from 0.
+        of_outputs, of_inputs: the gradients with their paths, of inputs with every path.
+        partial_sum: whether the gradients of inputs lack a share.
+        """
         stream = self._stream
         if not stream.alive or call.key in stream.off:
             return
@@ -108,7 +117,7 @@ class BackwardRecords:
         return [[list(path), self._leaf.tensor(placement, g, path)] for path, g in found]
 
     def _shared(self, placement: Placement, found: list[tuple[Sequence[ValuePath], Any]]) -> list[Any]:
-        """Describe the gradients of inputs: one that belongs to several arguments is at each, and names the others."""
+        """Describe the gradients of inputs: one of several arguments is written at each and names the others."""
         described: list[Any] = []
         for places, g in found:
             for path in places:

@@ -1,4 +1,4 @@
-"""One call under way, and the shape that its backward record will have."""
+"""Hold what is known of a call under way, and the form that its backward record will have."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ class Call:
     """One call under way.
 
     key: the record names without number and direction; faults are counted by it.
-    name, backward: the names of its forward and backward records.
-    parent: those of the module or node that it is made in.
+    name: the name of its forward record.
+    backward: the name of its backward record.
+    parent: the (forward name, backward name) of the module or node that it is made in; None at the top.
     recorded: whether anything of it is recorded.
-    forward: whether its forward record is.
+    forward: whether its forward record is written.
     edges: what the gradient taps remember of its inputs.
     redo: whether it is recomputed.
     keep_files: whether its tensors are written to files.
-    arguments, keywords: described, until the backward record's form is known.
+    arguments: the described positional arguments, until the form of the backward record is known.
+    keywords: the described keyword arguments, until then.
     places: keyword -> its number among the arguments, after the positional ones.
     """
 

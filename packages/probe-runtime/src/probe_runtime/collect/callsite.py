@@ -1,4 +1,4 @@
-"""The stack of the user's code that a call was made from, in the form that msprobe writes."""
+"""Find and number the stack of the user's code that a call is made from, in the form that msprobe writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Key = tuple[tuple[int, ...], tuple[CodeType, ...]]
 _getframe = sys._getframe
 # (id of a code object, instruction) -> the code, kept so that its id stays its own, and its text.
 _texts: dict[tuple[int, int], tuple[CodeType, str]] = {}
-# A program that makes code for ever (exec in a loop) must not fill the memory: beyond this, start anew.
+# A program that makes code without end (exec in a loop) must not fill the memory: beyond these, start anew.
 _MOST_TEXTS = 200_000
 _MOST_STACKS = 100_000
 
@@ -64,11 +64,11 @@ def _text(frame: FrameType) -> str:
         _texts.clear()
     line = frame.f_lineno or code.co_firstlineno
     name = code.co_filename
-    # <string>, <stdin>, <frozen runpy> are no files.
+    # <string>, <stdin> and <frozen runpy> are not files.
     path = name if name.startswith("<") else os.path.abspath(name)
     try:
         source = linecache.getline(name, line, frame.f_globals).strip()
-    except Exception:  # a broken __loader__ of the user's must not cost the stack
+    except Exception:  # the user's __loader__ may be broken; the stack is still recorded
         source = ""
     text = f"File {path}, line {line}, in {code.co_name}, \n {source}"
     _texts[key] = (code, text)
@@ -76,7 +76,7 @@ def _text(frame: FrameType) -> str:
 
 
 class FrameTable:
-    """Numbers stacks: the same place in the user's code gets the same id. Safe under threads."""
+    """Number stacks: the same stack of the user's code gets the same id. Safe to use from many threads."""
 
     def __init__(self, skip_modules: Sequence[str] = OWN_MODULES) -> None:
         self._skip = tuple(skip_modules)
@@ -88,12 +88,12 @@ class FrameTable:
         self._ids: dict[tuple[str, ...], int] = {}
 
     def intern(self) -> tuple[int, bool, tuple[str, ...]]:
-        """Return (id, whether it is new, frames) of the caller's stack; ids count from 0. About 3 us if not new."""
+        """Return (id from 0, whether it is new, frames) of the caller's stack. Takes about 3 us for a known one."""
         start: FrameType | None = _getframe(1)
         frame = start
         lastis: list[int] = []
         codes: list[CodeType] = []
-        while frame is not None:  # _walk, without the cost of a call
+        while frame is not None:  # as _walk does, without the cost of a call
             lastis.append(frame.f_lasti)
             codes.append(frame.f_code)
             frame = frame.f_back
@@ -110,7 +110,7 @@ class FrameTable:
             if self._count >= _MOST_STACKS:
                 self._known, self._count = {}, 0
             self._count += 1
-            # Stacks that differ in Probe's own frames alone are one to the user.
+            # Stacks that differ in Probe's own frames alone are the same to the user.
             new = described not in self._ids
             number = self._ids.setdefault(described, len(self._ids))
             self._known.setdefault(key, []).append((codes, number, described))

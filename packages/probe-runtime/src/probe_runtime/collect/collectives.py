@@ -1,4 +1,4 @@
-"""Collective calls: they return their result in their arguments, and often later (spec/dump.md).
+"""Record the results of collectives, which come in their arguments and often later (spec/dump.md).
 
 A collective's record has as output all its arguments, after it is complete. One that was started in the
 background is complete when its handle has been waited for, so its output is described then.
@@ -18,9 +18,11 @@ __all__ = ["Collectives", "PendingWork"]
 
 @define
 class PendingWork:
-    """Collectives that are under way: what to do for each when its last handle has been waited for.
+    """The collectives under way, and what to do for each when its last handle has been waited for.
 
     kind: the class, or classes, of the handles.
+    waiting: id of a handle -> (the handle, the ids that its collective still waits for, what to call then).
+    lock: held while ``waiting`` changes.
     """
 
     kind: Any
@@ -28,7 +30,7 @@ class PendingWork:
     lock: threading.Lock = field(factory=threading.Lock)
 
     def add(self, out: Any, finish: Callable[[bool], None]) -> bool:
-        """Call ``finish`` when the handles in ``out`` have been waited for; False when it holds none."""
+        """Call ``finish(True)`` when the handles in ``out`` have been waited for; return False when it holds none."""
         works = [w for w in (out if isinstance(out, (list, tuple)) else [out]) if isinstance(w, self.kind)]
         if not works:
             return False
@@ -51,7 +53,7 @@ class PendingWork:
         finish(True)
 
     def watching(self, wait: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the ``wait`` of handles, noticed here when it returns; it returns and raises what it always does."""
+        """Return a ``wait`` of handles that calls the original and notes here that it returned."""
 
         @functools.wraps(wait)
         def watched(work: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +65,7 @@ class PendingWork:
         return watched
 
     def give_up(self) -> None:
-        """Finish what was not waited for, without its values: the collection ends."""
+        """Call ``finish(False)`` for each collective that was not waited for, at the end of the collection."""
         with self.lock:
             waiting, self.waiting = self.waiting, {}
         done: set[int] = set()
@@ -82,8 +84,8 @@ class Collectives:
     """What is special about a framework's collectives.
 
     prefixes: how their names begin.
-    receives: name -> (position, name) of the argument that only receives: what is in it before has no meaning.
-    works: those under way.
+    receives: name -> (position, name) of the argument that only receives: its content before the call has no meaning.
+    works: the collectives under way.
     results: (name, args, kwargs, what it returned) -> the values that a finished call left.
     """
 

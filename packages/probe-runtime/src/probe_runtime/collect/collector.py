@@ -1,4 +1,4 @@
-"""The taps of one step: what a patched function or a tracked module calls in place of the original.
+"""Provide the taps of one step, which patched functions and tracked modules call in place of the original.
 
 A tap makes the call itself, exactly once, and returns its result untouched; before and after, it records the call.
 """
@@ -36,7 +36,7 @@ class Collector:
         collectives: Collectives,
         module_prefix: str,
     ) -> None:
-        """module_prefix: what the keys of modules begin with (``Module.``)."""
+        """Begin a step, and listen for faults. module_prefix: what the keys of modules begin with (``Module.``)."""
         self.recorder = recorder
         self.plan = recorder.plan
         self.stream: EventStream = recorder.stream
@@ -70,6 +70,7 @@ class Collector:
         """Make a call of a patched function and record it, unless it is made inside another recorded function.
 
         key: the first two parts of the record's name, ``Functional.relu``.
+        original: the function, called with ``args`` and ``kwargs``.
         composite: whether what it calls is recorded as well.
         kind: the key that the list has for it, where the user gave it another.
         """
@@ -107,7 +108,7 @@ class Collector:
                 recorder.end(call, out)
             return out
         except Exception as e:
-            if began and not over:  # the user's own
+            if began and not over:  # an error of the user's code
                 raise
             self.stream.fault(key, "a call", e)
         finally:
@@ -172,7 +173,7 @@ class Collector:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
     def parameter_gradient(self, entry: TrackedParameter, grad: Any) -> None:
-        """Record a parameter's gradient, under each of its owners."""
+        """Record a gradient of a parameter, under each of its owners."""
         if not self.stream.alive:
             return
         recorder = self.recorder
@@ -237,7 +238,7 @@ class Collector:
             self._thread.inside -= 1
 
     def tally(self, table: Table) -> dict[str, Any] | None:
-        """Return the event that says what was seen and recorded so far; None if that has not changed.
+        """Return the event with the counts of what was seen and recorded so far; None if they have not changed.
 
         Must not run while calls are counted, which `RankWriter.finish` ensures. Appends nothing.
         """
@@ -269,7 +270,7 @@ class Collector:
         self.recorder.backward.release()
 
     def seen_names(self) -> list[str]:
-        """Return one name of every kind of call that was seen, for suggestions."""
+        """Return the name of the first call of every key that was seen, for suggestions."""
         return [
             f"{key}.forward.0" if key.startswith(self._module_prefix) else f"{key}.0.forward"
             for key in self.recorder.counters.keys
@@ -285,7 +286,7 @@ class Target:
         self.collector: Collector | None = None
 
     def __call__(self, label: Any, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Make the call. label: has ``name``, the key of the call, ``kind``, that of the list, and ``composite``."""
+        """Make the call. label: its ``name`` is the key of the call, its ``kind`` the key of the list (`Label`)."""
         collector = self.collector
         if collector is None:
             return original(*args, **kwargs)

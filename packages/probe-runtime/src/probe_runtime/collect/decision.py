@@ -1,4 +1,4 @@
-"""Whether a call is recorded, and what of it."""
+"""Decide whether a call is recorded, and which parts of it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["Decision"]
 
 
 class Decision:
-    """Decides what of each call is recorded: by the plan, by `scope` and `list`, and by recomputation.
+    """Decide what of each call is recorded: by the plan, by `scope` and `list`, and by recomputation.
 
-    Before that the taps look whether calls are collected here at all, which must cost nothing: `EventStream.on`,
-    `EventStream.off`, `ThreadState.inside` and `ThreadState.quiet`. What is left out is counted with its reason.
+    Calls come here only where calls are collected at all; the taps ask that first, as it must cost nothing, of
+    `EventStream.on`, `EventStream.off`, `ThreadState.inside` and `ThreadState.quiet`. What is left out is counted with
+    its reason.
 
     selective: whether `scope` or `list` are given.
     """
@@ -39,7 +40,9 @@ class Decision:
     def call(self, key: str, name: str, backward: str, redo: bool, counted: str) -> Call:
         """Return the call that begins now, with what is recorded of it.
 
-        name, backward: of its two records.
+        key: the record names without number and direction.
+        name: the name of its forward record.
+        backward: the name of its backward record.
         redo: whether it is recomputed.
         counted: the kind of call that it is counted as when nothing of it is recorded.
         """
@@ -52,7 +55,7 @@ class Decision:
             self._redone.add(name)
         names, keep = self._names, self._plan.keep
         forward = names.enter(name, [above for above, _ in stack] if names.active else ())
-        # A selection may be of backward records alone.
+        # `scope` and `list` may select backward records alone.
         wanted = forward or (names.active and keep.backward and names.backward(name))
         if not wanted:
             self._coverage.outcome(counted, "filtered", "scope or list")
@@ -77,7 +80,7 @@ class Decision:
         return False
 
     def parameter_gradients(self, record: str) -> bool:
-        """Return whether a ``parameters_grad`` record is wanted: its module's first call decides."""
+        """Return whether a ``parameters_grad`` record is wanted, which the first call of its module decides."""
         if self._names.backward(first_forward(record)):
             return True
         self._coverage.add("left_out", "parameter gradients of modules outside scope or list")

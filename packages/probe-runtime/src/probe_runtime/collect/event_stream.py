@@ -1,6 +1,6 @@
-"""The events of one step on their way to the journal, and the faults on the way.
+"""Pass the events of one step to the journal, and turn faults of Probe into events.
 
-A fault of Probe is recorded and the run goes on. A full disk ends the collection, not the run.
+The run goes on after a fault. A full disk ends the collection, not the run.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ _FULL = (27, 28, 122)  # file too large, disk full, over quota
 
 
 class Write(Protocol):
-    """Appends one event to the journal, and calls ``then`` before the event can be read. Raises OSError."""
+    """A function that appends one event to the journal.
+
+    It calls ``then`` before the event can be read. Raises OSError when the event cannot be written.
+    """
 
     def __call__(self, event: dict[str, Any], /, then: Callable[[], None] | None = None) -> None: ...
 
 
 class EventStream:
-    """Appends events while it is alive, and counts faults by the place where they happened.
+    """Append events while ``alive``, and count faults by the place where they happened.
 
     on: whether calls are recorded.
-    alive: whether anything is, gradients included.
-    broken: why the collection ended early, None if it did not.
+    alive: whether anything is recorded, gradients included.
+    broken: why the collection ended early; None if it did not.
     off: the places that had too many faults.
+    max_faults: how many faults are too many.
     """
 
     def __init__(self, write: Write, max_faults: int) -> None:
@@ -46,7 +50,7 @@ class EventStream:
         self._lock = threading.Lock()
 
     def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
-        """Write one event, and count it by ``then``. A full disk ends the collection, not the run."""
+        """Write one event. ``then`` counts it. A full disk ends the collection, not the run."""
         if not self.alive:
             return
         try:
@@ -55,11 +59,11 @@ class EventStream:
             self.break_off(f"{e}")
 
     def open(self) -> None:
-        """Record calls from here on, unless the collection has ended."""
+        """Record calls from now on, unless the collection has ended."""
         self.on = self.alive
 
     def pause(self) -> None:
-        """Record no more calls; gradients of the calls made go on being recorded."""
+        """Record no more calls. Gradients of the calls made before are still recorded."""
         self.on = False
 
     def end(self) -> None:
@@ -77,7 +81,11 @@ class EventStream:
             )
 
     def fault(self, where: str, what: str, error: Exception) -> None:
-        """Record a fault of Probe while it recorded ``what`` of ``where``; too many switch that place off."""
+        """Record a fault of Probe; too many switch its place off.
+
+        where: the place by which faults are counted, such as the key of a call.
+        what: what Probe was recording there.
+        """
         if isinstance(error, OSError) and error.errno in _FULL:
             self.break_off(str(error))
             return

@@ -1,4 +1,4 @@
-"""How a framework's gradients are tapped, and how the shares that arrive at one call are summed up."""
+"""Tap the gradients of a framework, and sum up the shares that arrive at one call."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Emit = Callable[[int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath
 class Gradients:
     """A framework's gradient taps.
 
-    enter: called with (inputs, positional), remembers where the gradients of a call's inputs go; None when gradients
-        are off. The first ``positional`` arguments have no keyword.
-    attach: called with (edges, outputs, keep, emit), hooks what lies between and returns the handles (each has
-        ``remove``). Calls keep(tap) where sums may be left over.
-    flows: called with outputs, returns whether any of them has a gradient.
+    enter: takes (inputs, positional) and returns the edges: where the gradients of a call's inputs go; None when
+        gradients are off. The first ``positional`` arguments have no keyword.
+    attach: takes (edges, outputs, keep, emit), hooks the graph between edges and outputs, and returns the handles (each
+        has ``remove``). Calls keep(tap) where sums may be left over.
+    flows: takes outputs and returns whether any of them has a gradient.
     current_pass: returns a number for the backward pass that runs in this thread, -1 outside of one.
     """
 
@@ -41,8 +41,8 @@ class Autograd:
     """What a framework's autograd provides.
 
     current_pass: returns a number for the backward pass that runs in this thread.
-    add: called with two gradients, returns the sum in a new tensor outside of the graph. Gradients belong to the run
-        and are never written to.
+    add: takes two gradients and returns their sum in a new tensor outside of the graph. Gradients belong to the run and
+        are never written to.
     """
 
     current_pass: Callable[[], int]
@@ -50,24 +50,33 @@ class Autograd:
 
 
 class View(Protocol):
-    """A part of a tensor that was written in place: its path among the outputs, its index among the inputs."""
+    """A part of a tensor that was written in place.
+
+    path: its path among the outputs.
+    index: its index among the inputs; None where it is not an input.
+    """
 
     @property
     def path(self) -> ValuePath: ...
     @property
     def index(self) -> int | None: ...
     def cut(self, g: Any) -> Any:
-        """Return its part of the gradient of the whole tensor; None of None."""
+        """Return its part of the gradient ``g`` of the whole tensor; None where ``g`` is None."""
 
 
 @define
 class GradientTap:
-    """Collects what the hooks of one call see and emits each gradient once it is whole.
+    """Collect what the hooks of one call see, and emit each gradient once it is whole.
 
     Hooks run in threads of the framework.
 
+    autograd: what the framework's autograd provides.
+    emit: takes the gradients that are whole.
     paths: for each different input, every path that it has in the arguments.
-    need: for each, how many shares its gradient has.
+    need: for each different input, how many shares its gradient has.
+    passes: the numbers of the backward passes that ran, in order.
+    sums: (index in ``passes``, index of an input) -> how many shares have arrived, and their sum.
+    lock: held while ``passes`` or ``sums`` change.
     """
 
     autograd: Autograd
@@ -89,6 +98,8 @@ class GradientTap:
     ) -> None:
         """Take the gradients of one node that ran in a backward pass.
 
+        grad_inputs: the gradients of its inputs, one for each edge.
+        grad_outputs: the gradients of its outputs; None where there was none.
         made: (output number, path) of the outputs that it made.
         through: (output number, index of an input) that it passes on untouched.
         consumed: (edge number, index) of the inputs that it uses.
@@ -111,7 +122,7 @@ class GradientTap:
             self.emit(number, of_outputs, of_inputs, False)
 
     def leftovers(self) -> None:
-        """Emit sums that never became whole (a pass that did not reach every consumer), marked partial."""
+        """Emit, marked partial, the sums that lack a share because a pass did not reach every consumer."""
         with self.lock:
             waiting, self.sums = self.sums, {}
         for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):

@@ -1,4 +1,4 @@
-"""The boundary between a framework and Probe: a fault of Probe is reported, and the user's run goes on.
+"""Guard the boundary between a framework and Probe: a fault of Probe is reported, and the user's run goes on.
 
 Everything of Probe that a framework calls is guarded here, except the two taps of `probe_runtime.collect.collector`:
 they run most often and have the same guard built in.
@@ -28,7 +28,7 @@ _said: set[str] = set()
 
 
 def listen(stream: EventStream) -> None:
-    """Send faults to this stream, and so into its dump, unless one that listened before is still alive."""
+    """Send faults to this stream, and so into its dump, unless an earlier stream is still alive."""
     _streams.append(weakref.ref(stream))
 
 
@@ -55,7 +55,11 @@ def report_fault(where: str, what: str, error: Exception) -> None:
 
 @define
 class faults_reported:
-    """End the block at a fault of Probe and report it: ``with faults_reported(where, what):``. It goes no further."""
+    """A block that a fault of Probe ends, but does not leave: it is reported (``with faults_reported(where, what):``).
+
+    where: the place of the block.
+    what: what Probe does there.
+    """
 
     where: str
     what: str
@@ -73,14 +77,14 @@ class faults_reported:
 
 
 def guarded(where: str, what: str, hook: Function) -> Function:
-    """Return ``hook`` as a framework may call it: a fault in it is reported, and the call gives None."""
+    """Return ``hook`` as a framework may call it: a fault in it is reported, and the call returns None."""
 
     return _Hook(where, what, hook).call
 
 
 @define
 class _Hook:
-    """A hook of Probe, and what its faults are reported under."""
+    """A hook of Probe, and the place and the action that its faults are reported with."""
 
     where: str
     what: str
@@ -96,7 +100,12 @@ class _Hook:
 
 @define
 class _Call:
-    """One call of a sheltered function. over: the original has returned ``result``. error: what it raised last."""
+    """One call of a sheltered function.
+
+    over: whether the original has returned.
+    result: what it returned.
+    error: what it raised last.
+    """
 
     over: bool = False
     result: Any = None
@@ -109,7 +118,10 @@ class _Calls(threading.local):
 
 
 def sheltered(where: str, make: Callable[[Function], Function]) -> Callable[[Function], Function]:
-    """Guard the replacements that ``make(original)`` gives, each of which calls its original.
+    """Return ``make`` with guarded replacements.
+
+    where: the place that faults are reported under.
+    make: takes an original and returns its replacement, which calls the original.
 
     Where a replacement fails by a fault of its own, its caller gets what the original returned; an original that was
     not called yet is called. What the original raises is passed on.
@@ -144,7 +156,7 @@ def sheltered(where: str, make: Callable[[Function], Function]) -> Callable[[Fun
                 report_fault(where, "a call", e)
             finally:
                 calls.open.pop()
-                call.error = None  # its frames hold this one
+                call.error = None  # its frames refer to this call: no cycle must stay
             return call.result if call.over else original(*args, **kwargs)
 
         return shelter

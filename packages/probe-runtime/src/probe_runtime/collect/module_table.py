@@ -1,4 +1,4 @@
-"""The modules and parameters that are tracked, and the names of their records."""
+"""Hold the modules and parameters that are tracked, and the names of their records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TrackedModule:
     """One tracked module.
 
     base: ``Module.{path}.{class}``; empty for the model whose calls are only counted (token_range).
-    module: kept alive, so that its id stays its own.
+    module: the module, kept alive so that no other object gets its id.
     opaque: whether nothing inside it is recorded.
     called: whether it was called in this step.
     """
@@ -28,17 +28,22 @@ class TrackedModule:
 
 @frozen
 class TrackedParameter:
-    """One parameter and every (record, name) under which its gradient is filed."""
+    """One parameter.
+
+    parameter: the parameter itself.
+    owners: every (record, name) that its gradient is recorded under.
+    """
 
     parameter: Any
     owners: tuple[tuple[str, str], ...]
 
 
 class Table(Protocol):
-    """The modules whose calls are recorded, by id; the framework's package names them.
+    """The modules whose calls are recorded; the framework's package names them.
 
-    roots: the models given.
-    not_seen: what cannot be recorded, and why.
+    entries: id of a module -> the module as it is tracked.
+    roots: id of a model that the user gave -> the model.
+    not_seen: what cannot be recorded -> why.
     """
 
     entries: dict[int, TrackedModule]
@@ -46,13 +51,13 @@ class Table(Protocol):
     not_seen: dict[str, str]
 
     def add_model(self, model: Any) -> None:
-        """Track what is inside a model or list of models. Raises UsageError when it is neither."""
+        """Track what is inside a model or list of models. Raises UsageError when it is something else."""
 
     def add_named(self, module: Any, name: str) -> None:
         """Track one module under a name of the user's, with nothing inside it."""
 
     def roots_of(self, model: Any) -> tuple[Any, ...]:
-        """Return the models in ``model``: itself, or the items of a list; none for None."""
+        """Return the models in ``model``: itself, or the items of a list; an empty tuple for None."""
 
     def never_called(self) -> Iterable[tuple[str, str]]:
         """Return (name, why) of every tracked module that was not called."""
@@ -63,7 +68,8 @@ def tracked_parameters(
 ) -> list[TrackedParameter]:
     """Return every parameter once, with all its owners (tied weights have several).
 
-    own: returns the (name, parameter) pairs that a module itself has and whose gradients are wanted.
+    entries: the tracked modules.
+    own: takes a module and returns the (name, parameter) pairs that it has itself and whose gradients are wanted.
     """
     found: dict[int, tuple[Any, list[tuple[str, str]]]] = {}
     for entry in entries:
@@ -75,7 +81,7 @@ def tracked_parameters(
 
 
 def kind_of(value: object) -> str:
-    """Return what was given for a model, in words: "a list of Linear, str"."""
+    """Return the type of what was given for a model, in words: "a list of Linear, str"."""
     if isinstance(value, (list, tuple)):
         inside = sorted({type(v).__name__ for v in value}) or ["nothing"]
         return f"a {type(value).__name__} of {', '.join(inside)}"

@@ -1,4 +1,4 @@
-"""What one step collects, and the header of its dump, as the configuration asks for them."""
+"""Derive from a configuration what one step collects, and the header of its dump."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ class Plan:
 
     keep: the parts of records that are kept.
     structure: whether only call tree and stacks are recorded.
-    files: whether every tensor has a file; tensor_list: whether those of some names do.
-    construct, stacks: whether those files are wanted.
+    files: whether every tensor is written to a file.
+    tensor_list: whether the tensors of some names are.
+    construct: whether the call tree is recorded (construct.json).
+    stacks: whether stacks are recorded (stack.json).
     max_faults: how many faults of one place switch it off.
     """
 
@@ -54,7 +56,10 @@ def header_of(
 ) -> dict[str, Any]:
     """Return the top-level keys of dump.json without ``data`` (spec/dump.md).
 
+    config: the configuration of the run.
+    directory: the rank folder of the dump.
     about: the keys after ``format_version`` (tool, rank, step).
+    framework: the value of the key ``framework``.
     deferred: whether numbers may arrive after the record that they belong to.
     """
     files = config.task == "tensor" or bool(config.tensor_list)

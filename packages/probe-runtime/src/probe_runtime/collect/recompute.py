@@ -1,7 +1,7 @@
-"""Which calls are a second run of calls made before (activation checkpointing).
+"""Number calls so that a recomputed call (activation checkpointing) gets the number of its first run.
 
-A piece of the model that is run again during backward is entered through a `Segment`, so that a recomputed
-call is known as call number n of the first run, keeps that number, and uses up none.
+A piece of the model that runs again during backward is entered through a `Segment`, which knows the numbers of the
+first run. A recomputed call takes no new number.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ __all__ = ["Counters", "Replay", "Segment", "SegmentState"]
 
 @define(eq=False)
 class Segment:
-    """A piece of the model that is recomputed: the numbers that its calls got in the first run, by name, in order.
+    """A piece of the model that is recomputed.
 
     reentrant: whether gradients flow through the graph of the second run.
+    numbers: key -> the numbers that its calls got in the first run, in order.
     """
 
     reentrant: bool
@@ -31,6 +32,8 @@ class Segment:
 class Replay:
     """One recomputation of a segment.
 
+    segment: what is recomputed.
+    used: key -> how many of its calls were made again so far.
     inside: the checkpoints within it that are open now; they will be recomputed in their turn.
     """
 
@@ -39,7 +42,7 @@ class Replay:
     inside: list[Segment] = field(factory=list)
 
     def number(self, key: str) -> int | None:
-        """Return the number that the next call of ``key`` had in the first run; None when it made no more of them."""
+        """Return the number that the next call of ``key`` had in the first run; None when that had no such call."""
         i = self.used.get(key, 0)
         self.used[key] = i + 1
         made = self.segment.numbers.get(key, ())
@@ -51,14 +54,18 @@ class Replay:
 
 
 class SegmentState(threading.local):
-    """The segment or recomputation that this thread is in."""
+    """What this thread is in.
+
+    segment: the innermost first run, or None.
+    replay: the recomputation, or None.
+    """
 
     segment: Segment | None = None
     replay: Replay | None = None
 
     @contextmanager
     def first(self, segment: Segment) -> Iterator[None]:
-        """Enter the first run of ``segment``. A checkpoint inside a recomputation is part of that recomputation."""
+        """Enter the first run of ``segment``; inside a recomputation, that of a checkpoint is part of it."""
         if self.replay is not None:
             inside = self.replay.inside
             inside.append(segment)
@@ -89,7 +96,10 @@ class SegmentState(threading.local):
 
 
 class Counters:
-    """The numbers of a step's calls, by what is called. Safe under threads."""
+    """Count the calls of a step by key. Safe to use from many threads.
+
+    segments: the segment or recomputation that each thread is in.
+    """
 
     def __init__(self) -> None:
         self.segments = SegmentState()
@@ -113,5 +123,5 @@ class Counters:
 
     @property
     def keys(self) -> list[str]:
-        """Everything that was called."""
+        """Return the key of everything that was called."""
         return list(self._counters)

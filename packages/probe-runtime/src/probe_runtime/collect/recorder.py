@@ -1,4 +1,4 @@
-"""The records of calls: their arguments, results and gradients, as journal events.
+"""Write the records of calls as journal events: their arguments, results and gradients.
 
 A fault of Probe costs the value or the record that it happened in; the call itself goes on.
 """
@@ -35,7 +35,7 @@ Kwargs = dict[str, Any]
 
 
 class Recorder:
-    """Writes the records of one step's calls. Safe to use from many threads."""
+    """Write the records of one step's calls. Safe to use from many threads."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class Recorder:
         gradients: Gradients,
         parameters: Callable[[Any], Iterable[tuple[str, Any]]],
     ) -> None:
-        """parameters: the (name, parameter) pairs that a module itself has, for its forward record."""
+        """Begin a step.
+
+        parameters: takes a module and returns its own (name, parameter) pairs, for its forward record.
+        """
         self.plan = plan
         self.stream = stream
         self.coverage = coverage
@@ -66,7 +69,10 @@ class Recorder:
     # -- a call, from its begin to its end ------------------------------------------------------------
 
     def begin(self, key: str, args: Args, kwargs: Kwargs, module: Any = None) -> Call | None:
-        """Number a call of ``key`` and record its arguments. Return None when a fault prevents that."""
+        """Number a call of ``key`` and record its arguments. Return None when a fault prevents that.
+
+        module: the module that is called; None for a function.
+        """
         if key in self.stream.off:
             self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
             return None
@@ -102,7 +108,7 @@ class Recorder:
             self._append(events.exit(call.name, raised=f"Probe: {error_text(e)}"))
 
     def raised(self, call: Call, error: BaseException) -> None:
-        """Record that the call raised; its record has no output then. Never raises."""
+        """Record that the call raised ``error``; its record has no output. Never raises."""
         try:
             self._names.leave(call.name)
             if call.recorded and not call.redo:
@@ -112,7 +118,7 @@ class Recorder:
             self.stream.fault(call.key, "its exception", e)
 
     def cut(self, call: Call, why: str) -> None:
-        """Record that the call's result will never be seen, and why."""
+        """Record that the call's result will not be seen, and why."""
         self._names.leave(call.name)
         self._append(events.exit(call.name, raised=f"Probe: {why}"))
 
@@ -121,7 +127,7 @@ class Recorder:
     def _enter(
         self, call: Call, args: Args, kwargs: Kwargs, module: Any, recorded: Callable[[], None]
     ) -> None:
-        """Record the beginning of a call. recorded: is called once, when the event is written."""
+        """Record the beginning of a call. recorded: called once, when the event is written."""
         plan = self.plan
         if self.backward.arrived:
             self._fresh()
@@ -171,7 +177,7 @@ class Recorder:
             self._append(event, recorded)
 
     def _fresh(self) -> None:
-        """Share nothing seen before a backward pass: gradients are reduced in place, where Python does not see it."""
+        """Share nothing seen before a backward pass: it may reduce gradients in place, which Python does not see."""
         if self._current_pass() == -1:
             self.backward.arrived = False
             self._leaf.invalidate()

@@ -1,4 +1,4 @@
-"""What each thread is inside of while calls are collected."""
+"""Hold, for each thread, what it is inside of while calls are collected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ThreadState(threading.local):
 
     stack: (forward name, backward name) of the open modules and nodes, outermost first.
     inside: above 0 within a recorded function or within Probe itself.
-    quiet: why nothing is recorded here, or None.
+    quiet: why nothing is recorded in this thread; None where calls are.
     """
 
     def __init__(self) -> None:
