@@ -1,4 +1,4 @@
-"""Replace a framework's functions for a while, and put the very originals back."""
+"""Replace a framework's functions for a while, and put the original objects back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A list of functions to record: a package's own apis.yaml, with the user's file applied over it."""
+"""Read the list of functions to record: a package's own apis.yaml, with the user's file applied over it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RISK_LEVELS = ("ALL", "FOCUS", "CORE")
 
 
 class Api(Protocol):
-    """One listed name of a section. Equal to another of the same section and name."""
+    """One listed name. Equal to another of the same section and name."""
 
     @property
     def section(self) -> str: ...
@@ -31,16 +31,16 @@ class Api(Protocol):
     def name(self) -> str: ...
     @property
     def api(self) -> str:
-        """The name that records carry."""
+        """Return the name that records carry."""
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Dotted paths of the objects below which `name` is looked up."""
+        """Return the dotted paths of the objects below which `name` is looked up."""
 
 
 @attrs.frozen
 class Apis:
-    """The names to record, in a fixed order (an object listed twice is labelled by its first place)."""
+    """The names to record, in a fixed order: an object listed twice is labelled by its first place."""
 
     apis: tuple[Any, ...]
 
@@ -51,35 +51,38 @@ class Apis:
         return len(self.apis)
 
     def names(self, section: str) -> tuple[str, ...]:
-        """The listed names of one section."""
+        """Return the listed names of one section."""
         return tuple(api.name for api in self.apis if api.section == section)
 
 
 @attrs.frozen
 class Source:
-    """Where a package's list is and what its sections mean."""
+    """A package's list of functions, and what its sections mean."""
 
     file: Path
     """Its apis.yaml: sections with lists of names; `more` (may be missing) and `views` with more of each; and
     `risk_level`."""
     sections: tuple[str, ...]
     make: Callable[[str, str], Any]
-    """make(section, name) -> the Api."""
+    """Takes (section, name) and returns the Api."""
     example: str
     """A line of a user's file, for error messages."""
     known: str
-    """Where the names can be read, for error messages: "probe_torch/apis.yaml"."""
+    """The file where the names can be read, for error messages: "probe_torch/apis.yaml"."""
 
 
 def load(
     source: Source, path: str | Path | None = None, *, views: bool = False, risk_level: str = "ALL"
 ) -> Apis:
-    """Read the list of functions to record.
+    """Return the functions to record.
 
-    `path` is the user's own apis.yaml: the same sections, where a name is added and "-name" is taken out.
-    `views` also takes the second list, of views, copies and factories. `risk_level` is ALL (everything),
-    FOCUS (without what only moves values) or CORE (only what carries the arithmetic); names that the user's
-    file adds are kept at every level. Raises ConfigError with every problem of the user's file at once.
+    source: the package's list.
+    path: the user's own apis.yaml, with the same sections: "name" adds a name, "-name" takes it out.
+    views: whether to take the second list too, of views, copies and factories.
+    risk_level: ALL (everything), FOCUS (without what only moves values) or CORE (only what carries the arithmetic).
+        Names that the user's file adds are kept at every level.
+
+    Raises ConfigError with every problem of the user's file at once, and when `risk_level` is unknown.
     """
     if risk_level not in RISK_LEVELS:
         what = f"risk_level is {risk_level!r}"
@@ -111,13 +114,13 @@ def load(
 
 @functools.cache
 def read(file: Path) -> dict[str, Any]:
-    """A package's own list, read once."""
+    """Return a package's own list, which is read once."""
     loaded: dict[str, Any] = yaml.load(file.read_bytes(), Loader=_LOADER)
     return loaded
 
 
 def _plain(text: Mapping[str, Any], section: str) -> list[str]:
-    """What is recorded without being asked for."""
+    """Return the names of a section that are recorded by default."""
     return [*text.get(section, ()), *text.get("more", {}).get(section, ())]
 
 
@@ -126,7 +129,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _with_user_file(apis: list[Any], path: Path, text: Mapping[str, Any], source: Source) -> list[Any]:
-    """`apis` with the additions and removals of the user's file."""
+    """Return `apis` with the additions and removals of the user's file. Raises ConfigError as `load` does."""
     how = f'write sections as "{source.example}"'
     try:
         with path.open("rb") as file:
@@ -173,15 +176,15 @@ def _with_user_file(apis: list[Any], path: Path, text: Mapping[str, Any], source
 
 
 def _problem_with(api: Api, listed: set[str], where: str, source: Source, *, removes: bool) -> Problem | None:
-    """What is wrong with a name of the user's file, if anything."""
+    """Return the problem with a name of the user's file; None if it has none."""
     if removes:
         if api.name in listed:
             return None
         what = f'"-{api.name}" takes out a name that is not listed'
         return Problem(where, what, _remedy(api.name, listed, source))
     owners = [owner for path in api.owners if (owner := resolve_owner(path)) is not None]
-    # Without the package (an NPU file read on a laptop) it is unknown whether the name exists:
-    # Patches.missing will.
+    # Without the package (an NPU file read on a laptop) it is unknown whether the name exists; where it does not,
+    # Patches.missing reports it.
     if not owners or api.name in listed or any(_is_callable(owner, api.name) for owner in owners):
         return None
     known = {name for owner in owners for name in dir(owner) if _is_callable(owner, name)} | listed
@@ -192,7 +195,7 @@ def _problem_with(api: Api, listed: set[str], where: str, source: Source, *, rem
 def _is_callable(owner: Any, name: str) -> bool:
     found = owner
     for part in name.split("."):
-        # Asking a framework for an unknown name may import things, warn or fail in ways of its own.
+        # A framework's __getattr__ may import modules, warn, or raise errors of any kind for an unknown name.
         try:
             found = getattr(found, part)
         except Exception:

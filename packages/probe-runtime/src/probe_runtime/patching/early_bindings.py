@@ -1,4 +1,4 @@
-"""Finds names that were bound to a function before it was patched.
+"""Find names that were bound to a function before it was patched.
 
 Examples: `from torch import relu` in a user's file, `self.act = F.relu` in a model.
 """
@@ -29,7 +29,7 @@ _PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen")
 
 @attrs.frozen
 class Scan:
-    """Which modules are searched for early names."""
+    """The modules that are searched for names bound early."""
 
     skipped: frozenset[str]
     """First parts of the names of modules that are left alone: the framework itself is patched where its
@@ -45,11 +45,14 @@ Replacements = dict[int, tuple[Function, Function]]
 
 
 def find_in_modules(replacements: Replacements, names: Iterable[str], scan: Scan) -> list[Place]:
-    """Where the named modules hold originals.
+    """Return the places where modules hold originals.
 
-    In every module: the names themselves. In a user's own (not installed among packages) also what its dicts
-    and lists hold (`ACTIVATIONS = {"relu": F.relu}`), attributes of its classes, and defaults of its
-    functions and methods.
+    In every module: its names. In a user's own (not installed among packages) also the items of its dicts and lists
+    (`ACTIVATIONS = {"relu": F.relu}`), attributes of its classes, and defaults of its functions and methods.
+
+    replacements: the originals to look for.
+    names: names of modules, as in sys.modules.
+    scan: which of them are searched.
     """
     places: list[Place] = []
     seen: set[int] = set()
@@ -69,7 +72,10 @@ def find_in_modules(replacements: Replacements, names: Iterable[str], scan: Scan
 
 
 def find_in_namespaces(replacements: Replacements, namespaces: Iterable[dict[str, Any]]) -> list[Place]:
-    """Attributes of a model's modules that are originals, or lists and dicts that hold some."""
+    """Return the places in a model's modules: attributes that are originals, and items of lists and dicts in them.
+
+    namespaces: the attributes of each module.
+    """
     places: list[Place] = []
     seen: set[int] = set()
     for namespace in namespaces:

@@ -1,4 +1,4 @@
-"""Replacements that come and go with the recorded functions, and are not recorded themselves."""
+"""Apply further replacements together with the recorded functions, without recording their calls."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ __all__ = ["Included"]
 
 
 class Included:
-    """While entered, the places that ``find()`` gives are replaced whenever ``patches`` are applied.
+    """Replace further places, while entered, whenever ``patches`` are applied.
 
-    beside: what else is open meanwhile. ``places`` are those of the last time. Leaving more than once is as once.
+    patches: the patches to go with.
+    find: returns the places; called on entry.
+    beside: returns a context that is open meanwhile.
+    places: the places found at the last entry.
+
+    Leaving it a second time has no effect.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Calls that ask what a function is, or copy it, get the answers that they would get without Probe."""
+"""Give calls that inspect or copy a function the answers that they would get without Probe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["IntrospectionGuards", "quiet", "suspended"]
 
 
 class IntrospectionGuards(Included):
-    """While entered, and while `patches` are applied:
+    """Hide the wrappers from introspection, while entered and while `patches` are applied:
 
     - every import, and what `find` makes of the framework's own functions, run with the originals;
     - pickle and multiprocessing find each function, original or wrapper, under its name;
@@ -34,8 +34,12 @@ class IntrospectionGuards(Included):
     """
 
     def __init__(self, patches: Patches, find: Callable[[], list[Attribute]], module: type) -> None:
-        """`find()` gives the framework's places; a `module` (nn.Module, nn.Cell) keeps functions in
-        attributes."""
+        """Prepare the guards.
+
+        patches: the patches to go with.
+        find: returns the framework's places.
+        module: the class of modules (nn.Module, nn.Cell), which keep functions in attributes.
+        """
         super().__init__(patches, self._places, lambda: _in_front(_Importer(patches)))
         self._more = find
         self._module = module
@@ -72,7 +76,7 @@ class IntrospectionGuards(Included):
 def _deep_copying(original: Function) -> Function:
     @functools.wraps(original)
     def call(x: Any, memo: Any = None, *rest: Any) -> Any:
-        # deepcopy believes that what is in the memo has been copied: the copy of a wrapper is the original.
+        # deepcopy takes copies from the memo where it has them: there the copy of a wrapper is the original.
         with muted():
             return original(x, originals_by_id() if memo is None else memo, *rest)
 
@@ -80,7 +84,7 @@ def _deep_copying(original: Function) -> Function:
 
 
 def quiet(original: Function) -> Function:
-    """`original`, whose own calls are not recorded."""
+    """Return `original` such that what it calls is not recorded."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -91,7 +95,7 @@ def quiet(original: Function) -> Function:
 
 
 def suspended(patches: Patches, original: Function) -> Function:
-    """`original`, run with every function put back: for rare calls that look functions up by identity."""
+    """Return `original` such that it runs with every function put back, for rare calls that look functions up."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -112,7 +116,7 @@ def _in_front(importer: _Importer) -> Iterator[None]:
 
 
 class _Importer(importlib.abc.MetaPathFinder):
-    """Lets modules that are imported meanwhile see the originals: they keep what they import, we do not.
+    """Import modules with the originals in place, as they keep what they import for longer than a dump lasts.
 
     After the import their names are searched for functions, like those of any module imported before.
     """
@@ -148,7 +152,7 @@ class _Loader(importlib.abc.Loader):
         return made
 
     def exec_module(self, module: ModuleType) -> None:
-        # Leave no trace in the module: importlib.resources and inspect ask its loader.
+        # The module gets its own loader back: importlib.resources and inspect use it.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

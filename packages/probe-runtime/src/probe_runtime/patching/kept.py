@@ -1,4 +1,4 @@
-"""Replacements that user code took and keeps: they become the originals, wherever they are held."""
+"""Put the originals in place of replacements that user code took and still holds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DEPTH = 4
 
 
 class Own(dict[Any, Any]):
-    """A table of our own, which holds replacements for good."""
+    """A table of Probe's that holds replacements, and is not searched for them."""
 
 
 class OwnPair(tuple[Any, Any]):
-    """(one function, the other), in such a table."""
+    """A pair of functions in such a table: (old, new)."""
 
     __slots__ = ()
 
@@ -31,11 +31,13 @@ _LEFT_ALONE = (Own, OwnPair, Attribute, Default, Item, FrameType)
 
 
 def give_back(pairs: Iterable[tuple[Function, Function]]) -> None:
-    """Put the original for each (replacement, original) where the replacement is held.
+    """Replace every replacement by its original where it is held.
 
-    In attributes of objects and classes, in dicts, lists, sets, closures, defaults, partials, and in tuples and bound
-    methods that stand in one of these. Local variables of functions that run, keys, and objects of extensions are out
-    of reach. Looks through every object of the process, once and for each depth of nesting.
+    pairs: (replacement, original) of each.
+
+    Reaches attributes of objects and classes, dicts, lists, sets, closures, defaults, partials, and tuples and bound
+    methods inside one of these; not local variables of functions that run, keys of dicts, or objects of extensions.
+    Looks through every object of the process, once for each depth of nesting.
     """
     table = _Swaps({id(old): OwnPair((old, new)) for old, new in pairs})
     for _ in range(_DEPTH):
@@ -49,13 +51,13 @@ class _Swaps(Own):
 
 
 def _exchange(table: _Swaps) -> _Swaps:
-    """Change the holders of these; return those that cannot be changed, with what replaces them."""
+    """Change the holders of the old functions; return those that cannot be changed, with what replaces them."""
     boxes = _Swaps()
     namespaces: list[dict[Any, Any]] = []
     olds = [old for old, _ in table.values()]
     holders = gc.get_referrers(*olds)
     for holder in holders:
-        kind = type(holder)  # never isinstance or a method of theirs: no code of the user's runs here
+        kind = type(holder)  # not isinstance, no methods of the holder: no code of the user's may run here
         if holder is olds or issubclass(kind, _LEFT_ALONE):
             continue
         box = _rebuilt(holder, table)
@@ -91,7 +93,7 @@ def _rebuilt(holder: Any, table: _Swaps) -> Any:
 def _change(holder: Any, table: _Swaps) -> None:
     try:
         _put(holder, table)
-    except (AttributeError, TypeError, ValueError):  # it does not let itself be changed
+    except (AttributeError, TypeError, ValueError):  # the holder is read-only
         return
 
 
@@ -120,12 +122,12 @@ def _put(holder: Any, table: _Swaps) -> None:
     elif kind is FunctionType:
         if id(holder.__defaults__) in table:
             holder.__defaults__ = _new(holder.__defaults__, table)
-    elif not issubclass(kind, type):  # whose namespace is a holder of its own
+    elif not issubclass(kind, type):  # the namespace of a class is a holder of its own
         _put_attributes(holder, table)
 
 
 def _put_attributes(holder: Any, table: _Swaps) -> None:
-    """Attributes in slots, and those of an instance whose dict was never asked for."""
+    """Change attributes in slots, and those of an instance whose ``__dict__`` was not made yet."""
     with contextlib.suppress(AttributeError):
         attributes = object.__getattribute__(holder, "__dict__")
         if type(attributes) is dict:
@@ -139,7 +141,7 @@ def _put_attributes(holder: Any, table: _Swaps) -> None:
 
 
 def _change_classes(namespaces: list[dict[Any, Any]], table: _Swaps) -> None:
-    """Attributes of classes, through the class: its caches would be wrong otherwise."""
+    """Change attributes of classes through the class, which keeps its caches right."""
     if not namespaces:
         return
     classes = [o for o in gc.get_referrers(*namespaces) if issubclass(type(o), type)]

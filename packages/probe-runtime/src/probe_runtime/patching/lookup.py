@@ -1,4 +1,4 @@
-"""Find the functions that are known by name: listed ones, and those that a user registers."""
+"""Find functions by name: those that are listed, and those that a user registers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Wrap(Protocol):
-    """Makes the wrapper of a function; ``module`` and ``qualname`` are where pickle will find it by name."""
+    """A function that makes the wrapper of ``original``; pickle will find it as ``qualname`` in ``module``."""
 
     def __call__(self, label: Label, original: Function, module: str, qualname: str, /) -> Function: ...
 
@@ -84,8 +84,8 @@ def look_up_all(
 
     apis: the listed names.
     paths: dotted paths of the objects that carry them, in the order of looking.
-    resolve: gives the object at a path, None where it is not imported.
-    places_of: gives the places of one name below an object (name, path, object); none where it has no such function.
+    resolve: takes a path and returns the object there; None where it is not imported.
+    places_of: takes (listed name, path, object) and returns the places; an empty list where there is no such function.
     """
     apis = list(apis)
     found: list[Attribute] = []
@@ -107,7 +107,7 @@ def look_up_all(
 
 
 def custom_place(owner: Any, name: str, label: Label, wrap: Wrap) -> Attribute:
-    """Return the place of a function that the user registered."""
+    """Return the place of owner.name, a function that the user registered."""
     module = getattr(owner, "__module__", None) if inspect.isclass(owner) else None
     qualname = f"{owner.__qualname__}.{name}" if module else name
     return attribute(owner, name, lambda f: wrap(label, f, module or name_of(owner), qualname))
@@ -117,7 +117,7 @@ def attributes_of(rows: Iterable[tuple[str, ...]], make: Callable[..., Function]
     """Return the places of those rows that this process has.
 
     rows: (dotted path of the owner, name, further arguments of ``make``).
-    make: gives the replacement of a function, which is its first argument.
+    make: takes a function, and the further arguments of its row, and returns the replacement.
     """
     places = []
     for path, name, *more in rows:

@@ -1,4 +1,4 @@
-"""The table of replacements and the functions that they replace."""
+"""Remember which function each replacement replaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def original_of(function: Any) -> Any:
     """Return the function that a wrapper replaces; anything else is returned as it is."""
     try:
         return _originals.get(function, function)
-    except TypeError:  # not hashable, so not ours
+    except TypeError:  # not hashable, so not a wrapper
         return function
 
 
@@ -31,5 +31,5 @@ def forget_original(replacement: Function) -> None:
 
 
 def originals_by_id() -> dict[int, Any]:
-    """Return id(wrapper) -> its original for all wrappers, as a new dict."""
+    """Return a new dict with the original of every wrapper, by id(wrapper)."""
     return {id(wrapper): original for wrapper, original in _originals.items()}

@@ -1,4 +1,4 @@
-"""Put the wrappers in place of a framework's functions for a while, and the very originals back."""
+"""Put wrappers in place of a framework's functions for a while, and the original objects back."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ from .switch import Label, Switch, Tap
 __all__ = ["LookUp", "Patches"]
 
 LookUp = Callable[[], tuple[list[Attribute], dict[str, str]]]
-"""Gives the places of the listed names, and the names that have none with the reason."""
+"""Returns the places of the listed names, and the names that have no place, with the reason."""
 
 _lock = threading.RLock()
 
 
 class Patches:
-    """While applied, every call of a listed function goes through `tap`.
+    """Send every call of a listed function through `tap`, while applied.
 
-    A context manager; `apply` and `undo` nest. The names patched are those of `apis`, where they are
-    public, and every name that another module bound to the same function before (`from torch import relu`),
-    and in the models given to `apply` the attributes that hold one (`self.act = F.relu`). Everything is put
-    back by `undo`, also when `apply` fails half-way. One at a time per process: applying another raises
-    UsageError.
+    tap: the function that gets the calls (`switch.Tap`).
+    missing: listed names that are not patched, and why.
+
+    A context manager; `apply` and `undo` nest. Patched are the listed names, where they are public; every name that
+    another module bound to the same function before (`from torch import relu`); and in the models given to `apply` the
+    attributes that hold one (`self.act = F.relu`). `undo` puts everything back, also when `apply` fails half-way.
+    Only one can be applied in a process: applying another raises UsageError.
     """
 
     def __init__(
@@ -52,11 +54,16 @@ class Patches:
         prepare: Callable[[], None] = lambda: None,
         in_models: Callable[[Sequence[Any]], list[Attribute]] = lambda models: [],
     ) -> None:
-        """The framework comes in as functions.
+        """Prepare patches of one framework, which comes in as functions.
 
-        `wrap` makes the wrapper of a registered function; `namespaces(model)` gives the attributes of the model's
-        modules; `prepare()` is called before anything is replaced;
-        `in_models(models)` gives more places, which come and go with the models.
+        tap: the function that gets the calls.
+        switch: where the framework's wrappers find the tap.
+        look_up: returns the places of the listed names.
+        wrap: makes the wrapper of a registered function.
+        scan: the modules that are searched for names bound early.
+        namespaces: takes a model and returns the attributes of each of its modules.
+        prepare: called before anything is replaced.
+        in_models: takes models and returns more places, which come and go with the models.
         """
         self.missing: dict[str, str] = {}
         """Listed names that are not patched, and why: {"torch.align_tensors": "this torch has no such
@@ -77,8 +84,8 @@ class Patches:
         self._guests: list[Attribute] = []
         self._excluded: list[Attribute] = []
         self._early: list[Place] = []
-        # Of the listed places: id(original) and id(replacement) -> both; kept, for making them each time
-        # costs more in garbage collection than everything else that apply does.
+        # Of the listed places: id(original) -> both functions, id(replacement) -> both. Kept, as making them each
+        # time costs more in garbage collection than everything else that apply does.
         self._forth: Replacements = {}
         self._back: Replacements = {}
         # id(replacement) -> how many references there were before the wrappers were in place.
@@ -90,11 +97,16 @@ class Patches:
 
     @property
     def applied(self) -> bool:
-        """Between `apply` and `undo`."""
+        """Return whether it is between `apply` and `undo`."""
         return self._depth > 0
 
     def apply(self, *models: Any) -> None:
-        """Put the wrappers in place; `models` are searched for attributes that hold one of the functions."""
+        """Put the wrappers in place.
+
+        models: searched for attributes that hold one of the functions.
+
+        Raises UsageError when other patches are applied in this process.
+        """
         with _lock:
             if self._switch.holder not in (None, self):
                 raise UsageError(
@@ -116,7 +128,7 @@ class Patches:
                 raise
 
     def undo(self) -> None:
-        """Put the originals back; harmless when nothing is applied."""
+        """Put the originals back; without effect when nothing is applied."""
         with _lock:
             if self._depth > 1:
                 self._depth -= 1
@@ -140,10 +152,10 @@ class Patches:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Within this region every thread sees the originals, and nothing is recorded.
+        """Put the originals back within this region, for every thread; nothing is recorded there.
 
-        For what looks functions up by name or identity (torch.jit.script, an import). To keep the calls of
-        one thread out of the dump use `muted`: it costs nothing and does not touch the other threads.
+        For what looks functions up by name or identity (torch.jit.script, an import). To keep the calls of one
+        thread out of the dump use `muted`: it costs nothing and does not affect other threads.
         """
         with _lock:
             self._suspensions += 1
@@ -158,11 +170,14 @@ class Patches:
                     self._install()
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
-        """Also record module.api_name as `prefix`.api_name; the prefix is the module's own name if not given.
+        """Also record module.api_name as `prefix`.api_name.
 
-        A dotted name goes down and is labelled by its last part. A listed name is recorded under its new name
-        only, until `remove`; of several registrations of one name the last counts. Raises UsageError, with the
-        nearest names, if there is no such function.
+        module: the module or class that has the function.
+        api_name: its name; a dotted one leads to an object inside, and is labelled by its last part.
+        prefix: the first part of the record's name; the module's own name if not given.
+
+        A listed name is recorded under its new name only, until `remove`; of several registrations of one name the
+        last counts. Raises UsageError, with the nearest names, when there is no such function.
         """
         _check_names("register_custom_api", module, api_name)
         if prefix is not None and not (isinstance(prefix, str) and prefix):
@@ -187,7 +202,7 @@ class Patches:
             self._extend([place])
 
     def remove(self, module: Any, api_name: str) -> None:
-        """Undo `add`; a listed function stays recorded. Raises UsageError for a name that was not added."""
+        """Undo `add`; a listed function stays recorded. Raises UsageError when the name was not added."""
         _check_names("restore_custom_api", module, api_name)
         owner, name = go_down(module, api_name)
         with _lock:
@@ -203,8 +218,7 @@ class Patches:
             self._extend([p for p in self._listed if p.owner is owner and p.name == name])
 
     def include(self, places: Sequence[Attribute]) -> None:
-        """Let other replacements (guests, scopes) come and go with the wrappers, names bound early
-        included."""
+        """Put other replacements in place whenever the wrappers are, in names bound early too."""
         with _lock:
             for place in places:
                 remember_original(place.replacement, place.original)
@@ -212,7 +226,7 @@ class Patches:
             self._extend(places)
 
     def exclude(self, places: Sequence[Attribute]) -> None:
-        """Take out again what `include` put in."""
+        """Undo `include`."""
         with _lock:
             self._guests = [p for p in self._guests if p not in places]
             self._shrink(places)
@@ -221,12 +235,12 @@ class Patches:
                 self._forget()
 
     def _label(self, prefix: str, name: str, function: Any) -> Label:
-        """The label of a registered function; one that the list knows stays what it is under its new name."""
+        """Return the label of a registered function; a listed one keeps its kind under the new name."""
         known = next((p.label for p in self._listed if p.original is function and p.label is not None), None)
         return Label(prefix, name) if known is None else Label(prefix, name, known.composite, known.kind)
 
     def _label_listed(self) -> None:
-        """Note which replacement each listed function has; a registered name takes the place of the listed one."""
+        """Note the replacement of each listed function; a registered name wins over the listed one."""
         custom = {(id(p.owner), p.name): p for p in self._custom}
         self._forth = _forth([custom.get((id(p.owner), p.name), p) for p in self._listed])
 
@@ -250,7 +264,7 @@ class Patches:
             place.put()
 
     def _uninstall(self) -> None:
-        # The tap goes first: a wrapper that another thread has just looked up then is the original already.
+        # The tap goes first: a wrapper that another thread has just looked up then calls the original.
         self._switch.tap = None
         for place in chain(self._early, self._places()):
             place.restore()
@@ -272,13 +286,13 @@ class Patches:
         self._early = [p for p in self._early if id(p.replacement) not in gone]
 
     def _take_back(self) -> None:
-        """Give the original to names that were bound to a wrapper while it was in place (`act = F.relu`)."""
+        """Put the original into names that were bound to a wrapper while it was in place (`act = F.relu`)."""
         back = _back([*self._custom, *self._guests, *self._excluded]) | self._back
         for place in self._found(back, sys.modules, self._models):
             place.put()
 
     def _give_back(self) -> None:
-        """Give the original to all other holders of a wrapper: a module built meanwhile, a closure, a table."""
+        """Put the original into all other holders of a wrapper: a module built meanwhile, a closure, a table."""
         # A replacement whose holder cannot be changed is looked for once: it counts as held the next time. Where
         # most have fewer references than before, an earlier debugger of the process was collected meanwhile.
         more = {which: count - self._held.get(which, count) for which, count in self._references().items()}
@@ -300,9 +314,9 @@ class Patches:
         self._excluded = []
 
     def _find_early(self, forth: Replacements, modules: Iterable[str], models: Sequence[Any]) -> list[Place]:
-        """Where the originals are bound besides."""
-        # In an owner (a device's package, a user's module with registered functions) the names listed are all that
-        # is meant.
+        """Return the other places where the originals are bound."""
+        # In a module that owns patched functions (a device's package, a user's module with registered ones) only the
+        # listed names are patched.
         owners = {id(vars(p.owner)) for p in self._places() if isinstance(p.owner, ModuleType)}
         found = self._found(forth, modules, models)
         return [p for p in found if not (isinstance(p, Item) and id(p.holder) in owners)]
@@ -310,7 +324,7 @@ class Patches:
     def _found(
         self, replacements: Replacements, modules: Iterable[str], models: Sequence[Any]
     ) -> Iterator[Place]:
-        """Where modules and models hold one of those."""
+        """Yield the places where modules and models hold one of the originals."""
         yield from find_in_modules(replacements, modules, self._scan)
         yield from find_in_namespaces(replacements, chain.from_iterable(map(self._namespaces, models)))
 

@@ -1,4 +1,4 @@
-"""Keeps pickle working while patches are in place: functions and wrappers are written under their public names."""
+"""Keep pickle working while patches are in place: functions and wrappers are written under their public names."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ __all__ = ["Unpickler", "dumping", "dumping_to", "forking_dumping", "loading", "
 
 @functools.cache
 def naming(base: Any) -> Any:
-    """A subclass of a Pickler class that finds every function of the framework under its name.
+    """Return a subclass of a Pickler class that finds every function of the framework under its name.
 
-    pickle writes a function as a name, and refuses if the name does not lead to that very object. While a
-    wrapper is at its public name, the original, which a model holds since it was built, is
-    refused. So each function is put at its name for the microseconds in which pickle looks; no other
-    thread's calls are missed meanwhile, as they would be if everything were put back.
+    pickle writes a function as a name, and refuses if the name does not lead to the same object. While a wrapper is
+    at the public name, it refuses the original, which a model holds since it was built. So each function is put at
+    its name for the microseconds in which pickle looks; putting everything back would miss calls of other threads.
     """
 
     class Kind(type(base)):  # type: ignore[misc]
-        # A Pickler that was made before is still an instance of what now is pickle.Pickler.
+        # A Pickler made before stays an instance of pickle.Pickler, which is this class now.
         def __instancecheck__(cls, instance: Any) -> bool:
             return super().__instancecheck__(instance) or (cls is Pickler and isinstance(instance, base))
 
@@ -66,8 +65,7 @@ def naming(base: Any) -> Any:
 
 
 def _where(function: FunctionType) -> tuple[Any, str]:
-    """The object and attribute name where pickle will look for a function; (None, "") if there is no such
-    object."""
+    """Return the object and the attribute name where pickle looks for a function; (None, "") without such an object."""
     *way, name = function.__qualname__.split(".")
     owner: Any = sys.modules.get(function.__module__ or "")
     for part in way:
@@ -76,11 +74,11 @@ def _where(function: FunctionType) -> tuple[Any, str]:
 
 
 def dumping(original: Function) -> Function:
-    """pickle.dumps: as it is, and only if it refuses a function once more with our Pickler."""
+    """Return a pickle.dumps that tries the original, and our Pickler where that refuses a function."""
 
     @functools.wraps(original)
     def dumps(obj: Any, protocol: int | None = None, **options: Any) -> bytes:
-        if options.get("buffer_callback") is None:  # a second try would hand over the first buffers twice
+        if options.get("buffer_callback") is None:  # a second try would pass the same buffers to the callback twice
             try:
                 with muted():
                     data: bytes = original(obj, protocol, **options)
@@ -96,7 +94,7 @@ def dumping(original: Function) -> Function:
 
 
 def forking_dumping(original: Function) -> Function:
-    """ForkingPickler.dumps, which feeds the workers of a DataLoader; a class method."""
+    """Return a ForkingPickler.dumps (a class method, which feeds the workers of a DataLoader) as `dumping` does."""
 
     @functools.wraps(original)
     def dumps(cls: Any, obj: Any, protocol: int | None = None) -> Any:
@@ -112,8 +110,10 @@ def forking_dumping(original: Function) -> Function:
 
 
 def dumping_to(pickler: Callable[[], Any]) -> Callable[[Function], Function]:
-    """pickle.dump and multiprocessing's, whose class `pickler` returns: always with ours, a file has no
-    retry."""
+    """Return what makes a ``dump`` (pickle's, multiprocessing's) with our Pickler: a file allows no second try.
+
+    pickler: returns the class that the original uses.
+    """
 
     def make(original: Function) -> Function:
         @functools.wraps(original)
@@ -130,14 +130,14 @@ def _refuses_a_function(error: pickle.PicklingError) -> bool:
 
 
 class Unpickler(pickle.Unpickler):
-    """Gives originals for the names of functions, so that what is loaded holds no wrapper."""
+    """Load originals for the names of functions, so that no loaded object holds a wrapper."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         return original_of(super().find_class(module, name))
 
 
 def loading(original: Function) -> Function:
-    """pickle.loads."""
+    """Return a pickle.loads with our Unpickler."""
 
     @functools.wraps(original)
     def loads(data: Any, /, **options: Any) -> Any:
@@ -148,7 +148,7 @@ def loading(original: Function) -> Function:
 
 
 def loading_from(original: Function) -> Function:
-    """pickle.load."""
+    """Return a pickle.load with our Unpickler."""
 
     @functools.wraps(original)
     def load(file: Any, **options: Any) -> Any:
@@ -158,5 +158,5 @@ def loading_from(original: Function) -> Function:
     return load
 
 
-# pickle.Pickler is one of the names that are replaced meanwhile.
+# The original class: pickle.Pickler is itself replaced while patches are in place.
 _PICKLER = pickle.Pickler

@@ -1,4 +1,4 @@
-"""Places that hold a function: an attribute of a module or class, an item of a dict or list, a default argument."""
+"""Replace a function where it is held: in an attribute, an item of a dict or list, or a default argument."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ class _Absent:
 
 
 ABSENT: Any = _Absent()
-"""In place of the raw value of an attribute that the owner inherits, so that putting it back means
-deleting."""
+"""Marks an attribute that the owner inherits: it has no raw value, and putting it back means deleting it."""
 
 
 class Place(Protocol):
-    """Something that can hold a replacement for a while. `put` and `restore` leave alone what other code put there."""
+    """A place that can hold a replacement for a while. `put` and `restore` leave alone what other code put there."""
 
     @property
     def original(self) -> Function: ...
@@ -37,11 +36,12 @@ class Place(Protocol):
 
 @attrs.frozen(eq=False)
 class Attribute:
-    """owner.name, where owner is a module or a class.
+    """The attribute owner.name of a module or class.
 
     raw: what the owner's own namespace holds (ABSENT when inherited, a staticmethod object when written so).
     stand_in: what it holds while patched.
-    original, replacement: the functions in these two.
+    original: the function in ``raw``, or the inherited one.
+    replacement: the function in ``stand_in``.
     """
 
     owner: Any
@@ -51,19 +51,19 @@ class Attribute:
     original: Function
     replacement: Function
     label: Any = None
-    """Under which the calls are recorded, where they are."""
+    """The label that the calls are recorded under; None where they are not recorded."""
 
     def current(self) -> Any:
         """Return what the owner's own namespace holds now."""
         return vars(self.owner).get(self.name, ABSENT)
 
     def put(self) -> None:
-        """Let the attribute be the replacement, if it still is the original."""
+        """Set the attribute to the replacement, if it still is the original."""
         if vars(self.owner).get(self.name, ABSENT) is self.raw:
             setattr(self.owner, self.name, self.stand_in)
 
     def restore(self) -> None:
-        """Let it be the very original object again; an inherited one is deleted."""
+        """Set it to the original object again, if it still is the replacement; delete it where it was inherited."""
         if vars(self.owner).get(self.name, ABSENT) is self.stand_in:
             if self.raw is ABSENT:
                 delattr(self.owner, self.name)
@@ -72,8 +72,10 @@ class Attribute:
 
 
 def attribute(owner: Any, name: str, make: Callable[[Function], Function], label: Any = None) -> Attribute:
-    """The place owner.name with make(original) as its replacement; AttributeError if the owner has no such
-    name."""
+    """Return the place owner.name with make(original) as its replacement.
+
+    Raises AttributeError when the owner has no such name.
+    """
     raw = vars(owner).get(name, ABSENT)
     if isinstance(raw, (staticmethod, classmethod)) and not isinstance(owner, ModuleType):
         original: Function = raw.__func__
@@ -86,7 +88,7 @@ def attribute(owner: Any, name: str, make: Callable[[Function], Function], label
 
 @attrs.frozen(eq=False)
 class Item:
-    """holder[key], where holder is a namespace, a dict or a list."""
+    """The item holder[key] of a namespace, a dict or a list."""
 
     holder: Any = attrs.field(repr=False)
     key: Any
@@ -94,25 +96,27 @@ class Item:
     replacement: Function
 
     def put(self) -> None:
-        """Let the place hold the replacement, if it still holds the original."""
+        """Set the item to the replacement, if it still is the original."""
         self._swap(self.original, self.replacement)
 
     def restore(self) -> None:
-        """Let the place hold the original again, if it still holds the replacement."""
+        """Set the item to the original again, if it still is the replacement."""
         self._swap(self.replacement, self.original)
 
     def _swap(self, old: Any, new: Any) -> None:
         try:
             if self.holder[self.key] is old:
                 self.holder[self.key] = new
-        except (KeyError, IndexError):  # taken away meanwhile: nothing to do
+        except (KeyError, IndexError):  # the item is gone: nothing to do
             pass
 
 
 @attrs.frozen(eq=False)
 class Default:
-    """A default argument: `def block(x, act=F.relu)`. `key` is its index among the positional defaults, or
-    a name."""
+    """A default argument of a function: `def block(x, act=F.relu)`.
+
+    key: its index among the positional defaults, or the name of a keyword-only one.
+    """
 
     function: Any
     key: int | str
@@ -120,11 +124,11 @@ class Default:
     replacement: Function
 
     def put(self) -> None:
-        """Let the default be the replacement, if it still is the original."""
+        """Set the default to the replacement, if it still is the original."""
         self._swap(self.original, self.replacement)
 
     def restore(self) -> None:
-        """Let it be the original again, if it still is the replacement."""
+        """Set it to the original again, if it still is the replacement."""
         self._swap(self.replacement, self.original)
 
     def _swap(self, old: Any, new: Any) -> None:
@@ -140,7 +144,7 @@ class Default:
 
 
 class Replaceable(Protocol):
-    """Something that is replaced by `put` and comes back with `restore`, which undoes nothing that was not done."""
+    """Something that `put` replaces and `restore` brings back. `restore` without `put` has no effect."""
 
     def put(self) -> None: ...
     def restore(self) -> None: ...
@@ -148,7 +152,7 @@ class Replaceable(Protocol):
 
 @contextlib.contextmanager
 def replaced(places: Sequence[Replaceable]) -> Iterator[None]:
-    """Replace all of ``places`` while this is open; they come back in reverse order, also when the block raises."""
+    """Replace all of ``places`` within the block; they are restored in reverse order, also when it raises."""
     try:
         for place in places:
             place.put()

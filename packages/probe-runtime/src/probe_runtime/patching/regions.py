@@ -1,4 +1,4 @@
-"""Regions of a step outside the model: those with a node of their own (optimizers), and those that are left out."""
+"""Frame the regions of a step outside the model: some get a node (optimizers), some are not recorded."""
 
 from __future__ import annotations
 
@@ -22,17 +22,23 @@ Row = tuple[str, str, str]
 
 
 class _Open(threading.local):
-    """The nodes that this thread is in, outermost first."""
+    """The nodes that each thread is in.
+
+    nodes: outermost first.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[str] = []
 
 
 class Regions:
-    """`push(node)` and `pop(node)` frame what belongs to a node; quiet regions are not recorded.
+    """Frame what belongs to a node by `push(node)` and `pop(node)`, and leave out quiet regions.
 
-    Every push is followed by its pop in the same thread, exceptions or not; a node inside itself is pushed
-    once. While `compiling()` is true, and before `start` and after `stop`, nothing is pushed.
+    push: begins a node.
+    pop: ends it; called after each push, in the same thread, also after an exception.
+    compiling: returns whether the framework compiles in this thread.
+
+    A node inside itself is pushed once. While `compiling()` is true, before `start` and after `stop` nothing is pushed.
     """
 
     def __init__(
@@ -46,11 +52,11 @@ class Regions:
         self._started = False
 
     def start(self) -> None:
-        """Begin to count regions."""
+        """Push nodes from now on."""
         self._started = True
 
     def stop(self) -> None:
-        """Count no more regions; close those that this thread is in (stopped from inside a region)."""
+        """Push no more nodes; pop those that this thread is in, where it is called from inside a region."""
         for node in list(reversed(self._open.nodes)):
             self.closes(node)
         self._started = False
@@ -105,8 +111,10 @@ class Regions:
         return call
 
     def outside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
-        """A closure of the user's that runs the model: the open nodes are popped before it and pushed again
-        after it."""
+        """Return a closure of the user's, which runs the model, such that it runs outside of the open nodes.
+
+        They are popped before it and pushed again after it.
+        """
 
         @functools.wraps(closure)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -123,10 +131,12 @@ class Regions:
 
 
 class StepRegions(Included):
-    """Frame or leave out the regions of a step, in the framework's functions that are such regions, while entered.
+    """Frame or leave out, while entered, the framework's functions that are regions of a step.
 
-    rows: gives two tables, of nodes and of what is left out: (dotted path of the owner, name, node or reason).
-    hooked: what else is open meanwhile, for what the framework tells by hooks.
+    patches: the patches to go with.
+    regions: the regions to frame.
+    rows: returns two tables of (dotted path of the owner, name, node or reason): the nodes, and what is left out.
+    hooked: takes the regions and returns a context that is open meanwhile, for regions known by the framework's hooks.
     """
 
     def __init__(

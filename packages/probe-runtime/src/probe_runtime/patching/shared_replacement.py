@@ -1,4 +1,4 @@
-"""Attributes that are replaced as long as at least one holder needs them to be."""
+"""Keep attributes replaced as long as at least one holder needs it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ Replace = Callable[[Any, str, Callable[[Any], Any]], None]
 
 
 class HeldPatches:
-    """Several holders may overlap: the first puts the replacements in place, the last takes them away.
+    """Replace attributes for holders that may overlap: the first puts them in place, the last takes them away.
 
-    install: called with ``replace(owner, name, make)`` at the first hold. ``make(original)`` gives what stands
-    there instead; what the owner has not got is left alone. restored: called when all is back.
+    install: called at the first hold with ``replace(owner, name, make)``, where ``make(original)`` returns the
+        replacement; a name that the owner does not have is left alone.
+    restored: called when everything is back.
     """
 
     def __init__(
@@ -30,11 +31,11 @@ class HeldPatches:
 
     @property
     def active(self) -> bool:
-        """Whether there is a holder. A replacement that other code has wrapped meanwhile stays in place longer."""
+        """Return whether there is a holder. A replacement that other code has wrapped meanwhile stays longer."""
         return self._holders > 0
 
     def hold(self) -> Held:
-        """Put the replacements in place, unless they are."""
+        """Put the replacements in place, unless they are already. Return what lets go of them."""
         with self._lock:
             self._holders += 1
             if self._holders == 1:
@@ -64,7 +65,7 @@ class HeldPatches:
     def _restore(self) -> None:
         while self._put:
             owner, name, original, inherited, ours = self._put.pop()
-            # Somebody (Probe itself, dumping) may have wrapped ours and will put it back later: then it stays.
+            # Other code (a dump of Probe) may have wrapped ours, and will put it back later: then it stays.
             if vars(owner).get(name) is ours:
                 if inherited:
                     delattr(owner, name)
@@ -74,13 +75,13 @@ class HeldPatches:
 
 
 class Held:
-    """One holder. `undo`, or leaving the ``with`` block, lets go; more than once is as once."""
+    """One holder of replacements. `undo`, or leaving the ``with`` block, lets go of them; more calls do nothing."""
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release: Callable[[], None] | None = release
 
     def undo(self) -> None:
-        """Let go."""
+        """Let go of the replacements; more calls do nothing."""
         release, self._release = self._release, None
         if release is not None:
             release()

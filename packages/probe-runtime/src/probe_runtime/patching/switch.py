@@ -1,4 +1,4 @@
-"""What a wrapper reads before it hands a call to the tap: whether there is a tap, and whether this thread is muted."""
+"""Decide whether a wrapper passes a call to the tap: there is a tap, and this thread is not muted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ __all__ = ["Label", "Switch", "Tap", "is_muted", "muted", "thread"]
 
 @attrs.frozen
 class Label:
-    """The first two parts of a record's name: Label("Torch", "relu"); `name` is "Torch.relu", good as a
-    dict key.
+    """The first two parts of a record's name, and what is known of the function.
 
-    listed: the name under which the list has the function, where the user registered it under another one.
+    prefix: the first part, "Torch".
+    api: the second part, "relu".
+    composite: whether what the function calls is recorded as well.
+    listed: the name that the list has for the function, where the user registered it under another one.
+    name: both parts, "Torch.relu", for use as a dict key.
     """
 
     prefix: str
@@ -31,29 +34,28 @@ class Label:
 
     @property
     def kind(self) -> str:
-        """What the function is, whatever it is called: "Distributed.all_reduce"."""
+        """Return the name that the list has for the function: "Distributed.all_reduce"."""
         return self.listed or self.name
 
     def __str__(self) -> str:
         return self.name
 
 
-# tap(label, original, args, kwargs) -> what the call returns. The tap calls `original` itself, exactly
-# once, with arguments of its choice (the given ones, normally) and decides everything else: outermost or
-# not, counts, records.
+# Takes (label, original, args, kwargs) and returns what the call returns. The tap calls `original` itself, exactly
+# once, normally with these arguments, and decides everything else: whether the call is the outermost, counts, records.
 Tap = Callable[[Label, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Switch:
-    """Where the stand-ins of one framework find the tap.
+    """The tap of one framework, for its wrappers to find.
 
-    They outlive Patches, because compiled code may be guarded by their identity; the tap does not. A stand-in
-    that user code kept after stop() finds None here and does what the original does.
+    Wrappers outlive Patches, because compiled code may be guarded by their identity; the tap does not. A wrapper that
+    user code kept after stop() finds None here and does what the original does.
     """
 
     tap: Tap | None = None
     holder: object | None = None
-    """The Patches that are applied; one at a time."""
+    """The Patches that are applied now; None when there are none."""
 
 
 class _Thread(threading.local):
@@ -61,11 +63,11 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
-"""`thread.muted` is above 0 within `with muted():`, for stand-ins to read at no cost."""
+"""`thread.muted` is above 0 within `with muted():`. Wrappers read it directly, which costs no call."""
 
 
 class muted:
-    """Within `with muted():` this thread's calls go straight to the framework; other threads are not touched."""
+    """Send this thread's calls straight to the framework within `with muted():`; other threads are not affected."""
 
     __slots__ = ()
 
@@ -79,5 +81,5 @@ class muted:
 
 
 def is_muted() -> bool:
-    """Whether this thread is within `with muted():`."""
+    """Return whether this thread is within `with muted():`."""
     return thread.muted > 0
