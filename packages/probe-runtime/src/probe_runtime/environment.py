@@ -1,4 +1,4 @@
-"""Whole numbers in environment variables, as launchers of distributed runs set them."""
+"""Read whole numbers from environment variables, as launchers of distributed runs set them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["environment_number"]
 
 
 def environment_number(variable: str, least: int = 0) -> int | None:
-    """Return the number in a variable; None where it is not set, is no whole number, or is below ``least``.
+    """Return the number in an environment variable; None where it is not set or not a whole number from ``least`` up.
 
     Some schedulers set variables such as RANK to other things: such a value counts as not set.
     """

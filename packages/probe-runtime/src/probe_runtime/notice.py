@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, also when they are raised deep inside Probe or a framework."""
+"""Warn with the user's line, also from deep inside Probe or a framework."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
 
 
 def _user_frame(start: FrameType) -> FrameType:
-    """Return the innermost frame of the user's; the outermost of all where there is no such frame (at exit)."""
+    """Return the user's innermost frame; the outermost frame where there is no user's (at exit)."""
     frame = start
     while (
         is_own(_module(frame)) or _module(frame).partition(".")[0] in _BETWEEN

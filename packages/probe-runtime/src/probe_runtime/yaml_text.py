@@ -1,4 +1,4 @@
-"""YAML by the safe loader, with bounds on size and depth, and errors that have a line."""
+"""Parse YAML with the safe loader, within bounds on size and depth, and with errors that name a line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ __all__ = ["MOST_BYTES", "MOST_LEVELS", "YamlError", "compose", "parse"]
 
 #: A configuration with thousands of names has some hundred thousand bytes, and five levels.
 MOST_BYTES, MOST_LEVELS = 1 << 20, 40
-#: Keys, values and lists, each as often as aliases and merges repeat it.
+#: Counts keys, values and lists, each as often as aliases and merges repeat it.
 _MOST_NODES = 100_000
 _MOST_DIGITS = 400
 
 
 @frozen
 class YamlError(Exception):
-    """Raised for text that is not usable YAML. what: the reason; line: where, None where no line is at fault."""
+    """Raised for text that is not usable YAML.
+
+    what: the reason.
+    line: the line, from 1; None where no single line is at fault.
+    """
 
     what: str
     line: int | None = None
@@ -29,7 +33,7 @@ class YamlError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which raises a YAML error with a line where a scalar is not what its tag says."""
+    """The safe loader with a YAML error that names the line where a scalar does not fit its tag."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if (
@@ -49,7 +53,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse(text: str) -> tuple[Any, yaml.Node | None]:
-    """Return the content, and the root node, which has the lines. Raises YamlError, RecursionError."""
+    """Return the content, and the root node, which has the lines; (None, None) of an empty text.
+
+    Raises YamlError when the text is not usable YAML, RecursionError when it is nested too deeply.
+    """
     try:
         loader = _Loader(text)
         try:
@@ -71,7 +78,7 @@ def parse(text: str) -> tuple[Any, yaml.Node | None]:
 
 
 def compose(text: str) -> yaml.Node | None:
-    """Return the root node of a text that is known to be JSON; None where YAML does not take it."""
+    """Return the root node of a text that is known to be JSON; None where YAML cannot parse it."""
     try:
         node: yaml.Node | None = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, RecursionError, ValueError):
@@ -80,7 +87,7 @@ def compose(text: str) -> yaml.Node | None:
 
 
 def _look_through(root: yaml.Node) -> None:
-    """Raise where a key is there twice, a node holds itself, or aliases make too many values."""
+    """Raise a YAML error when a key occurs twice, a node holds itself or is too deep, or there are too many values."""
     sizes: dict[int, int] = {}
     inside: set[int] = set()
 
@@ -113,7 +120,7 @@ def _look_through(root: yaml.Node) -> None:
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
-    """Raise where a key is there twice: YAML's own loader silently keeps the last."""
+    """Raise a YAML error when a key occurs twice, as YAML's own loader silently keeps the last."""
     seen: dict[object, int] = {}
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode):

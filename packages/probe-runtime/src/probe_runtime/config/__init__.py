@@ -1,4 +1,4 @@
-"""The configuration: msprobe's keys, from a file and from arguments, checked as a whole."""
+"""Read a configuration, with msprobe's keys, from a file and from arguments, and check it as a whole."""
 
 from __future__ import annotations
 

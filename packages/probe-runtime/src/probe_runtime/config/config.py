@@ -1,4 +1,4 @@
-"""`Config`: every key of the configuration with its check, default and meaning, declared once (spec/config.md)."""
+"""Declare every key of the configuration once, with its check, default and meaning (spec/config.md)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Device = Literal["host", "device"]
 FileFormat = Literal["npy", "bin"]
 
 SECTIONS: tuple[str, ...] = get_args(Task)
-"""Tasks; each may have a section of its own in the file."""
+"""The tasks. Each may have a section of its own in the file."""
 
 
 def _default_path() -> Path:
@@ -41,9 +41,9 @@ def _default_path() -> Path:
 
 @attrs.frozen(kw_only=True)
 class Config:
-    """What to dump, and how. Made by `resolve`; this class checks nothing.
+    """What to dump, and how. `resolve` makes it with checks; this class checks nothing.
 
-    Empty rank, step, scope or list means all.
+    An empty rank, step, scope or list means all.
     """
 
     task: Task = attrs.field(
@@ -172,7 +172,7 @@ class Config:
         ),
     )
     statistic_category: tuple[str, ...] = ()
-    """What `summary_mode` lists at level "L2", in MindSpore's and msprobe's words."""
+    """The statistics that `summary_mode` lists at level "L2", as MindSpore and msprobe name them."""
     warnings: tuple[str, ...] = attrs.field(default=(), eq=False)
     """Sentences for the user: keys without effect, settings that hinder each other."""
 
@@ -183,7 +183,7 @@ KEYS: Mapping[str, Key] = {name: declared for name, declared in _DECLARED.items(
 """The keys at every level."""
 
 _KERNEL_KEYS: Mapping[str, Key] = {
-    # What takes another value at level "L2" is of MindSpore's kernel dump there, which has a section alone.
+    # A key with other values at level "L2" belongs to MindSpore's kernel dump there, which has only a section.
     name: attrs.evolve(declared, check=declared.kernel_check, section=True)
     if declared.kernel_check
     else declared

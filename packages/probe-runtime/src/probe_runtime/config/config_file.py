@@ -1,4 +1,4 @@
-"""A configuration file, JSON or YAML, as a mapping that knows the line of each key."""
+"""Read a configuration file, JSON or YAML, into a mapping that knows the line of each key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 
 
 class ConfigFile(dict[str, Any]):
-    """The mapping in a file. ``place("statistics.list")`` is ``"config.json:9 statistics.list"``."""
+    """The mapping in a file. ``place("statistics.list")`` returns ``"config.json:9 statistics.list"``.
+
+    path: the file.
+    lines: path of a key -> its line, from 1.
+    """
 
     def __init__(self, content: dict[str, Any], path: Path, lines: dict[str, int]) -> None:
         super().__init__(content)
@@ -30,7 +34,7 @@ class ConfigFile(dict[str, Any]):
         self.lines = lines
 
     def place(self, key: str) -> str:
-        """Return the file, line and path of a key. key: its path; an index, as in ``step[1]``, is allowed."""
+        """Return the file, the line and the key. key: the path of a key; an index, as in ``step[1]``, is allowed."""
         line = self.lines.get(key) or self.lines.get(key.partition("[")[0])
         return f"{self.path}:{line} {key}" if line else f"{self.path} {key}"
 
@@ -38,8 +42,8 @@ class ConfigFile(dict[str, Any]):
 def load(path: str | os.PathLike[str]) -> ConfigFile:
     """Read a configuration from ``*.json``, ``*.yaml`` or ``*.yml``.
 
-    Raises ConfigError where ``path`` is no path or no readable file, and where the content is not JSON or YAML (with
-    the line), has a key twice, or is no mapping.
+    Raises ConfigError when ``path`` is not a path or not a readable file, and when the content is not JSON or YAML
+    (with the line), has a key twice, or is not a mapping.
     """
     path = _path(path)
     suffix = path.suffix.lower()
@@ -62,7 +66,7 @@ def load(path: str | os.PathLike[str]) -> ConfigFile:
     if not isinstance(content, dict):
         what = f"holds a {type(content).__name__}, not keys and values."
         raise _error(path, what, 'Write e.g. {"task": "statistics"}.')
-    if suffix == ".json":  # JSON is YAML but for tabs: one parser finds the lines of both
+    if suffix == ".json":  # JSON without tabs is YAML, so one parser finds the lines of both
         root = compose(text.replace("\t", " "))
     return ConfigFile(content, path, dict(_walk(root, "", 2)))
 
@@ -84,7 +88,7 @@ def _text(path: Path) -> str:
 
 
 def _path(given: object) -> Path:
-    """Return what was given as a path. Raises ConfigError where it cannot be a file's."""
+    """Return what was given as a path. Raises ConfigError when it cannot be the path of a file."""
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(text, str):
         raise _error("config_path", f"must be the path of a file, not a {type(given).__name__}.",

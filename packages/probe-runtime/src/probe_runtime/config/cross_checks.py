@@ -1,4 +1,4 @@
-"""Checks of configuration values against each other, and of dump_path against what is on the disk."""
+"""Check configuration values against each other, and dump_path against what is on the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["contradictions", "earlier_dump", "hindrances"]
 
 
 def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
-    """Yield what cannot be done. locate: returns where a key was given."""
+    """Yield a problem for each combination of values that cannot be done. locate: returns where a key was given."""
     if config.task == "structure" and config.level == "debug":
         yield Problem(locate("level"), "level 'debug' saves values, and task 'structure' records none.",
                       'Write task "statistics" or "tensor".')  # fmt: skip
@@ -45,7 +45,7 @@ def _scope(scope: tuple[str, ...], level: str, where: str) -> Iterator[Problem]:
         at = f"{where}[{i}]"
         name = _call(text)
         if name is None:
-            continue  # a hindrance: some tool may know better what its calls are called
+            continue  # no more than a hindrance: a tool may name its calls in its own way
         directions.append(name.direction)
         if (level == "L0" and isinstance(name, ApiName)) or (level == "L1" and isinstance(name, ModuleName)):
             kind = "modules" if level == "L0" else "functions"
@@ -65,7 +65,7 @@ def _call(text: str) -> ApiName | ModuleName | None:
 
 
 def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
-    """Yield sentences about settings that are allowed but hinder each other. locate: returns where a key was given."""
+    """Yield a sentence for each setting that is allowed but hinders another. locate: returns where a key was given."""
     if config.async_dump and config.summary_mode != "statistics":
         yield (
             f"{locate('async_dump')}: a checksum needs the bytes as they are at the call, so it is computed "

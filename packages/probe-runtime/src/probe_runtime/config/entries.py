@@ -1,4 +1,4 @@
-"""The entries of a configuration mapping: which have an effect, and what is wrong with the others."""
+"""Find the entries of a configuration mapping that have an effect, and the problems of the others."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from .keys import IDLE_KEYS, IDLE_SECTIONS, Key
 __all__ = ["ConfigEntry", "Findings", "LocateKey", "entries"]
 
 LocateKey = Callable[[str], str]
-"""Takes a key path and returns where a person finds it: the path itself, or file and line."""
+"""Takes the path of a key and returns where the user finds it: the path itself, or with file and line."""
 
 
 @frozen
 class ConfigEntry:
-    """A key that has an effect, its value as given, and where it was given."""
+    """A key that has an effect.
+
+    key: its name.
+    value: its value as given.
+    where: where it was given.
+    """
 
     key: str
     value: Any
@@ -30,7 +35,12 @@ class ConfigEntry:
 
 @define
 class Findings:
-    """Problems, which refuse the configuration, and warnings, which go with it. keys: those of this level."""
+    """What was found about a configuration.
+
+    keys: the keys that its level may have.
+    problems: why it is refused.
+    warnings: what the user learns of an accepted one.
+    """
 
     keys: Mapping[str, Key] = KEYS
     problems: list[Problem] = Factory(list)
@@ -46,7 +56,13 @@ class Findings:
 def entries(
     file: Mapping[str, Any], task: object, locate: LocateKey, findings: Findings
 ) -> Iterator[ConfigEntry]:
-    """Yield every entry with an effect for ``task``: those at the top, then those of the task's section."""
+    """Yield every entry with an effect: those at the top, then those of the task's section.
+
+    file: the mapping.
+    task: the task as given, which may be wrong.
+    locate: returns where a key was given.
+    findings: gets the problems and warnings of all entries.
+    """
     sections = []
     for key, value in file.items():
         if key in SECTIONS or key in IDLE_SECTIONS:
@@ -65,7 +81,7 @@ def entries(
         elif key in IDLE_SECTIONS:
             why = IDLE_SECTIONS[key]
             findings.warnings.append(f"{locate(key)}: this section has no effect in Probe. {why}")
-        elif key == task or task not in SECTIONS:  # a wrong task: tell of every section at once
+        elif key == task or task not in SECTIONS:  # a wrong task: report the problems of every section at once
             yield from _section(key, section, file, locate, findings)
         else:
             _check_unused(key, section, locate, task, findings)
@@ -95,7 +111,7 @@ def _section(
 def _check_unused(
     task: str, section: Mapping[str, Any], locate: LocateKey, now: object, findings: Findings
 ) -> None:
-    """Turn the problems of a section into warnings: its task is not the one that runs."""
+    """Turn the problems of a section into warnings, as its task is not the one that runs (``now``)."""
     own = Findings(findings.keys)
     for entry in _section(task, section, {}, locate, own):
         own.check(entry)

@@ -1,4 +1,4 @@
-"""How a key of the configuration is declared, and msprobe's keys and sections that have no effect in Probe."""
+"""Declare a key of the configuration, and list msprobe's keys and sections that have no effect in Probe."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ __all__ = ["IDLE_KEYS", "IDLE_SECTIONS", "Key", "key"]
 class Key:
     """One key of the configuration.
 
-    says: the values it takes and what they mean, as in the table of spec/config.md. check: gives a value as Probe
-    keeps it, and its problems. section: whether it belongs in the section of the task; it may also be at the top.
-    ours: whether msprobe has no such key. kernel_check: the check at level "L2", where it is another one.
-    kernel_only: whether the key is one at level "L2" alone.
+    says: the values it takes and what they mean, as in the table of spec/config.md.
+    check: returns a value as Probe keeps it, and its problems.
+    section: whether it belongs in the section of the task; it may also be at the top.
+    ours: whether it is Probe's own; False for a key of msprobe.
+    kernel_check: the check at level "L2", where that differs.
+    kernel_only: whether it is a key at level "L2" alone.
     """
 
     says: str
@@ -44,7 +46,7 @@ IDLE_SECTIONS: dict[str, str] = {
     "grad_probe": 'Write "statistics" with level "L0": parameter gradients are in every such dump.',
     "exception_dump": 'Write "statistics": what was recorded before an exception is kept.',
 }
-"""msprobe's other tasks, each with what to do instead: a section of one has no effect."""
+"""msprobe's other tasks, whose sections have no effect -> what to do instead."""
 
 _ONLY_CHECK = "it belongs to msprobe's accuracy check"
 _ONLY_GRAPH = "it belongs to MindSpore's static graphs"
@@ -79,4 +81,4 @@ IDLE_KEYS: dict[str, str] = {
     "param_list": "parameter gradients are in every dump at L0 and mix; choose with list",
     "bounds": "parameter gradients are in every dump at L0 and mix",
 }
-"""msprobe's keys that have no effect in Probe, and why."""
+"""msprobe's keys that have no effect in Probe -> why."""

@@ -1,4 +1,4 @@
-"""Numbers of steps, ranks and tokens as people write them: ``[1, "4-6"]`` is 1, 4, 5 and 6."""
+"""Parse numbers of steps, ranks and tokens as users write them: ``[1, "4-6"]`` is 1, 4, 5 and 6."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RANGE = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*\d+\s*", re.ASCII)
 _NEGATIVE = re.compile(r"\s*-\s*\d+\s*", re.ASCII)
 _NEARLY_RANGE = re.compile(r"\s*(\d+)\s*(?:-+>?|:|\.\.+|~|to|–|—)\s*(\d+)\s*", re.ASCII)  # noqa: RUF001
-# A range is kept as its numbers; more than this is a slip of the keyboard, not a wish.
+# A range is kept as its numbers; one with more than this is taken for a typing error.
 _MOST = 1_000_000
 
 
@@ -52,7 +52,7 @@ def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
         return Problem(
             where, f"{brief(item)} is a {type(item).__name__}, not a whole number or a range.", fix
         )
-    if len(item) > 40:  # also keeps int() away from its limit of 4300 digits
+    if len(item) > 40:  # also keeps the text below the limit of int(), 4300 digits
         return Problem(where, f"{item[:20] + '...'!r} is no number and no range.", 'Write e.g. 3 or "4-6".')
     if _NUMBER.fullmatch(item):
         return (int(item),)
@@ -92,7 +92,7 @@ def compact(numbers: Iterable[int]) -> list[int | str]:
 def parse_token_range(value: object) -> tuple[int, int] | None:
     """Return the numbers of ``start(token_range=[first, last])``; None stays None.
 
-    Raises UsageError where they are not two whole numbers from 0 up, in order.
+    Raises UsageError when they are not two whole numbers from 0 up, in order.
     """
     if value is None:
         return None
@@ -112,7 +112,7 @@ def parse_token_range(value: object) -> tuple[int, int] | None:
 
 
 def parse_init_step(value: object) -> int:
-    """Return the step of ``set_init_step(step)``. Raises UsageError where it is no whole number from 0 up."""
+    """Return the step of ``set_init_step(step)``. Raises UsageError when it is not a whole number from 0 up."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise UsageError(f"set_init_step wants a whole number from 0 up; got {brief(value)}.")
     return value

@@ -1,4 +1,4 @@
-"""`resolve`: make a `Config` of a file's content and arguments, checked as a whole."""
+"""Make a `Config` from the content of a file and from arguments, checked as a whole."""
 
 from __future__ import annotations
 
@@ -60,10 +60,14 @@ def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
 
 
 def _fill(values: dict[str, Any], places: dict[str, str], findings: Findings) -> Config:
-    """Return the configuration, with the defaults that depend on other values."""
+    """Return the configuration, with the defaults that depend on other values.
+
+    values: key -> its checked value.
+    places: key -> where it was given.
+    """
     if "dump_path" not in values:
         findings.warnings.append(f"dump_path is not set; writing to {Config().dump_path}.")
-    # A structure without modules is a plain list of calls: msprobe takes L1 as mix here, and so do we.
+    # A structure without modules would be a plain list of calls: msprobe takes L1 as mix here, and so does Probe.
     if values.get("task") == "structure" and values.setdefault("level", "mix") == "L1":
         values["level"] = "mix"
         findings.warnings.append(f"{places['level']}: task 'structure' needs modules, so L1 is taken as mix.")

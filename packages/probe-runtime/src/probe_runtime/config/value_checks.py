@@ -1,4 +1,4 @@
-"""Checks of single configuration values: each returns the value as Probe keeps it, and its problems."""
+"""Check single configuration values: each check returns the value as Probe keeps it, and its problems."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Checked = tuple[Any, tuple[Problem, ...]]
-"""The value, and its problems. With a problem the value means nothing."""
+"""The value and its problems. With a problem the value has no meaning."""
 Check = Callable[[object, str], Checked]
 """Takes the value as given, and where it was given."""
 
@@ -49,7 +49,7 @@ def _listed(options: Sequence[str]) -> str:
 
 
 def flag(value: object, where: str) -> Checked:
-    """Check for true or false, and nothing that merely looks like it."""
+    """Check for true or false; 1, "true" and the like are refused."""
     if isinstance(value, bool):
         return value, ()
     return _one(where, f"{_is(value)}, not a bool.", "Write true or false, without quotes.")
@@ -133,7 +133,7 @@ numbers: Check = parse_numbers
 
 
 def positive(value: object, where: str) -> Checked:
-    """Check for a whole number from 1 up, which a bool is not."""
+    """Check for a whole number from 1 up; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, int):
         return _one(where, f"{_is(value)}, not a whole number.", "Write e.g. 100.")
     return (value, ()) if value > 0 else _one(where, f"{value} is not above 0.", "Write 1 or more.")
@@ -155,7 +155,7 @@ def _path(value: object, where: str, example: str) -> Checked:
         return _one(where, f"{text!a} is no text that a file system takes.", "Write it without escapes.")
     try:
         return Path(text).expanduser().absolute(), ()
-    except RuntimeError as e:  # ~nobody
+    except RuntimeError as e:  # "~name" of a user that does not exist
         return _one(where, f"{text!r}: {e}", "Write the path in full.")
 
 

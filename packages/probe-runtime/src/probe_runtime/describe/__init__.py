@@ -1,4 +1,4 @@
-"""A value as JSON and a file: what the tensor description of every framework shares."""
+"""Describe a value as JSON and a file: the parts that are the same for every framework."""
 
 from __future__ import annotations
 

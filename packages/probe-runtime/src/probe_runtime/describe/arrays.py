@@ -1,4 +1,4 @@
-"""A numpy array as a record has it, and its file."""
+"""Describe a numpy array as it is in a record, and write its file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ def array_json(
 ) -> dict[str, Any]:
     """Return the tensor object of an array of any shape and dtype (spec/statistics.md).
 
-    Writes its file where the placement wants one; raises OSError when that fails.
+    a: the array.
+    placement: the part of a record; where it wants a file, that is written.
+    path: the path of the array in that part.
+    options: what to describe.
+    files: writes the file.
+    coverage: counts the array.
+
+    Raises OSError when the file cannot be written.
     """
     describe = partial(
         array_object,
@@ -49,7 +56,7 @@ def array_json(
 
 
 def _write_file(a: Array, placement: Placement, path: ValuePath, files: StepFiles) -> dict[str, Any]:
-    """Write the array; return what its object says of the file."""
+    """Write the array; return the keys that its object gets for the file."""
     if not a.size:
         return {}
     if a.dtype.hasobject:

@@ -1,4 +1,4 @@
-"""What the tensor leaves of all frameworks share: counting, files, numpy arrays."""
+"""Provide what the tensor leaves of all frameworks share: counting, files, numpy arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ __all__ = ["CommonLeaf"]
 
 
 class CommonLeaf:
-    """Count tensors, write their files, and describe numpy arrays: what is the same for every framework."""
+    """Count tensors, write their files, and describe numpy arrays, in the same way for every framework.
+
+    summary: what the report says about the numbers.
+    """
 
     def __init__(
         self,
@@ -27,7 +30,13 @@ class CommonLeaf:
         append: Callable[[dict[str, Any]], None],
         refs: Iterator[int] | None = None,
     ) -> None:
-        """append: takes events of the journal. refs: where the numbers of files that come later are from."""
+        """Begin a step.
+
+        options: what to describe.
+        coverage: counts what was seen and recorded.
+        append: takes events of the journal.
+        refs: gives the numbers of files that are written later.
+        """
         self._o = options
         self._coverage = coverage
         self._files = StepFiles(
@@ -38,7 +47,7 @@ class CommonLeaf:
 
     @property
     def tally(self) -> dict[str, int]:
-        """Tensors seen so far; each of them has its tensor object."""
+        """Return the number of tensors seen so far; each of them has its tensor object."""
         return {"tensors": self._tensors.value}
 
     def flush(self) -> None:
@@ -50,7 +59,7 @@ class CommonLeaf:
         self._files.close()
 
     def _array(self, placement: Placement, a: npt.NDArray[Any], path: ValuePath) -> dict[str, Any]:
-        """Describe a numpy array as msprobe writes it: no requires_grad, statistics for ints and bools too."""
+        """Return an array's object as msprobe writes it: no requires_grad, statistics for ints and bools too."""
         body = array_json(a, placement, path, self._o, self._files, self._coverage)
         summarise(self.summary, placement, path, body)
         return body

@@ -1,4 +1,4 @@
-"""Names of tensor files that are given away once in a step."""
+"""Give each tensor file of a step a name that no other file has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FileNames:
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def claim(self, record: str, category: str, path: ValuePath, suffix: str) -> str:
-        """Return the name for a tensor's file, with one part more where another value has that name.
+        """Return a name for a tensor's file, with one more part where another value has that name.
 
         Dict keys that hold a dot can lead two values to one name: ``{"a.b": x, "a": {"b": y}}``.
         """

@@ -1,4 +1,4 @@
-"""A thread that writes tensor files while the run goes on, in bounded memory (`async_dump`)."""
+"""Write tensor files in a thread while the run goes on, in bounded memory (`async_dump`)."""
 
 from __future__ import annotations
 
@@ -41,11 +41,17 @@ class FileQueue:
         self._thread.start()
 
     def put(self, ref: int, path: Path, parts: Parts, nbytes: int) -> None:
-        """Queue a file; ``parts`` is called in the thread. Blocks while the queue is full."""
+        """Queue a file. Blocks while the queue is full.
+
+        ref: the number that `done` gets.
+        path: the file.
+        parts: returns its pieces; called in the thread.
+        nbytes: the size of the pieces together, in bytes.
+        """
         self._push(ref, path, parts, nbytes)
 
     def link(self, ref: int, path: Path, source: Path) -> None:
-        """Queue a second name for a file that was queued before."""
+        """Queue ``path`` as a second name of the file ``source``, which was queued before."""
         self._push(ref, path, source, 0)
 
     def _push(self, ref: int, path: Path, job: Parts | Path, nbytes: int) -> None:

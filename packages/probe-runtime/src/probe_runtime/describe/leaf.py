@@ -1,4 +1,4 @@
-"""What a framework's package implements to describe its tensors, and what it is given with each value."""
+"""Define what a framework's package implements to describe tensors, and what it gets with each value."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Placement:
     wants_file: whether tensors are written to files.
     show: False when tensors are only looked for and not described.
     label: the part as the record has it (``input_args``), for the summary.
-    names: where file names are claimed, so that no two values get the same one. None: a name that comes again is
-        that of the same value, and its file is replaced.
+    names: where file names are claimed, so that no two values get the same one. With None, a name that comes again
+        belongs to the same value, and its file is replaced.
     found: (path, tensor) of every tensor met on the way.
     """
 
@@ -41,11 +41,11 @@ class Leaf(Protocol):
 
     @property
     def tally(self) -> dict[str, int]:
-        """Tensors seen so far."""
+        """Return the number of tensors seen so far."""
 
     @property
     def summary(self) -> Summary:
-        """What the report says about the numbers."""
+        """Return what the report says about the numbers."""
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
@@ -54,16 +54,16 @@ class Leaf(Protocol):
         """
 
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> dict[str, Any]:
-        """Return the tensor object of ``t``; write its file where the placement wants one."""
+        """Return the tensor object of ``t``, of any shape and dtype; write its file where the placement wants one."""
 
     def invalidate(self) -> None:
-        """Share nothing that was seen before: tensors may have changed in a way that leaves no trace."""
+        """Share nothing that was seen before: tensors may have changed without a sign of it."""
 
     def flush_numbers(self) -> None:
         """Write the numbers that wait on a device, if there are enough of them."""
 
     def flush(self) -> None:
-        """Write everything that was begun; it is on disk when this returns."""
+        """Wait until everything that was begun is on disk."""
 
     def close(self) -> None:
         """Flush, and keep no tensor."""

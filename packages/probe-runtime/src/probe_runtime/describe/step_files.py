@@ -1,4 +1,4 @@
-"""The tensor files of one step: their names, the same bytes written once, and writing behind the run."""
+"""Write the tensor files of one step: name them, write equal bytes once, and defer writing to a thread."""
 
 from __future__ import annotations
 
@@ -25,10 +25,14 @@ Parts = Sequence[Buffer] | Callable[[], Sequence[Buffer]]
 
 
 class StepFiles:
-    """Writes tensor files into one directory. Safe to use from many threads.
+    """Write tensor files into one directory. Safe to use from many threads.
 
-    deferred: files are written by a thread of their own, with at most ``bound`` bytes waiting. append gets the
-    events that this takes (spec/journal.md). refs: where the numbers under ``$f`` come from.
+    directory: where files go.
+    coverage: counts files that failed.
+    append: takes the events of deferred files (spec/journal.md).
+    deferred: whether files are written by a thread of their own.
+    bound: how many bytes may wait for it.
+    refs: gives the numbers under ``$f``.
     """
 
     def __init__(
@@ -57,9 +61,15 @@ class StepFiles:
     ) -> dict[str, Any]:
         """Write one file; return the keys that its tensor object gets.
 
-        parts: the pieces of the file, or a function that makes them when they are needed; they need to live until
-        this returns. content: equal for equal bytes, and only then: such a file becomes a second name of the
-        first. None: always written. Raises OSError (unless deferred).
+        placement: the part of a record that the tensor is in.
+        path: the path of the tensor in that part.
+        suffix: of the file name, ``npy``.
+        parts: the pieces of the file, or a function that makes them when they are needed; they may change after this
+            returns.
+        content: equal for equal bytes, and only then: such a file becomes a second name of the first. With None, the
+            file is always written.
+
+        Raises OSError when the file cannot be written, unless deferred.
         """
         claim = tensor_file_name if placement.names is None else placement.names.claim
         name = claim(placement.record, placement.category, path, suffix)

@@ -1,4 +1,4 @@
-"""What is said about each tensor: the options, and a tensor's place in the summary of a step."""
+"""Choose what is described of each tensor, and what of it the summary of a step gets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ __all__ = ["TensorOptions", "options_of", "summarise"]
 
 @define
 class TensorOptions:
-    """What to say about each tensor.
+    """What to describe of each tensor.
 
     directory: where files go.
-    statistics: whether there are numbers.
+    statistics: whether statistics are computed.
     checksum: None, ``md5`` or ``xor``.
     zero_count: whether zeros are counted.
     share: whether equal bytes are described, or at least written, only once.
-    deferred: whether files are written behind the run, with at most ``bound`` bytes waiting.
+    deferred: whether files are written by a thread while the run goes on.
+    bound: how many bytes may wait for that thread.
     overlap: whether a large file is written while its numbers are computed.
     """
 
@@ -40,7 +41,7 @@ class TensorOptions:
 
 
 def options_of(config: Config, directory: Path) -> TensorOptions:
-    """Return what a configuration says about tensors. directory: where their files go."""
+    """Return the options that a configuration asks for. directory: where files go."""
     return TensorOptions(
         directory,
         statistics=config.summary_mode != "xor",
@@ -53,9 +54,13 @@ def options_of(config: Config, directory: Path) -> TensorOptions:
 
 
 def summarise(summary: Summary, placement: Placement, path: ValuePath, tensor: dict[str, Any]) -> None:
-    """Show one tensor object to the summary, under the name that a reader of the record looks for."""
+    """Add one tensor object to the summary, under the path that it has in the record.
+
+    path: its path in the placement.
+    tensor: the tensor object.
+    """
     norm = tensor.get("Norm")
-    # Token ids are large and say nothing about health.
+    # Norms of integers are left out: token ids are large without being a sign of trouble.
     if norm is None or type(norm) is str or (norm > summary.least and "float" in tensor["dtype"].lower()):
-        shown = (placement.label, *path) if placement.label else (*path, 0)  # parameters_grad holds a list by name
+        shown = (placement.label, *path) if placement.label else (*path, 0)  # parameters_grad has a list for each name
         summary.add(placement.record, ".".join(map(str, shown)), tensor)

@@ -11,12 +11,12 @@ __all__ = ["LARGE", "run_both"]
 A = TypeVar("A")
 B = TypeVar("B")
 
-#: Bytes from which a second thread is worth its start.
+#: Size in bytes from which a second thread saves more time than its start costs.
 LARGE = 4 << 20
 
 
 def run_both(here: Callable[[], A], there: Callable[[], B]) -> tuple[A, B]:
-    """Return both results; ``there`` runs in another thread. Raises what either raised."""
+    """Call both and return both results; ``there`` runs in another thread. Raises what either raised."""
     results: list[B] = []
     errors: list[BaseException] = []
 

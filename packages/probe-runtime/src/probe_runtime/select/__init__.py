@@ -1,4 +1,4 @@
-"""What a configuration selects: steps, ranks, names, and parts of records."""
+"""Select what a configuration asks for: steps, ranks, names, and parts of records."""
 
 from __future__ import annotations
 

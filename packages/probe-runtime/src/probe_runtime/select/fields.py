@@ -1,4 +1,4 @@
-"""The parts of records that a configuration keeps, by `data_mode`."""
+"""Select the parts of records that a configuration keeps, by `data_mode`."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Fields:
 
 
 def fields_of(config: Config) -> Fields:
-    """Return the fields of `data_mode`: forward and backward choose records, input and output choose sides of them.
+    """Return the fields that `data_mode` keeps: forward and backward choose records, input and output their parts.
 
     Where neither of a pair is named both are kept. Parameters go with the forward output, and
-    parameters_grad with the backward pass whatever the side, as in msprobe.
+    parameters_grad with the backward pass, whichever part is chosen, as in msprobe.
     """
     mode = config.data_mode
 

@@ -1,4 +1,4 @@
-"""What a configuration selects: steps, ranks, fields, and calls by name (spec/config.md)."""
+"""Select steps, ranks, and calls by name, as a configuration asks for (spec/config.md)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Fields", "NameFilter", "RankFilter", "StepFilter", "fields_of"]
 
 
 class StepFilter:
-    """Tells whether a step is to be dumped. Without `step` in the configuration every step is."""
+    """Decide whether a step is to be dumped. Without `step` in the configuration every step is."""
 
     def __init__(self, config: Config) -> None:
         self._steps = frozenset(config.step)
         self.last: int | None = max(config.step, default=None)
-        """The last step to dump; None when there is no last."""
+        """The last step to dump; None when every step is dumped."""
 
     def __call__(self, step: int) -> bool:
         return not self._steps or step in self._steps
@@ -34,7 +34,7 @@ class StepFilter:
 
 
 class RankFilter:
-    """Tells whether a process is to be dumped. A process without a rank (None) counts as rank 0."""
+    """Decide whether a process is to be dumped. A process without a rank (None) counts as rank 0."""
 
     def __init__(self, config: Config) -> None:
         self._ranks = frozenset(config.rank)
@@ -53,30 +53,30 @@ _ALL = _Verdict(True, True)
 
 
 class NameFilter:
-    """Tells which calls of a step are recorded, by `scope` and `list` (both, where both are given).
+    """Decide which calls of a step are recorded, by `scope` and `list` (by both, where both are given).
 
-    Ask `enter` when a call begins, tell `leave` when it ends (raised or not), and ask `backward` whether the
-    gradients of that call are wanted. One for each step. Safe under threads: all share one scope.
+    Call `enter` when a call begins, `leave` when it ends (raised or not), and `backward` to learn whether the gradients
+    of that call are wanted. Make one for each step. Safe to use from many threads, which share one scope.
 
     `list`: a call is wanted when an entry is part of its name; the backward record when an entry is part of
     the backward name. At level mix, what runs inside a wanted module is wanted too.
 
-    `scope` [begin, end] is a stretch of time of the forward pass, in three states:
+    `scope` [begin, end] is a part of the forward pass, in three states:
 
-    - *before*: no call is wanted. The begin is entered -> *inside*.
-    - *inside*: every call that is entered is wanted, begin and end and what runs inside them included.
-      The end is left -> *after*.
+    - *before*: no call is wanted, until the begin is entered: *inside*.
+    - *inside*: every call that is entered is wanted, begin and end and what runs inside them included,
+      until the end is left: *after*.
     - *after*: no call is wanted, until the next step.
 
-    Two forward names: the calls inside, forward and backward. Two backward names: only the backward records
-    of the calls that run backward from the begin to the end. A forward begin and a backward end: the forward
-    records of every call from the begin on, and the backward records of every call until the end's.
-    A call keeps its verdict for the step: running it again (recomputation) does not open the scope again.
+    Two forward names select the calls inside, forward and backward. Two backward names select only the backward
+    records of the calls that run backward from the begin to the end. A forward begin and a backward end select the
+    forward records of every call from the begin on, and the backward records of every call until the end's.
+    The decision on a call holds for the step: running it again (recomputation) does not open the scope again.
     """
 
     def __init__(self, config: Config) -> None:
         self._list = config.list
-        # The full name of a module's call means that call: as a part, forward.1 would also mean forward.10.
+        # The full name of a module's call selects that call alone: as a part, forward.1 would select forward.10 too.
         self._full = frozenset(entry for entry in config.list if _is_module_call(entry))
         self._tensor_list = config.tensor_list
         self._expand = config.level == "mix"
@@ -91,7 +91,9 @@ class NameFilter:
     def enter(self, name: str, ancestors: Sequence[str] = ()) -> bool:
         """Return whether to record the forward of ``name``, a call that begins now.
 
-        ancestors: all calls around it, in any order. Ask for every call, wanted or not: the scope needs to know.
+        ancestors: the names of all calls around it, in any order.
+
+        Call it for every call, wanted or not: the scope depends on it.
         """
         if not self.active:
             return True
@@ -115,7 +117,7 @@ class NameFilter:
         with self._lock:
             if verdict := self._verdicts.get(forward_name):
                 return verdict.backward
-            # The call began before the step did; no scope can tell, only the list.
+            # The call began before the step did: it is in no scope, and only the list decides.
             return not self._windows and self._listed(forward_name, ()).backward
 
     def tensors(self, record_name: str) -> bool:
@@ -135,7 +137,7 @@ class NameFilter:
 
     def _listed(self, name: str, ancestors: Sequence[str]) -> _Verdict:
         names = [name, *ancestors] if self._expand else [name]
-        # No short cut: every entry that matches is to be remembered.
+        # All names are looked at, as every entry that matches is to be remembered.
         forward = [self._hit(n) for n in names]
         backward = [self._hit(with_direction(n, "backward")) for n in names]
         return _Verdict(any(forward), any(backward))
@@ -146,10 +148,10 @@ class NameFilter:
         return bool(hits)
 
     def unmatched(self, all_names: Iterable[str]) -> list[tuple[str, str, tuple[str, ...]]]:
-        """(filter, value, nearest names) of each entry that matched nothing.
+        """Return (filter, value, nearest names) of each entry that matched nothing.
 
-        filter: "list", "tensor_list", "scope[0]" or "scope[1]" (with a word when the scope's end came before
-        its begin). all_names: the names of all calls of the step, forward ones at least.
+        filter: "list", "tensor_list", "scope[0]" or "scope[1]", with a remark where the end came before the begin.
+        all_names: the names of all calls of the step, forward ones at least.
         """
         entries = [("list", e) for e in self._list] + [("tensor_list", e) for e in self._tensor_list]
         with self._lock:

@@ -1,4 +1,4 @@
-"""The windows of a `scope`: the parts of a step between two named calls, both included."""
+"""Follow the windows of a `scope`: the parts of a step between two named calls, both included."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ __all__ = ["Window", "windows"]
 
 @define
 class Window:
-    """Open from the entry of ``begin`` to the exit of ``end``, once per step.
+    """A part of a step, from the entry of one call to the exit of another, once per step.
 
-    begin, end: forward names; end None: open until the step ends. forward, backward: which records of a call
-    that is entered meanwhile are wanted. begin_at, end_at: their places in the configuration's `scope`.
+    begin: the forward name of the first call.
+    end: the forward name of the last call; None until the step ends.
+    forward: whether forward records of the calls entered inside are wanted.
+    backward: whether their backward records are.
+    begin_at: the index of ``begin`` in the configuration's `scope`.
+    end_at: the index of ``end`` there.
+    state: ``before``, ``inside`` or ``after``.
+    end_seen: whether ``end`` was entered.
     """
 
     begin: str
@@ -51,10 +57,10 @@ class Window:
 
 
 def windows(scope: tuple[str, ...]) -> tuple[Window, ...]:
-    """Return the windows of a scope of two names (or of no names); `NameFilter` says what they mean.
+    """Return the windows of a scope of two names (or of no names), as `NameFilter` defines them.
 
-    A backward pass runs through the calls in the opposite order, so a stretch of it is known while the
-    forward pass runs: it begins where the backward stretch ends.
+    A backward pass runs through the calls in the opposite order, so a part of it is known while the forward pass
+    runs: the part begins there where it ends in the backward pass.
     """
     if not scope:
         return ()

@@ -1,4 +1,4 @@
-"""What a debugger does from start to stop: steps, levels of other packages, checks before the run."""
+"""Run a debugger from start to stop: its steps, the levels of other packages, and the checks before the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one debugger of a process: its methods also work on the class, and a second one shares its session."""
+"""Keep one debugger in a process: its methods also work on the class, and a second one shares its session."""
 
 from __future__ import annotations
 
@@ -36,8 +36,11 @@ class class_or_instance(Generic[T, P, R]):
 def reusable(existing: S | None, config: Config, model: Any) -> S | None:
     """Return the open session for a debugger with these settings, or None where it needs one of its own.
 
-    existing: the session of the process, if any. model: the debugger's model, or None. Raises UsageError where
-    a session with other settings is open.
+    existing: the session of the process, or None.
+    config: the debugger's configuration.
+    model: the debugger's model, or None.
+
+    Raises UsageError when a session with other settings is open.
     """
     if existing is None or existing.closed:
         return None

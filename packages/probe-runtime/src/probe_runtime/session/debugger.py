@@ -1,4 +1,4 @@
-"""`Debugger`, the base of every framework's `PrecisionDebugger`: msprobe's methods on the session of a process."""
+"""Provide the base of every framework's `PrecisionDebugger`: msprobe's methods on the session of a process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Debugger:
     """
 
     _current: ClassVar[AnySession | None] = None
-    _kind: ClassVar[type[Debugger]]  # the class of the framework, which a user's subclass shares
+    _kind: ClassVar[type[Debugger]]  # the framework's class; a user's subclass shares its current session
     _session: AnySession
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -44,8 +44,12 @@ class Debugger:
     ) -> None:
         """Use the session that is open with these settings, else open one.
 
-        open_session: makes a session of a configuration. config_path: a file, or None. overrides: keys that win
-        over the file; None where not given. Raises ConfigError with every problem.
+        open_session: makes a session of a configuration.
+        config_path: a configuration file, or None.
+        model: the debugger's model, or None.
+        overrides: keys that win over the file; None where not given.
+
+        Raises ConfigError with every problem, and UsageError when a session with other settings is open.
         """
         config = resolve(None if config_path is None else load(config_path), **overrides)
         session = reusable(self._kind._current, config, model)
@@ -53,7 +57,7 @@ class Debugger:
 
     @classmethod
     def current(cls) -> Self:
-        """Return the debugger of this process. Raises UsageError when there is none."""
+        """Return the debugger of this process. Raises UsageError when there is none yet."""
         session = cls._current
         if session is None or session.closed:
             raise UsageError(
@@ -65,12 +69,12 @@ class Debugger:
 
     @class_or_instance
     def stop(self) -> None:
-        """Stop collecting and write the files; gradients until step() are still taken."""
+        """Stop collecting and write the files. Gradients that arrive before step() are still recorded."""
         self._session.stop()
 
     @class_or_instance
     def step(self) -> None:
-        """End the training step: its dump is complete, the next step begins."""
+        """End the training step: complete its dump, and begin the next step."""
         self._session.step()
 
     @class_or_instance
@@ -80,15 +84,17 @@ class Debugger:
 
     @class_or_instance
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """At level "debug": save a value, and its gradient, as ``{name}.{n}.debug``; gives the value back.
+        """Save a value, and its gradient, as ``{name}.{n}.debug`` at level "debug". Return the value.
 
-        variable: a tensor, array, number or text, or lists, tuples and dicts of these.
+        variable: a tensor or array of any shape, a number or text, or lists, tuples and dicts of these.
+        name: the name of the value.
+        save_backward: whether its gradient is saved.
         """
         return self._session.save(variable, name, save_backward)
 
     @class_or_instance
     def set_init_step(self, step: int) -> None:
-        """Number the steps from ``step``; before the loop."""
+        """Number the steps from ``step``. Call it before the training loop."""
         self._session.set_init_step(step)
 
     @class_or_instance
@@ -103,7 +109,7 @@ class Debugger:
 
     @class_or_instance
     def close(self) -> None:
-        """Complete the open step and let go of the framework; also done at exit."""
+        """Complete the open step and remove every hook. Also done at exit."""
         self._session.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The sessions of the levels that other packages do.
+"""Provide the sessions of the levels that other packages implement.
 
 Level "debug" saves single values (probe-save), level "L2" the kernels of a graph or device (probe-kernel).
 Neither records calls: no model is needed, no function is replaced, and there is no dump.json.
@@ -40,10 +40,10 @@ class KernelRun(Protocol):
     """What level "L2" needs of the package that dumps kernels."""
 
     def prepare(self, step: int) -> None:
-        """Get ready on a wanted rank, before each start, whether the step is wanted or not."""
+        """Get ready for ``step``. Called on a wanted rank before each start, whether the step is wanted or not."""
 
     def start(self, step: int) -> None:
-        """Dump from here on. step: the number of the current step."""
+        """Dump from now on. step: the number of the current step."""
 
     def stop(self) -> None:
         """Stop dumping."""
@@ -58,7 +58,7 @@ class KernelRun(Protocol):
 def kernel_package() -> Any:
     """Return the module that does level "L2": the entry point of that name in the group ``probe.levels``.
 
-    Raises ConfigError where no package has one, or where it cannot be imported.
+    Raises ConfigError when no package has one, or when it cannot be imported.
     """
     try:
         for entry in entry_points(group="probe.levels", name="L2"):
@@ -73,7 +73,7 @@ def kernel_package() -> Any:
 
 @define
 class _NoFunctions:
-    """Stands for the patched functions at a level that patches none."""
+    """The place of the patched functions at a level that patches none."""
 
     level: str
 
@@ -88,7 +88,13 @@ class _NoFunctions:
 
 @define(eq=False)
 class SavingSession:
-    """A session at level "debug": save() saves, step() ends a step; start() and stop() have no effect."""
+    """A session at level "debug": save() saves, step() ends a step, start() and stop() have no effect.
+
+    config: the configuration.
+    saver: what saves.
+    model: the debugger's model, or None.
+    closed: whether close() was called.
+    """
 
     config: Config
     saver: Saver
@@ -106,7 +112,7 @@ class SavingSession:
         return False
 
     def start(self, model: Any, token_range: Any) -> None:
-        """Check the arguments; start() has no effect at this level."""
+        """Check the arguments only. Raises UsageError when they are wrong, and after close()."""
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to save more.")
         parse_token_range(token_range)
@@ -115,18 +121,18 @@ class SavingSession:
         """Do nothing: stop() has no effect at this level."""
 
     def step(self) -> None:
-        """End the step: its files are complete."""
+        """End the step, which completes its files."""
         if not self.closed:
             self.saver.step()
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """Save a value and its gradient. Return the value. Raises UsageError after close()."""
+        """Save a value and its gradient. Return the value. Raises UsageError when the session is closed."""
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to save more.")
         return self.saver.save(variable, name, save_backward)
 
     def set_init_step(self, step: Any) -> None:
-        """Number the steps from ``step``. Raises UsageError where it is no whole number from 0 up."""
+        """Number the steps from ``step``. Raises UsageError when it is not a whole number from 0 up."""
         self.saver.set_init_step(step)
 
     def close(self) -> None:
@@ -138,7 +144,15 @@ class SavingSession:
 
 @define(eq=False)
 class KernelSession:
-    """A session at level "L2": kernels are dumped between start() and stop() of the wanted steps and ranks."""
+    """A session at level "L2": kernels are dumped between start() and stop() of the wanted steps and ranks.
+
+    config: the configuration.
+    kernels: what dumps.
+    rank: returns this process's rank, None when not distributed.
+    model: the debugger's model, or None.
+    closed: whether close() was called.
+    step_number: the number of the current step.
+    """
 
     config: Config
     kernels: KernelRun
@@ -159,13 +173,13 @@ class KernelSession:
         return self._running
 
     def start(self, model: Any, token_range: Any) -> None:
-        """Dump from here on, if this step and rank are wanted. Raises UsageError after close()."""
+        """Dump from now on, if this step and rank are wanted. Raises UsageError when the session is closed."""
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
         parse_token_range(token_range)
         if self._running or not RankFilter(self.config)(self.rank()):
             return
-        # MindSpore reads its settings once: they must be there when step 0 compiles, also for step 5 alone.
+        # MindSpore reads its settings once, when step 0 compiles: they must be there also where only step 5 is dumped.
         self.kernels.prepare(self.step_number)
         if StepFilter(self.config)(self.step_number):
             self.kernels.start(self.step_number)
@@ -188,7 +202,7 @@ class KernelSession:
         return variable
 
     def set_init_step(self, step: Any) -> None:
-        """Number the steps from ``step``. Raises UsageError where it is no whole number from 0 up."""
+        """Number the steps from ``step``. Raises UsageError when it is not a whole number from 0 up."""
         self.step_number = parse_init_step(step)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The table at the end of a demo: what each dumped step holds, from its report, and what dumping cost."""
+"""Make the table at the end of a demo: what each dumped step holds, from its report, and what dumping cost."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from probe_format.schema import Report
 
 __all__ = ["WARM_UP", "bar", "demo_arguments", "summary"]
 
-#: Steps at the beginning that count for no time.
+#: How many steps at the beginning are left out of the times.
 WARM_UP = 2
 
 
 def bar(done: int, of: int) -> str:
-    """Return ``[######    ]``, a progress bar of 24 characters."""
+    """Return a progress bar of 24 characters, ``[######    ]``, for ``done`` of ``of`` pieces."""
     return f"[{'#' * (24 * done // of):24}]"
 
 
 def demo_arguments(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, *, steps: int, layers: int, width: int
 ) -> argparse.Namespace:
-    """Return the arguments of a demo: those of ``parser``, and the sizes of the run with these defaults."""
+    """Return the arguments of a demo: those of ``parser``, and the sizes of the run.
+
+    arguments: the command line; None for that of the process.
+    steps, layers, width: the defaults of the sizes.
+    """
     parser.add_argument("--steps", type=int, default=steps, help=f"training steps (default: {steps})")
     parser.add_argument("--layers", type=int, default=layers)
     parser.add_argument("--width", type=int, default=width, help="a multiple of 4")
@@ -35,7 +39,11 @@ def demo_arguments(
 
 
 def summary(dump_path: Path, seconds: Mapping[int, float]) -> str:
-    """Return the table. dump_path: folder of the steps; seconds: time of each step of the run, dumped or not."""
+    """Return the table.
+
+    dump_path: the folder of the dumped steps.
+    seconds: number of a step -> its time in seconds, for every step of the run, dumped or not.
+    """
     dump = open_dump(dump_path)
     reports = {rank.step or 0: rank.report for rank in dump.ranks if rank.report is not None}
     size = sum(file.stat().st_size for file in dump_path.rglob("*") if file.is_file())

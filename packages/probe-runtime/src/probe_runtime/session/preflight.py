@@ -1,4 +1,4 @@
-"""Checks of a configuration against the machine and the run, before anything is dumped."""
+"""Check a configuration against the machine and the run, before anything is dumped."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ def preflight(
     found: Sequence[Problem] = (),
     launcher: str = TORCH_LAUNCH,
 ) -> tuple[str, ...]:
-    """Return the warnings for the user.
+    """Check the configuration, and return the warnings for the user.
 
-    rank, world_size: of this process, None when not distributed.
+    config: the configuration.
+    rank: the rank of this process; None when not distributed.
+    world_size: the number of processes; None when not distributed.
     found: problems found elsewhere.
     launcher: what starts several processes, in words.
 
@@ -57,10 +59,12 @@ def _used(config: Config, rank: int | None) -> list[Problem]:
 
 
 def check_rank(config: Config, world_size: int | None, launcher: str = TORCH_LAUNCH) -> str | None:
-    """Return what to warn of when `rank` names ranks that this run does not have, else None.
+    """Return a warning when `rank` names ranks that this run does not have, else None.
 
-    world_size: number of processes in the default group; None when there is no group. A run without a group
-    counts as rank 0 (see `select.RankFilter`). launcher: what starts several processes.
+    config: the configuration.
+    world_size: the number of processes in the default group; None without a group. A run without a group counts as
+        rank 0 (see `select.RankFilter`).
+    launcher: what starts several processes, in words.
     """
     if not config.rank:
         return None

@@ -1,4 +1,4 @@
-"""The parts of `seed_all` that are the same for every framework: checks, Python's and numpy's seeds, undoing."""
+"""Do the parts of `seed_all` that are the same for every framework: checks, Python's and numpy's seeds, undoing."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["Seeded", "checked_seed", "seed_process", "seed_python", "set_variabl
 _LARGEST = 2**32 - 1  # numpy takes no larger seed
 
 Change = Callable[[int, contextlib.ExitStack], None]
-"""Changes something for a seed, and gives the stack what undoes it."""
+"""Changes something for a seed, and puts on the stack what undoes it."""
 
 
 class Seeded(Held):
     """What `seed_all` did. `undo`, or leaving the ``with`` block, puts everything back as it was.
 
-    That is: random states, environment variables, settings of algorithms, and dropout. Once is enough.
+    That is: random states, environment variables, settings of algorithms, and dropout. More calls do nothing.
     """
 
 
@@ -59,7 +59,7 @@ def seed_process(
 
 
 def checked_seed(seed: object, mode: object, rm_dropout: object) -> int:
-    """Return the seed as an int. Raises UsageError with everything that is wrong with the three arguments."""
+    """Return the seed as an int. Raises UsageError, with every problem at once, when an argument is wrong."""
     wrong = []
     number = -1
     try:
@@ -89,7 +89,7 @@ def seed_python(seed: int, stack: contextlib.ExitStack) -> None:
 
 
 def set_variable(name: str, value: str | None, stack: contextlib.ExitStack) -> None:
-    """Set an environment variable until ``stack`` is closed; None: only put back what it is now."""
+    """Set an environment variable until ``stack`` is closed, which puts back what it is now; None sets nothing."""
     before = os.environ.get(name)
     if before is None:
         stack.callback(os.environ.pop, name, None)

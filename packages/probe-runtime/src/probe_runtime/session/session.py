@@ -1,4 +1,4 @@
-"""A debugger's session: its configuration, the number of the current step, and the step that is being dumped."""
+"""Run a debugger's session: follow start, stop and step, and dump the steps that the configuration selects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .token_gate import TokenGate
 
 __all__ = ["AnySession", "Framework", "Session", "warn"]
 
-#: (directory, extra header keys) -> the step
+#: Takes (directory, extra header keys) and returns the step. Raises OSError when nothing can be written.
 OpenStep = Callable[[Path, Mapping[str, Any]], RunningStep]
 
 _live: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -39,10 +39,9 @@ class Framework:
 
     log: logger for finished steps.
     rank: returns this process's rank, None when not distributed.
-    target_for: (dump_path, model) -> the directory for the steps of this model, and the function that opens one
-        (directory, extra header keys); it raises OSError where nothing can be written.
+    target_for: takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
     wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
-    models: returns the models in what the user gave as one; raises UsageError.
+    models: returns the models in what the user gave as one. Raises UsageError when it is not a model.
     unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
     """
 
@@ -90,9 +89,15 @@ class AnySession(Protocol):
 
 @define(eq=False, slots=False)
 class Session:
-    """One open debugger. start, stop and step may be called in any order; each misuse is warned of once.
+    """One open debugger. start, stop and step may be called in any order; each misuse gives one warning.
 
+    config: the configuration.
+    model: the debugger's model, or None.
+    framework: what the framework's package provides.
     patches: the patched functions, for `register_custom_api`.
+    step_number: the number of the current step.
+    closed: whether close() was called.
+    run: the step that is being dumped, or None.
     """
 
     config: Config
@@ -123,8 +128,10 @@ class Session:
     def start(self, model: Any, token_range: Any) -> None:
         """Start or resume collecting in the current step, if this step and rank are wanted.
 
-        model: needed at L0 and mix unless the debugger has one. token_range: [first, last] calls of the model to
-        collect, both included, from 0. Raises UsageError for wrong arguments and after close().
+        model: needed at L0 and mix unless the debugger has one.
+        token_range: the calls of the model to collect, [first, last], both included, from 0; None for all.
+
+        Raises UsageError when an argument is wrong, and after close().
         """
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
@@ -164,7 +171,7 @@ class Session:
             run.write_files()
 
     def step(self) -> None:
-        """End the step: write its last files, and count on."""
+        """End the step: write its last files, and begin the next step."""
         run, self.run = self.run, None
         if run is not None:
             if run.running and not self.framework.unstopped():
@@ -187,7 +194,7 @@ class Session:
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
 
-        Raises UsageError where it is no whole number from 0 up, or while a step is being dumped.
+        Raises UsageError when it is not a whole number from 0 up, or while a step is being dumped.
         """
         first = parse_init_step(step)
         if self.run is not None:
@@ -197,7 +204,10 @@ class Session:
         self.step_number = first
 
     def module_dump(self, module: Any, name: Any) -> None:
-        """Record one module as ``name``, and nothing inside it, until `module_dump_end`."""
+        """Record one module as ``name``, and nothing inside it, until `module_dump_end`.
+
+        Raises UsageError when the name is not a text with at least one character.
+        """
         if not isinstance(name, str) or not name:
             raise UsageError(f"module_dump wants a name for the module; got {brief(name)}.")
         self._named = (module, name)
@@ -207,7 +217,7 @@ class Session:
             self.run.resume(None, self.run.gate)
 
     def module_dump_end(self) -> None:
-        """End `module_dump`."""
+        """End `module_dump`. Raises UsageError when none is open."""
         if self._named is None:
             raise UsageError("module_dump_end() was called, but no module_dump(module, name) is open.")
         if self._named is not None and self.run is not None:
@@ -215,7 +225,7 @@ class Session:
         self._named = None
 
     def close(self) -> None:
-        """Finish the open step, if any, and remove every hook. More calls do nothing."""
+        """Finish the step that is open, and remove every hook. More calls do nothing."""
         if self.closed:
             return
         self.closed = True
@@ -227,7 +237,7 @@ class Session:
 
     @contextlib.contextmanager
     def _guarded(self, run: RunningStep, where: str) -> Iterator[None]:
-        """Turn a fault of Probe's own into a warning: it ends this step's dump, never the run."""
+        """Turn a fault of Probe into a warning: it ends the dump of this step, never the run."""
         try:
             yield
         except ProbeError:
@@ -298,7 +308,7 @@ def _brief_trace(error: Exception) -> str:
 
 
 def warn(text: str) -> None:
-    """Warn from the user's line that led here."""
+    """Warn with the user's line that led here."""
     notice(f"Probe: {text}")
 
 

@@ -1,4 +1,4 @@
-"""A step that is being dumped: what is installed while it collects, and the files it writes."""
+"""Dump one step: install hooks and patches while it collects, and write its files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .token_gate import TokenGate
 
 __all__ = ["DumpingStep", "Install", "RunningStep"]
 
-#: (step, models) -> what puts every tap in place while it is open, and takes them away when it is left
+#: Takes (step, models) and returns a context that puts every tap in place, and takes them away when it is left.
 Install = Callable[["DumpingStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
 
 
@@ -54,7 +54,11 @@ class RunningStep(Protocol):
         """Return whether it is between start() and stop()."""
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
-        """Collect from here on."""
+        """Collect from now on.
+
+        model: tracked from now on; None for the models known.
+        gate: which calls of the model are collected; None for all.
+        """
 
     def pause(self) -> None:
         """Collect no more calls."""
@@ -76,12 +80,19 @@ class RunningStep(Protocol):
 class DumpingStep:
     """The state of one step that is dumped, from its first start() until step().
 
+    config: the configuration.
+    directory: the rank folder of the dump.
     install: puts the hooks and patches in place between start() and stop().
+    writer: writes the journal and the files.
+    collector: the taps.
+    leaf: describes tensors.
+    table: the modules that are tracked.
     late: called before the last files are written, for what no hook brings.
     wait: returns when all calls so far are recorded, where the framework computes behind Python.
     remove_hooks: removes the hooks that stay after stop(), for gradients.
-    matched_elsewhere: (filter, entry) -> whether another part of the step reports this entry, so that it is no
-        matter that it matches nothing here.
+    matched_elsewhere: takes (filter, entry) and returns whether another part of the step reports this entry, so that
+        it need not match anything here.
+    gate: which calls of the model are collected; None for all.
     """
 
     config: Config
@@ -105,7 +116,7 @@ class DumpingStep:
         return self._installed is not None
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
-        """Collect from here on. Raises UsageError for a wrong model; nothing is installed then."""
+        """Collect from now on. Raises UsageError when the model is wrong, before anything is installed."""
         if model is not None and id(model) not in self._models and self.config.level != "L1":
             self.table.add_model(model)
             self._models[id(model)] = model
@@ -126,7 +137,7 @@ class DumpingStep:
     def on_call(
         self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
     ) -> Any:
-        """Record a call of a tracked module; where it is the model that generates tokens, count it for the gate."""
+        """Record a call of a tracked module, or count it for the gate where it is the model that generates tokens."""
         if entry.base:
             return self.collector.module(entry, module, args, kwargs, original)
         gate, stream = self.gate, self.collector.stream
@@ -197,7 +208,10 @@ class DumpingStep:
         return report
 
     def _written(self, *, final: bool) -> dict[str, Any]:
-        """Write the files with their counts, or without new counts if counting fails. Raises OSError."""
+        """Write the files with their counts, or without new counts if counting fails.
+
+        Raises OSError when they cannot be written.
+        """
         collector = self.collector
         try:
             return self.writer.finish(final=final, last=lambda: collector.tally(self.table))
@@ -208,7 +222,7 @@ class DumpingStep:
         return self.writer.finish(final=final)
 
     def _warn(self, report: Mapping[str, Any]) -> None:
-        """Warn of filter entries without a match and of faults of Probe's own."""
+        """Warn of filter entries without a match and of faults of Probe."""
         for item in report.get("unmatched", ()):
             if self.matched_elsewhere(item["filter"], item["value"]):
                 continue

@@ -1,4 +1,4 @@
-"""`TokenGate`: the calls of a model that are collected while it generates tokens, by `token_range`."""
+"""Select the calls of a model that are collected while it generates tokens, by `token_range`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ __all__ = ["TokenGate"]
 
 @define
 class TokenGate:
-    """Counts the calls of a model, from 0; those from ``first`` to ``last`` are collected."""
+    """Count the calls of a model.
+
+    first: the first call that is collected, from 0.
+    last: the last one.
+    number: the last call that began; -1 before the first.
+    """
 
     first: int
     last: int
