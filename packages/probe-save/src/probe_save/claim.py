@@ -1,4 +1,4 @@
-"""Claims a rank directory for this process alone."""
+"""Claim a rank directory for this process alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["Claim", "claim", "in_use", "is_child"]
 
 @define
 class Claim:
-    """A directory held by this process until `release`, or until the process ends, however it ends."""
+    """A directory that this process holds until `release`, or until the process ends in any way.
+
+    directory: the directory.
+    """
 
     directory: Path
     _fd: int
@@ -32,9 +35,16 @@ class Claim:
 def claim(dump_path: Path, step: int, rank: int | None, *, child: bool, overwrite: bool) -> Claim:
     """Take ``step<N>/rank<R>/``, or where that is not free, ``step<N>/proc<pid>/`` beside it.
 
-    Free means: no other process holds it and, without overwrite, there is nothing in it. child: this process
-    was started by another of the run and has no rank; it goes to ``proc<pid>/`` at once, so that who gets
-    ``rank/`` is no matter of speed. Raises OSError.
+    A directory is free when no other process holds it and, without ``overwrite``, nothing is in it.
+
+    dump_path: the folder of the steps.
+    step: the number of the step.
+    rank: of this process; None when not distributed.
+    child: whether another process of the run started this one. Without a rank it gets ``proc<pid>/`` at once, so that
+        it cannot take ``rank/`` before its parent does.
+    overwrite: whether an earlier dump is removed.
+
+    Raises OSError when a directory cannot be made, locked or cleared.
     """
     preferred = layout.rank_dir(dump_path, step, rank)
     if not (child and rank is None):
@@ -42,7 +52,7 @@ def claim(dump_path: Path, step: int, rank: int | None, *, child: bool, overwrit
         if found is not None:
             return found
     name, again = f"proc{os.getpid()}", 0
-    while (found := _take(preferred.with_name(name), False)) is None:  # a pid comes back after a while
+    while (found := _take(preferred.with_name(name), False)) is None:  # the system uses a pid again after a while
         again += 1
         name = f"proc{os.getpid()}{again:03d}"
     return found
@@ -70,7 +80,7 @@ def _lock(fd: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        return True  # this file system has no locks; an empty directory is taken for a free one
+        return True  # a file system without locks: an empty directory counts as free
     return True
 
 
@@ -92,7 +102,7 @@ def is_child() -> bool:
 
 
 def _clear(directory: Path) -> None:
-    """Remove an earlier dump (`overwrite`): its own files only."""
+    """Remove the files of an earlier dump (`overwrite`), and no others."""
     refuse_links(directory / layout.TENSORS, directory)
     names = (layout.DUMP, layout.STACK, layout.CONSTRUCT, layout.DEBUG, layout.REPORT, layout.JOURNAL)
     for name in (*names, layout.ERRORS):

@@ -1,4 +1,4 @@
-"""The numbers that the values of each name get within a step."""
+"""Number the values of each name within a step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Counts"]
 
 @define
 class Counts:
-    """Counts of one step, from 0, by name. Safe to use from many threads."""
+    """Count the values of one step from 0, by name. Safe to use from many threads."""
 
     _next: dict[str, int] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
@@ -26,7 +26,7 @@ class Counts:
     def gradient_number(self, name: str, number: int) -> int:
         """Return a number for the gradients of value ``number`` of ``name``: the same where it is free, else the next.
 
-        It is taken where values are also saved under the name ``{name}_grad``.
+        It is not free where values are also saved under the name ``{name}_grad``.
         """
         partner = f"{name}_grad"
         with self._lock:

@@ -1,4 +1,4 @@
-"""The saver of this process: `configure` makes it, `save` and `step` use it."""
+"""Keep the saver of this process: `configure` makes it, `save` and `step` use it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def configure(
     overwrite: bool | None = None,
     **settings: Any,
 ) -> Saver:
-    """Say where and how `save` saves; the arguments are those of `Saver`, which it returns.
+    """Configure where and how `save` saves, and return the saver. The arguments are those of `Saver`.
 
-    Called again, it ends what was begun before and begins anew. Raises ConfigError.
+    A second call closes the saver of the first. Raises ConfigError with every problem at once.
     """
     global _saver
     with _lock:

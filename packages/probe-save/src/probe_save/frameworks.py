@@ -1,7 +1,7 @@
-"""The packages that know a framework's tensors, each loaded when a value of that framework is met.
+"""Find the packages that know a framework's tensors, and load each when a value of that framework is met.
 
-A package is found by an entry point in the group ``probe.frameworks``: its name is the top of the module of a value's
-class, its value a module of the package. That module is a `Home`.
+A package is found by an entry point in the group ``probe.frameworks``. The entry point's name is the first part of the
+module of a value's class (``torch``), its value a module of the package, which is a `Home`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from probe_runtime.environment import environment_number
 
 __all__ = ["Home", "MissingPackage", "SavedLeaf", "current_rank", "framework_of", "home"]
 
-#: Frameworks that packages of ours know -> the extra of probe-save that brings the package.
+#: Frameworks that Probe's own packages know -> the extra of probe-save that installs the package.
 _EXTRAS = {"torch": "torch", "torch_npu": "torch", "mindspore": "mindspore"}
 
 
 class MissingPackage(UsageError):
-    """A value belongs to a framework whose package is not installed."""
+    """Raised for a value of a framework whose package is not installed."""
 
 
 class SavedLeaf(Protocol):
@@ -41,22 +41,25 @@ class SavedLeaf(Protocol):
         """Fill in the numbers of a described value that were still on their way from a device."""
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
-        """Call ``arrived(gradient)`` for each backward pass through ``tensor``; return what ends that.
+        """Call ``arrived(gradient)`` for each backward pass through ``tensor``; return a function that ends that.
 
-        Returns None where no gradient can come.
+        Returns None when no gradient can come.
         """
 
     def close(self) -> None:
-        """Keep no tensor."""
+        """Release every tensor."""
 
 
 class Home(Protocol):
-    """The module of a package that knows a framework's tensors. FRAMEWORK: its name in the header."""
+    """The module of a package that knows a framework's tensors.
+
+    FRAMEWORK: the framework's name in the header.
+    """
 
     FRAMEWORK: str
 
     def current_rank(self) -> int | None:
-        """Return this process's number in a distributed run, else None."""
+        """Return this process's rank in a distributed run, else None."""
 
     def open_leaf(self, options: TensorOptions, coverage: Coverage) -> SavedLeaf:
         """Return what describes the tensors of one step."""
@@ -64,7 +67,7 @@ class Home(Protocol):
 
 @cache
 def _offered() -> dict[str, EntryPoint]:
-    """Return what the installed packages offer, by framework. Looked up once: it reads files."""
+    """Return the entry points of installed packages, by framework. Called once, as it reads files."""
     return {entry.name: entry for entry in entry_points(group="probe.frameworks")}
 
 
@@ -78,7 +81,7 @@ def framework_of(cls: type) -> str | None:
 
 
 def home(framework: str) -> Home:
-    """Return the module for a framework. Raises MissingPackage, which names what to install."""
+    """Return the module for a framework. Raises MissingPackage when its package cannot be imported."""
     extra = _EXTRAS.get(framework)
     entry = _offered().get(framework)
     try:
@@ -97,7 +100,7 @@ def home(framework: str) -> Home:
 
 
 def current_rank() -> int | None:
-    """Return this process's number: from a framework that is loaded, else RANK or RANK_ID, as launchers set them."""
+    """Return this process's rank: from a framework that is loaded, else from RANK or RANK_ID; None without any."""
     for framework in {**_EXTRAS, **_offered()}:
         if framework in sys.modules:
             try:

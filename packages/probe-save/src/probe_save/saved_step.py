@@ -1,4 +1,4 @@
-"""One step of saved values: its directory, its journal, the gradients that are still to come."""
+"""Save the values of one step: hold its directory and journal, and wait for the gradients of its values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,15 @@ _MOST_PENDING = 1000
 
 @define(eq=False)
 class SavedStep:
-    """The state of one step, from its first save() until step(). Safe to use from many threads."""
+    """The state of one step, from its first save() until step(). Safe to use from many threads.
+
+    claim: the step's directory.
+    writer: writes the journal and the files.
+    options: what is described of each tensor.
+    wants_files: whether tensors are written to files.
+    alive: whether anything more is recorded.
+    coverage: counts what was seen and recorded.
+    """
 
     claim: Claim
     writer: RankWriter
@@ -54,13 +62,22 @@ class SavedStep:
     _full: bool = False
     _pending: list[dict[str, Any]] = field(
         factory=list
-    )  # faults that found no room; the end of the step may have it
+    )  # faults that a full disk refused: tried again at the end of the step
 
     @classmethod
     def begin(
         cls, config: Config, claim: Claim, tool: str, framework: str | None, about: dict[str, Any]
     ) -> SavedStep:
-        """Open the directory and its journal. framework, about: for the header. Raises OSError."""
+        """Open the journal of a step in its directory.
+
+        config: the configuration.
+        claim: the step's directory.
+        tool: name and version of the program, for the header.
+        framework: for the header; None where it is not known yet.
+        about: more keys of the header (rank, step).
+
+        Raises OSError when the journal cannot be written.
+        """
         files = config.task == "tensor"
         header: dict[str, Any] = {
             "task": config.task,
@@ -74,7 +91,7 @@ class SavedStep:
         if config.summary_mode != "statistics":
             header["checksum"] = "crc32" if config.summary_mode == "md5" else "xor64"
         writer = RankWriter(claim.directory, header)
-        # No sharing: nothing here sees writes past the version counter (.data, numpy views) between two saves.
+        # No sharing: writes that bypass the version counter (.data, numpy views) between two saves would go unseen.
         options = evolve(
             options_of(config, writer.tensor_directory), share=False, deferred=False, overlap=True
         )
@@ -85,11 +102,11 @@ class SavedStep:
 
     @property
     def directory(self) -> Path:
-        """The folder that everything of this step goes to."""
+        """Return the folder of this step."""
         return self.claim.directory
 
     def enter(self) -> bool:
-        """Begin to record something; return False when the step is over. After each True, call `leave`."""
+        """Begin to record a value or gradient; return False when the step is over. After True, call `leave`."""
         with self._idle:
             if self._over:
                 return False
@@ -104,9 +121,14 @@ class SavedStep:
                 self._idle.notify_all()
 
     def save(self, variable: Any, name: str, *, backward: bool) -> None:
-        """Record one value; when this returns it survives the death of the process.
+        """Record one value. When this returns, the value survives the death of the process.
 
-        Raises MissingPackage. Any other fault, a full disk among them, costs this value, never the run.
+        variable: the value.
+        name: the name that it is saved under.
+        backward: whether its gradient is recorded too.
+
+        Raises MissingPackage when the package of its framework is not installed. Any other fault, such as a full disk,
+        costs this value, never the run.
         """
         number = self._counts.next_number(name)
         placement = self._placement(debug_record(name, number), self.wants_files)
@@ -116,7 +138,7 @@ class SavedStep:
                 written = self._write(placement.record, partner, self._describe(placement, variable))
             except (MissingPackage, OSError):
                 raise
-            except Exception as error:  # what it holds, or what became of it, cannot be written
+            except Exception as error:  # a value in it, or its description, cannot be written
                 self._fault(f"save of {name!r}", error)
                 placement.found.clear()
                 why = f"saving it raised {type(error).__name__}; see the faults"
@@ -134,7 +156,7 @@ class SavedStep:
         return Placement(record, "", wants_file, names=self._names)
 
     def _write(self, record: str, partner: str | None, value: Any) -> bool:
-        """Append the event of one value; return False when the step is over. Raises OSError and others."""
+        """Append the event of one value; return False when the step is over. Raises what the writer raises."""
         try:
             event = events.save(record, value, None if partner is None else (partner, blank(value)))
             if self.alive:
@@ -145,7 +167,7 @@ class SavedStep:
         return self.alive
 
     def _unlink(self, value: Any) -> None:
-        """Remove the files of a value that gets no record: nothing would refer to them."""
+        """Remove the files of a value that gets no record, as nothing refers to them."""
         for _, tensor in tensors(value):
             if isinstance(tensor.get("data_name"), str):
                 (self.options.directory / tensor["data_name"]).unlink(missing_ok=True)
@@ -164,7 +186,7 @@ class SavedStep:
         met = len(placement.found)
         try:
             return self._described(placement, missing, value, path)
-        except OSError as error:  # its file: the numbers need no room on the disk
+        except OSError as error:  # of its file; its statistics can still be recorded
             if not placement.wants_file:
                 raise
             self._lost(f"file of {placement.record}", error)
@@ -226,7 +248,11 @@ class SavedStep:
     def _arrived(
         self, leaf: SavedLeaf, record: str, path: ValuePath, passes: Iterator[int], gradient: Any
     ) -> None:
-        """Record the gradient that a backward pass brought; None where it brought nothing."""
+        """Record the gradient of one backward pass.
+
+        passes: counts the backward passes; only the first gets a file.
+        gradient: None where the pass brought none.
+        """
         if not self.alive or gradient is None or not self.enter():
             return
         try:
@@ -258,10 +284,10 @@ class SavedStep:
     # -- the end --------------------------------------------------------------------------------------
 
     def end(self) -> dict[str, Any] | None:
-        """Write debug.json and report.json and return the report; None when only the journal could be kept."""
+        """Write debug.json and report.json. Return the report, or None when only the journal could be kept."""
         with self._idle:
             self._over = True
-            self._idle.wait_for(lambda: not self._busy)  # what other threads have begun still belongs here
+            self._idle.wait_for(lambda: not self._busy)  # what other threads have begun belongs to this step
         report = None
         if self.alive and not self.writer.forked:
             self._release()
@@ -283,7 +309,7 @@ class SavedStep:
         return content
 
     def abandon(self) -> None:
-        """Release everything and write nothing more; what is in the journal stays readable."""
+        """Release everything and write nothing more. The journal stays readable."""
         self.alive = False
         self._release()
         for leaf in self._leaves.values():
@@ -292,7 +318,7 @@ class SavedStep:
         self.claim.release()
 
     def disown(self) -> None:
-        """Release this step in a fork()ed child: it belongs to the parent."""
+        """Release this step in a fork()ed child, as it belongs to the parent."""
         self.alive = False
         self.writer.close()
         self.claim.release()
@@ -304,7 +330,7 @@ class SavedStep:
             undo()
 
     def break_off(self, error: OSError) -> None:
-        """Record nothing more in this step, and warn: it cannot be written."""
+        """Record nothing more in this step, and warn once that it cannot be written."""
         with self._lock:
             first, self.alive = self.alive, False
         if first:
@@ -316,7 +342,7 @@ class SavedStep:
     # -- inside ---------------------------------------------------------------------------------------
 
     def _lost(self, where: str, error: Exception) -> None:
-        """Record that something could not be written; warn once in a step. The next value may find room again."""
+        """Record that something could not be written, and warn once in a step. The next value is tried again."""
         self._fault(where, error)
         if not isinstance(error, OSError):
             return

@@ -1,4 +1,4 @@
-"""`Saver`: saves values of one configuration, step after step."""
+"""Save values step after step, with one configuration."""
 
 from __future__ import annotations
 
@@ -34,13 +34,19 @@ _live: weakref.WeakSet[Saver] = weakref.WeakSet()
 
 
 class Saver:
-    """Saves values by name, with their gradients. Safe to use from many threads.
+    """Save values by name, with their gradients. Safe to use from many threads.
 
-    config_path: a config.json or YAML file. The other arguments are its keys and win over it: task
-    (``statistics`` or ``tensor``), dump_path, rank and step (numbers and ranges, ``[0, "4-6"]``), summary_mode
-    (``statistics``, ``md5`` or ``xor``), overwrite, zero_count. Raises ConfigError with every problem at once.
+    config_path: a config.json or YAML file. The other arguments are its keys, and win over it.
+    task: ``statistics`` or ``tensor``.
+    dump_path: the folder to write to.
+    rank: the ranks to save: numbers and ranges, ``[0, "4-6"]``.
+    step: the steps to save, in the same form.
+    summary_mode: ``statistics``, ``md5`` or ``xor``.
+    overwrite: whether an earlier dump in ``dump_path`` is replaced.
+    settings: further keys, such as zero_count.
 
-    As a context manager it is closed at the end; otherwise at exit.
+    As a context manager it is closed at the end of the block, else at exit. Raises ConfigError with every problem at
+    once.
     """
 
     def __init__(
@@ -72,9 +78,11 @@ class Saver:
 
     @classmethod
     def of(cls, config: Config, tool: str, framework: str | None = None) -> Saver:
-        """Make a saver for a configuration that was checked before.
+        """Return a saver for a configuration that was checked before.
 
-        tool, framework: for the header of debug.json.
+        config: the configuration.
+        tool: name and version of the program, for the header of debug.json.
+        framework: for that header; None where the first value decides.
         """
         saver = cls.__new__(cls)
         saver._begin(config, tool, framework)
@@ -95,14 +103,14 @@ class Saver:
         _live.add(self)
 
     def save(self, variable: T, name: str, save_backward: bool = True) -> T:
-        """Save ``variable`` as ``{name}.{n}.debug``, n counting the values of that name in this step.
+        """Save ``variable`` as ``{name}.{n}.debug``, n counting the values of that name in this step. Return it.
 
-        variable: a tensor or array of any shape, a number, text, None, or lists, tuples, dicts and dataclasses
-        of these. save_backward: also record the gradient of each tensor in it, when a backward pass comes.
-        Returns ``variable``. When it returns, the value survives the death of the process.
+        variable: a tensor or array of any shape, a number, text, None, or lists, tuples, dicts and dataclasses of these.
+        name: the name of the value.
+        save_backward: whether to record the gradient of each tensor in it too, when a backward pass comes.
 
-        Raises UsageError when ``name`` is not a text with at least one character, and for a tensor whose package is not
-        installed.
+        When this returns, the value survives the death of the process. Raises UsageError when ``name`` is not a text
+        with at least one character, and when the package for a tensor's framework is not installed.
         """
         if not isinstance(name, str) or not name:
             raise UsageError(f"save wants a name for the value, as save(x, 'logits'); got {brief(name)}.")
@@ -112,7 +120,7 @@ class Saver:
     def step(self) -> None:
         """End the training step: complete its files, and count values from 0 again.
 
-        Call it after the backward pass: gradients that come later are not recorded.
+        Call it after the backward pass, as gradients that come later are not recorded.
         """
         with self._lock:
             self._check_open()
@@ -124,14 +132,17 @@ class Saver:
             self._end(run, number)
 
     def set_init_step(self, step: int) -> None:
-        """Count steps from ``step``, as when a run goes on from a checkpoint; before the first save()."""
+        """Number the steps from ``step``, as when a run resumes from a checkpoint.
+
+        Raises UsageError when it is not a whole number from 0 up, and after the first save() of a step.
+        """
         first = parse_init_step(step)
         if self._run is not None:
             raise UsageError("set_init_step must be called before the first save().")
         self.step_number = first
 
     def close(self) -> None:
-        """Complete the open step; more calls do nothing. Also done at exit."""
+        """Complete the open step. More calls do nothing. Also done at exit."""
         with self._lock:
             self._closed = True
             run, self._run = self._run, None
@@ -141,12 +152,12 @@ class Saver:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Return whether `close` was called."""
         return self._closed
 
     @property
     def directory(self) -> Path | None:
-        """The folder of the current step; None before its first value."""
+        """Return the folder of the current step; None before its first value."""
         return None if self._run is None else self._run.directory
 
     def __enter__(self) -> Saver:
@@ -226,7 +237,7 @@ class Saver:
 
     def _in_forked_child(self) -> None:
         run, self._run = self._run, None
-        self._lock = threading.Lock()  # the parent's other threads may have held it
+        self._lock = threading.Lock()  # another thread of the parent may hold the old one for ever
         self._child = True
         if run is not None:
             run.disown()

@@ -1,4 +1,4 @@
-"""The configuration of single-point save: probe-runtime's keys, at level "debug"."""
+"""Resolve the configuration of single-point save: probe-runtime's keys, at level "debug"."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def settings(config_path: str | Path | None = None, **arguments: Any) -> Config:
 
 
 def check_place(config: Config, rank: int | None) -> None:
-    """Raise ConfigError where dump_path cannot be written, or holds an earlier dump of these steps."""
+    """Check dump_path. Raises ConfigError when it cannot be written, or holds an earlier dump of these steps."""
     try:
         unwritable = check_writable(config.dump_path)
         used = [] if config.overwrite or unwritable else existing_dump(config.dump_path, rank, config.step)

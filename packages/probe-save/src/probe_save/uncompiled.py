@@ -1,4 +1,4 @@
-"""Keeps a call out of what torch.compile traces: it runs between two compiled pieces, as print does."""
+"""Keep a call out of what torch.compile traces: it runs between two compiled pieces, as print does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMPILER = "torch._dynamo"
 
 
 class _Parcel:
-    """Hides a tensor among the arguments: torch.compile leaves frames alone that have none."""
+    """Hide tensors among the arguments, as torch.compile does not trace a frame without any."""
 
     __slots__ = ("arguments",)
 
@@ -21,7 +21,7 @@ class _Parcel:
 
 
 def uncompiled(function: Callable[..., None], *arguments: Any) -> None:
-    """Call ``function(*arguments)``, never traced."""
+    """Call ``function(*arguments)`` outside of what is traced."""
     if _COMPILER not in sys.modules:
         function(*arguments)
     else:
@@ -45,5 +45,5 @@ def _outside() -> Callable[..., None]:
     return _disabled[0]
 
 
-# What torch.compiler.disable sets, which would cost its import; a compiled piece ends before this call.
+# The attribute that torch.compiler.disable sets; calling that would import it. A compiled piece ends before this call.
 _apart._torchdynamo_disable = True  # type: ignore[attr-defined]
