@@ -27,7 +27,7 @@ def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
 
 
 def _user_frame(start: FrameType) -> FrameType:
-    """Return the user's innermost frame; the outermost frame where there is no user's (at exit)."""
+    """Return the user's innermost frame; the outermost frame where the user has none (at exit)."""
     frame = start
     while (
         is_own(_module(frame)) or _module(frame).partition(".")[0] in _BETWEEN

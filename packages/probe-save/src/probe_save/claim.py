@@ -37,8 +37,6 @@ def claim(dump_path: Path, step: int, rank: int | None, *, child: bool, overwrit
 
     A directory is free when no other process holds it and, without ``overwrite``, nothing is in it.
 
-    dump_path: the folder of the steps.
-    step: the number of the step.
     rank: of this process; None when not distributed.
     child: whether another process of the run started this one. Without a rank it gets ``proc<pid>/`` at once, so that
         it cannot take ``rank/`` before its parent does.

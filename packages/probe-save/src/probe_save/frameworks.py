@@ -81,7 +81,7 @@ def framework_of(cls: type) -> str | None:
 
 
 def home(framework: str) -> Home:
-    """Return the module for a framework. Raises MissingPackage when its package cannot be imported."""
+    """Return the module for a framework. Raises MissingPackage, with what to install, when there is none."""
     extra = _EXTRAS.get(framework)
     entry = _offered().get(framework)
     try:

@@ -80,7 +80,6 @@ class Saver:
     def of(cls, config: Config, tool: str, framework: str | None = None) -> Saver:
         """Return a saver for a configuration that was checked before.
 
-        config: the configuration.
         tool: name and version of the program, for the header of debug.json.
         framework: for that header; None where the first value decides.
         """
@@ -105,7 +104,7 @@ class Saver:
     def save(self, variable: T, name: str, save_backward: bool = True) -> T:
         """Save ``variable`` as ``{name}.{n}.debug``, n counting the values of that name in this step. Return it.
 
-        variable: a tensor or array of any shape, a number, text, None, or lists, tuples, dicts and dataclasses of these.
+        variable: a tensor or array of any shape, a number, text, None; lists, tuples, dicts and dataclasses of these.
         name: the name of the value.
         save_backward: whether to record the gradient of each tensor in it too, when a backward pass comes.
 

@@ -50,11 +50,7 @@ class BackwardRecords:
         self._taps: list[GradientTap] = []
 
     def attach(self, call: Call, edges: Any, outputs: Found) -> None:
-        """Tap the graph between the inputs of a call and its outputs.
-
-        edges: what the taps remember of the inputs, as they were on entry.
-        outputs: the (path, tensor) of each output.
-        """
+        """Tap the graph between the inputs of a call, as ``edges`` has them from its entry, and its outputs."""
         self._handles.extend(
             self._gradients.attach(edges, outputs, self._taps.append, partial(self._back, call))
         )

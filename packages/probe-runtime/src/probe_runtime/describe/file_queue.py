@@ -41,13 +41,7 @@ class FileQueue:
         self._thread.start()
 
     def put(self, ref: int, path: Path, parts: Parts, nbytes: int) -> None:
-        """Queue a file. Blocks while the queue is full.
-
-        ref: the number that `done` gets.
-        path: the file.
-        parts: returns its pieces; called in the thread.
-        nbytes: the size of the pieces together, in bytes.
-        """
+        """Queue a file of ``nbytes`` bytes; ``parts`` is called in the thread. Blocks while the queue is full."""
         self._push(ref, path, parts, nbytes)
 
     def link(self, ref: int, path: Path, source: Path) -> None:

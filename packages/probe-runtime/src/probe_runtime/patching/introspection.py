@@ -36,7 +36,6 @@ class IntrospectionGuards(Included):
     def __init__(self, patches: Patches, find: Callable[[], list[Attribute]], module: type) -> None:
         """Prepare the guards.
 
-        patches: the patches to go with.
         find: returns the framework's places.
         module: the class of modules (nn.Module, nn.Cell), which keep functions in attributes.
         """
@@ -95,7 +94,7 @@ def quiet(original: Function) -> Function:
 
 
 def suspended(patches: Patches, original: Function) -> Function:
-    """Return `original` such that it runs with every function put back, for rare calls that look functions up."""
+    """Return `original` such that it runs with every function put back: for rare calls that need the originals."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -31,9 +31,7 @@ _LEFT_ALONE = (Own, OwnPair, Attribute, Default, Item, FrameType)
 
 
 def give_back(pairs: Iterable[tuple[Function, Function]]) -> None:
-    """Replace every replacement by its original where it is held.
-
-    pairs: (replacement, original) of each.
+    """Put the original, for each (replacement, original), where the replacement is held.
 
     Reaches attributes of objects and classes, dicts, lists, sets, closures, defaults, partials, and tuples and bound
     methods inside one of these; not local variables of functions that run, keys of dicts, or objects of extensions.

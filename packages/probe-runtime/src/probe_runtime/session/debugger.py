@@ -45,8 +45,6 @@ class Debugger:
         """Use the session that is open with these settings, else open one.
 
         open_session: makes a session of a configuration.
-        config_path: a configuration file, or None.
-        model: the debugger's model, or None.
         overrides: keys that win over the file; None where not given.
 
         Raises ConfigError with every problem, and UsageError when a session with other settings is open.
