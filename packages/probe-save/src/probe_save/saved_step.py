@@ -186,7 +186,7 @@ class SavedStep:
         met = len(placement.found)
         try:
             return self._described(placement, missing, value, path)
-        except OSError as error:  # of its file; its statistics can still be recorded
+        except OSError as error:  # its file could not be written; its statistics still can
             if not placement.wants_file:
                 raise
             self._lost(f"file of {placement.record}", error)

@@ -236,7 +236,7 @@ class Saver:
 
     def _in_forked_child(self) -> None:
         run, self._run = self._run, None
-        self._lock = threading.Lock()  # another thread of the parent may hold the old one for ever
+        self._lock = threading.Lock()  # in the parent, another thread may have held the old one
         self._child = True
         if run is not None:
             run.disown()

@@ -18,7 +18,7 @@ Key = tuple[tuple[int, ...], tuple[CodeType, ...]]
 """Identity of a stack: the instruction and the code of every frame, innermost first."""
 
 _getframe = sys._getframe
-# (id of a code object, instruction) -> the code, kept so that its id stays its own, and its text.
+# (id of a code object, instruction) -> (the code, its text). The code is kept so that no other code gets its id.
 _texts: dict[tuple[int, int], tuple[CodeType, str]] = {}
 # A program that makes code without end (exec in a loop) must not fill the memory: beyond these, start anew.
 _MOST_TEXTS = 200_000

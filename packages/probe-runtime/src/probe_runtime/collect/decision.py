@@ -49,7 +49,7 @@ class Decision:
         stack = self._thread.stack
         parent = stack[-1] if stack else None
         if redo:
-            if name in self._redone:  # the graph is kept: every pass recomputes
+            if name in self._redone:  # where the graph is retained, every backward pass recomputes
                 self._coverage.outcome(counted, "filtered", "recomputed once more")
                 return Call(key, name, backward, None, False, False, redo=True)
             self._redone.add(name)

@@ -55,7 +55,7 @@ def report_fault(where: str, what: str, error: Exception) -> None:
 
 @define
 class faults_reported:
-    """A block that a fault of Probe ends, but does not leave: it is reported (``with faults_reported(where, what):``).
+    """Report a fault of Probe that ends the block, and go on after it: ``with faults_reported(where, what):``.
 
     where: the place of the block.
     what: what Probe does there.

@@ -54,7 +54,7 @@ class Replay:
 
 
 class SegmentState(threading.local):
-    """What this thread is in.
+    """The recomputation state of each thread.
 
     segment: the innermost first run, or None.
     replay: the recomputation, or None.

@@ -195,7 +195,7 @@ class Recorder:
             replay = self.counters.segments.replay
             hooked = (
                 replay is None or replay.segment.reentrant
-            )  # else the first run's graph is the one that runs
+            )  # otherwise gradients flow through the graph of the first run
         if hooked and not self.decision.gradients(call):
             hooked = False
         outputs: Sequence[tuple[ValuePath, Any]] = placement.found

@@ -45,7 +45,7 @@ def _scope(scope: tuple[str, ...], level: str, where: str) -> Iterator[Problem]:
         at = f"{where}[{i}]"
         name = _call(text)
         if name is None:
-            continue  # no more than a hindrance: a tool may name its calls in its own way
+            continue  # reported by `hindrances`, as a tool may name its calls in its own way
         directions.append(name.direction)
         if (level == "L0" and isinstance(name, ApiName)) or (level == "L1" and isinstance(name, ModuleName)):
             kind = "modules" if level == "L0" else "functions"

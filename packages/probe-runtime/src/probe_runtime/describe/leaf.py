@@ -37,7 +37,7 @@ class Placement:
 
 
 class Leaf(Protocol):
-    """Describes the values of one framework: as JSON, with their statistics and files."""
+    """Describe the values of one framework: as JSON, with their statistics and files."""
 
     @property
     def tally(self) -> dict[str, int]:

@@ -116,7 +116,7 @@ def _defaults(replacements: Replacements, function: FunctionType) -> Iterator[Pl
 
 def _items(replacements: Replacements, holder: dict[Any, Any] | list[Any]) -> Iterator[Place]:
     values = list(holder.values() if isinstance(holder, dict) else holder)
-    if replacements.keys().isdisjoint(map(id, values)):  # at C speed; nearly always
+    if replacements.keys().isdisjoint(map(id, values)):  # the usual case, decided without a Python loop
         return
     for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
         found = replacements.get(id(value))

@@ -132,7 +132,7 @@ def _put_attributes(holder: Any, table: _Swaps) -> None:
             _put(attributes, table)
     for cls in type(holder).__mro__:
         for member in [m for m in vars(cls).values() if type(m) is _SLOT]:
-            with contextlib.suppress(AttributeError):  # empty, or for reading only
+            with contextlib.suppress(AttributeError):  # the slot is empty or read-only
                 value = member.__get__(holder)
                 if id(value) in table:
                     member.__set__(holder, _new(value, table))

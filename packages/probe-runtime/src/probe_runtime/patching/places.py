@@ -88,7 +88,11 @@ def attribute(owner: Any, name: str, make: Callable[[Function], Function], label
 
 @attrs.frozen(eq=False)
 class Item:
-    """The item holder[key] of a namespace, a dict or a list."""
+    """The item holder[key] of a namespace, a dict or a list.
+
+    original: the function that it holds.
+    replacement: what it holds while patched.
+    """
 
     holder: Any = attrs.field(repr=False)
     key: Any
@@ -116,6 +120,8 @@ class Default:
     """A default argument of a function: `def block(x, act=F.relu)`.
 
     key: its index among the positional defaults, or the name of a keyword-only one.
+    original: the default.
+    replacement: the default while patched.
     """
 
     function: Any

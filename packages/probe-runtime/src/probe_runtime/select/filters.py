@@ -137,7 +137,7 @@ class NameFilter:
 
     def _listed(self, name: str, ancestors: Sequence[str]) -> _Verdict:
         names = [name, *ancestors] if self._expand else [name]
-        # All names are looked at, as every entry that matches is to be remembered.
+        # Check all names: every entry that matches is to be remembered.
         forward = [self._hit(n) for n in names]
         backward = [self._hit(with_direction(n, "backward")) for n in names]
         return _Verdict(any(forward), any(backward))

@@ -87,7 +87,7 @@ def _about(report: Report) -> Iterator[tuple[str, str]]:
         for reason, what in why.items()
     ]
     yield from _listed("not looked at", unseen or ["nothing"])
-    largest = {norm: where for where, norm in reversed(report.norms)}  # one name for each value
+    largest = {norm: where for where, norm in reversed(report.norms)}  # equal norms are shown once
     yield from _listed(
         "largest norms", [f"{norm:<10.6g} {where}" for norm, where in reversed(largest.items())]
     )
