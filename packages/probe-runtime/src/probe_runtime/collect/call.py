@@ -21,7 +21,7 @@ class Call:
     backward: the name of its backward record.
     parent: the (forward name, backward name) of the module or node that it is made in; None at the top.
     recorded: whether anything of it is recorded.
-    forward: whether its forward record is written.
+    forward: whether its forward record is kept.
     edges: what the gradient taps remember of its inputs.
     redo: whether it is recomputed.
     keep_files: whether its tensors are written to files.

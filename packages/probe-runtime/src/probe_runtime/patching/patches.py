@@ -293,7 +293,7 @@ class Patches:
 
     def _give_back(self) -> None:
         """Put the original into all other holders of a wrapper: a module built meanwhile, a closure, a table."""
-        # A replacement that gained more references than is usual is held. (Where most have lost some, an earlier debugger
+        # A replacement that gained more references than most is held. (Where most have lost some, an earlier debugger
         # of the process was collected meanwhile.) One whose holder cannot be changed is looked for once: the next time
         # the reference was there before.
         more = {which: count - self._held.get(which, count) for which, count in self._references().items()}
