@@ -63,7 +63,7 @@ class Leaf(Protocol):
         """Write the numbers that wait on a device, if there are enough of them."""
 
     def flush(self) -> None:
-        """Wait until everything that was begun is on disk."""
+        """Write everything that was begun, and wait until it is on disk."""
 
     def close(self) -> None:
         """Flush, and keep no tensor."""
