@@ -50,7 +50,7 @@ def claim(dump_path: Path, step: int, rank: int | None, *, child: bool, overwrit
         if found is not None:
             return found
     name, again = f"proc{os.getpid()}", 0
-    while (found := _take(preferred.with_name(name), False)) is None:  # the system uses a pid again after a while
+    while (found := _take(preferred.with_name(name), False)) is None:  # pids are used again
         again += 1
         name = f"proc{os.getpid()}{again:03d}"
     return found

@@ -81,7 +81,7 @@ def entries(
         elif key in IDLE_SECTIONS:
             why = IDLE_SECTIONS[key]
             findings.warnings.append(f"{locate(key)}: this section has no effect in Probe. {why}")
-        elif key == task or task not in SECTIONS:  # a wrong task: report the problems of every section at once
+        elif key == task or task not in SECTIONS:  # a wrong task: report on every section
             yield from _section(key, section, file, locate, findings)
         else:
             _check_unused(key, section, locate, task, findings)

@@ -62,5 +62,5 @@ def summarise(summary: Summary, placement: Placement, path: ValuePath, tensor: d
     norm = tensor.get("Norm")
     # Norms of integers are left out: token ids are large without being a sign of trouble.
     if norm is None or type(norm) is str or (norm > summary.least and "float" in tensor["dtype"].lower()):
-        shown = (placement.label, *path) if placement.label else (*path, 0)  # parameters_grad has a list for each name
+        shown = (placement.label, *path) if placement.label else (*path, 0)  # each of parameters_grad is a list
         summary.add(placement.record, ".".join(map(str, shown)), tensor)

@@ -78,7 +78,7 @@ def dumping(original: Function) -> Function:
 
     @functools.wraps(original)
     def dumps(obj: Any, protocol: int | None = None, **options: Any) -> bytes:
-        if options.get("buffer_callback") is None:  # a second try would pass the same buffers to the callback twice
+        if options.get("buffer_callback") is None:  # a second try would pass the same buffers again
             try:
                 with muted():
                     data: bytes = original(obj, protocol, **options)
