@@ -1,4 +1,4 @@
-"""Whether torch is compiling, in every torch that Probe supports: asked for here, and nowhere else."""
+"""Ask whether torch is compiling; the only place that asks, for every version of torch that Probe supports."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _session: Any = _guards.CompileContext.try_get
 
 
 def _in_session() -> bool:
-    # Dynamo knows the first call: it inlines true, and sees nothing of the rest.
+    # Dynamo evaluates the first call to True while it inlines this, so it never traces the second.
     return torch.compiler.is_compiling() or _session() is not None
 
 
 is_compiling: Callable[[], bool] = torch.compiler.is_compiling if _marks_its_sessions else _in_session
-"""True in code that Dynamo inlines, and in what torch calls while it compiles or exports.
+"""Return True in code that Dynamo inlines, and in what torch calls while it compiles or exports.
 
-A newer torch says both itself. An older one (2.6) only knows the code that is inlined: the calls that Dynamo makes on
-fake tensors, to learn their shapes, would pass for the model's.
+A newer torch's own function covers both. An older one's (2.6) covers only the code that is inlined: the calls that
+Dynamo makes on fake tensors, to learn their shapes, would pass for the model's.
 """

@@ -1,4 +1,4 @@
-"""`PrecisionDebugger`: what a training script calls. The names and their order are msprobe's."""
+"""Define `PrecisionDebugger`, which a training script calls; names and order of arguments are msprobe's."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ __all__ = ["PrecisionDebugger"]
 
 
 class PrecisionDebugger(Debugger):
-    """Dumps what a PyTorch step computes.
+    """Dump what a PyTorch step computes.
 
-    config_path: a config.json or YAML file. task, dump_path, level, step and every other key of the
-    configuration (``overwrite=True``, ``list=["linear"]``, ... : spec/config.md of probe-runtime) win over the file.
-    model: the model for every start() that gives none. Raises ConfigError with every problem at once, before
-    anything is dumped.
+    config_path: a config.json or YAML file.
+    model: the model for every start() that gives none.
+    task, dump_path, level, step, settings: keys of the configuration (``overwrite=True``, ``list=["linear"]``, ... :
+    spec/config.md of probe-runtime). They win over the file.
+
+    Raises ConfigError with every problem at once, before anything is dumped.
 
     Used as a context manager it is closed at the end. A second debugger with the same settings is the same
     one; with other settings it is an error until the first is closed. Every method works on the class, too.
@@ -53,8 +55,8 @@ class PrecisionDebugger(Debugger):
     def start(self, model: Model | None = None, token_range: Any = None) -> None:
         """Collect from here on, if this step and rank are wanted.
 
-        model: a module or a list of modules; needed at L0 and mix. token_range: [first, last] calls of the
-        model to collect when it generates, counted from 0.
+        model: a module or a list of modules; needed at L0 and mix.
+        token_range: [first, last] calls of the model to collect when it generates, counted from 0.
         """
         self._session.start(model, token_range)
 
@@ -71,7 +73,7 @@ class PrecisionDebugger(Debugger):
         self._calls("module_dump_end").module_dump_end()
 
     def _calls(self, what: str) -> Session:
-        """Return the session. Raises UsageError at a level that records no calls."""
+        """Return the session. Raises UsageError when the level records no calls."""
         if not isinstance(self._session, Session):
             raise UsageError(
                 f"{what} is for levels L0 and mix; this debugger's is {self._session.config.level}."

@@ -1,4 +1,4 @@
-"""What the demo and the bench train: a small GPT, on bytes of the documentation that comes with Python."""
+"""Define what the demo and the bench train: a small GPT, on bytes of the documentation that comes with Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES = 256
 
 
 class Block(nn.Module):
-    """Pre-norm attention and MLP, each on the residual stream. (batch, length, width) to the same."""
+    """Add pre-norm attention, then a pre-norm MLP, to the residual stream: (batch, length, width) to the same."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A byte-level language model with a tied head. Returns the mean loss in nats of a batch of windows."""
+    """Predict bytes with a transformer whose head is tied to its embedding."""
 
     def __init__(self, layers: int = 6, width: int = 256, heads: int = 4, length: int = 128) -> None:
         super().__init__()
@@ -48,7 +48,10 @@ class Gpt(nn.Module):
         self.head.weight = self.token.weight
 
     def forward(self, window: Tensor) -> Tensor:
-        """window: int64, (batch, length + 1). Each byte is predicted from those before it."""
+        """Return the mean loss in nats of predicting each byte from those before it.
+
+        window: int64, (batch, length + 1).
+        """
         given, wanted = window[:, :-1], window[:, 1:]
         x = self.token(given) + self.place(torch.arange(given.shape[1], device=given.device))
         for block in self.blocks:
@@ -58,7 +61,7 @@ class Gpt(nn.Module):
 
 
 def batches(size: int = 8, length: int = 128, seed: int = 0) -> Iterator[Tensor]:
-    """Random windows of the text without end: int64, (size, length + 1)."""
+    """Yield batches of random windows of the text, without end: int64, (size, length + 1)."""
     text = torch.frombuffer(bytearray("\n".join(topics.values()), "utf-8"), dtype=torch.uint8)
     chance = torch.Generator().manual_seed(seed)
     while True:

@@ -1,4 +1,4 @@
-"""Dropout off, for every way in which a model may reach it, until undone."""
+"""Turn dropout off, by whatever route a model calls it, until undone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def no_dropout() -> Held:
-    """Turn dropout off until ``undo`` of what comes back; several may overlap, and the last undo counts.
+    """Turn dropout off until ``undo`` of the returned object; several may overlap, and the last undo counts.
 
     Calls go to the original with probability 0: the input comes back as it is and no random number is drawn.
     Not reached: scripted or exported models, and fused kernels outside torch.
@@ -54,8 +54,8 @@ def _without_dropout(zero: _Zero, original: Callable[..., Any]) -> Callable[...,
             args = zero(args, kwargs)
         return original(*args, **kwargs)
 
-    # torch.jit.script knows its operators by identity, and would try to compile ours. In what it compiles
-    # dropout stays.
+    # torch.jit.script finds its operators by identity, and would try to compile our function. What it compiles
+    # keeps its dropout.
     operator = _script_operators().get(id(original))
     if operator is not None:
         _script_operators()[id(without_dropout)] = operator
@@ -72,7 +72,7 @@ _OFF = HeldPatches(_install, _clear_script_operators)
 
 
 def _script_operators() -> dict[int, str]:
-    """Return torch's own table, id of a function -> operator; an empty one where this torch keeps it elsewhere."""
+    """Return torch's own table, id of a function -> operator; empty where this version keeps it elsewhere."""
     get = getattr(getattr(torch.jit, "_builtins", None), "_get_builtin_table", dict)
     return cast(dict[int, str], get())
 

@@ -1,3 +1,3 @@
-"""Modules of torch (L0) and its autograd."""
+"""Watch torch's modules (L0), autograd, optimizers and collectives with hooks."""
 
 __all__: list[str] = []

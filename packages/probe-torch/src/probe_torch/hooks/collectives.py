@@ -1,4 +1,4 @@
-"""torch's collectives: which of their arguments only receive, and when a Work has been waited for."""
+"""List which arguments of torch's collectives only receive, and notice when a Work has been waited for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PREFIX", "RECEIVES", "watched_waits"]
 
 PREFIX = "Distributed."
 
-# Arguments that only receive: what is in them before is of no meaning. Position, name.
+# Arguments that only receive, so that their content before the call means nothing: (position, name).
 _RECEIVES = {
     "all_gather": (0, "tensor_list"),
     "_all_gather_base": (0, "output_tensor"),
@@ -32,7 +32,7 @@ _RECEIVES = {
 }
 
 RECEIVES = {PREFIX + name: place for name, place in _RECEIVES.items()}
-"""Name as in the list of functions -> the same."""
+"""Name as in the list of functions -> (position, name) of the argument that only receives."""
 
 
 def watched_waits(pending: PendingWork) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""torch's part of a collector: its gradients, its collectives, what a module holds."""
+"""Build the collector of torch's calls, with torch's gradients, collectives and parameters of a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient taps that insert nothing in the autograd graph.
+"""Tap the gradients of a call's inputs and outputs without inserting anything in the autograd graph.
 
 `torch.nn.Module.register_full_backward_hook` puts identity nodes around a module; they break in-place modules
 and change the order in which gradients accumulate, so the bits of the run move. Here, instead, the edges of a
@@ -28,7 +28,7 @@ __all__ = ["InputEdges", "attach", "enter", "flows"]
 _C: Any = torch._C
 _AccumulateGrad = _C._functions.AccumulateGrad
 _Cast = _C._functions.ToCopyBackward0
-_base: Any = _C.TensorBase  # its methods are not patched: a hook's own calls are none of the user's
+_base: Any = _C.TensorBase  # its methods are not patched, so a hook's own calls are not recorded
 _sequence: Callable[[], int] = _C._autograd._get_sequence_nr
 _MAX_NODES = 200_000
 _functorch: Any = _C._functorch
@@ -41,9 +41,11 @@ Grads = tuple[torch.Tensor | None, ...]
 class InputEdges:
     """The gradient edges of a call's inputs, as they were when it was entered.
 
-    edges: (node, output number) -> index into paths; leaves: id of a leaf tensor -> the same. paths: for each
-    different input tensor, every place in the arguments where it stands. views: id of an input that is a view
-    -> its index, None if it needed no gradient.
+    since: autograd's sequence number at the entry; nodes made later have this one or a higher one.
+    edges: (node, output number) -> index into paths.
+    leaves: id of a leaf tensor -> index into paths.
+    paths: for each different input tensor, every place in the arguments where it is.
+    views: id of an input that is a view -> its index into paths, None if it needed no gradient.
     """
 
     since: int
@@ -55,7 +57,7 @@ class InputEdges:
 
 @apart
 def enter(tensors: Sequence[tuple[ValuePath, torch.Tensor]]) -> InputEdges | None:
-    """Remember where gradients of these inputs would go; None when gradients are off."""
+    """Return where gradients of these inputs would go; None when gradients are off."""
     if not torch.is_grad_enabled():
         return None
     inputs = InputEdges(_sequence())
@@ -85,7 +87,7 @@ def flows(outputs: Sequence[tuple[ValuePath, torch.Tensor]]) -> bool:
 
 
 def _whole(tensors: Sequence[tuple[ValuePath, torch.Tensor]]) -> Sequence[tuple[ValuePath, torch.Tensor]]:
-    """Return the tensors, and the whole of one that `torch.func.vmap` takes in batches: autograd knows that one."""
+    """Return the tensors; for one that `torch.func.vmap` batches, the whole tensor, which autograd follows."""
     if _level() is None:
         return tensors
     found = []
@@ -103,7 +105,7 @@ def attach(
     keep: Callable[[GradientTap], None],
     emit: Emit,
 ) -> list[Any]:
-    """Hook the graph between the inputs and ``outputs``, and return the handles; none where no gradient flows.
+    """Hook the graph between the inputs and ``outputs``, and return the handles; an empty list if no gradient flows.
 
     keep: called with the tap when it may be left with sums that are never complete.
     """
@@ -130,8 +132,9 @@ def attach(
         ]
         for node, made in sinks.items()
     }
-    # An input that is used and also passed on untouched: what flows through the part passed on cannot be told
-    # from what others sent to the same tensor, so the share of the uses is given. Without uses, the whole is.
+    # An input may be used and also passed on untouched. What flows through the part passed on cannot be separated
+    # from what others sent to the same tensor, so only the share of the uses is recorded. Without uses the whole
+    # gradient is.
     used = {index for found in consumers.values() for _, index in found}
     through = {node: [f for f in found if f[1] not in used] for node, found in through.items()}
     through_leaf = {
@@ -166,7 +169,12 @@ def attach(
 
 @frozen
 class _Written:
-    """A view written in place: its path among the outputs, its index among the inputs, where it lies in its base."""
+    """A view that the call wrote in place.
+
+    path: its path among the outputs.
+    index: its index among the inputs; None if it needed no gradient then.
+    geometry: size, stride and offset within its base (in elements), then the size and stride of the base.
+    """
 
     path: ValuePath
     index: int | None
@@ -205,10 +213,10 @@ def _geometry(t: torch.Tensor) -> Any:
 def _consumers(
     inputs: InputEdges, roots: dict[Any, Any]
 ) -> tuple[dict[Any, list[tuple[int, int]]], dict[Any, dict[int, torch.dtype]]]:
-    """Return the nodes made since the entry with edges into its inputs, and which edges carry another dtype.
+    """Return the nodes made since the entry with edges into its inputs, and the edges that carry another dtype.
 
-    The first: node -> [(edge number, index of the input)]. The second: node -> {edge number: dtype of the input},
-    for edges that end at a cast of the input and not at the input.
+    The nodes are node -> [(edge number, index of the input)]. The edges are node -> {edge number: dtype of the
+    input}; they end at a cast of the input and not at the input.
     """
     edges, leaves, since = inputs.edges, inputs.leaves, inputs.since
     out: dict[Any, list[tuple[int, int]]] = {}
@@ -245,7 +253,7 @@ def _consumers(
 
 
 def _leaf_of(cast: Any) -> Any:
-    """Return the leaf that a node casts, None if it casts something else."""
+    """Return the leaf that a node casts; None if it casts another tensor."""
     source = cast.next_functions[0][0]
     return source.variable if type(source) is _AccumulateGrad else None
 
@@ -258,7 +266,7 @@ def _hook(
     written: Sequence[_Written],
     casts: Mapping[int, torch.dtype] | None,
 ) -> Callable[[Grads, Grads], None]:
-    """Return a hook for a node. It must not hold the node itself: the graph owns the hook, and cycles there leak."""
+    """Return a hook for a node. It must not refer to the node: the graph owns the hook, and cycles there leak."""
 
     def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
         with aside():

@@ -1,4 +1,4 @@
-"""Gradients of leaf tensors that a call returns. A leaf has no autograd node that a hook could be put on."""
+"""Record gradients of leaf tensors that a call returns, which have no autograd node for a hook."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ __all__ = ["LeafCall", "let_go", "watch"]
 
 @define(eq=False)
 class LeafCall:
-    """One call that passed a leaf on. made: the places where it is among the outputs; through: its index among the
-    inputs, if what arrives is the call's share of it."""
+    """One call that passed a leaf on.
+
+    hook: the hook on the leaf, which serves all such calls.
+    tap: gets the gradient.
+    made: (0, path) for each place of the leaf among the outputs.
+    through: [(0, its index among the inputs)] if what arrives is the call's share of it, else empty.
+    """
 
     hook: _LeafHook
     tap: GradientTap
@@ -39,14 +44,16 @@ class LeafCall:
 class _LeafHook:
     """The hook on one leaf, called with its gradient in each backward pass that reaches it.
 
-    fresh: the calls since the last pass; current: those that got it, and get every later one until there are fresh
-    calls. The leaf is one tensor in all of them, so each pass brings its whole gradient.
+    fresh: the calls since the last pass.
+    current: the calls that got the last pass, and get every later one until there are fresh calls.
+
+    The leaf is one tensor in all of them, so each pass brings its whole gradient.
     """
 
     handle: Any = None
     fresh: list[LeafCall] = field(factory=list)
     current: list[LeafCall] = field(factory=list)
-    # torch warns of hooks when a tensor is saved: this one is no loss.
+    # torch warns when a tensor with hooks is saved, because they are lost. Losing this one does no harm.
     __torch_unserializable__ = True
 
     def __call__(self, grad: torch.Tensor) -> None:
@@ -72,10 +79,10 @@ def watch(
 
 
 def let_go(leaf: torch.Tensor) -> None:
-    """Take our hook off a tensor that is about to be swapped, without a mark.
+    """Remove our hook from a tensor that is about to be swapped, and the table of hooks if it is empty then.
 
-    Its table of hooks stays with the object and what is in it with the content: a hook that the user puts in an empty
-    table of ours would never be called.
+    A swap leaves the table with the Python object and the hooks in it with the content, so a hook that the user puts
+    in an empty table left by us would never be called.
     """
     hooks: Any = leaf._backward_hooks
     if hooks is None:

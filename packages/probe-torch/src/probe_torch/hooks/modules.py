@@ -1,4 +1,4 @@
-"""Modules (L0): their names, their calls, and the arrival of their parameters' gradients.
+"""Name the modules of a model (L0), and catch their calls.
 
 No hook is put on a module: `torch.nn.Module.__call__` is replaced while collecting, so that deepcopy, pickle,
 TorchScript and the user's own hooks see the modules as they are.
@@ -28,7 +28,7 @@ OnCall = Callable[[TrackedModule, nn.Module, tuple[Any, ...], dict[str, Any], Ca
 
 
 def models_in(model: object) -> tuple[nn.Module, ...]:
-    """Return the model, or the models of a list or tuple; none for None. Raises UsageError for anything else."""
+    """Return the model, or the models of a list or tuple; () for None. Raises UsageError when it is neither."""
     if model is None:
         return ()
     if isinstance(model, nn.Module):
@@ -40,7 +40,12 @@ def models_in(model: object) -> tuple[nn.Module, ...]:
 
 @define
 class ModuleTable:
-    """Every module whose calls are recorded, by id."""
+    """The modules whose calls are recorded.
+
+    entries: id of a module -> the module with its name.
+    roots: id of a model given to start() -> the model.
+    not_seen: what the report lists as not recorded -> why.
+    """
 
     entries: dict[int, TrackedModule] = field(factory=dict)
     roots: dict[int, nn.Module] = field(factory=dict)
@@ -50,7 +55,7 @@ class ModuleTable:
         """Track every submodule of a model, or of each of a list of models (names then begin with its index).
 
         The model itself has no record of its own, as in msprobe; parameters that it owns directly are
-        listed in `not_seen`. Raises UsageError when ``model`` is neither.
+        listed in `not_seen`. Raises UsageError when ``model`` is neither a module nor a list of them.
         """
         for i, one in enumerate(models_in(model)):
             self._add_one(one, "" if one is model else f"{i}.")
@@ -81,11 +86,11 @@ class ModuleTable:
         self.entries[id(module)] = TrackedModule(base, module, opaque=True)
 
     def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
-        """Return the models in ``model``: itself, or the items of a list; none for None."""
+        """Return the models in ``model``: itself, or the items of a list; () for None."""
         return models_in(model)
 
     def note_compiled(self, model: nn.Module) -> None:
-        """State which parts of a model run inside torch.compile, where no call can be seen."""
+        """Add to `not_seen` the parts of a model that run inside torch.compile, where calls can't be seen."""
         for name, module in model.named_modules():
             if _compiled(module) and not name.endswith("_orig_mod"):
                 what = f"inside {_path(name) or 'the whole model'}"

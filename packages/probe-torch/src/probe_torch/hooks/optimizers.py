@@ -1,4 +1,4 @@
-"""When an optimizer writes: from the beginning of its step to the end, whoever calls it and however it ends."""
+"""Notice when an optimizer writes: from the beginning of its step to the end, whoever calls it and however it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Thread(threading.local):
 def watched_optimizers(begins: _Callback, ends: _Callback) -> Iterator[None]:
     """Call `begins(silent=...)` and `ends(silent=...)` around the step of every optimizer, while this is open.
 
-    silent: it is not known to raise the versions of what it writes.
+    silent: True unless the optimizer is known to raise the versions of what it writes.
     """
     steps = _Thread()
 
@@ -41,7 +41,7 @@ def watched_optimizers(begins: _Callback, ends: _Callback) -> Iterator[None]:
         ends(silent=steps.silent.pop())
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        # The region does not say whose it is; this is the first to know.
+        # A region has no reference to its optimizer; this hook is the first that gets it.
         if steps.silent and steps.silent[-1] and _raises_versions(optimizer):
             ends(silent=True)
             steps.silent[-1] = False

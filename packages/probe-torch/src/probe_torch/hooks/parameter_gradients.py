@@ -1,4 +1,4 @@
-"""The arrival of parameters' gradients in ``.grad``."""
+"""Record parameters' gradients when they arrive in ``.grad``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ __all__ = ["ParameterGradients"]
 class _Hooked:
     """One parameter's hook.
 
-    before: what marked its gradient then. content: which tensor of torch's own it stood for, since a swap
-    gives it another and the hook stays with the first. alone: there was no other hook on it.
+    entry: the parameter with its names.
+    handle: removes the hook.
+    before: (id, version) of its gradient when it was hooked; None if it had no gradient.
+    content: address of torch's C++ tensor behind the parameter when it was hooked. A swap gives the parameter
+    another one, and the hook stays with the first.
+    alone: whether no other hook was on it.
     """
 
     entry: TrackedParameter
@@ -47,7 +51,9 @@ class _Hooked:
 class ParameterGradients:
     """The hooks on the parameters of one step; they stay over stop() until step().
 
-    missing: a parameter lost its hook since the last `hook`, because it was swapped.
+    collector: gets the gradients.
+    table: the modules whose parameters are hooked.
+    missing: whether a parameter lost its hook since the last `hook`, because it was swapped.
     """
 
     collector: Collector
@@ -56,7 +62,7 @@ class ParameterGradients:
     _hooked: dict[int, _Hooked] = field(factory=dict)
 
     def hook(self) -> None:
-        """Hook every parameter of the table that has no hook, or one that a swap carried away."""
+        """Hook every parameter of the table that has no hook, or whose hook a swap took to another tensor."""
         self.missing = False
         plan = self.collector.plan
         if not plan.keep.parameters_grad or plan.structure:
@@ -71,7 +77,7 @@ class ParameterGradients:
                 if known is None and entry.parameter.is_leaf:
                     wanting.append(entry)
             on_arrival = guarded("a parameter", "its gradient's arrival", self._on_arrival)
-            for entry in wanting:  # when all are gone that were carried to others
+            for entry in wanting:  # a loop of its own: first every hook is removed that a swap took elsewhere
                 p = entry.parameter
                 alone = p._post_accumulate_grad_hooks is None
                 handle = p.register_post_accumulate_grad_hook(on_arrival)
@@ -109,7 +115,7 @@ class ParameterGradients:
         self._hooked.clear()
 
     def on_call(self, tap: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``tap`` for the calls of modules, which first puts back the hooks that parameters lost."""
+        """Return ``tap``, for the calls of modules, as a function that first puts back the hooks that were lost."""
 
         def call(*args: Any) -> Any:
             if self.missing:

@@ -1,6 +1,6 @@
-"""Activation checkpointing: `torch.utils.checkpoint` runs a function again during backward.
+"""Notice activation checkpointing, in which `torch.utils.checkpoint` runs a function again during backward.
 
-While collecting, its two kinds are entered through a `probe_runtime.collect.recompute.Segment`.
+While collecting, both its kinds (reentrant or not) are entered through a `probe_runtime.collect.recompute.Segment`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def watched_checkpoints(state: SegmentState) -> Iterator[None]:
 
 
 class _Both:
-    """Ours around the user's context; enterable more than once (retain_graph recomputes again)."""
+    """Enter our context around the user's, as often as retain_graph makes autograd recompute."""
 
     def __init__(
         self, ours: Callable[[], AbstractContextManager[Any]], users: AbstractContextManager[Any]
@@ -74,7 +74,7 @@ class _Both:
 
 
 class _Watched:
-    """Stands for CheckpointFunction in its module: ``apply`` gets a function that knows which run it is in."""
+    """Replace CheckpointFunction in its module, so that ``apply`` gets a function that counts its runs."""
 
     def __init__(self, function: Any, state: SegmentState) -> None:
         self._function, self._state = function, state

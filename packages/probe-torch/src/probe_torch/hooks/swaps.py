@@ -1,4 +1,4 @@
-"""`torch.utils.swap_tensors` refuses a tensor with hooks; so Probe removes its own before the swap.
+"""Notice a coming `torch.utils.swap_tensors`, which refuses tensors with hooks, so that Probe removes its own.
 
 `Module.to` and `load_state_dict` swap too, under `torch.__future__.set_swap_module_params_on_conversion`.
 """
@@ -18,8 +18,8 @@ __all__ = ["watched_swaps"]
 @contextlib.contextmanager
 def watched_swaps(let_go: Callable[[torch.Tensor], None]) -> Iterator[None]:
     """Call ``let_go`` with each tensor that is about to be swapped, while this is open; it must not raise."""
-    # swap_tensors asks for weak references first, through its module's own name for weakref. Put there, we are asked
-    # by whoever holds the function, under whatever name. Nothing else in torch.utils uses it.
+    # swap_tensors first looks for weak references, through the name `weakref` of its module. Replacing that name
+    # catches every caller, also one that imported swap_tensors earlier. Nothing else in torch.utils uses the name.
     original: Any = torch.utils.weakref  # type: ignore[attr-defined]
 
     def getweakrefs(tensor: Any) -> Any:
