@@ -1,4 +1,4 @@
-"""Which process this is: from torch.distributed, or from the launcher before that is initialised."""
+"""Find which process this is, from torch.distributed or, before that is initialised, from the launcher."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def _group() -> bool:
 
 
 def current_rank() -> int | None:
-    """Return this process's rank in the default group; before there is one, RANK as torchrun sets it; else None."""
+    """Return this process's rank in the default group; without a group RANK, as torchrun sets it; else None."""
     return dist.get_rank() if _group() else environment_number("RANK")
 
 
 def world_size() -> int | None:
-    """Return the number of processes in the default group; before there is one, WORLD_SIZE; else None."""
+    """Return the number of processes in the default group; without a group WORLD_SIZE; else None."""
     if _group():
         return dist.get_world_size()
     # A leftover WORLD_SIZE alone makes no run distributed.

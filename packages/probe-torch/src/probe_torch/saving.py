@@ -1,4 +1,4 @@
-"""The torch side of probe-save: tensors as JSON, and their gradients by `Tensor.register_hook`."""
+"""Give probe-save what it needs of torch: tensors as JSON, and their gradients by `Tensor.register_hook`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _C: Any = torch._C
 
 
 def open_leaf(options: TensorOptions, coverage: Coverage) -> TorchSaving:
-    """Return what describes torch's values in one step."""
+    """Return a describer of torch's values for one step."""
     return TorchSaving(options, coverage)
 
 
 @define(init=False, eq=False)
 class TorchSaving:
-    """Describes tensors and waits for their gradients. Safe to use from many threads."""
+    """Describe tensors and wait for their gradients. Safe to use from many threads."""
 
     _leaf: TensorLeaf
-    _writer: TensorLeaf  # says nothing of a tensor but its file
+    _writer: TensorLeaf  # writes a tensor's file, and computes no numbers
     _numbers: dict[int, dict[str, Any]] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
 
@@ -43,7 +43,7 @@ class TorchSaving:
         self.__attrs_init__(leaf, writer)
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """JSON of a tensor or another value of torch, else UNKNOWN; a tensor's file is written."""
+        """Return the JSON of a value of torch, UNKNOWN for another one; write a tensor's file if one is wanted."""
         with untraced():
             return self._described(placement, value, path)
 
@@ -62,7 +62,9 @@ class TorchSaving:
         return {**out, "data_name": file["data_name"], **checksum}
 
     def watch(self, tensor: torch.Tensor, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
-        """Call ``arrived`` with the whole gradient of ``tensor`` in each backward pass.
+        """Call ``arrived`` with the whole gradient of ``tensor`` in each backward pass, until the result is called.
+
+        Returns None if ``tensor`` needs no gradient.
 
         The hook returns nothing, so autograd goes on with the gradient it had.
         """
@@ -108,7 +110,7 @@ class TorchSaving:
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """Keep our own looking out of the graph that `torch.jit.trace` is making, where sizes would be tensors too."""
+    """Keep our own operations out of the graph that `torch.jit.trace` makes, where sizes would be tensors too."""
     state = _C._get_tracing_state()
     if state is None:
         yield
@@ -121,7 +123,7 @@ def untraced() -> Iterator[None]:
 
 
 def _is_large(t: torch.Tensor) -> bool:
-    """Return whether its file is worth a thread of its own: a large one that is written as it lies in memory."""
+    """Return whether writing its file is worth a thread: it is large, and written as it lies in memory."""
     return (
         type(t) in (torch.Tensor, torch.nn.Parameter)
         and t.layout is torch.strided

@@ -1,4 +1,4 @@
-"""The same random numbers in every run, and if asked for the same algorithms; all of it can be undone."""
+"""Make every run draw the same random numbers and, on request, use the same algorithms, until undone."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ _CUBLAS = (":4096:8", ":16:8")
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> Seeded:
     """Seed random, numpy, torch and every accelerator, and PYTHONHASHSEED for processes started from here.
 
-    seed: 0 to 2**32 - 1. mode: deterministic algorithms too (torch raises where it has none; slower).
-    rm_dropout: dropout passes its input through, in modules that exist already too. A plain call stays in
-    force; ``with seed_all(): ...`` or ``seed_all().undo()`` puts everything back.
+    seed: 0 to 2**32 - 1.
+    mode: use deterministic algorithms too (slower, and torch raises where it has none).
+    rm_dropout: let dropout pass its input through, also in modules that exist already.
+
+    A plain call stays in force; ``with seed_all(): ...`` or ``seed_all().undo()`` puts everything back.
 
     Raises UsageError, before anything is changed, when an argument is wrong.
     """
@@ -36,7 +38,7 @@ def _seed(seed: int, stack: contextlib.ExitStack) -> None:
     stack.callback(torch.set_rng_state, torch.get_rng_state())
     torch.manual_seed(seed)
     for device in _accelerators():
-        # Asking a sleeping device for its state would wake it up, and take memory; its first use is seeded.
+        # Reading the state of an unused device would initialise it, and take memory; its first use is seeded.
         if device.is_available() and getattr(device, "is_initialized", lambda: False)():
             stack.callback(device.set_rng_state_all, device.get_rng_state_all())
         device.manual_seed_all(seed)

@@ -1,3 +1,3 @@
-"""Functions of torch (L1): which are recorded, and what stands in for them."""
+"""Replace the functions of torch that are recorded (L1) with wrappers."""
 
 __all__: list[str] = []

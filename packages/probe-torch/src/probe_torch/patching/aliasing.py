@@ -37,11 +37,13 @@ def _nothing() -> None:
 
 
 class Aliasing:
-    """While entered, `touched(tensor)` is called before bytes of a tensor can be changed behind its `_version`, and
-    `wrote()` after a call that may have done so. The places are those of `silent.SILENT`.
+    """Report, while entered, what may change a tensor's bytes without raising its `_version` (`silent.SILENT`).
+
+    touched: called with a tensor before its bytes can be changed so.
+    wrote: called after a call that may have written any tensor so.
 
     Statistics that were computed for a tensor and kept for its next appearance must be dropped then. Neither may
-    raise, nor touch tensors in these ways itself (the call would come back). Leave in the reverse order of
+    raise, nor touch tensors in these ways itself (it would be called again). Leave in the reverse order of
     entering, if Patches are entered too.
     """
 
@@ -102,7 +104,7 @@ class Aliasing:
                 touched(owner)
                 if has_override((owner,)):
                     return truly_named(original, (owner,), {})(owner, *args, **kwargs)
-            else:  # a group of processes: what it gets is what it writes
+            else:  # a process group, which writes into its arguments
                 for tensor in tensors_in((args, kwargs)):
                     touched(tensor)
             return original(owner, *args, **kwargs)
@@ -143,7 +145,7 @@ _made: dict[int, tuple[Function, Function]] = {}
 
 
 def _calling_listeners(original: Function) -> Function:
-    """Return a replacement that calls every listener. One per process: compiled code is guarded by its identity."""
+    """Return a replacement that calls every listener; one per process, as compiled code is guarded by its identity."""
     if id(original) not in _made:
         made = _build(original)
         remember_original(made, original)

@@ -1,4 +1,4 @@
-"""Which functions a dump records: the list in apis.yaml, with the user's own file applied over it."""
+"""Load the list of functions that a dump records: apis.yaml, with the user's own file applied over it."""
 
 from __future__ import annotations
 
@@ -29,22 +29,26 @@ _BUILT_IN = Path(__file__).with_name("apis.yaml")
 
 @attrs.frozen
 class Api:
-    """One listed name, e.g. section "torch", name "linalg.svd"."""
+    """One listed name.
+
+    section: a key of `SECTIONS`, e.g. "torch".
+    name: dotted name below the section's objects, e.g. "linalg.svd".
+    """
 
     section: str
     name: str
 
     @property
     def prefix(self) -> str:
-        """First part of the record's name: "Torch"."""
+        """Return the first part of the record's name: "Torch"."""
         return SECTIONS[self.section][0]
 
     @property
     def api(self) -> str:
-        """Second part of the record's name; a dotted name is cut to its last part: "svd".
+        """Return the second part of the record's name; a dotted name is cut to its last part: "svd".
 
-        Not so in torch.special and torch.sparse, which msprobe does not record: Torch.erf.0 must stay the first
-        torch.erf, whatever torch.special.erf does.
+        Names in torch.special and torch.sparse, which msprobe does not record, stay whole: Torch.erf.0 must be the
+        first torch.erf, whatever torch.special.erf does.
         """
         return self.name if self.name.startswith(("special.", "sparse.")) else self.name.rpartition(".")[2]
 
@@ -55,7 +59,7 @@ class Api:
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Dotted paths of the objects below which `name` is looked up."""
+        """Return the dotted paths of the objects below which `name` is looked up."""
         return SECTIONS[self.section][1]
 
 

@@ -12,7 +12,7 @@ __all__ = ["is_model_code", "verdicts"]
 _TORCH = os.path.dirname(torch.__file__)
 _HERE = os.path.dirname(os.path.dirname(__file__))
 
-# Python code of torch whose calls are not the model's: what compiles (much of it runs in the first
+# Python code of torch whose calls are not the model's: the compilers (much of them runs in the first
 # backward, when torch.compiler.is_compiling() is not true), the first gradient of a backward pass, the
 # detached inputs of a checkpoint, printing, rebuilding tensors.
 _MACHINERY = tuple(
@@ -38,11 +38,11 @@ _MACHINERY = tuple(
         ),
         *("fx/experimental/", "fx/passes/", "fx/graph.py", "fx/node.py", "fx/graph_module.py", "_guards.py"),
         *("autograd/__init__.py", "utils/checkpoint.py", "_tensor_str.py", "_utils.py"),
-        # What a DTensor works out for itself: how its results are laid out, and how they get there.
+        # What a DTensor computes for itself: how its results are laid out, and how they are redistributed.
         *("distributed/tensor/", "distributed/_functional_collectives.py"),
     )
 )
-# The exception: the collectives with which a DTensor is handed out are recorded.
+# The exception: the collectives that distribute a tensor as a DTensor are recorded.
 _MODELS = os.path.join(_TORCH, "distributed", "tensor", "_collective_utils.py")
 
 verdicts: dict[str, bool] = {}
@@ -54,12 +54,12 @@ def is_model_code(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
     if name.startswith("<eval_with_key>"):
         # A graph in torch.fx's numbered "files". Run by the backend "eager" it calls torch.relu and x.add
-        # by name. One that Dynamo made says so; one that the user made is a model like any other.
+        # by name. One that Dynamo made is marked in `meta`; one that the user made is a model like any other.
         meta = getattr(frame.f_locals.get("self"), "meta", None)
         verdicts[name] = not (isinstance(meta, dict) and "dynamo_compile_id" in meta)
         return verdicts[name]
     if name.startswith(_HERE) or (name == "<string>" and "__name__" not in frame.f_globals):
-        # Another patch of ours, or code that somebody generated (the guards of compiled code): who called it?
+        # Another patch of ours, or generated code (such as guards of compiled code): its caller decides.
         return frame.f_back is None or is_model_code(frame.f_back)
     if name == "<string>":
         return True

@@ -1,4 +1,4 @@
-"""What torch computes for itself with fake tensors: shapes of DTensors, graphs that it traces."""
+"""Leave out what torch computes for itself with fake tensors: shapes of DTensors, graphs that it traces."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class _Thread(threading.local):
 
 @contextlib.contextmanager
 def quiet_fakes() -> Iterator[None]:
-    """Do not record what runs under a FakeTensorMode that torch itself has entered, while this is open.
+    """Record nothing that runs under a FakeTensorMode that torch itself has entered, while this is open.
 
-    One that the user enters is the user's: the calls in it are recorded, and their tensors have no numbers.
+    Calls under a mode that the user enters are recorded, and their tensors have no numbers.
     """
     thread = _Thread()
 

@@ -1,4 +1,4 @@
-"""Calls that ask what a function of torch is, or copy it, get the answers that they would get without Probe."""
+"""Let calls that inspect or copy a function of torch find the original, as they would without Probe."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .patches import Patches
 
 __all__ = ["IntrospectionGuards"]
 
-# They look functions up by identity or by name, all over the process, and are rare: the originals come back
-# for them.
+# They look functions up by identity or by name, all over the process. They are rare, so the originals are put
+# back while they run.
 _SUSPENDED = (
     ("torch.jit", "script"),
     ("torch.jit", "trace"),
@@ -34,7 +34,7 @@ _SUSPENDED = (
 class IntrospectionGuards(patching.IntrospectionGuards):
     """Let torch.jit.script and trace, torch.fx, torch.export and torch.load run with the originals.
 
-    torch.save is not recorded. The rest is that of `probe_runtime.patching.IntrospectionGuards`.
+    torch.save is not recorded. The other guards are those of `probe_runtime.patching.IntrospectionGuards`.
     """
 
     def __init__(self, patches: Patches) -> None:
@@ -42,7 +42,7 @@ class IntrospectionGuards(patching.IntrospectionGuards):
 
 
 def _places(patches: Patches) -> list[Attribute]:
-    # The pickler of torch.save is a subclass of pickle.Pickler that it makes on each call, and so of ours.
+    # torch.save makes its pickler on each call, as a subclass of pickle.Pickler, which is ours while patched.
     return [
         *attributes_of(_SUSPENDED, functools.partial(_suspended, patches)),
         *attributes_of([("torch", "save")], quiet),
@@ -54,7 +54,7 @@ def _suspended(patches: Patches, original: Function) -> Function:
     if original is not torch.jit.script:
         return call
 
-    # It looks into its caller's frame for the names that a class uses; now there are two more.
+    # torch.jit.script looks for the names that a class uses in its caller's frame, which is two frames further up now.
     @functools.wraps(original)
     def script(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **{**kwargs, "_frames_up": kwargs.get("_frames_up", 0) + 2})

@@ -1,4 +1,4 @@
-"""Find what stands at each listed name of torch."""
+"""Find the functions of torch that the listed names refer to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["look_up_all"]
 
 
 def look_up_all(apis: Apis) -> tuple[list[Attribute], dict[str, str]]:
-    """Return the places of the listed names, and the names that have none with the reason."""
+    """Return the places of the listed names, and the names without a place with the reason."""
     paths = dict.fromkeys(path for _, paths in SECTIONS.values() for path in paths)
     return patching.look_up_all(apis.apis, paths, resolve_owner, _places_of)
 
@@ -24,7 +24,7 @@ def _places_of(api: Api, path: str, base: Any) -> list[Attribute]:
     if not is_function(owner, name):
         return []
     label = Label(api.prefix, api.api, api.composite)
-    # Where pickle will find the wrapper, by name.
+    # pickle looks the wrapper up by this name.
     module, _, qualname = f"{path}.{api.name}".rpartition(".")
     if path == "torch.Tensor":
         module, qualname = "torch", f"Tensor.{name}"

@@ -1,4 +1,4 @@
-"""The regions in which torch runs an optimizer: it wraps the step and zero_grad of each in a `record_function`."""
+"""Notice when torch runs the step or zero_grad of an optimizer, each of which it wraps in a `record_function`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def optimizer_regions(
 ) -> Iterator[None]:
     """Call ``begin()`` and ``end()`` around these regions of every optimizer, whoever calls it and however it ends.
 
-    No class is patched: a learning rate scheduler keeps the step that it found in the optimizer itself.
+    No optimizer class is patched, because a learning rate scheduler keeps the step that it finds in an optimizer.
 
     names: how the names of the regions begin, for example "Optimizer.step#".
     begin: returns whether ``end`` is wanted for this region.

@@ -24,10 +24,9 @@ has_override: Callable[[tuple[Any, ...]], bool] = torch._C._has_torch_function
 class _TrueNames(TorchFunctionMode):
     """Give __torch_function__ the original function.
 
-    torch names the function it calls by looking it up (torch.Tensor.add, the global `relu` of
-    torch.nn.functional), so a subclass or mode would get our wrapper, which its table of handled functions
-    does not know. As the topmost mode this one is asked first; it passes the call on as torch would, and
-    stays on top of what comes after.
+    torch looks up the function that it passes (torch.Tensor.add, the global `relu` of torch.nn.functional), so
+    a subclass or mode would get our wrapper, which is not in its table of handled functions. This mode is the
+    topmost, so it is called first; it passes the call on as torch would, and stays on top of what comes after.
     """
 
     def __torch_function__(
@@ -52,12 +51,12 @@ class _TrueNames(TorchFunctionMode):
 def truly_named(
     original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """`original`, run under _TrueNames if a subclass or a mode of the user's can ask which function it is."""
+    """Return `original`, run under _TrueNames if a subclass or a mode of the user's may get to see it."""
     modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    if modes and type(modes[-1]) is _TrueNames:  # inside a mode that computes: one is enough, two would never end
+    if modes and type(modes[-1]) is _TrueNames:  # inside a mode that computes; a second would recurse without end
         return original
-    # torch.set_default_device is a mode that is always on; it asks for factories only, which torch names
-    # itself.
+    # torch.set_default_device is a mode that is always on. It handles only factories, and those get the
+    # original from torch.
     if all(type(mode).__name__ == "DeviceContext" for mode in modes) and not any(
         _overrides(value) for value in _tensors_in(args, kwargs)
     ):
@@ -72,7 +71,7 @@ def truly_named(
 
 
 def _tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Yield what may have __torch_function__: the arguments and the elements of sequences among them, in order."""
+    """Return what may have __torch_function__: the arguments and the elements of sequences among them, in order."""
     found: list[Any] = []
     for value in (*args, *kwargs.values()):
         found.extend(value if isinstance(value, (list, tuple)) else (value,))

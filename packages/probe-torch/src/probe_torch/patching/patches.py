@@ -1,4 +1,4 @@
-"""Put the wrappers in place of torch's functions for a while, and the very originals back."""
+"""Replace torch's functions with the wrappers for a while, and put back exactly the originals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SCAN = Scan(
 
 
 class Patches(patches.Patches):
-    """`probe_runtime.patching.patches.Patches` for the functions of torch listed in `apis`."""
+    """Patch the functions of torch listed in `apis`; see `probe_runtime.patching.patches.Patches`."""
 
     def __init__(self, apis: Apis, tap: Tap) -> None:
         look_up = partial(look_up_all, apis)

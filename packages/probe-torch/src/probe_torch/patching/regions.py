@@ -1,4 +1,4 @@
-"""Regions of a step that are not the model: the optimizer, gradient clipping, printing, loading data."""
+"""Mark the regions of a step that are not the model: optimizer, gradient clipping, printing, loading data."""
 
 from __future__ import annotations
 
@@ -49,14 +49,15 @@ _QUIET = (
 
 
 class StepRegions(patching.StepRegions):
-    """Frame what belongs to a node with `push(node)` and `pop(node)`, and leave out quiet regions, while entered.
+    """Enclose what belongs to a node in `push(node)` and `pop(node)`, and leave out quiet regions, while entered.
 
-    Node "optimizer": step and zero_grad of every optimizer, and what a GradScaler does around them. Node
-    "clip_grad": torch.nn.utils.clip_grad_*. Every push is followed by its pop in the same thread,
-    exceptions or not; a node inside itself is pushed once. The closure that LBFGS and others call in their
-    step runs the user's model: the open nodes are popped before it and pushed again after it.
-
+    Node "optimizer": step and zero_grad of every optimizer, and what a GradScaler does around them.
+    Node "clip_grad": torch.nn.utils.clip_grad_*.
     Quiet: printing a tensor, DataLoader, and collectives on pickled objects.
+
+    Every push is followed by its pop in the same thread, exceptions or not; a node inside itself is pushed
+    once. The closure that LBFGS and others call in their step runs the user's model: the open nodes are popped
+    before it and pushed again after it.
     """
 
     def __init__(self, patches: Patches, push: Callable[[str], None], pop: Callable[[str], None]) -> None:
@@ -65,7 +66,7 @@ class StepRegions(patching.StepRegions):
 
 def _in_optimizers(regions: Regions) -> AbstractContextManager[None]:
     def before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Take the closure out of the region: return the arguments with another one, or None where there is none."""
+        """Return the arguments with a closure that leaves the region while it runs; None if there is no closure."""
         if "closure" in kwargs and callable(kwargs["closure"]):
             return args, {**kwargs, "closure": regions.outside(kwargs["closure"])}
         if len(args) > 1 and callable(args[1]):

@@ -1,4 +1,4 @@
-"""torch's own tables of its functions, filled while the functions are still the originals."""
+"""Fill torch's own tables of its functions while the functions are still the originals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["fill_caches"]
 
 # Tables that torch makes at first use, keyed by its functions. Made while patches are in place they would
-# know our wrappers and, for the rest of the process, not the functions: torch.set_default_device would be
+# hold our wrappers and, for the rest of the process, not the functions: torch.set_default_device would be
 # ignored, torch.compile would break the graph at every call. (module, dotted name of a cached function
 # without arguments).
 _TABLES = (
@@ -27,10 +27,11 @@ _TABLES = (
 
 
 def fill_caches() -> None:
-    """Fill the tables of the modules that are imported: some 10 ms once, nothing after that, unless torch has
-    emptied them (torch.compiler.reset). Call with nothing patched."""
-    # The default device's table is asked for by any factory call, and its module is imported late and is
-    # tiny.
+    """Fill the tables of the modules that are imported. Call with nothing patched.
+
+    Takes some 10 ms the first time, and no time later unless torch has emptied them (torch.compiler.reset).
+    """
+    # Any factory call uses the default device's table, and its module may not be imported yet; it is tiny.
     import torch.utils._device  # noqa: F401
 
     for table in _TABLES:
@@ -42,6 +43,6 @@ def fill_caches() -> None:
                 found = getattr(found, part)
             found()
         except Exception:
-            # These names are torch's own business: another version may lack them or half of what they need.
-            # Then there is nothing to fill, and it would be made at first use as without us.
+            # These names are private to torch: another version may lack them or part of what they need. Such a
+            # table is left to be made at first use, as without Probe.
             continue

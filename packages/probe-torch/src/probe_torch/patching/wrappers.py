@@ -1,4 +1,4 @@
-"""The wrapper of a torch function while a dump runs: a plain function that passes each call to the tap."""
+"""Wrap a torch function in a plain function that passes each call to the tap while a dump runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _wrappers: dict[tuple[str, str, Callable[..., Any]], Wrapper] = Own()
 def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str) -> Wrapper:
     """Return the wrapper of `original`, made once per process: compiled code is guarded by its identity.
 
-    module, qualname: where it will be, so that pickle finds it there by name.
+    module, qualname: the place where the wrapper goes, by which pickle finds it.
     """
     key = (label.name, label.kind, original)
     found = _wrappers.get(key)
@@ -48,7 +48,7 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        # First, because Dynamo knows this function: it inlines the next line and sees nothing of the rest.
+        # First, because Dynamo evaluates this condition while it inlines the wrapper, and so drops the rest.
         if compiling() or tracing_state() is not None:
             return original(*args, **kwargs)
         tap = switch.tap
@@ -61,13 +61,13 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
             return call(*args, **kwargs)
         try:
             frame = caller(1)
-        except ValueError:  # called from C with no Python below (a thread's target): the user handed it over
+        except ValueError:  # called from C with no Python below: the user passed it there (as a thread's target)
             return tap(label, call, args, kwargs)
         seen = verdicts.get(frame.f_code.co_filename)
         if seen is None:
             seen = is_model_code(frame)
         if not seen:
-            with muted():  # what F.layer_norm calls inside a compiled graph is inside it too
+            with muted():  # calls that this one makes are not the model's either
                 return call(*args, **kwargs)
         return tap(label, call, args, kwargs)
 

@@ -1,3 +1,3 @@
-"""The session of a debugger of torch, its steps, and level L2."""
+"""Open the session of a debugger of torch and its steps, at every level."""
 
 __all__: list[str] = []

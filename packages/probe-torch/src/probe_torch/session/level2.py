@@ -1,4 +1,4 @@
-"""Level L2: probe-kernel has Ascend dump the kernels of one API call in each step."""
+"""Open level L2, at which probe-kernel has Ascend dump the kernels of one API call in each step."""
 
 from __future__ import annotations
 
@@ -20,21 +20,28 @@ __all__ = ["KernelCalls", "open_kernels"]
 
 
 def open_kernels(config: Config, model: Any = None) -> KernelSession:
-    """Return a session at level L2. Raises ConfigError with every problem, before anything runs."""
+    """Return a session at level L2.
+
+    Raises ConfigError with every problem, before anything runs, when the configuration can't work.
+    """
     package = kernel_package()
     for text in preflight(config, current_rank(), world_size(), package.torch_problems(config)):
         warn(text)
     for text in package.torch_notes(config):
         warn(text)
-    package.find_npu()  # a run of hours must not end with this
+    package.find_npu()  # here, so that a missing device ends the run now and not after hours
     return KernelSession(config, KernelCalls(config, package.TorchKernels(config)), current_rank, model)
 
 
 @define(eq=False)
 class KernelCalls:
-    """The functions of torch in front of `probe_kernel.level2.TorchKernels`, which waits for its one call.
+    """Pass calls of torch's functions to `probe_kernel.level2.TorchKernels`, which waits for the one it dumps.
 
-    They are numbered as at level L1, so a name from such a dump is the same call here.
+    Calls are numbered as at level L1, so a name from such a dump is the same call here.
+
+    config: the debugger's configuration.
+    kernels: the TorchKernels.
+    patches: the wrappers of torch's functions.
     """
 
     config: Config
@@ -63,7 +70,7 @@ class KernelCalls:
             self._installed = stack.pop_all()
 
     def stop(self) -> None:
-        """Watch no more; a gradient that comes before step() still belongs to the call."""
+        """Stop watching; a gradient that comes before step() still belongs to the call."""
         self._installed.close()
         self.kernels.stop()
 
@@ -72,7 +79,7 @@ class KernelCalls:
         self.kernels.step()
 
     def close(self) -> None:
-        """Stop watching, and let go of the dumper."""
+        """Stop watching, and release the dumper."""
         self._installed.close()
         self.kernels.close()
 

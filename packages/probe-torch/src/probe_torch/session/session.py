@@ -1,4 +1,4 @@
-"""The session of a debugger of torch: its parts put together."""
+"""Put together the session of a debugger of torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _WANTS_MODEL = (
 
 
 def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
-    """Return a session with this configuration. Raises ConfigError with every problem, before anything runs."""
+    """Return a session with this configuration.
+
+    Raises ConfigError with every problem, before anything runs, when it can't work.
+    """
     models_in(model)
     if config.level == "L2":
         return open_kernels(config, model)
@@ -48,7 +51,7 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
 
 
 def _listed(config: Config) -> Apis:
-    """Return the functions to patch: none at L0, where only modules are recorded."""
+    """Return the functions to patch; an empty list at L0, where only modules are recorded."""
     if config.level == "L0":
         return Apis(())
     return load_apis(config.apis, views=config.views, risk_level=config.risk_level)

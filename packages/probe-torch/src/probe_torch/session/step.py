@@ -1,4 +1,4 @@
-"""One dumped step of torch: its parts put together, and what is in place while it collects."""
+"""Put together one dumped step of torch, with the hooks and patches in place while it collects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,13 @@ __all__ = ["StepOpener"]
 
 @frozen
 class StepOpener:
-    """Opens the steps of one session. tool: as the header names it; target: the tap of ``patches``."""
+    """Open the steps of one session.
+
+    config: the debugger's configuration.
+    tool: name and version of Probe, as the header has them.
+    patches: the wrappers of torch's functions.
+    target: the tap of ``patches``.
+    """
 
     config: Config
     tool: str
@@ -48,13 +54,13 @@ class StepOpener:
     target: Target
 
     def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpingStep]]:
-        """Return where the steps of a model go, and the function that opens one."""
+        """Return the directory for the steps of a model, and the function that opens a step."""
         return dump_path, self.open
 
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
         config = self.config
-        # Results of collectives are told when the run has waited for them.
+        # Results of collectives are described when the run has waited for them.
         deferred = config.async_dump or _accelerated() or (dist.is_available() and dist.is_initialized())
         header = header_of(
             config,
@@ -107,7 +113,7 @@ class StepOpener:
 
     @contextlib.contextmanager
     def _functions(self, step: DumpingStep, leaf: Any, models: tuple[nn.Module, ...]) -> Iterator[None]:
-        """Replace the functions of torch, and whatever else is in place while calls are collected."""
+        """Keep torch's functions replaced, and everything else in place that collecting calls needs."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:
             stack.enter_context(watched_collectives(leaf.inflight))
@@ -118,7 +124,8 @@ class StepOpener:
             self.target.collector = collector
             stack.callback(self.target.clear)
             if self.config.level != "L0":  # at L0 no function is replaced, so no original is needed back
-                # First what comes and goes with the patches, so that early names are looked for once.
+                # Before the patches, because the guards and regions come and go with them: early names are then
+                # searched once.
                 stack.enter_context(IntrospectionGuards(patches))
                 push, pop = _guarded("a region", collector.push, collector.pop)
                 regions = stack.enter_context(StepRegions(patches, push, pop))
@@ -133,7 +140,7 @@ class StepOpener:
 
 
 def _guarded(where: str, *callbacks: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield the callbacks as torch may call them: none of them raises."""
+    """Yield the callbacks with their errors caught, as torch may call them."""
     return (guarded(where, callback.__name__, callback) for callback in callbacks)
 
 

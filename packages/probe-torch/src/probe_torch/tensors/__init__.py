@@ -1,3 +1,3 @@
-"""A tensor of torch as JSON: its type, numbers and file, and when they may be used again."""
+"""Describe tensors of torch as JSON with numbers and files, and use what was computed again where that is safe."""
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
-"""Collectives under way: which memory they write, and what to do once the run has waited for them.
+"""Track the memory that unfinished collectives write, and describe it once the run has waited for them.
 
-Probe never waits itself, and reads nothing that is not complete: the run's own wait is watched. A functional
+Probe never waits itself and reads nothing that is incomplete, so it watches the run's own waits. A functional
 collective is complete after `wait_tensor`, which the first use of its `AsyncCollectiveTensor` calls; one of
 torch.distributed after `Work.wait`.
 """
@@ -39,8 +39,10 @@ Finish = Callable[[bool], None]
 class InFlight:
     """The memory that collectives write just now. Safe to use from many threads.
 
-    open, waited: where the memory of functional collectives begins -> its storage. works: the same for those of
-    torch.distributed, with their handles. waiting: what to do once memory has been waited for.
+    open: address where memory begins that a functional collective writes -> its storage.
+    waited: the same, for collectives that have been waited for.
+    works: address where memory begins that a collective of torch.distributed writes -> (its storage, its handle).
+    waiting: address -> what to call once that memory has been waited for.
     """
 
     open: dict[int, weakref.ref[Any]] = field(factory=dict)
@@ -83,7 +85,10 @@ class InFlight:
                 self.works = {where: held for where, held in self.works.items() if held[1] is not work}
 
     def is_open(self, t: torch.Tensor, *, asynchronous: bool) -> bool:
-        """Return whether a functional collective writes ``t``. asynchronous: it is the result of one, not yet used."""
+        """Return whether a functional collective writes ``t``.
+
+        asynchronous: whether ``t`` is the result of one, and not yet used.
+        """
         if not asynchronous and not self.open:
             return False
         where = memory(t)
@@ -116,7 +121,7 @@ class InFlight:
             self.waiting.setdefault(where, []).append(finish)
 
     def give_up(self) -> None:
-        """Finish the rest, which was never waited for: the step ends."""
+        """Finish what was never waited for, as the step ends."""
         with self._lock:
             waiting, self.waiting, self.works = self.waiting, {}, {}
         for each in waiting.values():
@@ -126,7 +131,7 @@ class InFlight:
 
 @contextlib.contextmanager
 def watched_collectives(inflight: InFlight) -> Iterator[None]:
-    """Report collectives, and the waits for them, to ``inflight`` while this is open; they do what they always do."""
+    """Report collectives, and the waits for them, to ``inflight`` while this is open; their results stay the same."""
     if not dist.is_available():
         yield
         return

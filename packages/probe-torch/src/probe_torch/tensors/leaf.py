@@ -1,4 +1,4 @@
-"""A tensor as JSON, its statistics, its file: the torch leaf of `probe_format.values`."""
+"""Describe a tensor of torch as JSON with statistics and file, as a leaf of `probe_format.values`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NO_STATS = stats_json(Stats())
 
 
 class TensorLeaf(CommonLeaf):
-    """Describes tensors and the other values of torch. One per step; safe to use from many threads."""
+    """Describe tensors and the other values of torch. One per step; safe to use from many threads."""
 
     def __init__(
         self,
@@ -45,7 +45,12 @@ class TensorLeaf(CommonLeaf):
         *,
         late: bool = True,
     ) -> None:
-        """late: whether what is not complete may be described later (the header says ``deferred``)."""
+        """Describe with these options.
+
+        coverage: counts what cannot be described.
+        append: writes an event into the journal.
+        late: whether what is incomplete may be described later (``deferred`` in the header).
+        """
         self._refs = itertools.count(1)
         super().__init__(options, coverage, append, self._refs)
         self._append = append
@@ -56,7 +61,7 @@ class TensorLeaf(CommonLeaf):
         self._contents = itertools.count(1)
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """Return the JSON of ``value`` if it is torch's or a numpy array, else UNKNOWN."""
+        """Return the JSON of ``value`` if it is a value of torch or a numpy array, else UNKNOWN."""
         if isinstance(value, torch.Tensor):
             placement.found.append((path, value))
             return self._counted_object(placement, value, path, gradient=False) if placement.show else None
@@ -104,20 +109,23 @@ class TensorLeaf(CommonLeaf):
         self.sharing.invalidate()
 
     def wrote(self) -> None:
-        """Share nothing seen before, and read nothing that waits again: any tensor may have been written unseen."""
+        """Share nothing seen before, and never reread what waits: any tensor may have been written unnoticed."""
         self.sharing.invalidate()
         self._waiting.doubt(None)
 
     def touched(self, t: torch.Tensor) -> None:
-        """Share the memory of ``t`` no more: its bytes may change from now on without a change of its version."""
+        """Stop sharing the memory of ``t``: its bytes may change from now on without a change of its version."""
         with aside():
             self.sharing.touched(t)
             self._waiting.doubt(memory(t))
 
     def step_begins(self, *, silent: bool) -> None:
-        """Fetch what waits before an optimizer writes. silent: it is not known to raise versions."""
+        """Fetch what waits, before an optimizer writes.
+
+        silent: True unless the optimizer is known to raise the versions of what it writes.
+        """
         with faults_reported("an optimizer's step", "numbers that waited"), aside():
-            self.flush_numbers(force=True)  # what is not finite is read again: before it is overwritten
+            self.flush_numbers(force=True)  # non-finite tensors are read again, so before they are overwritten
         self._waiting.doubt(None)
         self.sharing.step_begins(silent=silent)
 
@@ -126,7 +134,7 @@ class TensorLeaf(CommonLeaf):
         self.sharing.step_ends(silent=silent)
 
     def _describe(self, placement: Placement, t: torch.Tensor, path: ValuePath, *, gradient: bool) -> Seen:
-        # Before looking: another thread may write meanwhile, and we ourselves take views of it.
+        # Taken before reading: another thread may write meanwhile, and Probe itself takes views of it.
         version = self.sharing.version(t, gradient=gradient)
         p = view_of(t)
         if not p.shareable:
@@ -181,7 +189,7 @@ class TensorLeaf(CommonLeaf):
         return inflight.is_open(data, asynchronous=p.asynchronous) or inflight.is_written(data)
 
     def _not_complete(self, placement: Placement, path: ValuePath, shares: list[TensorView]) -> Seen:
-        """Describe a tensor that a collective still writes; its numbers follow once the run has waited."""
+        """Return a tensor that a collective still writes without its numbers, to be added once the run has waited."""
         first = shares[0]
         body: dict[str, Any] = {"type": first.type, "dtype": first.dtype, "shape": first.shape, **first.extra}
         if self._o.statistics:
@@ -209,7 +217,10 @@ class TensorLeaf(CommonLeaf):
         return Seen(head, mesh, body)
 
     def _complete(self, ref: int, placement: Placement, path: ValuePath, shares: list[TensorView]) -> None:
-        """Write the numbers of what was described without them. shares: empty where the run never waited."""
+        """Write the numbers of a tensor that was described without them.
+
+        shares: the tensors to add up; empty if the run never waited.
+        """
         numbers: dict[str, Any] = {}
         try:
             if shares:
@@ -265,13 +276,13 @@ class TensorLeaf(CommonLeaf):
         self._append(events.stat(rows))
 
     def flush(self) -> None:
-        """Write everything that was begun; it is on disk when this returns."""
+        """Write everything begun to disk before returning."""
         self.inflight.give_up()
         self.flush_numbers(force=True)
         super().flush()
 
     def close(self) -> None:
-        """End the writing thread, if there is one, and let go of every tensor."""
+        """End the writing thread, if there is one, and release every tensor."""
         self.flush()
         super().close()
         self.sharing.invalidate()
@@ -293,7 +304,7 @@ def _summed(shares: list[TensorView]) -> TensorView:
 
 
 def _fresh_parts(t: torch.Tensor) -> list[bytes | memoryview]:
-    """Return the file of a tensor seen before: its data may be a new tensor, and the memory itself is written."""
+    """Return the bytes of a ``.pt`` file for a tensor seen before, read anew from its memory."""
     return _parts(view_of(t))
 
 
@@ -319,7 +330,7 @@ _level = torch._C._functorch.peek_interpreter_stack
 
 
 class _NoLevels:
-    """No levels of torch.func, and no modes: within them what is made of plain tensors is wrapped."""
+    """Switch off modes and the levels of torch.func, which would wrap what is made of plain tensors."""
 
     def __enter__(self) -> None:
         self._modes = aside()

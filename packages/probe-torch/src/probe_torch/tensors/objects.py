@@ -1,4 +1,4 @@
-"""Values of torch that are no tensors, as JSON (spec/values.md): dtype, device, Size, process groups, ..."""
+"""Describe values of torch other than tensors as JSON (spec/values.md): dtype, device, Size, process groups, ..."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _named(type_name: str, key: str = "value") -> Callable[[Any], dict[str, Any]
 
 
 def _device(value: torch.device) -> dict[str, Any]:
-    # msprobe writes "cpu:None" for torch.device("cpu"); the index is told only where there is one.
+    # msprobe writes "cpu:None" for torch.device("cpu"); here the index is left out if there isn't one.
     return {"type": "torch.device", "value": str(value)}
 
 

@@ -1,8 +1,9 @@
-"""What is known of the tensors that were seen, and which of it may be told again when they come back.
+"""Remember what was computed for a tensor, and decide whether it may be used again when the tensor comes back.
 
-Numbers are told again for the same tensor object with the same version counter at the same address, and only where
+Numbers are used again for the same tensor object with the same version counter at the same address, and only where
 the counter can be trusted: of what autograd follows, since its own gradients depend on that; of gradients, within
-their backward pass; within the step of an optimizer that is known to raise it. silent.py has what writes in silence.
+their backward pass; within the step of an optimizer that is known to raise it. silent.py lists what writes without
+raising the counter.
 """
 
 from __future__ import annotations
@@ -30,9 +31,13 @@ _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 class Seen:
     """What is known about one tensor as long as it lives unchanged.
 
-    head, mesh, tail: the keys of its object, in their order. content: a number for its bytes; 0 where it has no file.
-    within: the backward pass in which it may be told again; -1 for one that autograd follows; -2 within a step of an
-    optimizer.
+    head, mesh, tail: the keys of its object, in this order.
+    content: a number that identifies its bytes; 0 where it has no file.
+    ref: the tensor.
+    version: its version counter.
+    pointer: address of its first element.
+    within: the backward pass in which this may be used again; -1 for a tensor that autograd follows; -2 within a step
+    of an optimizer.
     """
 
     head: dict[str, Any]
@@ -49,8 +54,10 @@ class Seen:
 class Sharing:
     """The tensors seen in one step. Safe to use from many threads.
 
-    on: whether anything is told again at all. open: between start() and stop(). After that nothing is remembered:
-    weak references would be in the way of `torch.utils.swap_tensors`, which tells us only until then.
+    on: whether anything is used again at all.
+    open: whether it is between start() and stop(). After that nothing is remembered: weak references would make
+    `torch.utils.swap_tensors` fail, whose calls are noticed only until then.
+    known: id of a tensor -> what is known about it.
     """
 
     on: bool
@@ -61,7 +68,7 @@ class Sharing:
     _open_steps: int = 0
 
     def find(self, t: torch.Tensor) -> Seen | None:
-        """Return what is known of ``t``, None unless it is certainly still true."""
+        """Return what is known of ``t``; None unless it is certainly still true."""
         seen = self.known.get(id(t))
         if seen is None or seen.ref() is not t:
             return None
@@ -78,14 +85,16 @@ class Sharing:
     def version(self, t: torch.Tensor, *, gradient: bool) -> int | None:
         """Return the version at which what is seen of ``t`` from here on may be kept; None where it may not be.
 
-        gradient: ``t`` came to us as one. Asked before looking, for another thread may write meanwhile.
+        Call this before reading ``t``, because another thread may write meanwhile.
+
+        gradient: whether ``t`` was recorded as a gradient or parameter.
         """
         if not self.is_steady(t, gradient=gradient) or (self._handed_out and memory(t) in self._handed_out):
             return None
         return t._version
 
     def is_steady(self, t: torch.Tensor, *, gradient: bool) -> bool:
-        """Return whether every write to ``t`` from here on shows: in its version, or in one of the watched calls."""
+        """Return whether every write to ``t`` from here on raises its version or is made by a watched call."""
         if self._silent_steps or t.is_inference() or type(t).__torch_dispatch__ is not _NO_DISPATCH:
             return False
         followed = t.requires_grad or self._open_steps or (gradient and _is_gradient(t))
@@ -103,7 +112,7 @@ class Sharing:
 
     @contextlib.contextmanager
     def between_stops(self) -> Iterator[None]:
-        """Open until the block is left; then everything known is forgotten."""
+        """Remember tensors until the block is left, then forget them all."""
         self.open = True
         try:
             yield
@@ -116,14 +125,17 @@ class Sharing:
         self.known.clear()
 
     def touched(self, t: torch.Tensor) -> None:
-        """Share the memory of ``t`` no more: its bytes may change from now on without a change of its version."""
+        """Stop sharing the memory of ``t``: its bytes may change from now on without a change of its version."""
         self.known.clear()
         where = memory(t)
         if where is not None:
             self._handed_out.add(where)
 
     def step_begins(self, *, silent: bool) -> None:
-        """Note that an optimizer begins to write. silent: it is not known to raise the versions."""
+        """Note that an optimizer begins to write.
+
+        silent: True unless the optimizer is known to raise the versions of what it writes.
+        """
         self.known.clear()
         if silent:
             self._silent_steps += 1
@@ -131,7 +143,7 @@ class Sharing:
             self._open_steps += 1
 
     def step_ends(self, *, silent: bool) -> None:
-        """Note that it has written."""
+        """Note that an optimizer has written."""
         self.known.clear()
         if silent:
             self._silent_steps -= 1
@@ -140,7 +152,7 @@ class Sharing:
 
 
 def memory(t: torch.Tensor) -> int | None:
-    """Return where the memory begins that ``t`` and its views share; None where it has none of its own."""
+    """Return the address where the memory begins that ``t`` and its views share; None if it has no memory."""
     if type(t).__torch_dispatch__ is not _NO_DISPATCH:
         return None  # a fake tensor would warn
     with contextlib.suppress(RuntimeError):
@@ -156,12 +168,12 @@ def _owns_its_memory(t: torch.Tensor) -> bool:
     """Return whether only this tensor and its views can write its memory, as far as torch knows."""
     try:
         storage = _T.untyped_storage(t)
-        if not storage.resizable():  # numpy's, a file's, another library's, or lent to one
+        if not storage.resizable():  # memory of numpy, a file or another library, or shared with one
             return False
-        if t.is_cpu and storage.is_shared():  # of an accelerator's everything is
+        if t.is_cpu and storage.is_shared():  # is_shared() is always true on an accelerator
             return False
         if t.grad_fn is None and _use_count is not None:
-            # The tensor, the storage object that was just made, the base of a view; nobody else.
+            # The only owners may be the tensor, the storage object that was just made, and the base of a view.
             return bool(_use_count(storage._cdata) <= 2 + t._is_view())
     except (RuntimeError, NotImplementedError):
         return False

@@ -1,8 +1,8 @@
-"""Everything that is known to write a tensor's memory without raising its `_version`, and what is done about it.
+"""List everything known to write a tensor's memory without raising its `_version`, and what Probe does about it.
 
-PyTorch raises the version counter so that autograd notices a write. Whatever autograd does not follow it writes as
-it likes, and others write behind its back. Numbers of a tensor are told again only where nothing in this table can
-have written it since; every row has a test of its own.
+PyTorch raises the version counter so that autograd notices a write. It may not raise it for tensors that autograd
+does not follow, and other code writes without PyTorch. Numbers of a tensor are used again only where nothing in
+this table can have written it since; every row has a test of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["OWN_OPTIMIZERS", "SILENT", "WRITING_COLLECTIVES", "Answer", "Silent"
 
 
 class Answer(enum.Enum):
-    """How Probe keeps the numbers right despite a silent write."""
+    """How Probe keeps the numbers right despite a write that does not raise the version."""
 
     NOT_FOLLOWED = "the tensor is never shared, since autograd does not follow it"
     NOT_ITS_OWN = "the tensor is never shared, since its memory has other owners"
@@ -29,7 +29,12 @@ class Answer(enum.Enum):
 
 @frozen
 class Silent:
-    """One way to write in silence. places: (owner, names) of the functions that are watched for it."""
+    """One way to write without raising the version.
+
+    what: the way, in words.
+    answer: what Probe does about it.
+    places: (owner, names) of the functions that are watched for it.
+    """
 
     what: str
     answer: Answer
@@ -57,13 +62,13 @@ SILENT = (
     Silent("noise of rrelu_with_noise", Answer.NOT_FOLLOWED),
     Silent("values of _cummax_helper", Answer.NOT_FOLLOWED),
     Silent("Tensor.apply_, map_, map2_", Answer.NOT_FOLLOWED),
-    # Memory that somebody else can reach.
+    # Memory that other owners can write.
     Silent("numpy, a buffer, a file or DLPack, which the tensor was made from", Answer.NOT_ITS_OWN),
     Silent("Tensor.numpy() taken before start", Answer.NOT_ITS_OWN),
     Silent("another process, into shared memory", Answer.NOT_ITS_OWN),
     Silent("Tensor.data or DLPack taken before start", Answer.NOT_ITS_OWN),
     Silent("a view in a flat buffer (FSDP1, Megatron, gradients under DDP)", Answer.NOT_ITS_OWN),
-    # Ways to the bytes, or to a tensor with a version counter of its own.
+    # Access to the bytes, or to a tensor with a version counter of its own.
     Silent(
         "a way to the bytes that is taken while collecting",
         Answer.HANDED_OUT,
@@ -120,8 +125,8 @@ SILENT = (
     Silent("the step of every optimizer", Answer.REGION),
 )
 
-#: Where the classes are whose steps raise the version with each write, unless they are fused: within such a step
-#: numbers can be shared.
+#: The package of the optimizers whose steps raise the version with each write, unless they are fused: within such a
+#: step numbers can be shared.
 OWN_OPTIMIZERS = "torch.optim."
 
 _TORCHS = ("aten", "prims", "prim", "profiler")

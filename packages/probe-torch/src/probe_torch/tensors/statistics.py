@@ -1,7 +1,7 @@
-"""Statistics of torch tensors: which path a tensor takes, and the numbers (spec/statistics.md).
+"""Compute the statistics of torch tensors (spec/statistics.md).
 
 CPU tensors are read in place through numpy. Tensors on an accelerator are reduced there and fetched many at
-a time, so that looking does not synchronise the device in the middle of a step.
+a time, so that Probe does not synchronise the device in the middle of a step.
 """
 
 from __future__ import annotations
@@ -78,24 +78,25 @@ def flat(t: torch.Tensor) -> torch.Tensor:
 
 
 def raw_bytes(t: torch.Tensor) -> memoryview:
-    """Return the bytes of a detached strided CPU tensor in C order: its own memory where it lies so, else a copy."""
+    """Return the bytes of a detached strided CPU tensor in C order: its own memory if it is so ordered, else a copy."""
     if t.numel() == 0:
         return memoryview(b"")
     return memoryview(_bytes(_T.contiguous(t))).cast("B")
 
 
 def _bytes(t: torch.Tensor) -> Any:
-    """Return the memory of a contiguous CPU tensor. Tensor.numpy() would do, but makes the storage unresizable for
-    good, which breaks FSDP and ``resize_``: looking must not leave a mark.
+    """Return the memory of a contiguous CPU tensor.
+
+    Tensor.numpy() would make the storage unresizable for good, which breaks FSDP and ``resize_``.
     """
     memory = _buffer(_T.numel(t) * _T.element_size(t)).from_address(_T.data_ptr(t))
-    memory.owner = t  # who looks at the memory keeps it alive
+    memory.owner = t  # keeps the tensor alive as long as the buffer
     return memory
 
 
 @functools.lru_cache(maxsize=512)
 def _buffer(size: int) -> Any:
-    """Return the ctypes type of so many bytes; kept, because making one takes longer than using it."""
+    """Return the ctypes type of ``size`` bytes; cached, because making one takes longer than using it."""
     return ctypes.c_char * size
 
 
@@ -105,7 +106,7 @@ def _array(t: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
-    """Statistics of a detached strided CPU tensor of any shape; None when its dtype has no numbers we can read."""
+    """Return the statistics of a detached strided CPU tensor of any shape; None when its dtype is not supported."""
     n = t.numel()
     if n == 0:
         return stats_of(np.empty(0), zero_count=zero_count)
@@ -122,7 +123,7 @@ def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
 
 
 def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
-    """Floating point of any width. Narrow ones are widened piece by piece, so that no full copy is made."""
+    """Return the statistics of floats of any width; narrow ones are widened in chunks, so as not to copy them all."""
     if one.dtype in _NATIVE:
         # One thread, on purpose: torch's own threads, woken for each tensor, cost more than they bring (bench).
         return quick_stats(_array(one), zero_count=zero_count)
@@ -139,7 +140,14 @@ def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
 
 @define
 class Deferred:
-    """One tensor whose numbers are still on the device. ``ref`` is its ``$`` in the journal."""
+    """One tensor whose numbers are still on the device.
+
+    ref: its ``$`` in the journal.
+    tensor: the tensor, or a copy.
+    version: its version counter at the reductions; None if it must not be read again.
+    numbers: max, min, mean and norm, shape (4,), on the device.
+    exact: unrounded max and min of integers, as 0-d tensors on the device.
+    """
 
     ref: int
     tensor: torch.Tensor
@@ -149,14 +157,21 @@ class Deferred:
 
     @property
     def memory(self) -> int:
-        """Return where its memory begins."""
+        """Return the address where its memory begins."""
         t = self.tensor
         return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
 
 
 @define
 class DeferredStats:
-    """The tensors that wait for one transfer together. ``bound`` limits the bytes kept alive by waiting."""
+    """The tensors that wait for one transfer together.
+
+    zero_count: whether zeros are counted too.
+    bound: how many bytes waiting tensors may keep alive.
+    waiting: the tensors.
+    held: bytes that they keep alive.
+    most: how many tensors may wait.
+    """
 
     zero_count: bool
     bound: int
@@ -166,14 +181,14 @@ class DeferredStats:
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)
 
     def add(self, ref: int, t: torch.Tensor, *, steady: bool = True) -> bool:
-        """Start the reductions of a detached strided tensor; False when they cannot be put off.
+        """Start the reductions of a detached strided tensor; return False when they cannot be deferred.
 
-        steady: it cannot be changed without its version telling. Another one is copied where it is: it may have to
-        be read again when the numbers are there.
+        steady: whether every change of ``t`` raises its version. If not, it is copied on its device, because it may
+        have to be read again once the numbers are fetched.
         """
         version = None if t.is_inference() else t._version
         if version is None and t.device.type == "cpu":
-            return False  # no telling later whether it was changed, and nothing to gain by waiting
+            return False  # a change could not be noticed later, and waiting would gain nothing
         found = _reduce(t)
         if found is None:
             return False
@@ -187,8 +202,10 @@ class DeferredStats:
         return True
 
     def doubt(self, memory: int | None) -> None:
-        """Never read this memory again: it may have been written without a change of version. memory: where it begins;
-        None: all of it."""
+        """Never read this memory again: it may have been written without a change of version.
+
+        memory: address where it begins; None for that of every tensor.
+        """
         with self._lock:
             for d in self.waiting:
                 if memory is None or d.memory == memory:
@@ -237,7 +254,10 @@ class DeferredStats:
 
 
 def _reduce(t: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None] | None:
-    """[max, min, mean, norm] as one float64 (float32 where the device has no float64) tensor on the device."""
+    """Return the `numbers` and `exact` of a `Deferred`; None when the dtype is not supported.
+
+    The numbers are float64, or float32 where the device has no float64.
+    """
     dtype = t.dtype
     one = flat(t)
     wide = torch.float64 if t.device.type in ("cpu", "cuda") else torch.float32

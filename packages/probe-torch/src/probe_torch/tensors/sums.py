@@ -1,7 +1,7 @@
-"""Sums of gradients that torch must not add up: of tensors with a dispatch of their own.
+"""Add gradients, without calling torch's addition for tensors with a `__torch_dispatch__` of their own.
 
-To add two of them would be a call that the user's subclass sees, or one that makes a DTensor communicate, or that
-waits for a collective. Their numbers are added when they are described.
+The user's subclass would see that call, or it would make a DTensor communicate, or wait for a collective. The
+numbers of such gradients are added when they are described.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 @frozen(eq=False)
 class GradientSum:
-    """The shares of one gradient."""
+    """A gradient that is the sum of ``shares``, which are not added yet."""
 
     shares: tuple[torch.Tensor, ...]
     requires_grad: bool = False
 
     def views(self) -> list[TensorView]:
-        """Return the view of each share; a single one without data, with the reason, where they cannot be added."""
+        """Return the view of each share; if they cannot be added, a single one with the reason and no data."""
         found = [view_of(share) for share in self.shares]
         first = found[0]
         for p in found:
@@ -40,7 +40,7 @@ class GradientSum:
 
 
 def plus(a: Any, b: Any) -> Any:
-    """Return the sum of two gradients, or of one and such a sum; a new tensor where torch may add them."""
+    """Return the sum of two gradients or GradientSums: a new tensor if torch may add them, else a GradientSum."""
     if _ordinary(a) and _ordinary(b):
         return _T.add(_T.detach(a), _T.detach(b))
     return GradientSum((*_shares(a), *_shares(b)))

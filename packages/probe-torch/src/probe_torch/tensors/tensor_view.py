@@ -1,4 +1,4 @@
-"""Any tensor as plain data: what its type, dtype and shape are called, and where its numbers are.
+"""View any tensor as plain data: the names of its type, dtype and shape, and a strided tensor with its numbers.
 
 The cases are those of spec/statistics.md: subclasses, DTensor, fake, meta, sparse, nested, quantised, lazily
 conjugated tensors, functorch wrappers. A tensor without readable numbers gets a reason instead.
@@ -20,7 +20,7 @@ _EXACT = (torch.Tensor, torch.nn.Parameter)
 _keys: Any = torch._C._dispatch_keys
 _functorch: Any = torch._C._functorch
 _is_wrapped: Any = _functorch.is_functorch_wrapped_tensor
-#: What the dispatcher says of strided CPU tensors that are neither lazy, wrapped, nested nor quantised.
+#: The dispatch keys of strided CPU tensors that are neither lazy, wrapped, nested nor quantised.
 _ORDINARY = {_keys(torch.empty(1)).raw_repr()}
 _DTYPES: dict[torch.dtype, str] = {}
 _UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
@@ -28,11 +28,15 @@ _UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
 @frozen
 class TensorView:
-    """type, dtype, shape: as written in dump.json. data: detached strided tensor with the numbers, or None.
+    """A tensor as plain data.
 
-    bits: a tensor with the bytes where they are not those of ``data`` (quantised). extra: more keys for the
-    tensor object. reason: why there is no data. shareable: whether the tensor's identity and version stand
-    for its content. asynchronous: it is the result of a collective that may not have been waited for.
+    type, dtype, shape: as written in dump.json.
+    data: detached strided tensor with the numbers, or None.
+    bits: a tensor with the bytes where they are not those of ``data`` (quantised).
+    extra: more keys for the tensor object.
+    reason: why there is no data.
+    shareable: whether the tensor's identity and version determine its content.
+    asynchronous: whether it is the result of a collective that may not have been waited for.
     """
 
     type: str
@@ -47,7 +51,7 @@ class TensorView:
 
 
 def view_of(t: torch.Tensor) -> TensorView:
-    """Return the view of ``t``. Never raises for a tensor; what cannot be read comes back with a reason."""
+    """Return the view of ``t``; one that cannot be read has no data and a reason, and raises no error."""
     if type(t) in _EXACT and _keys(t).raw_repr() in _ORDINARY:
         dtype = t.dtype
         name = _DTYPES.get(dtype)
@@ -99,7 +103,7 @@ def _unwrapped(t: torch.Tensor) -> TensorView:
             level["dim"] = _functorch.maybe_get_bdim(inner)
         levels.append(level)
         inner = _functorch.get_unwrapped(inner)
-    with torch._C._DisableFuncTorch():  # or what we make of it would be wrapped again
+    with torch._C._DisableFuncTorch():  # otherwise the results would be wrapped again
         found = view_of(inner)
     extra = {**found.extra, "functorch": levels}
     return TensorView(
