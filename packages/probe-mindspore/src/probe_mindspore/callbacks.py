@@ -1,4 +1,4 @@
-"""Callbacks for `mindspore.train.Model`, which dump its steps without a loop to edit."""
+"""Dump the steps of a `mindspore.train.Model` by callbacks, since it has no loop to edit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProbeStep(Callback):  # type: ignore[misc]
         """Start collecting, unless ``debugger.start(model)`` has done so already."""
         session = self._debugger._session
         if session.closed or session.collecting:
-            return  # collecting since debugger.start(model) already
+            return  # since debugger.start(model), or closed by the user
         model = session.model
         if model is None and session.config.level != "L1":
             model = getattr(run_context.original_args(), "network", None)

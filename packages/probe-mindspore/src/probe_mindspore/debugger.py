@@ -1,4 +1,4 @@
-"""`PrecisionDebugger`: what a training script calls. The names and their order are msprobe's."""
+"""Define `PrecisionDebugger`, which a training script calls; names and order of arguments are msprobe's."""
 
 from __future__ import annotations
 

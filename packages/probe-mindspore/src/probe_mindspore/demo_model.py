@@ -1,4 +1,4 @@
-"""The model and data of the demo and the bench: a small GPT, and bytes of Python's own documentation."""
+"""Define what the demo and the bench train: a small GPT, on bytes of the documentation that comes with Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES = 256
 
 
 class Block(nn.Cell):  # type: ignore[misc]
-    """Apply pre-norm attention and MLP, each on the residual stream. Input and output: (batch, length, width)."""
+    """Add pre-norm attention, then a pre-norm MLP, to the residual stream: (batch, length, width) to the same."""
 
     def __init__(self, width: int, heads: int, length: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Block(nn.Cell):  # type: ignore[misc]
 
 
 class Gpt(nn.Cell):  # type: ignore[misc]
-    """Model the next byte, with a tied head. Returns the mean loss of a batch of windows, in nats."""
+    """Predict bytes with a transformer whose head is tied to its embedding; its result is the mean loss in nats."""
 
     def __init__(self, layers: int = 4, width: int = 128, heads: int = 4, length: int = 64) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Switching dropout off, in every form that a model may use, until undone."""
+"""Turn dropout off, by whatever route a model calls it, until undone."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ _meanwhile: list[Callable[[], None]] = []
 
 
 def _restore_primitives() -> None:
-    """Give what was made meanwhile its own rate: MindSpore keeps Primitives, to use them again for equal calls."""
+    """Restore the rate of Primitives made meanwhile, which MindSpore keeps and uses again for equal calls."""
     while _meanwhile:
         _meanwhile.pop()()
 
 
 _OFF = HeldPatches(_install, _restore_primitives)
 
-# What replaces a `construct`, or stands in a function that is compiled, is itself compiled: MindSpore reads its
-# source, which must therefore be plain and not be hidden behind functools.wraps.
+# A function that replaces a `construct`, or is called in one, is itself compiled: MindSpore reads its source, which
+# must therefore be plain and not be hidden behind functools.wraps.
 
 
 def _construct(original: Callable[..., Any]) -> Callable[..., Any]:

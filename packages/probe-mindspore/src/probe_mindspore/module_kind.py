@@ -1,4 +1,4 @@
-"""The kind of modules that are dumped: MindSpore's Cells, or Modules of a `torch` built on MindSpore (mindtorch)."""
+"""Find out which modules are dumped: MindSpore's Cells, or Modules of a `torch` built on MindSpore (mindtorch)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The MindSpore part of probe-save: describe tensors, and take their gradients by hooks on tensors (PyNative)."""
+"""Give probe-save what it needs of MindSpore: tensors as JSON, and their gradients by hooks (PyNative)."""
 
 from __future__ import annotations
 
@@ -27,20 +27,25 @@ FRAMEWORK = detect().framework
 
 
 def open_leaf(options: TensorOptions, coverage: Coverage) -> MindSporeSaving:
-    """Return what describes MindSpore's values in one step."""
+    """Return a describer of MindSpore's values for one step."""
     return MindSporeSaving(options, coverage)
 
 
 @define(eq=False)
 class _GradientHook:
-    """Hook one tensor for its gradients; the hook can be removed for a while and put back."""
+    """Hook one tensor for its gradients; the hook can be removed for a while and put back.
+
+    tensor: the tensor.
+    arrived: called with each gradient.
+    handle: removes the hook; None while it is off.
+    """
 
     tensor: Any
     arrived: Callable[[Any], None]
     handle: Any = None
 
     def put(self) -> bool:
-        """Put the hook on. Return whether the tensor takes a gradient."""
+        """Put the hook on the tensor. Return whether the tensor takes a gradient."""
         self.handle = autograd.hook_tensor(self.tensor, self.arrived)
         return self.handle is not None
 
@@ -68,7 +73,7 @@ class MindSporeSaving:
         self.__attrs_init__(TensorLeaf(options, coverage, _nothing, requires_grad=module_kind.requires_grad))
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """Return the JSON of a tensor or another value of MindSpore, else UNKNOWN. Writes a tensor's file."""
+        """Return the JSON of a value of MindSpore, UNKNOWN for another one; write a tensor's file if one is wanted."""
         if not is_tensor(value):
             return self._leaf.leaf(evolve(placement, found=[]), value, path)
         placement.found.append((path, value))
@@ -77,7 +82,7 @@ class MindSporeSaving:
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
         """Call ``arrived`` with the gradient of ``tensor``, from all its users, in each backward pass.
 
-        Returns what removes the hook, or None if no gradient is being recorded or the tensor takes none.
+        Returns a function that removes the hook, or None if no gradient is being recorded or the tensor takes none.
         """
         leaf = isinstance(tensor, Parameter)
         if not (leaf and tensor.requires_grad) and not (
@@ -115,10 +120,10 @@ class MindSporeSaving:
                 watch.put()
 
     def fill_numbers(self, value: Any) -> None:
-        """Do nothing: all numbers are computed at once here."""
+        """Do nothing, because all numbers are computed at once here."""
 
     def close(self) -> None:
-        """Release every tensor. The hooks have been removed by then."""
+        """Release every tensor, after the hooks have been removed."""
         for place in self._places:
             place.restore()
         self._places = []

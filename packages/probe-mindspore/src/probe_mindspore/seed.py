@@ -1,4 +1,4 @@
-"""Seeding of all random numbers, and optionally deterministic algorithms; both can be undone."""
+"""Make every run draw the same random numbers and, on request, use the same algorithms, until undone."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> 
 
     A `torch` built on MindSpore is seeded too, if it is imported before.
 
-    seed: 0 to 2**32 - 1. mode: deterministic operators and collectives too (slower); False leaves the setting as
-    it is. rm_dropout: dropout passes its input through, in Cells that exist already too, unless they are
-    compiled. A plain call stays in force; ``with seed_all(): ...`` or ``seed_all().undo()`` puts everything back.
+    seed: 0 to 2**32 - 1.
+    mode: use deterministic operators and collectives too (slower); False leaves the setting as it is.
+    rm_dropout: let dropout pass its input through, also in Cells that exist already, unless they are compiled.
+
+    A plain call stays in force; ``with seed_all(): ...`` or ``seed_all().undo()`` puts everything back.
 
     Raises UsageError, before anything is changed, when an argument is wrong.
     """
@@ -40,7 +42,7 @@ def _seed(seed: int, stack: contextlib.ExitStack) -> None:
     stack.callback(setattr, _ms_seed, "_GLOBAL_SEED", ms.get_seed())
     stack.callback(dataset.config.set_seed, dataset.config.get_seed())
     stack.callback(ms.set_rng_state, ms.get_rng_state())
-    ms.set_seed(seed)  # numpy's and the datasets' too, in its own way
+    ms.set_seed(seed)  # which seeds numpy and the datasets too
     ms.manual_seed(seed)
     torch = torch_on_mindspore()
     if torch is not None:  # it draws from a generator of its own
@@ -53,7 +55,7 @@ def _put_back(table: dict[Any, int], before: dict[Any, int]) -> None:
     table.update(before)
 
 
-# What MindSpore sets beside its own switch, by version.
+# The variables that MindSpore sets beside its own switch; which ones depends on the version.
 _VARIABLES = ("HCCL_DETERMINISTIC", "TE_PARALLEL_COMPILER", "LCCL_DETERMINISTIC")
 
 

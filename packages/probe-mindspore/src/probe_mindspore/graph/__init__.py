@@ -1,3 +1,3 @@
-"""Records of Cells and gradients inside compiled graphs (GRAPH_MODE and `mindspore.jit`)."""
+"""Record Cells and gradients inside compiled graphs (GRAPH_MODE and `mindspore.jit`)."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Records of calls inside compiled graphs, made from the messages that their taps send."""
+"""Record calls inside compiled graphs from the messages that their taps send."""
 
 import itertools
 import threading

@@ -1,6 +1,6 @@
-"""Compilation of graphs with taps, under keys of their own, so that the user's graphs stay as they are.
+"""Compile graphs with taps, under keys of their own, so that the user's graphs stay as they are.
 
-While this is in place, the keys under which MindSpore stores compiled graphs end in a word of Probe's. So a graph that
+While this is in place, Probe adds a word to the keys under which MindSpore stores compiled graphs. So a graph that
 was compiled before is compiled once more, with taps. Afterwards the user's own graph is used again, so that a dump
 costs nothing when it is over. Internal state of a graph is not carried over: random operators (dropout) begin anew in
 each graph (measured: nn.Dropout on 2.7.0 and 2.10.0). A run with dropout has the same bits as without Probe when all
@@ -44,7 +44,7 @@ def api_module() -> Any:
     raise ImportError("MindSpore has neither mindspore.graph.api nor mindspore.common.api")
 
 
-#: Why some graphs have no taps though they compile with them: they would fail when they run (2.7.0 and 2.10.0).
+#: Why some graphs have no taps although they compile with them: they would fail when they run (2.7.0 and 2.10.0).
 _BRANCHES = (
     "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: what passes on "
     "through such branches on its way back is not to be hooked"

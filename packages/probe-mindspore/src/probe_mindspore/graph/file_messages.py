@@ -1,4 +1,4 @@
-"""Messages of a compiled graph by files, for devices that cannot call Python (Ascend): `ops.TensorDump`.
+"""Send messages from a compiled graph by files, on devices that cannot call Python (Ascend), with `ops.TensorDump`.
 
 Each tensor of a message is one file, ``{message}-{index}_{dtype}_{number}.npy``: the operator adds dtype and number,
 and the numbers increase in the order of writing. A last file with the call's token ends the message. A graph gets no

@@ -1,4 +1,4 @@
-"""Gradients of parameters that a graph computes itself, read from the results of its `grad` or `GradOperation`.
+"""Read the gradients of parameters that a graph computes itself from the results of its `grad` or `GradOperation`.
 
 A hook on a parameter would be part of the graph as well, but MindSpore calls it once for each branch and loop that uses
 the parameter, with a part of the gradient, and fails where there is none (2.7.0 and 2.10.0). The operation's result is
@@ -26,7 +26,7 @@ from .value_layouts import is_fixed
 __all__ = ["watched_grads"]
 
 _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
-_NAME = "probed"  # of an operation in our own code, which is left as it is
+_NAME = "probed"  # name of an operation in Probe's code, which is not replaced
 
 
 @define(eq=False)

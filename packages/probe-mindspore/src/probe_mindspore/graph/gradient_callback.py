@@ -1,4 +1,4 @@
-"""Gradients inside a compiled graph: an identity operator whose gradient function sends the gradient to Python."""
+"""Send gradients from a compiled graph to Python, by the gradient function of an identity operator."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Calls from inside a compiled graph to Python, on the CPU.
+"""Call Python from inside a compiled graph, on the CPU.
 
 `mindspore.ops.Custom` runs a host function as a kernel. Measured (2.7.0 and 2.10.0): it takes a fixed number of inputs,
 which it reads from the function's signature; an output with its input's shape fails for bfloat16, so every call here

@@ -1,4 +1,4 @@
-"""Routes of messages from a compiled graph to the host: by host callbacks, or by files that the device writes."""
+"""Choose how messages get from a compiled graph to the host: by host callbacks, or by files of the device."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,7 +110,10 @@ def by_files(folder: Path, dump: Any = None) -> Route:
 
 
 def route_for(folder: Path) -> Route:
-    """Return the route for MindSpore's current device. folder: for its files, if it writes any."""
+    """Return the route for MindSpore's current device.
+
+    folder: where to write files, if the route needs any.
+    """
     if mindspore.get_context("device_target") == "CPU":
         return by_callbacks()
     return by_files(folder)

@@ -1,4 +1,4 @@
-"""`save`, `save_grad` and `step` for code that MindSpore compiles (GRAPH_MODE, jit), and for PyNative as well.
+"""Save tensors and gradients from code that MindSpore compiles (GRAPH_MODE, jit), and from PyNative as well.
 
 On the CPU a host callback writes the files while the graph runs. On Ascend the device's own operator does
 (`ops.TensorDump`), under the same names. These functions are compiled, so they only use what the compiler supports.
@@ -38,7 +38,10 @@ _NEXT_STEP = "<tensordump-update-step>"
 
 
 class _Files:
-    """Write the files of this process. step: the current step."""
+    """Write the files of this process.
+
+    step: the current step.
+    """
 
     def __init__(self) -> None:
         self.step = 0

@@ -1,4 +1,4 @@
-"""A Cell's construct with taps around it, which the compiler reads in place of the original (`tapped`)."""
+"""Give the compiler a Cell's construct with taps around it, in place of the original (`tapped`)."""
 
 import inspect
 from collections.abc import Callable, Iterator

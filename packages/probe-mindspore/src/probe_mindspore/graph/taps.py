@@ -1,4 +1,4 @@
-"""Cells inside compiled graphs (L0): GRAPH_MODE, and what `mindspore.jit` compiles under PyNative.
+"""Record Cells inside compiled graphs (L0), in GRAPH_MODE and in what `mindspore.jit` compiles under PyNative.
 
 A compiled graph runs no Python, so the graph itself sends messages (`routes`): a tracked Cell is compiled with taps
 around its construct (`tapped_cell`), and their messages are recorded by the same recorder as PyNative's calls
@@ -110,13 +110,13 @@ class GraphTaps:
         """Wait until the graphs that have begun are done: MindSpore runs them asynchronously."""
         try:
             api_module()._pynative_executor.sync()
-        except Exception as e:  # the run's own, and met again where it uses what was computed
+        except Exception as e:  # of the run itself, which raises it again where it uses the result
             self._calls.fault(e)
         if self._route.spool is not None:
             self._collected += self._route.spool.collect()
 
     def close(self) -> None:
-        """Receive no more messages: graphs with taps go on running, and send theirs to no one."""
+        """Stop receiving messages. Graphs with taps may still run; their messages are dropped."""
         self._listening.close()
         self._is_listening = False
 

@@ -1,4 +1,4 @@
-"""Layouts of a graph's values, known when it is compiled: nesting, constants, dtypes and shapes.
+"""Store the layouts of a graph's values when it is compiled: nesting, constants, dtypes and shapes.
 
 `flatten` runs inside MindSpore's compiler, over any nest of tuples, lists and dicts. It returns the number of a layout,
 which is stored here, in Python, and the tensors as a tuple. At run time only the tensors' memory is sent to the host,
@@ -33,7 +33,7 @@ __all__ = [
     "rebuild",
 ]
 
-#: Why a tensor has no numbers.
+#: Why a tensor with a dynamic shape has no numbers.
 DYNAMIC = (
     "its shape is only known when the graph runs, and MindSpore's host callbacks take fixed shapes; "
     "give the graph real inputs instead of set_inputs/dynamic ones to see it"
@@ -50,7 +50,12 @@ UnknownValue.__module__, UnknownValue.__qualname__ = "probe_mindspore.graph_valu
 
 @frozen
 class _Leaf:
-    """Describe a tensor. index: its number among the tensors sent, None if it is not sent. kind: how it is sent."""
+    """Describe a tensor.
+
+    index: its number among the tensors sent; None if it is not sent.
+    dtype, shape: as MindSpore has them.
+    kind: "plain", "parameter" or "scalar" (sent as shape (1,)); "empty" or "dynamic" if it is not sent.
+    """
 
     index: int | None
     dtype: str
@@ -60,7 +65,12 @@ class _Leaf:
 
 @frozen
 class _Nest:
-    """Describe a tuple, list or dict. keys: those of a dict, else None. items: the numbers of the layouts inside."""
+    """Describe a tuple, list or dict.
+
+    keys: the keys of a dict, else None.
+    items: the numbers of the layouts inside.
+    type: "tuple", "list" or "dict".
+    """
 
     keys: tuple[Any, ...] | None
     items: tuple[int, ...]

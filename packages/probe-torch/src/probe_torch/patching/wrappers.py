@@ -61,7 +61,7 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
             return call(*args, **kwargs)
         try:
             frame = caller(1)
-        except ValueError:  # called from C with no Python below: the user passed it there (as a thread's target)
+        except ValueError:  # called from C with no Python below, where the user passed it (threads)
             return tap(label, call, args, kwargs)
         seen = verdicts.get(frame.f_code.co_filename)
         if seen is None:

@@ -125,7 +125,7 @@ class TensorLeaf(CommonLeaf):
         silent: True unless the optimizer is known to raise the versions of what it writes.
         """
         with faults_reported("an optimizer's step", "numbers that waited"), aside():
-            self.flush_numbers(force=True)  # non-finite tensors are read again, so before they are overwritten
+            self.flush_numbers(force=True)  # before the write: non-finite tensors are read again
         self._waiting.doubt(None)
         self.sharing.step_begins(silent=silent)
 
