@@ -32,7 +32,7 @@ class ProbeStep(Callback):  # type: ignore[misc]
         """Start collecting, unless ``debugger.start(model)`` has done so already."""
         session = self._debugger._session
         if session.closed or session.collecting:
-            return  # since debugger.start(model), or closed by the user
+            return  # debugger.start(model) has begun the step already
         model = session.model
         if model is None and session.config.level != "L1":
             model = getattr(run_context.original_args(), "network", None)

@@ -1,3 +1,3 @@
-"""Cells of MindSpore (L0) and its PyNative autograd."""
+"""Watch MindSpore's Cells (L0), PyNative autograd and collectives with hooks."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""MindSpore's PyNative autograd as far as Python can read it: nodes, edges, hooks, backward passes.
+"""Read MindSpore's PyNative autograd as far as Python can: nodes, edges, hooks, backward passes.
 
 Since 2.8 a tensor has the node that made it, and a node has edges and takes hooks, as in torch. 2.7 has hooks on
-tensors only. MindSpore's names for all this begin with an underscore and may change, so they are used here alone.
+tensors only. MindSpore's names for all this begin with an underscore and may change, so only this module uses them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GRAPH = (
     and hasattr(_executor, "get_current_autodiff_engine_id")
     and (_Node is None or hasattr(_Node, "next_functions"))
 )
-#: The sequence number of a node that stands for a leaf tensor.
+#: The sequence number of a leaf tensor's node.
 LEAF = (1 << 64) - 1
 
 recording: Callable[[], bool] = _executor.requires_grad
@@ -157,6 +157,6 @@ def hook_tensor(t: Any, hook: Callable[[Any], None]) -> Handle | None:
     """
     try:
         number = _Tensor.register_hook(t, hook)
-    except RuntimeError:  # "The tensor requires grad is false": nothing else tells it on 2.7
+    except RuntimeError:  # "The tensor requires grad is false": 2.7 shows it in no other way
         return None
     return Handle(lambda: _Tensor.remove_hook(number))

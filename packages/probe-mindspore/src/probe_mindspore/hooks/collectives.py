@@ -1,4 +1,4 @@
-"""MindSpore's collectives: the arguments that they only write to, their results, and when these are complete."""
+"""List which arguments MindSpore's collectives only write to, find their results, and notice their completion."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RECEIVES = {
     "all_to_all_single": (0, "output"),
 }
 RECEIVES = {_MINT + name: place for name, place in _RECEIVES.items()}
-"""The same by the names of the list."""
+"""Name as in the list of functions -> (position, name) of the argument that is only written to."""
 
 
 def _handles() -> tuple[type, ...]:
@@ -41,7 +41,7 @@ def _handles() -> tuple[type, ...]:
     return tuple(cls for cls in found if isinstance(cls, type))
 
 
-#: The classes of what an asynchronous collective returns.
+#: The classes of the handles that asynchronous collectives return.
 HANDLES = _handles()
 
 

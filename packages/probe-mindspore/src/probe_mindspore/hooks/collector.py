@@ -1,4 +1,4 @@
-"""The collector of MindSpore's calls: the shared one with MindSpore's gradients, collectives and parameters."""
+"""Build the collector of MindSpore's calls, with its gradients, collectives and parameters of a Cell."""
 
 from __future__ import annotations
 

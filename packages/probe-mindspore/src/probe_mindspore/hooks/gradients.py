@@ -1,4 +1,4 @@
-"""Gradients of a call's inputs and outputs, taken by hooks that insert nothing in the autograd graph.
+"""Tap the gradients of a call's inputs and outputs without inserting anything in the autograd graph.
 
 MindSpore's own backward hooks insert an identity node before and after a Cell: gradients are then summed in another
 order, and the bits of the run change. Here, as in probe-torch, the edges of a call's inputs are stored when it is
@@ -117,8 +117,8 @@ def attach(
             sinks.setdefault(number, HookedNode(node)).made.append((t._output_index, path))
     nodes = dict(sinks)
     used = add_consumers(inputs, nodes)
-    # An input that the call uses and also returns: what comes through the returned tensor cannot be told from what
-    # others send to it, so the share of the uses is recorded. Without uses, the tensor's whole gradient is.
+    # An input may be used by the call and also returned. What comes through the returned tensor cannot be separated
+    # from what others send to it, so only the share of the uses is recorded. Without uses the whole gradient is.
     for number, sink in sinks.items():
         for nr in {nr for nr, _ in sink.made}:
             index = inputs.edges.get((number, nr))

@@ -1,4 +1,4 @@
-"""Where the gradients of a call's inputs go, by the autograd graph as it was when the call was entered."""
+"""Record where the gradients of a call's inputs go, by the autograd graph as it is when the call is entered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class InputEdges:
     late: Sequence[tuple[ValuePath, Any]] | None = None
 
     def add(self, tensors: Sequence[tuple[ValuePath, Any]]) -> None:
-        """Add the edges of these inputs, those that take a gradient."""
+        """Add the edges of those inputs that take a gradient."""
         for path, t in tensors:
             node = t._grad_node
             if node is None:

@@ -1,4 +1,4 @@
-"""The Cells of a model (level L0): their record names, and a patch that hands their calls to the collector.
+"""Name the Cells of a model (level L0), and catch their calls.
 
 No hook is put on a Cell: MindSpore ignores forward hooks of Cells that define ``bprop``, and its backward hooks
 insert nodes that change the bits of the run. Instead `nn.Cell.__call__` is replaced while collecting, so that
@@ -41,7 +41,7 @@ _TRACED = (
 
 
 def models_in(model: object, module_kind: ModuleKind = CELLS) -> tuple[Any, ...]:
-    """Return the model, or the models of a list or tuple; () for None. Raises UsageError for anything else."""
+    """Return the model, or the models of a list or tuple; () for None. Raises UsageError when it is neither."""
     if model is None:
         return ()
     if isinstance(model, module_kind.module_class):
@@ -61,6 +61,7 @@ class CellTable:
 
     A step may have two parts, one for PyNative calls and one for compiled graphs, each with its own table.
 
+    module_kind: which modules are recorded.
     part: which Cells are added: None for all; "graph" for those inside compiled graphs; "pynative" for the others.
         The outermost jitted Cells belong to both, since their call is visible from both sides.
     entries: the Cells of this table.
@@ -88,7 +89,7 @@ class CellTable:
         """Track every Cell inside a model, or inside each of a list of models (names then begin with its index).
 
         The model itself has no record, as in msprobe; the parameters that it owns directly are reported in
-        `not_seen`, and so are optimizers inside it. Raises UsageError when ``model`` is neither.
+        `not_seen`, and so are optimizers inside it. Raises UsageError when ``model`` is neither of them.
         """
         for i, one in enumerate(models_in(model, self.module_kind)):
             self._add_one(one, "" if one is model else f"{i}.")

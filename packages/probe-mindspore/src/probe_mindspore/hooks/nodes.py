@@ -1,4 +1,4 @@
-"""The autograd nodes to hook for one call: those that made its outputs, and those that use its inputs."""
+"""Find the autograd nodes to hook for one call: those that made its outputs, and those that use its inputs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _TOO_FEW = "fewer gradients came for the inputs of a graph than it has, and noth
 class HookedNode:
     """Describe an autograd node to hook. Indexes of inputs are those of `InputEdges.paths`.
 
+    node: the node.
     edges: the number of all its edges.
     shares: index of an input in several places -> the indexes of its places, where each has a gradient.
     made: (output number of the node, path in the call's outputs) for each output of the call that it made.
@@ -40,8 +41,9 @@ class HookedNode:
 def add_consumers(inputs: InputEdges, nodes: dict[Any, HookedNode]) -> set[int]:
     """Add the nodes of the call with edges into its inputs to ``nodes``. Return the indexes of the inputs found.
 
-    nodes: by their keys. The walk begins at them and ends at what is older than the call. Raises RuntimeError
-    when it meets too many nodes.
+    nodes: by their keys. The walk begins at them and ends at what is older than the call.
+
+    Raises RuntimeError when it meets too many nodes.
     """
     edges, since = inputs.edges, inputs.since
     used: set[int] = set()
@@ -130,7 +132,9 @@ class InputGradients:
     def of(self, gradients: int) -> Sequence[tuple[int, int]]:
         """Return (number of the gradient, index of the input) for each gradient of an input.
 
-        gradients: how many the node returned. Raises LookupError when the inputs cannot be identified.
+        gradients: how many the node returned.
+
+        Raises LookupError when the inputs cannot be identified.
         """
         node, self.node = self.node, None  # not held any longer: the graph owns the hook, and cycles there leak
         if gradients == self.number or not self.consumed:

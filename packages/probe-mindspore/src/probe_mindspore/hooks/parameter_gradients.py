@@ -1,4 +1,4 @@
-"""Gradients of parameters, recorded when they are computed."""
+"""Record parameters' gradients when they are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients by hooks on tensors, for MindSpore 2.7, which does not show its autograd graph.
+"""Take gradients by hooks on tensors, for MindSpore 2.7, which does not show its autograd graph.
 
 A hook on a tensor gets the sum of the gradients from all its users. That is right for an output; for an input it is
 more than the call's own share when others use the tensor too. An identity node before the call would isolate the
@@ -54,6 +54,9 @@ class InputHooks:
 
     They are set when the call is entered, because a tensor that the call writes to has another gradient afterwards.
     They are removed with this object if the call raises; on a leaf they would stay.
+
+    inputs: the hooks.
+    handles: remove the hooks; empty once `attach` has taken them.
     """
 
     inputs: list[_TensorHook]

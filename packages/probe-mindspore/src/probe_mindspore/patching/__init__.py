@@ -1,3 +1,3 @@
-"""Functions of MindSpore (L1): which are recorded, and what stands in for them."""
+"""Replace the functions of MindSpore that are recorded (L1) with wrappers."""
 
 __all__: list[str] = []

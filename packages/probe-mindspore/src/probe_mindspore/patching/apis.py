@@ -1,4 +1,4 @@
-"""The functions that a dump records: the list in apis.yaml, changed by the user's own file."""
+"""Load the list of functions that a dump records: apis.yaml, with the user's own file applied over it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,12 @@ MINDTORCH: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @attrs.frozen
 class Api:
-    """Describe a listed name, e.g. section "mint", name "linalg.qr"."""
+    """Describe a listed name.
+
+    section: a key of ``table``, e.g. "mint".
+    name: dotted name below the section's objects, e.g. "linalg.qr".
+    table: `SECTIONS` or `MINDTORCH`.
+    """
 
     section: str
     name: str

@@ -1,4 +1,4 @@
-"""Calls of functions under @jit(capture_mode="bytecode"), handed to the tap."""
+"""Pass calls of functions under @jit(capture_mode="bytecode") to the tap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _EnteredContexts(threading.local):
 
 
 class BytecodeCalls:
-    """Hand every such call to the tap.
+    """Pass each call of such a function to the tap.
 
     The decorated function is a closure that was made earlier; all it does is `with context: context.fn(...)`. So
     while this is in place `context.fn`, read from that closure, is a function that calls the tap and enters the context

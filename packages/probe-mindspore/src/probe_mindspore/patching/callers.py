@@ -1,4 +1,4 @@
-"""The caller of a function: the model, or MindSpore's own machinery, whose calls are not recorded."""
+"""Tell calls of the model from calls that MindSpore makes for itself, which are not recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrappers around MindSpore's compilation of graphs, for several parts of Probe at once.
+"""Wrap MindSpore's compilation of graphs for several parts of Probe at once.
 
 These parts begin and end in any order. If each replaced ``compile`` itself, one would put back another's replacement.
 So the method is replaced once, for as long as any part has a wrapper.
@@ -27,7 +27,10 @@ _places: list[Attribute] = []
 
 @define(eq=False)
 class CompileWrapper:
-    """Wrap the compilation while this is put. make: gets ``compile`` and returns what to call instead."""
+    """Wrap the compilation while this is put.
+
+    make: gets ``compile`` and returns the function to call instead.
+    """
 
     make: Callable[[Function], Function]
 
@@ -43,7 +46,7 @@ class CompileWrapper:
             _active.append(self)
 
     def restore(self) -> None:
-        """Wrap no more. The last one restored puts the original back."""
+        """Stop wrapping. The last one restored puts the original back."""
         with _lock:
             if self in _active:
                 _active.remove(self)
@@ -53,7 +56,7 @@ class CompileWrapper:
 
 
 def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> list[CompileWrapper]:
-    """Return what to put, and later restore, so that every compilation runs inside ``region()``.
+    """Return wrappers to put, and later restore, so that every compilation runs inside ``region()``.
 
     A graph that is compiled already runs without it.
     """

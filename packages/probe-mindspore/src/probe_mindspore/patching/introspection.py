@@ -1,4 +1,4 @@
-"""Introspection of MindSpore's functions: code that inspects, copies or rewrites them finds the originals."""
+"""Let code that inspects, copies or rewrites functions of MindSpore find the originals, as it would without Probe."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _QUIET = tuple(
 class IntrospectionGuards(patching.IntrospectionGuards):
     """Let MindSpore's rewriting of a Cell run with the originals, and keep checkpoints out of the record.
 
-    The rest is that of `probe_runtime.patching.IntrospectionGuards`.
+    The other guards are those of `probe_runtime.patching.IntrospectionGuards`.
     """
 
     def __init__(self, patches: Patches) -> None:

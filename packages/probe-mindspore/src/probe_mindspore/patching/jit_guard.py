@@ -1,4 +1,4 @@
-"""Compilation with MindSpore's original functions, and one record for each jitted call: Jit.{function or Cell}."""
+"""Let MindSpore compile the original functions, and record each jitted call as Jit.{function or Cell}."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class JitGuard(Included):
     """
 
     def __init__(self, patches: Patches) -> None:
-        # Those beside are in place while the others are suspended, too: a wrapper may still be in a closure of the
-        # user's.
+        # The last argument's patches stay while the others are suspended: a closure of the user's may still hold a
+        # wrapper.
         super().__init__(
             patches,
             lambda: _places(patches),

@@ -1,4 +1,4 @@
-"""The functions of MindSpore to replace: each listed name is looked up here."""
+"""Find the functions of MindSpore that the listed names refer to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OWN = ("mindspore.mint.nn.functional", "mindspore.mint.distributed", "mindspore
 
 
 def look_up_all(apis: Apis) -> tuple[list[Attribute], dict[str, str]]:
-    """Return the places of the listed names, and the names that have none with the reason."""
+    """Return the places of the listed names, and the names without a place with the reason."""
     paths = dict.fromkeys(path for api in apis for path in api.owners)
     return patching.look_up_all(apis, paths, _resolve, _places_of)
 
@@ -41,7 +41,7 @@ def _places_of(api: Api, path: str, base: Any) -> list[Attribute]:
     if not is_function(owner, name) or not hasattr(getattr(owner, name), "__name__"):
         return []
     label = Label(api.prefix, api.api, api.composite)
-    # Where pickle will find the wrapper, by name.
+    # pickle looks the wrapper up by this name.
     module, _, qualname = f"{path}.{api.name}".rpartition(".")
     if inspect.isclass(base):
         module, qualname = path.rpartition(".")[0], f"{name_of(base)}.{name}"

@@ -1,4 +1,4 @@
-"""The replacement of MindSpore's functions by wrappers, and the return of the originals."""
+"""Replace MindSpore's functions with the wrappers for a while, and put back exactly the originals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the Primitives that a model's Cells hold as attributes, recorded as Primitive.{attribute}.{Class}."""
+"""Record calls of the Primitives that a model's Cells hold as attributes, as Primitive.{attribute}.{Class}."""
 
 from __future__ import annotations
 

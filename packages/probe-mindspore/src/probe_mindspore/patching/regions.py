@@ -1,4 +1,4 @@
-"""Regions of a step that are not the model: the optimizer, printing, reading data, making parameters."""
+"""Mark the regions of a step that are not the model: optimizer, printing, reading data, making parameters."""
 
 from __future__ import annotations
 
@@ -74,15 +74,16 @@ Rows = list[tuple[str, str, str]]
 
 
 class StepRegions(patching.StepRegions):
-    """Frame what belongs to a node with `push(node)` and `pop(node)`, and leave out quiet regions, while entered.
+    """Enclose what belongs to a node in `push(node)` and `pop(node)`, and leave out quiet regions, while entered.
 
     Node "optimizer": a call of any optimizer, a learning rate scheduler's step, and what a loss scaler does
-    after the gradients. Node "clip_grad": torch.nn.utils.clip_grad_* of a torch built on MindSpore. Every
-    push is followed by its pop in the same thread, exceptions or not (a step of such a torch's optimizer that
-    raises: when collecting stops); a node inside itself is pushed once.
-
+    after the gradients.
+    Node "clip_grad": torch.nn.utils.clip_grad_* of a torch built on MindSpore.
     Quiet: printing a tensor, iterating over a Dataset, making and filling parameters, and collectives on
     pickled objects.
+
+    Every push is followed by its pop in the same thread, exceptions or not; if a step of such a torch's
+    optimizer raises, the pop comes when collecting stops. A node inside itself is pushed once.
     """
 
     def __init__(self, patches: Patches, push: Callable[[str], None], pop: Callable[[str], None]) -> None:
@@ -90,7 +91,7 @@ class StepRegions(patching.StepRegions):
 
 
 class _Regions(Regions):
-    """Regions whose replacements are sheltered from errors of ours, as every one on MindSpore is."""
+    """Shelter the replacements from errors of Probe's, as is done with every one on MindSpore."""
 
     def in_node(self, original: Function, node: str) -> Function:
         return sheltered("a region", lambda f: super(_Regions, self).in_node(f, node))(original)
@@ -114,8 +115,7 @@ def _rows() -> tuple[Rows, Rows]:
 def _step_hooks(regions: Regions) -> Iterator[None]:
     """Watch the steps of every optimizer of a torch built on MindSpore.
 
-    A learning rate scheduler keeps the step that it found in the optimizer itself, so a patched class would not
-    be asked.
+    No optimizer class is patched, because a learning rate scheduler keeps the step that it finds in an optimizer.
     """
     optimizers: Any = None
     if torch_on_mindspore() is not None:

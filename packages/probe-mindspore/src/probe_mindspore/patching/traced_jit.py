@@ -1,4 +1,4 @@
-"""Functions under @jit(capture_mode="trace"), whose inside is not recorded: which Cells they can call.
+"""Find the Cells that functions under @jit(capture_mode="trace") can call, whose calls are not recorded.
 
 Once traced such a function runs no Python, so no Cell is called. The objects that it refers to show what its graph
 contains.
@@ -101,7 +101,7 @@ def _held(value: Any) -> list[Any]:
 
 def _is_filled(cell: Any) -> bool:
     try:
-        cell.cell_contents  # noqa: B018 - asking is how one learns it
+        cell.cell_contents  # noqa: B018 - reading it is the only way to know
     except ValueError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""The wrapper that replaces a MindSpore function while collecting, and hands each call to the tap."""
+"""Wrap a MindSpore function in one that passes each call to the tap while a dump runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wrap(
 ) -> Wrapper:
     """Return the wrapper of `original`, made once per process: code compiled from bytecode checks its identity.
 
-    module, qualname: where it will be, so that pickle can find it there by name meanwhile.
+    module, qualname: the place where the wrapper goes, by which pickle finds it.
     users_only: whether calls from MindSpore's own files are not recorded.
     """
     key = (label, label.kind, label.composite, users_only, original)
@@ -51,7 +51,7 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
             return original(*args, **kwargs)
         try:
             frame = caller(1)
-        except ValueError:  # called from C++ without any Python frame: a function that the user passed on
+        except ValueError:  # called from C++ without any Python frame, where the user passed it
             return tap(label, original, args, kwargs)
         seen = known.get(frame.f_code.co_filename)
         if seen is None:

@@ -1,3 +1,3 @@
-"""The session of a debugger of MindSpore, and its steps."""
+"""Open the session of a debugger of MindSpore and its steps, at every level."""
 
 __all__: list[str] = []

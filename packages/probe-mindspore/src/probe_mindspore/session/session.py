@@ -1,4 +1,4 @@
-"""The session of a MindSpore debugger, assembled from its parts by level and configuration."""
+"""Put together the session of a debugger of MindSpore."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ _WANTS_MODEL = (
 
 
 def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
-    """Return a session with this configuration. Raises ConfigError with all problems, before anything runs."""
+    """Return a session with this configuration.
+
+    Raises ConfigError with every problem, before anything runs, when it can't work.
+    """
     module_kind = detect()
     models = partial(models_in, module_kind=module_kind)
     models(model)
@@ -70,7 +73,7 @@ def _preflight(config: Config, found: Sequence[Problem]) -> None:
 
 
 def _kernels(config: Config, model: Any) -> KernelSession:
-    """Return a session of level "L2", which is done by probe-kernel; it is imported for this level alone."""
+    """Return a session at level L2, for which alone probe-kernel is imported."""
     package = kernel_package()
     _preflight(config, package.mindspore_problems(config))
     for text in package.mindspore_notes(config):
@@ -79,7 +82,7 @@ def _kernels(config: Config, model: Any) -> KernelSession:
 
 
 def _listed(config: Config, module_kind: ModuleKind) -> Apis:
-    """Return the functions to patch: none at L0, where only Cells are recorded."""
+    """Return the functions to patch; an empty list at L0, where only Cells are recorded."""
     if config.level == "L0":
         return Apis(())
     names = None if module_kind is CELLS else _names_of_torch()

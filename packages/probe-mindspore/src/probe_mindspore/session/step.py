@@ -1,4 +1,4 @@
-"""Steps of a MindSpore dump: each is assembled here, with the patches and hooks that it needs while collecting."""
+"""Put together one dumped step of MindSpore, with the hooks and patches in place while it collects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class _Parts:
 class StepOpener:
     """Open the steps of one session.
 
-    tool: the name and version to write in the header.
+    config: the debugger's configuration.
+    tool: name and version of Probe, as the header has them.
     module_kind: which modules are recorded.
     patches: the replacements of functions.
     target: what the replacements call; it is given the collector of the step.
@@ -85,7 +86,10 @@ class StepOpener:
         return self._pynative(self._parts(directory, about), CellTable(self.module_kind))
 
     def _pynative(self, made: _Parts, table: CellTable, graphs: Collector | None = None) -> DumpingStep:
-        """Open the PyNative part. graphs: the collector of the part for compiled graphs, if there is one."""
+        """Open the PyNative part.
+
+        graphs: the collector of the part for compiled graphs, if there is one.
+        """
         arrivals = ParameterGradients(made.collector, table, graphs)
         if made.collector.plan.keep.backward_output and not gradients.OWN:
             made.collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
@@ -108,7 +112,10 @@ class StepOpener:
         return self._graph(self._parts(directory, about), CellTable(self.module_kind))
 
     def _graph(self, made: _Parts, table: CellTable, beside: Coverage | None = None) -> DumpingStep:
-        """Open the part for compiled graphs. beside: the coverage of the PyNative part, if there is one."""
+        """Open the part for compiled graphs.
+
+        beside: the coverage of the PyNative part, if there is one.
+        """
         route = route_for(self.config.dump_path / f".tensordump-{os.getpid()}")
         taps = GraphTaps(made.collector, made.leaf, made.names, table, beside, route)
 
@@ -132,7 +139,7 @@ class StepOpener:
         return self._both(directory, about, pynative, graph)
 
     def open_with_graphs(self, directory: Path, about: Mapping[str, Any]) -> TwoModes:
-        """Open a step of PyNative calls and of graphs that may come: jitted functions that call the model's Cells."""
+        """Open a step of PyNative calls, and of graphs of jitted functions that may call the model's Cells."""
         graph = CellTable(self.module_kind, uncalled="not called in a graph in this step")
         return self._both(directory, about, CellTable(self.module_kind), graph, perhaps=True)
 
@@ -174,7 +181,12 @@ class StepOpener:
         )
 
     def _parts(self, directory: Path, about: Mapping[str, Any], *, late: bool = False) -> _Parts:
-        """Open what every step has. late: write nothing to disk before the first record. Raises OSError."""
+        """Open what every step has.
+
+        late: whether to write nothing to disk before the first record.
+
+        Raises OSError when the directory cannot be written.
+        """
         config, module_kind = self.config, self.module_kind
         header = header_of(
             config,
@@ -199,7 +211,7 @@ class StepOpener:
 
     @contextlib.contextmanager
     def _functions(self, step: DumpingStep, models: tuple[Any, ...]) -> Iterator[None]:
-        """Replace the functions of MindSpore, and install what belongs to them, while calls are collected."""
+        """Keep MindSpore's functions replaced, and everything else in place that collecting calls needs."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:
             self.target.collector = collector
@@ -207,7 +219,8 @@ class StepOpener:
             if self.config.level != "L0":  # at L0 no function is replaced
                 stack.callback(collector.works.give_up)
                 stack.enter_context(watched_waits(collector.works))
-                # First what comes and goes with the patches, so that early names are looked for once.
+                # Before the patches, because the guards and regions come and go with them: early names are then
+                # searched once.
                 stack.enter_context(IntrospectionGuards(patches))
                 regions = stack.enter_context(StepRegions(patches, collector.push, collector.pop))
                 stack.callback(regions.count_left_out, collector.coverage)

@@ -1,4 +1,4 @@
-"""A step of PyNative calls and compiled graphs (`mindspore.jit`): two dumps, one of each mode."""
+"""Run a step of PyNative calls and compiled graphs (`mindspore.jit`) as two dumps, one of each mode."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TwoModes:
 
     @property
     def gate(self) -> TokenGate | None:
-        """Return which calls of the model are collected; None for all."""
+        """Return the gate that selects calls of the model; None if all are collected."""
         return self.pynative.gate
 
     @property
@@ -46,7 +46,7 @@ class TwoModes:
         self.graph.resume(model, None if gate is None else evolve(gate))  # each counts for itself
 
     def pause(self) -> None:
-        """Collect no more calls."""
+        """Stop collecting calls."""
         self.graph.pause()
         self.pynative.pause()
 
@@ -67,7 +67,7 @@ class TwoModes:
         self.pynative.abandon()
 
     def mute(self) -> None:
-        """Record nothing more, in this process."""
+        """Stop recording in this process."""
         self.graph.mute()
         self.pynative.mute()
 

@@ -1,3 +1,3 @@
-"""A tensor of MindSpore as JSON: its type, numbers and file."""
+"""Describe tensors of MindSpore as JSON with numbers and files."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The description of MindSpore's tensors and other values: JSON, statistics and files."""
+"""Describe a tensor of MindSpore as JSON with statistics and file, as a leaf of `probe_format.values`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TensorLeaf(CommonLeaf):
         self._requires_grad = requires_grad
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """Return the JSON of ``value`` if it is MindSpore's or a numpy array, else UNKNOWN."""
+        """Return the JSON of ``value`` if it is a value of MindSpore or a numpy array, else UNKNOWN."""
         if is_tensor(value):
             placement.found.append((path, value))
             return self.tensor(placement, value, path) if placement.show else None
@@ -63,7 +63,7 @@ class TensorLeaf(CommonLeaf):
         return found
 
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> dict[str, Any]:
-        """The tensor object (spec/statistics.md); writes its file when the placement wants one."""
+        """Return the tensor object (spec/statistics.md); write its file when the placement wants one."""
         self._tensors.add()
         p = view_of(t)
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
@@ -106,16 +106,16 @@ class TensorLeaf(CommonLeaf):
         return self._files.save(placement, path, "npy", npy_bytes(array), content)
 
     def _fingerprint(self, p: TensorView, body: dict[str, Any]) -> tuple[Hashable, ...]:
-        """Return a key that is equal only for equal bytes: cheaply, their checksum together with their statistics."""
+        """Return a key that is equal only for equal bytes: their CRC-32 with their statistics, or else a hash."""
         if not self._o.statistics:
             return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
         return (crc32(_raw(p)), *(str(body[key]) for key in _FOUR))
 
     def invalidate(self) -> None:
-        """As in probe_torch; every tensor is read anew here."""
+        """Do nothing, because every tensor is read anew here, unlike in probe_torch."""
 
     def flush_numbers(self, *, force: bool = False) -> None:
-        """As in probe_torch; all numbers are there at once here."""
+        """Do nothing, because all numbers are computed at once here, unlike in probe_torch."""
 
 
 _FOUR = ("Max", "Min", "Mean", "Norm")

@@ -1,4 +1,4 @@
-"""JSON of MindSpore's values other than tensors (spec/values.md): dtypes, groups, P2POp, Cells and others."""
+"""Describe values of MindSpore other than tensors as JSON (spec/values.md): dtypes, groups, P2POp, Cells, ..."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _P2P = "mindspore.mint.distributed.P2POp"
 
 
 def object_json(value: Any) -> Any:
-    """Return the JSON of a MindSpore object, or `UNKNOWN` for any other."""
+    """Return the JSON of a MindSpore object; `UNKNOWN` for any other object."""
     if isinstance(value, typing.Type):
         return {"type": "mindspore.dtype", "value": dtype_name(value)}
     cls = type(value)

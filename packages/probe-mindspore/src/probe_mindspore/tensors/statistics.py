@@ -1,4 +1,4 @@
-"""Statistics of a MindSpore tensor (spec/statistics.md), computed by numpy without any MindSpore kernel.
+"""Compute the statistics of a MindSpore tensor (spec/statistics.md) by numpy, without any MindSpore kernel.
 
 The CPU build has no kernel for a norm, none for bfloat16, and a ``max`` that loses NaN; and each small kernel
 costs milliseconds where numpy takes microseconds.

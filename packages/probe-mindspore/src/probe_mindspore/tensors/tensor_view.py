@@ -1,4 +1,4 @@
-"""A numpy view of any MindSpore tensor: its type, dtype and shape by name, and its elements.
+"""View any MindSpore tensor as plain data: the names of its type, dtype and shape, and an array of its elements.
 
 The memory is read directly, and MindSpore computes nothing. A tensor without readable elements (not yet initialised,
 text, one whose computation failed) has a reason instead.
@@ -72,19 +72,19 @@ _KINDS = {"bfloat": "BFloat", "hifloat": "HiFloat", "uint": "UInt"}
 
 
 def view_of(t: Any) -> TensorView:
-    """Return the view of a dense or sparse tensor. Never raises: a tensor that cannot be read has a reason."""
-    if isinstance(t, TensorView):  # from a compiled graph, which hands out memory and no tensors
+    """Return the view of ``t``, dense or sparse; one that cannot be read has a reason, and raises no error."""
+    if isinstance(t, TensorView):  # from a compiled graph, which gives memory and not tensors
         return t
     if isinstance(t, SPARSE):
         return _sparse(t)
-    dtype = "unknown"  # where the computation of a tensor failed, even asking for its dtype raises
+    dtype = "unknown"  # if the computation of a tensor failed, reading its dtype raises too
     extra = _layout(t)
     try:
         dtype = dtype_name(t.dtype)
         narrow = narrow_name(dtype)
         shape = [int(s) for s in t.shape]
         if getattr(t, "has_init", False):
-            # Asking for the data would draw its random numbers now, not when the run does.
+            # Reading the data would draw its random numbers now, and not when the run does.
             return TensorView(_TENSOR, dtype, shape, None, None, extra, "it is not initialised yet")
         data = _bits(t, shape, narrow) if narrow else np.asarray(_asnumpy(t))
     except Exception as e:
