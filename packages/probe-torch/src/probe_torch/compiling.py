@@ -1,4 +1,4 @@
-"""Ask whether torch is compiling; the only place that asks, for every version of torch that Probe supports."""
+"""Detect whether torch is compiling, for every version that Probe supports; no other module does."""
 
 from __future__ import annotations
 

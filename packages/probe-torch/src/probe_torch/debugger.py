@@ -21,8 +21,8 @@ class PrecisionDebugger(Debugger):
 
     config_path: a config.json or YAML file.
     model: the model for every start() that gives none.
-    task, dump_path, level, step, settings: keys of the configuration (``overwrite=True``, ``list=["linear"]``, ... :
-    spec/config.md of probe-runtime). They win over the file.
+    task, dump_path, level, step, settings: keys of the configuration (``overwrite=True``, ``list=["linear"]``, ...: see
+        spec/config.md of probe-runtime). They override the file.
 
     Raises ConfigError with every problem at once, before anything is dumped.
 

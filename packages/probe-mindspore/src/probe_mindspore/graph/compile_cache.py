@@ -1,4 +1,4 @@
-"""Ask whether MindSpore's compile cache on disk is on, and switch it off for a while.
+"""Detect whether MindSpore's compile cache on disk is on, and switch it off for a while.
 
 MindSpore numbers what it stores and loads by the order in which a process compiles, and compares nothing else of a
 graph: with one compilation more or less, every later one gets another graph's file (2.7.0 and 2.10.0). So what Probe

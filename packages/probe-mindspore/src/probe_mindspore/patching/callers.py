@@ -1,4 +1,4 @@
-"""Tell calls of the model from calls that MindSpore makes for itself, which are not recorded."""
+"""Distinguish calls of the model from calls that MindSpore makes for itself, which are not recorded."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Grads = tuple[torch.Tensor | None, ...]
 
 @define
 class InputEdges:
-    """The gradient edges of a call's inputs, as they were when it was entered.
+    """Hold the gradient edges of a call's inputs, as they were when the call was entered.
 
     since: autograd's sequence number at the entry; nodes made later have this one or a higher one.
     edges: (node, output number) -> index into paths.
@@ -105,9 +105,11 @@ def attach(
     keep: Callable[[GradientTap], None],
     emit: Emit,
 ) -> list[Any]:
-    """Hook the graph between the inputs and ``outputs``, and return the handles; an empty list if no gradient flows.
+    """Hook the graph between the inputs and the outputs of a call. Return the handles; [] if no gradient flows.
 
+    outputs: (path in the outputs, tensor).
     keep: called with the tap when it may be left with sums that are never complete.
+    emit: called with the gradients when they have come.
     """
     sinks: dict[Any, list[tuple[int, ValuePath]]] = {}
     written: dict[Any, list[_Written]] = {}
@@ -169,7 +171,7 @@ def attach(
 
 @frozen
 class _Written:
-    """A view that the call wrote in place.
+    """Describe a view that the call wrote in place.
 
     path: its path among the outputs.
     index: its index among the inputs; None if it needed no gradient then.

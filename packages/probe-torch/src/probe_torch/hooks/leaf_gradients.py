@@ -17,7 +17,7 @@ __all__ = ["LeafCall", "let_go", "watch"]
 
 @define(eq=False)
 class LeafCall:
-    """One call that passed a leaf on.
+    """Describe one call that passed a leaf on.
 
     hook: the hook on the leaf, which serves all such calls.
     tap: gets the gradient.
@@ -42,8 +42,9 @@ class LeafCall:
 
 @define(eq=False)
 class _LeafHook:
-    """The hook on one leaf, called with its gradient in each backward pass that reaches it.
+    """Pass the gradient of one leaf to its calls, in each backward pass that reaches it.
 
+    handle: removes the hook.
     fresh: the calls since the last pass.
     current: the calls that got the last pass, and get every later one until there are fresh calls.
 

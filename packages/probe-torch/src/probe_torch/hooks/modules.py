@@ -40,7 +40,7 @@ def models_in(model: object) -> tuple[nn.Module, ...]:
 
 @define
 class ModuleTable:
-    """The modules whose calls are recorded.
+    """Hold the modules whose calls are recorded.
 
     entries: id of a module -> the module with its name.
     roots: id of a model given to start() -> the model.

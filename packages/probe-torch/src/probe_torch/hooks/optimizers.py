@@ -1,4 +1,4 @@
-"""Notice when an optimizer writes: from the beginning of its step to the end, whoever calls it and however it ends."""
+"""Notice when an optimizer writes: during its step, whoever calls it and however it ends."""
 
 from __future__ import annotations
 

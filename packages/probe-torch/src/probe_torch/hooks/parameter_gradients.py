@@ -18,7 +18,7 @@ __all__ = ["ParameterGradients"]
 
 @frozen
 class _Hooked:
-    """One parameter's hook.
+    """Describe one parameter's hook.
 
     entry: the parameter with its names.
     handle: removes the hook.
@@ -49,7 +49,7 @@ class _Hooked:
 
 @define
 class ParameterGradients:
-    """The hooks on the parameters of one step; they stay over stop() until step().
+    """Hook the parameters of one step, from start() until step().
 
     collector: gets the gradients.
     table: the modules whose parameters are hooked.

@@ -29,7 +29,7 @@ _BUILT_IN = Path(__file__).with_name("apis.yaml")
 
 @attrs.frozen
 class Api:
-    """One listed name.
+    """Describe a listed name.
 
     section: a key of `SECTIONS`, e.g. "torch".
     name: dotted name below the section's objects, e.g. "linalg.svd".

@@ -37,7 +37,7 @@ Finish = Callable[[bool], None]
 
 @define
 class InFlight:
-    """The memory that collectives write just now. Safe to use from many threads.
+    """Track the memory that collectives are writing. Safe to use from many threads.
 
     open: address where memory begins that a functional collective writes -> its storage.
     waited: the same, for collectives that have been waited for.

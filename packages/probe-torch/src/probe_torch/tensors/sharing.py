@@ -29,7 +29,7 @@ _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 @define
 class Seen:
-    """What is known about one tensor as long as it lives unchanged.
+    """Hold what is known about one tensor as long as it lives unchanged.
 
     head, mesh, tail: the keys of its object, in this order.
     content: a number that identifies its bytes; 0 where it has no file.
@@ -52,7 +52,7 @@ class Seen:
 
 @define
 class Sharing:
-    """The tensors seen in one step. Safe to use from many threads.
+    """Remember the tensors seen in one step. Safe to use from many threads.
 
     on: whether anything is used again at all.
     open: whether it is between start() and stop(). After that nothing is remembered: weak references would make

@@ -18,7 +18,7 @@ __all__ = ["OWN_OPTIMIZERS", "SILENT", "WRITING_COLLECTIVES", "Answer", "Silent"
 
 
 class Answer(enum.Enum):
-    """How Probe keeps the numbers right despite a write that does not raise the version."""
+    """State how Probe keeps the numbers right despite a write that does not raise the version."""
 
     NOT_FOLLOWED = "the tensor is never shared, since autograd does not follow it"
     NOT_ITS_OWN = "the tensor is never shared, since its memory has other owners"
@@ -29,7 +29,7 @@ class Answer(enum.Enum):
 
 @frozen
 class Silent:
-    """One way to write without raising the version.
+    """Describe one way to write without raising the version.
 
     what: the way, in words.
     answer: what Probe does about it.

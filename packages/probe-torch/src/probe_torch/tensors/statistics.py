@@ -140,7 +140,7 @@ def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
 
 @define
 class Deferred:
-    """One tensor whose numbers are still on the device.
+    """Describe one tensor whose numbers are still on the device.
 
     ref: its ``$`` in the journal.
     tensor: the tensor, or a copy.
@@ -164,11 +164,11 @@ class Deferred:
 
 @define
 class DeferredStats:
-    """The tensors that wait for one transfer together.
+    """Fetch the numbers of many tensors in one transfer.
 
     zero_count: whether zeros are counted too.
     bound: how many bytes waiting tensors may keep alive.
-    waiting: the tensors.
+    waiting: the tensors whose numbers are not fetched yet.
     held: bytes that they keep alive.
     most: how many tensors may wait.
     """

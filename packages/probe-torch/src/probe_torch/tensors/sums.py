@@ -21,7 +21,7 @@ _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 @frozen(eq=False)
 class GradientSum:
-    """A gradient that is the sum of ``shares``, which are not added yet."""
+    """Describe a gradient that is the sum of ``shares``, which are not added yet."""
 
     shares: tuple[torch.Tensor, ...]
     requires_grad: bool = False

@@ -28,7 +28,7 @@ _UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
 @frozen
 class TensorView:
-    """A tensor as plain data.
+    """Describe a tensor as plain data.
 
     type, dtype, shape: as written in dump.json.
     data: detached strided tensor with the numbers, or None.
