@@ -67,7 +67,7 @@ def in_backward() -> bool:
 def takes_gradient(t: Any) -> bool:
     """Return whether a gradient may come for this tensor in the graph that is being recorded."""
     if not isinstance(t.dtype, _DIFFERENTIABLE):  # mindtorch's is_floating_point knows no bfloat16
-        return False  # an index made from a float has a node all the same
+        return False  # an index made from a float has a node too
     if GRAPH:
         return t._grad_node is not None
     return bool(recording())

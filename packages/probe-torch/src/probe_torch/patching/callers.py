@@ -12,7 +12,7 @@ __all__ = ["is_model_code", "verdicts"]
 _TORCH = os.path.dirname(torch.__file__)
 _HERE = os.path.dirname(os.path.dirname(__file__))
 
-# Python code of torch whose calls are not the model's: the compilers (much of them runs in the first
+# Python code of torch whose calls are not the model's: the compilers (most of which run in the first
 # backward, when torch.compiler.is_compiling() is not true), the first gradient of a backward pass, the
 # detached inputs of a checkpoint, printing, rebuilding tensors.
 _MACHINERY = tuple(

@@ -26,7 +26,7 @@ _SUSPENDED = (
     ("torch.onnx", "export"),
     ("torch.fx.experimental.proxy_tensor._MakefxTracer", "trace"),
     ("torch", "load"),
-    # Wraps some of the above, for good, when torch.compile first runs.
+    # Wraps some of the above permanently, when torch.compile first runs.
     ("torch._dynamo.eval_frame.TorchPatcher", "patch"),
 )
 
