@@ -106,7 +106,7 @@ class TensorLeaf(CommonLeaf):
         return self._files.save(placement, path, "npy", npy_bytes(array), content)
 
     def _fingerprint(self, p: TensorView, body: dict[str, Any]) -> tuple[Hashable, ...]:
-        """Return a key that is equal only for equal bytes: their CRC-32 and statistics, or a hash without statistics."""
+        """Return a key that is equal only for equal bytes: CRC-32 and statistics, or else a hash."""
         if not self._o.statistics:
             return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
         return (crc32(_raw(p)), *(str(body[key]) for key in _FOUR))

@@ -1,3 +1,3 @@
-"""Describe tensors of torch as JSON with numbers and files, and use what was computed again where that is safe."""
+"""Describe tensors of torch as JSON with numbers and files, and reuse those where that is safe."""
 
 __all__: list[str] = []
