@@ -254,6 +254,22 @@ def test_each_package_is_typed(package: str) -> None:
     assert (source(package) / "py.typed").is_file()
 
 
+def with_probe_format_alone(code: str, *words: str) -> str:
+    """Run code in a process that finds no other package of Probe's; return what it printed.
+
+    words: its arguments. Raises AssertionError, with its stderr, where it fails.
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *words],
+        env={"PYTHONPATH": str(source("probe_format").parent), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
 def test_importing_probe_format_loads_no_framework() -> None:
     """The same, seen by running: every module of probe_format, in a process of its own."""
     code = """
@@ -263,15 +279,7 @@ def test_importing_probe_format_loads_no_framework() -> None:
                 importlib.import_module(name)
         print(sorted({m.partition(".")[0] for m in sys.modules} & %r))
     """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code) % FRAMEWORKS, *modules("probe_format")],
-        env={"PYTHONPATH": str(source("probe_format").parent), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == "[]"
+    assert with_probe_format_alone(code % FRAMEWORKS, *modules("probe_format")).strip() == "[]"
 
 
 def test_the_reader_needs_only_numpy_orjson_and_attrs() -> None:
@@ -283,14 +291,7 @@ def test_the_reader_needs_only_numpy_orjson_and_attrs() -> None:
         import probe_format, probe_format.read.dump
         assert callable(probe_format.open)
     """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={"PYTHONPATH": str(source("probe_format").parent), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    with_probe_format_alone(code)
 
 
 # Standard modules that take milliseconds to import, and that reading a dump does without.
@@ -306,14 +307,7 @@ def test_importing_probe_format_loads_nothing_heavy() -> None:
         import probe_format
         print(*(set(sys.modules) - before))
     """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={"PYTHONPATH": str(source("probe_format").parent), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    loaded = set(run.stdout.split())
+    loaded = set(with_probe_format_alone(code).split())
     assert not loaded & HEAVY
     rooms = ("probe_format.cli", "probe_format.journal", "probe_format.write")
     assert not {name for name in loaded if name.startswith(rooms)}
