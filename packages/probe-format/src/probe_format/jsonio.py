@@ -34,11 +34,13 @@ def number(x: Any) -> Any:
 def dumps(value: Any) -> bytes:
     """Return strict, compact JSON in UTF-8. Callers convert non-finite floats with `finite`.
 
+    value: may hold `bytes`, which are finished JSON and inserted unchanged.
+
     Raises TypeError or ValueError when JSON cannot express the value. A non-finite float becomes null, or
     raises ValueError.
     """
     try:
-        return orjson.dumps(value)
+        return orjson.dumps(value, _finished)
     except TypeError:
         # Integers over 64 bits and lone surrogates are rare, so the slow standard library is good enough.
         try:
@@ -48,8 +50,17 @@ def dumps(value: Any) -> bytes:
         return text.encode("ascii")
 
 
+def _finished(value: Any) -> Any:
+    """Return finished JSON in the form that orjson inserts unchanged."""
+    if type(value) is bytes:
+        return orjson.Fragment(value)
+    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+
+
 def _thaw(value: Any) -> Any:
-    """Return the value in a `fragment`, for the standard library's encoder, which does not know them."""
+    """Return the value in a `fragment` or in finished JSON, for the standard library's encoder."""
+    if type(value) is bytes:
+        return loads(value)
     if isinstance(value, orjson.Fragment):
         return loads(orjson.dumps(value))
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")

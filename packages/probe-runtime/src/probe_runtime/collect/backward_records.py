@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from probe_format import jsonio
 from probe_format.journal import events
 from probe_format.schema import path_text
 from probe_format.values import ValuePath
@@ -119,6 +120,10 @@ class BackwardRecords:
             for path in places:
                 tensor = self._leaf.tensor(placement, g, path)
                 if len(places) > 1:
-                    tensor["shared_with"] = [path_text(("output", *p)) for p in places if p != path]
+                    others = [path_text(("output", *p)) for p in places if p != path]
+                    if isinstance(tensor, bytes):
+                        tensor = tensor[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"
+                    else:
+                        tensor["shared_with"] = others
                 described.append([list(path), tensor])
         return described

@@ -53,8 +53,11 @@ class Leaf(Protocol):
         Appends each tensor to ``placement.found``.
         """
 
-    def tensor(self, placement: Placement, t: Any, path: ValuePath) -> dict[str, Any]:
-        """Return the tensor object of ``t``, of any shape and dtype; write its file where the placement wants one."""
+    def tensor(self, placement: Placement, t: Any, path: ValuePath) -> Any:
+        """Return the tensor object of ``t``, of any shape and dtype; write its file where the placement wants one.
+
+        The object is a dict, or its finished JSON as bytes where nothing of it comes later.
+        """
 
     def invalidate(self) -> None:
         """Share nothing that was seen before: tensors may have changed without a sign of it."""
