@@ -27,7 +27,7 @@ from .turns import Answer, Worker, started
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
-SOURCES = [str(ROOT / "packages" / name / "src") for name in ("probe-format", "probe-runtime", "probe-save", "probe-torch")]
+SOURCES = [str(path) for path in sorted((ROOT / "packages").glob("*/src"))]
 MS_PYTHON = os.environ.get("PROBE_MSPROBE_PYTHON", "")
 
 
