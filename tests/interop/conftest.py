@@ -1,8 +1,5 @@
-"""Make msprobe.py and job.py importable: pytest's importlib mode adds no folder."""
+"""Make clients.py and job.py importable."""
 
-import sys
-from pathlib import Path
+from importable import make_importable
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
+make_importable(__file__)

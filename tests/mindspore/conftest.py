@@ -1,4 +1,4 @@
-"""Make the helpers beside the tests importable (importlib mode adds no folder); leave all out where MindSpore is not.
+"""Make the helpers beside the tests importable; leave all out where MindSpore is not.
 
 MindSpore wants its own numpy, so it has environments of its own: `mindspore` and `mindspore27` in hatch.toml,
 which test:all runs. They check that it is there, so nothing is left out by mistake.
@@ -6,21 +6,15 @@ which test:all runs. They check that it is there, so nothing is left out by mist
 
 import importlib.util
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from importable import make_importable
 
 os.environ.setdefault("GLOG_v", "3")  # errors only: its warnings hide what a failed test says
 
-_HERE = Path(__file__).parent
-for folder in (_HERE, _HERE.parent / "shared", _HERE.parent / "interop"):
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-
-pytest.register_assert_rewrite("contract_kill", "contract_misuse", "contract_patches")  # they hold tests
+make_importable(__file__, "interop")
 
 collect_ignore_glob = ["*.py"] if importlib.util.find_spec("mindspore") is None else []
 

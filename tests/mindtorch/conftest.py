@@ -5,15 +5,12 @@ mindtorch writes over mindspore.Tensor when it is imported, for the rest of the 
 
 import importlib.util
 import os
-import sys
-from pathlib import Path
+
+from importable import make_importable
 
 os.environ.setdefault("GLOG_v", "3")  # errors only: its warnings hide what a failed test says
 
-_HERE = Path(__file__).parent
-for folder in (_HERE, _HERE.parent / "shared", _HERE.parent / "mindspore"):
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+make_importable(__file__, "mindspore")
 
 _found = importlib.util.find_spec("mindtorch")  # without an origin it is this very folder
 collect_ignore_glob = ["*.py"] if _found is None or _found.origin is None else []

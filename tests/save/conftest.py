@@ -1,24 +1,21 @@
-"""Make the helpers importable: pytest's importlib mode adds no folder. No saver outlives its test."""
+"""Make the helpers beside the tests importable. No saver outlives its test."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from importable import make_importable
 
-_HERE = Path(__file__).parent
-for folder in (_HERE, _HERE.parent / "shared"):
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+make_importable(__file__)
 
 
 @pytest.fixture(autouse=True)
 def _no_saver_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    from probe_save import current
+    from probe_format.errors import ConfigError
+    from probe_save import configure
+    from probe_save.current import VARIABLE
 
-    for name in (current.VARIABLE, "RANK", "RANK_ID"):
+    for name in (VARIABLE, "RANK", "RANK_ID"):
         monkeypatch.delenv(name, raising=False)
     yield
-    if current._saver is not None:
-        current._saver.close()
-        current._saver = None
+    with pytest.raises(ConfigError):
+        configure(task="none of them")  # closes the saver before it, and leaves none

@@ -1,8 +1,5 @@
-"""Make members.py and import_graph.py importable: pytest's importlib mode adds no folder."""
+"""Make the helpers beside the tests importable."""
 
-import sys
-from pathlib import Path
+from importable import make_importable
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
+make_importable(__file__)
