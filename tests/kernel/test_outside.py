@@ -13,8 +13,8 @@ from binfiles import block, made, written
 from probe_format.errors import FormatError
 from probe_format.layout import TENSORS
 from probe_kernel import cli
+from probe_kernel.control.settings import write_settings
 from probe_kernel.convert.destination import Destination
-from probe_kernel.mindspore import _write
 from probe_kernel.read.mapping_csv import read_mapping
 from trees import CONV, TIME, conv, tensor
 
@@ -246,7 +246,7 @@ def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
 def test_the_control_file_replaces_a_link(tmp_path: Path, victim: Path) -> None:
     (tmp_path / "kernel_kbyk_dump.json").symlink_to(victim / "precious")
     (tmp_path / f".tmp-{os.getpid()}-kernel_kbyk_dump.json").symlink_to(victim / "precious")
-    _write(tmp_path / "kernel_kbyk_dump.json", "{}\n")
+    write_settings(tmp_path / "kernel_kbyk_dump.json", "{}\n")
     assert unharmed(victim)
     assert (tmp_path / "kernel_kbyk_dump.json").read_text() == "{}\n"
 

@@ -1,6 +1,6 @@
 """Time no example of a property, as the machine may be busy: importing this loads the profile.
 
-Only the conftest.py of a folder with property tests imports it: hypothesis is not in the environment of every framework.
+Only the conftest.py of a folder without a framework imports it: not every framework's environment has hypothesis.
 """
 
 from hypothesis import settings

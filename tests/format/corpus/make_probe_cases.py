@@ -5,12 +5,15 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+from probe_format import jsonio
 from probe_format.journal.assembly import assemble
+from probe_format.schema.tensor_objects import tensors
 from probe_format.tensors.checksum import crc32_hex
 from probe_format.tensors.files import npy_bytes, pt_bytes, write_parts
 from probe_format.tensors.stats import stats_json, stats_of
-from probe_format.write.rank_writer import RankWriter, _summarise
+from probe_format.write.rank_writer import RankWriter
 from probe_format.write.recover import recover
+from probe_format.write.summary import Summary
 
 HERE = Path(__file__).parent / "probe"
 FILES = "dump_tensor_data"
@@ -120,6 +123,15 @@ def debug_case(name, *, end):
     return folder
 
 
+def summary_of(data):
+    summary = Summary()
+    for name, record in data.items():
+        for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):
+            if isinstance(jsonio.number(tensor["Norm"]), float):
+                summary.add(name, ".".join(map(str, path)), tensor)
+    return summary.json()
+
+
 def case(name, *, end):
     """A rank folder; ``end``: the step ends (True), is stopped (False), or the process dies (None)."""
     folder = HERE / name / "step0" / "rank"
@@ -130,7 +142,7 @@ def case(name, *, end):
     if end is not None:
         happened += [{"k": "exit", "n": name, "o": [None], "g": [1, 1]} for name in (LAST, HEAD)]
     (tally,) = (event["d"] for event in happened if event["k"] == "tally")
-    tally["summary"] = _summarise(assemble(copy.deepcopy(happened)).data)
+    tally["summary"] = summary_of(assemble(copy.deepcopy(happened)).data)
     for event in happened:
         writer.append(event)
     if end is not None:

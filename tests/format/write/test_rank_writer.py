@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format import open as open_dump
 from probe_format.journal.assembly import Documents, assemble
-from probe_format.journal.frames import read_journal
+from probe_format.journal.frames import JournalWriter, read_journal
 from probe_format.write.rank_writer import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
 from streams import streams
 
@@ -263,15 +263,15 @@ def test_threads_and_the_journal_agree_on_the_order(tmp_path):
 
 def test_no_event_overtakes_another_on_its_way_to_the_files(tmp_path, monkeypatch):
     writer = RankWriter(tmp_path, HEADER)
-    real, written, second_done = writer._journal.append, threading.Event(), threading.Event()
+    real, written, second_done = JournalWriter.append, threading.Event(), threading.Event()
 
-    def append(event):
-        real(event)
+    def append(journal, event):
+        real(journal, event)
         if event["n"] == "Torch.first.0.forward":
             written.set()
             second_done.wait(0.2)  # the other thread would be done by then, if it were let
 
-    monkeypatch.setattr(writer._journal, "append", append)
+    monkeypatch.setattr(JournalWriter, "append", append)
 
     def second():
         assert written.wait(30)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo
+from probe_runtime.patching.places import Attribute
+from probe_torch.patching import aliasing
 from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
@@ -169,9 +171,19 @@ def test_with_patches_in_place(notes: Notes) -> None:
     assert dict(vars(torch.Tensor)) == before
 
 
-def test_an_entry_that_fails_is_undone(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = dict(vars(torch.Tensor))
-    monkeypatch.setattr(Aliasing, "_noticing_data", lambda self, original: 1 / 0)
+@pytest.mark.parametrize(
+    ("owner", "name"), [(aliasing, "attribute"), (Attribute, "put")], ids=["found", "put"]
+)
+def test_an_entry_that_fails_is_undone(
+    owner: Any, name: str, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, original, left = dict(vars(torch.Tensor)), getattr(owner, name), [5 if owner is Attribute else 0]
+
+    def fails(*args: Any) -> Any:
+        left[0] -= 1
+        return original(*args) if left[0] >= 0 else 1 / 0
+
+    monkeypatch.setattr(owner, name, fails)
     with pytest.raises(ZeroDivisionError):
         Aliasing(notes).__enter__()
     assert dict(vars(torch.Tensor)) == before

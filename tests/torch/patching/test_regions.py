@@ -173,10 +173,10 @@ def test_a_closure_that_raises(way: str, scopes: StepRegions, nodes: Nodes) -> N
     assert "Torch.tanh" in nodes.under("model")
 
 
-def test_schedulers(scopes: StepRegions, nodes: Nodes) -> None:
+def test_schedulers(scopes: StepRegions, patches: Patches, nodes: Nodes) -> None:
     """A scheduler keeps the optimizer's step from before; the optimizer was made before start, too."""
     model = nn.Linear(2, 2)
-    with scopes._patches.suspended():
+    with patches.suspended():
         optimizer = torch.optim.Adam(model.parameters())
         scheduler = StepLR(optimizer, 1)
     steps = vars(optimizer)["step"], type(optimizer).step

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import ConfigError, Problem, UsageError
-from probe_format.safe_files import make_folder, replace_file
 
 from probe_kernel.control.backends import Backend
 from probe_kernel.control.description import KernelDump
@@ -18,7 +17,7 @@ from probe_kernel.control.environment import changed
 from probe_kernel.control.mindspore_run import KernelRun
 from probe_kernel.control.notes import notes_of
 from probe_kernel.control.readiness import find_backend, ready
-from probe_kernel.control.settings import document_of, settings_text
+from probe_kernel.control.settings import document_of, settings_text, write_settings
 
 __all__ = ["KernelRun", "dump", "find_backend"]
 
@@ -64,7 +63,7 @@ def dump(
     ):
         document = document_of(found, values, chosen)
         try:
-            _write(file, settings_text(document))
+            write_settings(file, settings_text(document))
         except OSError as e:
             raise ConfigError(
                 [Problem("path", f"{file} cannot be written: {e.strerror}.", "Give another path.")]
@@ -102,12 +101,6 @@ def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[s
         "MS_ACL_DUMP_CFG_PATH": str(file) if backend.acl and whole else None,
         **dict(backend.environment),
     }
-
-
-def _write(file: Path, text: str) -> None:
-    """Write the file whole or not at all: the ranks of a node write the same file at the same time."""
-    make_folder(file.parent)
-    replace_file(file, text.encode())
 
 
 def _c_expression() -> Any:

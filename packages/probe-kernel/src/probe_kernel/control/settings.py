@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from probe_format.errors import ConfigError
+from probe_format.safe_files import make_folder, replace_file
 from probe_runtime.notice import notice
 
 from .backends import Backend, backend_named
@@ -16,7 +18,7 @@ from .notes import notes_of
 from .option_checks import Values, check_values
 from .option_rules import broken_rules
 
-__all__ = ["check", "document_of", "settings", "settings_text"]
+__all__ = ["check", "document_of", "settings", "settings_text", "write_settings"]
 
 
 def check(
@@ -88,3 +90,9 @@ def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, 
 def settings_text(document: Mapping[str, Any]) -> str:
     """Return the control file's text: strict JSON, indented by four, as msprobe writes it."""
     return json.dumps(document, indent=4, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def write_settings(file: Path, text: str) -> None:
+    """Write the control file whole or not at all: the ranks of a node write the same file at the same time."""
+    make_folder(file.parent)
+    replace_file(file, text.encode())
