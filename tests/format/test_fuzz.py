@@ -15,7 +15,8 @@ import pytest
 from crafted_journal import journal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from probe_format.cli.show import View, heading, summary, tree
+from probe_format.cli.show import heading, summary, tree
+from probe_format.cli.view import View
 from probe_format.errors import ConfigError, FormatError, ProbeError
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify

@@ -23,7 +23,8 @@ from probe_kernel.read.computed_statistics import NUMBERS, numbers
 from probe_kernel.read.execution_order import read_order
 from probe_kernel.read.file_name import parse_file_name
 from probe_kernel.read.mapping_csv import read_mapping
-from probe_kernel.read.statistic_csv import Row, read_table, table_text
+from probe_kernel.read.statistic_csv import read_table, table_text
+from probe_kernel.read.statistic_line import Row
 from trees import CONV, TIME, conv, tensor
 
 FIXED = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape"
@@ -110,9 +111,9 @@ def test_the_csv_that_a_device_writes_for_one_kernel(tmp_path: Path) -> None:
     ("line", "why"),
     [
         ("Add,a,1,2,3,output,0,4", "8 cells and its header 11"),
-        ('Add,a,one,2,3,output,0,4,Float32,"()",7', "is no whole number"),
+        ('Add,a,one,2,3,output,0,4,Float32,"()",7', "is not a whole number"),
         ('Add,a,1,2,3,middle,0,4,Float32,"()",7', "neither input nor output"),
-        ('Add,a,1,2,3,output,0,4,Float32,"(a)",7', "no shape"),
+        ('Add,a,1,2,3,output,0,4,Float32,"(a)",7', "is not a shape"),
         ('Add,a,1,2,3,output,0,4,Float32,"(2,3",7', "cells"),
     ],
 )
@@ -120,7 +121,7 @@ def test_a_damaged_line_is_named_and_the_others_stay(tmp_path: Path, line: str, 
     found = table(tmp_path, f"{FIXED},Max Value", line, 'Add,a,1,2,3,output,0,4,Float32,"()",7,')
     assert [row.values["max"] for row in found.rows] == [7]
     assert len(found.problems) == 1
-    assert "line 2" in found.problems[0]
+    assert "line 2" in found.problems[0] and why in found.problems[0]
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

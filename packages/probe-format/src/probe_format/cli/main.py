@@ -19,7 +19,8 @@ from probe_format.read.verify import STATES, Verdict, verify_rank
 from probe_format.write.recover import Recovery, recover_rank
 
 from .added import added_commands, describe, run_added
-from .show import View, heading, summary, tree
+from .show import heading, summary, tree
+from .view import View
 
 __all__ = ["main"]
 

@@ -2,60 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
-from attrs import frozen
-
-from probe_format.errors import FormatError
-from probe_format.excerpts import brief, cut, text
-from probe_format.jsonio import dumps
+from probe_format.excerpts import brief, text
 from probe_format.names import ModuleName, ParamsGradName, is_name, parse_name
-from probe_format.own_code import FRAMEWORKS, OWN_MODULES
-from probe_format.read.dump import Rank, Record, Tensor
-from probe_format.schema.tensor_objects import others, path_text
-from probe_format.values import ValuePath
+from probe_format.read.dump import Rank
 
-__all__ = ["View", "heading", "summary", "tree"]
+from .record_text import INDENT, caller_line, record_lines
+from .view import View
 
-_INDENT = "  "
-_WIDTH = 28
-_LONGEST = 200
+__all__ = ["heading", "summary", "tree"]
+
 _DEEPEST = 100
-
-
-@frozen
-class View:
-    """Select what `summary` and `tree` show.
-
-    text: only records with this in their name.
-    level: only modules (``L0``) or only API calls (``L1``).
-    depth: levels of nesting, None for all.
-    bad: only records with a value that is not finite.
-    brief: names without their tensors.
-    stack: with the caller's line.
-    full: with max and min, and with arguments that are not tensors.
-    """
-
-    text: str = ""
-    level: Literal["L0", "L1"] | None = None
-    depth: int | None = None
-    bad: bool = False
-    brief: bool = False
-    stack: bool = False
-    full: bool = False
-
-    def takes(self, record: Record) -> bool:
-        """Return whether a record is shown for itself, rather than as the parent of one."""
-        return self.takes_name(record.name) and (
-            not self.bad or any(tensor.non_finite for tensor in record.tensors)
-        )
-
-    def takes_name(self, name: str) -> bool:
-        """Return whether the name alone allows the record to be shown."""
-        return self.text in name and self.level in (None, _level(name))
 
 
 def heading(rank: Rank) -> str:
@@ -118,18 +77,18 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
         name, depth = todo.pop()
         if name not in shown:
             continue
-        indent = _INDENT * min(depth, _DEEPEST)  # else a deep tree's indentation fills the disk
+        indent = INDENT * min(depth, _DEEPEST)  # else a deep tree's indentation fills the disk
         below = [child for child in children.get(name, ()) if child in shown]
         if name not in wanted:
             yield indent + name
         elif len(records):
-            yield from _lines(records[name], indent, view)
+            yield from record_lines(records[name], indent, view)
         else:
             yield indent + name
-            yield from _at(rank.stack.of(name), indent, view)
+            yield from caller_line(rank.stack.of(name), indent, view)
         if view.depth is not None and depth + 1 >= view.depth:
             if below:
-                yield f"{indent}{_INDENT}... {len(below)} inside"
+                yield f"{indent}{INDENT}... {len(below)} inside"
             continue
         todo.extend((child, depth + 1) for child in reversed(below))
 
@@ -172,108 +131,3 @@ def _owner(name: str, nodes: Any) -> str | None:
         first = str(ModuleName(parsed.prefix, parsed.path, parsed.cls, "forward", 0))
         return first if first in nodes else None
     return None
-
-
-def _level(name: str) -> str:
-    parsed = parse_name(name) if is_name(name) else None
-    return "L0" if isinstance(parsed, ModuleName | ParamsGradName) else "L1"
-
-
-def _lines(record: Record, indent: str, view: View) -> Iterator[str]:
-    tensors = record.tensors
-    bad = any(tensor.non_finite for tensor in tensors)
-    yield f"{indent}{record.name}{_marks(record.json)}{'  NOT FINITE' if bad and view.brief else ''}"
-    yield from _at(record.stack, indent, view)
-    if view.brief:
-        return
-    for tensor in tensors:
-        yield f"{indent}{_INDENT}{_full(tensor) if view.full else _tensor(tensor)}"
-    if view.full:
-        for keys, leaf in others(record.json):
-            if len(keys) > 1 or not keys:  # one key alone is a mark of the record, not a part
-                yield f"{indent}{_INDENT}{_scalar(keys, leaf)}"
-
-
-def _at(stack: tuple[str, ...], indent: str, view: View) -> Iterator[str]:
-    if view.stack and stack:
-        yield f"{indent}{_INDENT}@ {_caller(stack)}"
-
-
-_MACHINERY = re.compile(
-    r"File (?:[^,]*/)?(?:"
-    rf"(?:site|dist)-packages/(?:{'|'.join((*FRAMEWORKS, *OWN_MODULES))})/"
-    r"|lib/python3\.\d+/(?:contextlib|functools|threading)\.py)"
-)
-
-
-def _caller(stack: tuple[str, ...]) -> str:
-    """Return the innermost frame outside the framework and Probe, also in an installed model package."""
-    return " ".join(next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0]).split())
-
-
-def _marks(record: Any) -> str:
-    if not isinstance(record, dict):
-        return ""
-    found = [
-        key
-        for key in ("incomplete", "in_backward", "recompute", "is_recompute", "partial")
-        if record.get(key)
-    ]
-    if isinstance(record.get("raised"), str):
-        found.append(f"raised {record['raised']}")
-    return f"  [{', '.join(found)}]" if found else ""
-
-
-def _scalar(path: ValuePath, leaf: Any) -> str:
-    """Format a value that is not a tensor on one line: its path, type and value, or why it has no value."""
-    kind, value = "None", leaf
-    if isinstance(leaf, dict):
-        kind = str(leaf.get("type", ""))
-        value = leaf["value"] if "value" in leaf else {k: v for k, v in leaf.items() if k != "type"}
-        if "unsupported" in leaf:
-            value = f"not recorded: {text(leaf['unsupported'])}"
-    try:
-        words = value if isinstance(value, str) else dumps(value).decode()
-    except (TypeError, ValueError, RecursionError):  # damaged: nested deeper than any writer does
-        words = brief(value)
-    shown = "" if leaf is None else cut(" ".join(words.split()), _LONGEST + 3)
-    return f"{path_text(path) or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {shown}".rstrip()
-
-
-def _tensor(tensor: Tensor) -> str:
-    """Format a tensor on one line for comparing: shape, mean and norm to six digits, checksum if any."""
-    numbers = f"mean {_number(tensor.mean):<13} norm {_number(tensor.norm)}"
-    return _line(tensor, numbers if tensor.checksum is None or tensor.norm is not None else "")
-
-
-def _full(tensor: Tensor) -> str:
-    """Format a tensor on one line with max, min and every digit."""
-    keys = (("max", tensor.max), ("min", tensor.min), ("mean", tensor.mean), ("norm", tensor.norm))
-    numbers = [f"{key} {'-' if value is None else value}" for key, value in keys]
-    grad = [] if tensor.requires_grad is None else [f"requires_grad {str(tensor.requires_grad).lower()}"]
-    file = tensor.json.get("data_name")
-    return _line(tensor, "  ".join([*numbers, *grad, *([f"file {text(file)}"] if file else [])]))
-
-
-def _line(tensor: Tensor, numbers: str) -> str:
-    try:
-        shape = ",".join(map(str, tensor.shape))
-    except FormatError:
-        shape = "?"
-    kind = f"{tensor.dtype.removeprefix('torch.')}[{shape}]"
-    parts = [f"{tensor.slot or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {numbers}".rstrip()]
-    if tensor.checksum is not None:
-        parts.append(f"checksum {tensor.checksum}")
-    if isinstance(tensor.json.get("unsupported"), str):
-        parts.append(f"no numbers: {tensor.json['unsupported']}")
-    if tensor.shared_with:
-        parts.append(f"one sum with {', '.join(tensor.shared_with)}")
-    if tensor.non_finite:
-        parts.append(f"NOT FINITE: {tensor.non_finite}")
-    return "  ".join(parts)
-
-
-def _number(value: float | int | bool | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from attrs import define, evolve, field, frozen
-from probe_format.errors import ConfigError, Problem
-from probe_format.suggest import did_you_mean
+from attrs import evolve, frozen
+from probe_format.errors import ConfigError
 
-from .backends import BACKENDS, Backend, backend_named
+from .backends import Backend, backend_named
+from .control_json import read_json
+from .control_keys import REQUIRED, KeyReader
 from .description import KernelDump
 from .notes import notes_of
 from .option_checks import check_values
@@ -21,15 +19,6 @@ from .option_rules import broken_rules
 
 __all__ = ["ControlFile", "load_settings"]
 
-_MOST_BYTES = 1 << 20
-_COMMON, _E2E = "common_dump_settings", "e2e_dump_settings"
-#: Keys without which MindSpore refuses the file (measured, 2.10), and what to write.
-_REQUIRED = {
-    "dump_mode": "0", "net_name": '"Net"', "iteration": '"all"', "input_output": "0", "kernels": "[]",
-    "support_device": "[0, 1, 2, 3, 4, 5, 6, 7]",
-}  # fmt: skip
-_KEYS = {section: {key for b in BACKENDS.values() for key in getattr(b, name)}
-         for section, name in ((_COMMON, "common"), (_E2E, "e2e"))}  # fmt: skip
 #: Options of KernelDump -> the key of the file, where they differ.
 _NAMES = {
     "iterations": "iteration", "devices": "support_device", "inputs": "input_output", "outputs": "input_output",
@@ -69,249 +58,23 @@ def load_settings(
     """
     chosen = backend_named(backend)
     file = Path(path)
-    draft = _Draft(chosen)
-    draft.read(_parsed(file, draft.notes))
-    description = KernelDump(**draft.options)
+    reader = KeyReader(chosen)
+    reader.read(read_json(file, reader.notes))
+    description = KernelDump(**reader.options)
     values, wrong = check_values(description, os.environ if environ is None else environ)
-    problems = [*draft.problems]
+    problems = [*reader.problems]
     blamed = {problem.where for problem in problems}
     for problem in (*wrong, *broken_rules(description, values, chosen)):
         option, bracket, index = problem.where.partition("[")
         key = _NAMES.get(option, option)
         remedy = _REMEDIES.get(option, problem.remedy)
-        if key in _REQUIRED and problem.remedy.startswith("Leave it out"):
-            remedy = f'Write "{key}": {_REQUIRED[key]}.'
+        if key in REQUIRED and problem.remedy.startswith("Leave it out"):
+            remedy = f'Write "{key}": {REQUIRED[key]}.'
         if key not in blamed:
             problems.append(evolve(problem, where=key + bracket + index, remedy=remedy))
     if problems:
         raise ConfigError([evolve(problem, where=f"{file}: {problem.where}") for problem in problems])
     for note in notes_of(description, values, chosen):
         option, _, why = note.partition(":")
-        draft.notes.append(f"{_NAMES.get(option, option)}:{why}")
-    return ControlFile(file, chosen, description, tuple(draft.notes))
-
-
-def _parsed(path: Path, notes: list[str]) -> Any:
-    """Return the document. Text that MindSpore's documents show, but MindSpore itself refuses, is noted."""
-    with path.open("rb") as file:
-        raw = file.read(_MOST_BYTES + 1)
-    if len(raw) > _MOST_BYTES:
-        raise _none(path, f"has over {_MOST_BYTES} bytes, which no control file has")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _none(path, f"is no text in UTF-8 ({error.reason} at byte {error.start})") from None
-    try:
-        return _loads(text, notes)
-    except (ValueError, RecursionError) as error:
-        plain, commas = _without_trailing_commas(text)
-        if not commas:
-            raise _none(path, f"is no JSON: {error}") from None
-        try:
-            document = _loads(plain, notes)
-        except (ValueError, RecursionError):
-            raise _none(path, f"is no JSON: {error}") from None
-    for line in commas:
-        notes.append(
-            f"line {line}: a comma before a closing bracket; MindSpore refuses the file until it is gone."
-        )
-    return document
-
-
-def _loads(text: str, notes: list[str]) -> Any:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
-            twice = next(key for i, (key, _) in enumerate(items) if key in dict(items[:i]))
-            notes.append(f"{twice}: is there twice; the last one counts.")
-        return found
-
-    def constant(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON")
-
-    return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
-
-
-def _without_trailing_commas(text: str) -> tuple[str, list[int]]:
-    """Return the text without trailing commas, and the lines that had them."""
-    lines: list[int] = []
-
-    def drop(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return match[0]
-        lines.append(text.count("\n", 0, match.start()) + 1)
-        return match[1]
-
-    return re.sub(r'"(?:[^"\\]|\\.)*"|,(\s*[}\]])', drop, text), lines
-
-
-def _none(path: Path, what: str) -> ConfigError:
-    remedy = 'Write a JSON file like {"common_dump_settings": {...}}.'
-    return ConfigError([Problem(str(path), f"{what}.", remedy)])
-
-
-@define
-class _Draft:
-    """Collect the options of a KernelDump while a file's keys are read."""
-
-    backend: Backend
-    options: dict[str, Any] = field(factory=dict)
-    problems: list[Problem] = field(factory=list)
-    notes: list[str] = field(factory=list)
-
-    def read(self, document: Any) -> None:
-        """Read every key of the document."""
-        if not isinstance(document, dict):
-            self.problem(
-                "the file", f"holds {_short(document)}, and no sections.", f'Write {{"{_COMMON}": {{...}}}}.'
-            )
-            return
-        for name in document:
-            if name not in _KEYS:
-                self.unknown(name, _KEYS)
-        given: dict[str, Any] = {}
-        for section, known in _KEYS.items():
-            if section not in document:
-                continue
-            keys = document[section]
-            if not isinstance(keys, dict):
-                self.problem(section, f"is {_short(keys)}, and should hold keys.", "Write {...}.")
-            elif section == _E2E and not self.backend.e2e:
-                self.notes.append(f"{_E2E}: {self.backend.title} does not read this section.")
-            else:
-                given |= {key: value for key, value in keys.items() if self._counts(key, value, known)}
-        if not isinstance(document.get(_COMMON, {}), dict):
-            return
-        if _COMMON not in document:
-            self.problem(
-                _COMMON, "is missing; MindSpore refuses the file.", f'Write {{"{_COMMON}": {{...}}}}.'
-            )
-        else:
-            for key, example in _REQUIRED.items():
-                if key not in document[_COMMON] and self.backend.knows(key):
-                    self.problem(key, "is missing; MindSpore refuses the file.", f'Write "{key}": {example}.')
-        for name, value in self._options(given):
-            self.options[name] = value
-
-    def _counts(self, key: str, value: Any, known: set[str]) -> bool:
-        """Return whether a key has an effect; if not, record why."""
-        if self.backend.knows(key):
-            if value is None:
-                self.problem(key, "is null; MindSpore wants a value.", "Write one, or remove the key.")
-            return value is not None
-        if key in known:
-            self.notes.append(f"{key}: has no effect: {self.backend.title} does not read it.")
-        else:
-            self.unknown(key, known)
-        return False
-
-    def _options(self, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        for key in (
-            "net_name", "saved_data", "op_debug_mode", "file_format", "overflow_number", "trans_flag", "stat_calc_mode",
-            "device_stat_precision_mode", "sample_mode", "sample_num", "save_kernel_args",
-        ):  # fmt: skip
-            if key in given:
-                yield key, given[key]
-        yield from self._path(given)
-        yield from self._iterations(given)
-        yield from self._lists(given)
-        if "input_output" in given:
-            sides = {0: (True, True), 1: (True, False), 2: (False, True)}
-            which = given["input_output"]
-            if type(which) is int and which in sides:
-                yield "inputs", sides[which][0]
-                yield "outputs", sides[which][1]
-            else:
-                self.problem(
-                    "input_output", f"is {_short(which)}.", "Write 0 for both, 1 for inputs, 2 for outputs."
-                )
-        if self.backend.knows("enable"):
-            yield from self._enable(given)
-
-    def _path(self, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        path = given.get("path")
-        if path is None or isinstance(path, str):
-            yield "path", path or None
-        else:
-            self.problem("path", f"is {_short(path)}, and no text.", 'Write e.g. "/data/dump".')
-
-    def _iterations(self, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        iteration = given.get("iteration")
-        if isinstance(iteration, str):
-            plain = "".join(iteration.split())
-            if plain != iteration:
-                self.notes.append(
-                    f'iteration: MindSpore refuses the blanks (the documents have them): write "{plain}".'
-                )
-            yield "iterations", plain
-        elif "iteration" in given:
-            self.problem("iteration", f"is {_short(iteration)}, and no text.", 'Write e.g. "0|5-8" or "all".')
-
-    def _lists(self, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        mode, kernels = given.get("dump_mode", 0), given.get("kernels", [])
-        if type(mode) is not int or mode not in (0, 1, 2):
-            self.problem(
-                "dump_mode",
-                f"is {_short(mode)}.",
-                "Write 0 for all kernels, 1 for those in kernels, 2 for set_dump.",
-            )
-            mode = 1
-        if not isinstance(kernels, list):
-            self.problem(
-                "kernels",
-                f"is {_short(kernels)}, and no list.",
-                'Write e.g. ["Default/conv1-Conv2d/Conv2D-op12"].',
-            )
-        elif mode == 0 and kernels:
-            self.notes.append(
-                "kernels: have no effect: dump_mode 0 dumps every kernel (seen on 2.10). To dump these, write "
-                '"dump_mode": 1.'
-            )
-        elif mode == 1 and not kernels and "kernels" in given:
-            self.problem("kernels", "are empty, and dump_mode 1 dumps those alone.", 'Write "dump_mode": 0.')
-        else:
-            yield "kernels", tuple(kernels)
-        yield "set_dump", mode == 2
-        if "support_device" in given:
-            devices = given["support_device"]
-            if devices == list(range(8)):  # the default, the same as no option
-                devices = None
-                if self.backend.name == "cpu":
-                    self.notes.append("support_device: has no effect on a CPU, but must stay in the file.")
-            yield "devices", devices
-        categories = given.get("statistic_category")
-        if categories == [] and given.get("saved_data", "tensor") == "tensor":
-            categories = None  # msprobe writes it so where no statistics are wanted
-        if categories is not None:
-            if not isinstance(categories, list):
-                what = f"is {_short(categories)}, and no list."
-                self.problem("statistic_category", what, 'Write e.g. ["max", "min"].')
-            else:
-                yield "statistic_category", categories
-
-    def _enable(self, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        if "enable" in given:
-            yield "synchronous", given["enable"]
-        elif self.backend.asynchronous:
-            self.notes.append("enable: is left out, so the dump is asynchronous.")
-            yield "synchronous", False
-        else:
-            self.notes.append(
-                f'enable: is left out. The documents want "enable": true on {self.backend.title}.'
-            )
-
-    def problem(self, where: str, what: str, remedy: str) -> None:
-        """Record a problem."""
-        self.problems.append(Problem(where, what, remedy))
-
-    def unknown(self, key: str, known: Mapping[str, Any] | set[str]) -> None:
-        """Record a key that no backend reads."""
-        remedy = did_you_mean(key, known) or "Remove it."
-        self.problem(
-            key[:80], "is no key of a control file; MindSpore passes over it without a word.", remedy
-        )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        reader.notes.append(f"{_NAMES.get(option, option)}:{why}")
+    return ControlFile(file, chosen, description, tuple(reader.notes))

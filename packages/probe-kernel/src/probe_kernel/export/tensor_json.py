@@ -16,7 +16,7 @@ from probe_format.tensors import npy_bytes, stats_json, stats_of, write_parts
 from probe_kernel.files.dtypes import dtype_of, is_numeric
 from probe_kernel.files.npy_file import read_header
 from probe_kernel.read.kernel import TensorSlot
-from probe_kernel.read.statistic_csv import Row
+from probe_kernel.read.statistic_line import Row
 
 __all__ = ["head_json", "tensor_json"]
 

@@ -9,7 +9,8 @@ from .iteration import Iteration
 from .kernel import Kernel, KernelId, TensorSlot
 from .loaders import Part
 from .overflow import Overflow
-from .statistic_csv import Row, Table
+from .statistic_csv import Table
+from .statistic_line import Row
 
 __all__ = [
     "Dump",

@@ -13,7 +13,7 @@ from probe_format.tensors import stats_of
 from probe_kernel.files.dtypes import is_numeric
 
 from .categories import CATEGORIES
-from .statistic_csv import Value
+from .statistic_cell import Value
 
 __all__ = ["NUMBERS", "numbers"]
 

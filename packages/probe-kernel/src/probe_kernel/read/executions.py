@@ -12,7 +12,7 @@ from .file_name import FileName
 from .find import KernelFolder
 from .kernel import Kernel, KernelId, TensorSlot
 from .loaders import Part
-from .statistic_csv import Row
+from .statistic_line import Row
 
 __all__ = ["Kernels", "SavedTensor", "group"]
 

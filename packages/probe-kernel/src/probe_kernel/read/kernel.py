@@ -16,7 +16,8 @@ from .computed_statistics import numbers
 from .file_name import flat
 from .find import KernelFolder
 from .loaders import Part
-from .statistic_csv import Row, Value
+from .statistic_cell import Value
+from .statistic_line import Row
 
 __all__ = ["Kernel", "KernelId", "TensorSlot"]
 

@@ -13,7 +13,7 @@ from probe_kernel.files.dtypes import dtype_of
 
 from .computed_statistics import numbers
 from .kernel import Kernel, TensorSlot
-from .statistic_csv import Row
+from .statistic_line import Row
 
 __all__ = ["row", "rows"]
 

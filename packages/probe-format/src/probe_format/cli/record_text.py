@@ -1,0 +1,127 @@
+"""Format one record of a dump as lines of text: its name, the line that called it, its tensors and other values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from probe_format.errors import FormatError
+from probe_format.excerpts import brief, cut, text
+from probe_format.jsonio import dumps
+from probe_format.own_code import FRAMEWORKS, OWN_MODULES
+from probe_format.read.record import Record
+from probe_format.read.tensor import Tensor
+from probe_format.schema.tensor_objects import others, path_text
+from probe_format.values import ValuePath
+
+from .view import View
+
+__all__ = ["INDENT", "caller_line", "record_lines"]
+
+INDENT = "  "
+_WIDTH = 28
+_LONGEST = 200
+
+
+def record_lines(record: Record, indent: str, view: View) -> Iterator[str]:
+    """Yield the lines of a record: its name and marks, the caller, its tensors and its other values."""
+    tensors = record.tensors
+    bad = any(tensor.non_finite for tensor in tensors)
+    yield f"{indent}{record.name}{_marks(record.json)}{'  NOT FINITE' if bad and view.brief else ''}"
+    yield from caller_line(record.stack, indent, view)
+    if view.brief:
+        return
+    for tensor in tensors:
+        yield f"{indent}{INDENT}{_full(tensor) if view.full else _tensor(tensor)}"
+    if view.full:
+        for keys, leaf in others(record.json):
+            if len(keys) > 1 or not keys:  # one key alone is a mark of the record, not a part
+                yield f"{indent}{INDENT}{_scalar(keys, leaf)}"
+
+
+def caller_line(stack: tuple[str, ...], indent: str, view: View) -> Iterator[str]:
+    """Yield the line of the code that made the call, where the view shows it and it is known."""
+    if view.stack and stack:
+        yield f"{indent}{INDENT}@ {_caller(stack)}"
+
+
+_MACHINERY = re.compile(
+    r"File (?:[^,]*/)?(?:"
+    rf"(?:site|dist)-packages/(?:{'|'.join((*FRAMEWORKS, *OWN_MODULES))})/"
+    r"|lib/python3\.\d+/(?:contextlib|functools|threading)\.py)"
+)
+
+
+def _caller(stack: tuple[str, ...]) -> str:
+    """Return the innermost frame outside the framework and Probe, also in an installed model package."""
+    return " ".join(next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0]).split())
+
+
+def _marks(record: Any) -> str:
+    if not isinstance(record, dict):
+        return ""
+    found = [
+        key
+        for key in ("incomplete", "in_backward", "recompute", "is_recompute", "partial")
+        if record.get(key)
+    ]
+    if isinstance(record.get("raised"), str):
+        found.append(f"raised {record['raised']}")
+    return f"  [{', '.join(found)}]" if found else ""
+
+
+def _scalar(path: ValuePath, leaf: Any) -> str:
+    """Format a value that is not a tensor on one line: its path, type and value, or why it has no value."""
+    kind, value = "None", leaf
+    if isinstance(leaf, dict):
+        kind = str(leaf.get("type", ""))
+        value = leaf["value"] if "value" in leaf else {k: v for k, v in leaf.items() if k != "type"}
+        if "unsupported" in leaf:
+            value = f"not recorded: {text(leaf['unsupported'])}"
+    try:
+        words = value if isinstance(value, str) else dumps(value).decode()
+    except (TypeError, ValueError, RecursionError):  # damaged: nested deeper than any writer does
+        words = brief(value)
+    shown = "" if leaf is None else cut(" ".join(words.split()), _LONGEST + 3)
+    return f"{path_text(path) or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {shown}".rstrip()
+
+
+def _tensor(tensor: Tensor) -> str:
+    """Format a tensor on one line for comparing: shape, mean and norm to six digits, checksum if any."""
+    numbers = f"mean {_number(tensor.mean):<13} norm {_number(tensor.norm)}"
+    return _line(tensor, numbers if tensor.checksum is None or tensor.norm is not None else "")
+
+
+def _full(tensor: Tensor) -> str:
+    """Format a tensor on one line with max, min and every digit."""
+    keys = (("max", tensor.max), ("min", tensor.min), ("mean", tensor.mean), ("norm", tensor.norm))
+    numbers = [f"{key} {'-' if value is None else value}" for key, value in keys]
+    grad = [] if tensor.requires_grad is None else [f"requires_grad {str(tensor.requires_grad).lower()}"]
+    file = tensor.json.get("data_name")
+    return _line(tensor, "  ".join([*numbers, *grad, *([f"file {text(file)}"] if file else [])]))
+
+
+def _line(tensor: Tensor, numbers: str) -> str:
+    try:
+        shape = ",".join(map(str, tensor.shape))
+    except FormatError:
+        shape = "?"
+    kind = f"{tensor.dtype.removeprefix('torch.')}[{shape}]"
+    parts = [f"{tensor.slot or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {numbers}".rstrip()]
+    if tensor.checksum is not None:
+        parts.append(f"checksum {tensor.checksum}")
+    if isinstance(tensor.json.get("unsupported"), str):
+        parts.append(f"no numbers: {tensor.json['unsupported']}")
+    if tensor.shared_with:
+        parts.append(f"one sum with {', '.join(tensor.shared_with)}")
+    if tensor.non_finite:
+        parts.append(f"NOT FINITE: {tensor.non_finite}")
+    return "  ".join(parts)
+
+
+def _number(value: float | int | bool | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else str(value)
