@@ -205,6 +205,7 @@ def test_no_warning_whatever_the_numbers_and_whatever_the_user_asked_of_numpy(dt
             stats_of(a, zero_count=True)
             if dtype in ("float32", "float64"):
                 stats_fast.quick_stats(a)
+                stats_fast.numbers_at(a.ctypes.data, a.size, dtype)
     assert not list(recwarn)
 
 
@@ -284,7 +285,6 @@ def both_agree(a):
         assert repr(s) == repr(stats_of(a))  # repr: NaN is not equal to itself
     assert stats_fast.quick_stats(a, zero_count=True).zeros == a.size - np.count_nonzero(a)
 
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("chunk", [4, 1 << 17])
 def test_fused_agrees_with_exact_arithmetic(part, dtype, chunk, monkeypatch):
@@ -332,6 +332,32 @@ def test_a_long_array_of_tiny_constants_keeps_its_norm(part):
     n = 2 * stats_fast.CHUNK
     a = np.full(n, 1e-22, np.float32)
     assert stats_fast.quick_stats(a).norm == pytest.approx(float(a[0]) * math.sqrt(n), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_at_an_address_are_those_of_the_array(part, dtype):
+    @settings(max_examples=60)
+    @given(hnp.arrays(dtype, st.integers(1, 40), elements=hnp.from_dtype(np.dtype(dtype))))
+    @example(np.ones(8192, dtype))
+    @example(np.linspace(-1, 1, 8193, dtype=dtype))
+    @example(np.full(9, 1e-22, dtype))
+    @example(np.zeros(9, dtype))
+    @example(np.full(9, np.finfo(dtype).max, dtype))
+    def run(a):
+        s = stats_fast.quick_stats(a)
+        four = s.max, s.min, s.mean, s.norm
+        right = four if all(map(math.isfinite, four)) else None
+        assert repr(stats_fast.numbers_at(a.ctypes.data, a.size, dtype)) == repr(right)  # repr: -0.0 is not 0.0
+
+    run()
+
+
+@given(hnp.arrays("float32", st.integers(1, 40), elements=st.floats(-(2.0**-52), 2.0**-52, width=32)))
+@example(np.array([-0.0, 0.0], np.float32))
+@example(np.array([0.0, -0.0, 1e-45], np.float32))
+def test_numbers_too_small_for_their_squares_are_those_of_the_reference(a):
+    if a.dot(a) < 1e-30:
+        assert repr(stats_fast.quick_stats(a)) == repr(stats_of(a))
 
 
 def test_combine_declines_what_needs_the_reference():

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from .addresses import array_at, memory_at
 from .array_json import array_object, checksum_of, stored
 from .checksum import crc32, crc32_hex, xor_hex
 from .files import PT_DTYPES, load_npy, load_pt, npy_bytes, pt_bytes, write_parts
 from .narrow_floats import narrow_name, widen
 from .stats import NO_STATS, Stats, stats_json, stats_of
-from .stats_fast import CHUNK, combine, quick, quick_stats
+from .stats_fast import CHUNK, combine, numbers_at, quick, quick_stats
 
 __all__ = [
     "CHUNK",
     "NO_STATS",
     "PT_DTYPES",
     "Stats",
+    "array_at",
     "array_object",
     "checksum_of",
     "combine",
@@ -21,8 +23,10 @@ __all__ = [
     "crc32_hex",
     "load_npy",
     "load_pt",
+    "memory_at",
     "narrow_name",
     "npy_bytes",
+    "numbers_at",
     "pt_bytes",
     "quick",
     "quick_stats",

@@ -16,9 +16,11 @@ from attrs import frozen
 
 from probe_format.jsonio import finite
 
-__all__ = ["NO_STATS", "Stats", "stats_json", "stats_of"]
+__all__ = ["NO_STATS", "Numbers", "Stats", "numbers_of", "stats_json", "stats_of"]
 
 Number = float | int | bool
+#: The max, min, mean and norm of floats.
+Numbers = tuple[float, float, float, float]
 _PIECE = 1 << 16
 
 
@@ -108,8 +110,7 @@ def _of_int(a: npt.NDArray[Any], zero_count: bool) -> Stats:
 def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_count: bool) -> Stats:
     with np.errstate(all="ignore"):
         zeros = original.size - int(np.count_nonzero(original)) if zero_count else None
-        mx, mn, mean = float(wide.max()), float(wide.min()), float(wide.mean())
-        norm = _norm(wide, mx, mn)
+        mx, mn, mean, norm = numbers_of(wide)
         if math.isfinite(mx) and math.isfinite(mn):
             if not math.isfinite(mean):  # the sum overflowed; the mean may be finite all the same
                 top = max(abs(mx), abs(mn))
@@ -132,6 +133,16 @@ def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_co
             finite_min=float(good.min()) if good.size else None,
             zeros=zeros,
         )
+
+
+def numbers_of(wide: npt.NDArray[np.float64]) -> Numbers:
+    """Return the max, min, mean and norm of a 1-D array; the mean is not finite when the sum is not."""
+    # The ufuncs themselves: the methods of the array call them too, by way of Python.
+    mx, mn = float(_top(wide)), float(_bottom(wide))
+    return mx, mn, float(_sum(wide)) / wide.size, _norm(wide, mx, mn)
+
+
+_top, _bottom, _sum = np.maximum.reduce, np.minimum.reduce, np.add.reduce
 
 
 def _norm(wide: npt.NDArray[np.float64], mx: float, mn: float) -> float:

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .stats import Stats, stats_of
+from .addresses import array_at
+from .stats import Numbers, Stats, numbers_of, stats_of
 
 try:
     import numkong
 except ImportError:
     numkong = None
 
-__all__ = ["CHUNK", "Part", "combine", "proven", "quick", "quick_stats"]
+__all__ = ["CHUNK", "Part", "combine", "numbers_at", "proven", "quick", "quick_stats"]
 
 # Elements: 512 KB of float32, inside the second-level cache of current CPUs.
 CHUNK = 1 << 17
@@ -43,14 +44,17 @@ _bottom = np.fmin.reduce
 def _numpy_part(a: npt.NDArray[Any]) -> Part:
     """Return (max, min, sum, sum of squares), as numpy computes them."""
     n = a.size
-    total = a.dot(_ONES[a.dtype][:n]) if n > 256 else a.sum()
-    return float(_top(a)), float(_bottom(a)), float(total), float(a.dot(a))
+    with np.errstate(all="ignore"):  # a signalling NaN warns on the way, or raises if the user wants that
+        total = a.dot(_ONES[a.dtype][:n]) if n > 256 else a.sum()
+        return float(_top(a)), float(_bottom(a)), float(total), float(a.dot(a))
 
 
 def _numkong_part(a: npt.NDArray[Any]) -> Part:
     """Return (max, min, sum, sum of squares), as numkong computes them where it can."""
     total, squares = numkong.moments(a)
-    if a.size > _SMALL or squares - squares != 0.0:
+    if squares - squares != 0.0:  # and numpy might warn of a signalling NaN
+        return squares, squares, total, squares
+    if a.size > _SMALL:
         return float(_top(a)), float(_bottom(a)), total, squares
     found = numkong.minmax(a)
     if found is None:  # without AVX-512 numkong finds none where all elements are the largest finite number
@@ -114,13 +118,33 @@ def combine(parts: list[Part], count: int) -> Stats | None:
 def quick_stats(a: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
     """Return `stats.stats_of` of a contiguous 1-D float32 or float64 array of one element or more."""
     n = a.size
-    with np.errstate(all="ignore"):  # a signalling NaN warns on the way, or raises if the user wants that
-        if n <= CHUNK:
-            high, low, total, squares = quick(a)
-            if 1e-30 < squares < math.inf and not zero_count:
-                return Stats(high, low, total / n, math.sqrt(squares))
-        elif not zero_count:
-            found = combine([quick(a[i : i + CHUNK]) for i in range(0, n, CHUNK)], n)
-            if found is not None:
-                return found
+    if not zero_count and n <= CHUNK:
+        high, low, total, squares = quick(a)
+        if 1e-30 < squares < math.inf:
+            return Stats(high, low, total / n, math.sqrt(squares))
+        if squares <= 1e-30 and a.dtype == np.float32:
+            # Gradients that vanish are common. Their squares fit into float64, so nothing can warn.
+            return Stats(*numbers_of(a.astype(np.float64)))
+    elif not zero_count:
+        found = combine([quick(a[i : i + CHUNK]) for i in range(0, n, CHUNK)], n)
+        if found is not None:
+            return found
     return stats_of(a, zero_count=zero_count)
+
+
+def numbers_at(address: int, count: int, dtype: str) -> Numbers | None:
+    """Return the max, min, mean and norm of contiguous floats in memory, equal to those of `quick_stats`.
+
+    Returns None if one of these numbers is not finite.
+
+    count: how many elements there are, one or more.
+    dtype: ``float32`` or ``float64``.
+    """
+    if count <= _SMALL and quick is _numkong_part:  # which so gets along without an array
+        a = numkong.from_pointer(address, count, dtype)
+        total, squares = a.moments()
+        if 1e-30 < squares < math.inf and (found := a.minmax()) is not None:
+            return found[2], found[0], total / count, math.sqrt(squares)
+    s = quick_stats(array_at(address, count, dtype))
+    four: Any = s.max, s.min, s.mean, s.norm
+    return four if s.all_finite and math.isfinite(sum(x - x for x in four)) else None

@@ -6,8 +6,6 @@ a time, so that Probe does not synchronise the device in the middle of a step.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import threading
 from typing import Any
 
@@ -15,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from attrs import define, field
-from probe_format.tensors import CHUNK, Stats, combine, quick, quick_stats, stats_of
+from probe_format.tensors import CHUNK, Stats, combine, memory_at, quick, quick_stats, stats_of
 
 __all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
 
@@ -89,15 +87,9 @@ def _bytes(t: torch.Tensor) -> Any:
 
     Tensor.numpy() would make the storage unresizable for good, which breaks FSDP and ``resize_``.
     """
-    memory = _buffer(_T.numel(t) * _T.element_size(t)).from_address(_T.data_ptr(t))
+    memory = memory_at(_T.data_ptr(t), _T.numel(t) * _T.element_size(t))
     memory.owner = t  # keeps the tensor alive as long as the buffer
     return memory
-
-
-@functools.lru_cache(maxsize=512)
-def _buffer(size: int) -> Any:
-    """Return the ctypes type of ``size`` bytes; cached, because making one takes longer than using it."""
-    return ctypes.c_char * size
 
 
 def _array(t: torch.Tensor) -> npt.NDArray[Any]:
@@ -130,10 +122,9 @@ def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
     if zero_count or n <= CHUNK:
         return quick_stats(_array(_T.to(one, torch.float32)), zero_count=zero_count)
     parts = []
-    with np.errstate(all="ignore"):
-        for i in range(0, n, CHUNK):
-            wide = _T.to(_V.narrow(one, 0, i, min(CHUNK, n - i)), torch.float32)
-            parts.append(quick(_array(wide)))
+    for i in range(0, n, CHUNK):
+        wide = _T.to(_V.narrow(one, 0, i, min(CHUNK, n - i)), torch.float32)
+        parts.append(quick(_array(wide)))
     found = combine(parts, n)
     return stats_of(_array(_T.to(one, torch.float32))) if found is None else found
 
