@@ -44,7 +44,8 @@ class Rig:
 
     def see(self, t: Tensor, file: bool = False) -> Json:
         """The tensor object, as it goes into an event."""
-        return self.leaf.tensor(self.placement(file), t, (0,))
+        with self.leaf.aside():
+            return self.leaf.tensor(self.placement(file), t, (0,))
 
     def call(self, t: Tensor, file: bool = False) -> str:
         """A whole call with this one argument; gives its record's name."""

@@ -52,11 +52,11 @@ class TorchSaving:
             return self._leaf.leaf(evolve(placement, wants_file=False, found=[]), value, path)
         placement.found.append((path, value))
         if not (placement.wants_file and _is_large(value)):
-            return self._leaf.tensor(placement, value, path)
+            return _object(self._leaf, placement, value, path)
         numbers = evolve(placement, wants_file=False)
         out, file = run_both(
-            lambda: self._leaf.tensor(numbers, value, path),
-            lambda: self._writer.tensor(placement, value, path),
+            lambda: _object(self._leaf, numbers, value, path),
+            lambda: _object(self._writer, placement, value, path),
         )
         checksum = {"md5": out.pop("md5")} if "md5" in out else {}
         return {**out, "data_name": file["data_name"], **checksum}
@@ -106,6 +106,11 @@ class TorchSaving:
                     del item["$"]
                     item.update(numbers)
                 todo.extend(item.values())
+
+
+def _object(leaf: TensorLeaf, placement: Placement, t: torch.Tensor, path: ValuePath) -> dict[str, Any]:
+    with leaf.aside():
+        return leaf.tensor(placement, t, path)
 
 
 @contextlib.contextmanager

@@ -62,7 +62,7 @@ class TensorLeaf(CommonLeaf):
             found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return found
 
-    def tensor(self, placement: Placement, t: Any, path: ValuePath) -> dict[str, Any]:
+    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> dict[str, Any]:
         """Return the tensor object (spec/statistics.md); write its file when the placement wants one."""
         self._tensors.add()
         p = view_of(t)

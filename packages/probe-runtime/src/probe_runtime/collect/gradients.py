@@ -20,7 +20,7 @@ Emit = Callable[[int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath
 
 @frozen
 class Gradients:
-    """A framework's gradient taps.
+    """A framework's gradient taps. `enter`, `flows` and `attach` are called within `Leaf.aside`.
 
     enter: takes (inputs, positional) and returns the edges: where the gradients of a call's inputs go; None when
         gradients are off. The first ``positional`` arguments have no keyword.

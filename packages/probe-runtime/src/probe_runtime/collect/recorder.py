@@ -143,7 +143,8 @@ class Recorder:
         if plan.keep.backward:
             call.places = {key: len(args) + i for i, key in enumerate(kwargs)}
             inputs = [*positional.found, *((call.place(p), t) for p, t in named.found)]
-            call.edges = self._gradients.enter(inputs, len(args))
+            with self._leaf.aside():
+                call.edges = self._gradients.enter(inputs, len(args))
         parameters = None
         if (
             module is not None
@@ -153,7 +154,10 @@ class Recorder:
             and not call.redo
         ):
             placement = Placement(call.name, "parameters", call.keep_files, label="parameters")
-            parameters = {name: self._leaf.tensor(placement, p, (name,)) for name, p in self._parameters(module)}
+            with self._leaf.aside():
+                parameters = {
+                    name: self._leaf.tensor(placement, p, (name,)) for name, p in self._parameters(module)
+                }
         parent = call.parent and call.parent[0]
         if call.redo and not call.forward:
             recorded()
@@ -190,7 +194,10 @@ class Recorder:
         described = tree.output(out)
         forms = None
         edges = call.edges
-        hooked = edges is not None and self._gradients.flows(placement.found)
+        hooked = False
+        if edges is not None:
+            with self._leaf.aside():
+                hooked = self._gradients.flows(placement.found)
         if call.redo and hooked:
             replay = self.counters.segments.replay
             hooked = (
@@ -212,7 +219,8 @@ class Recorder:
         # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
         call.edges = call.arguments = call.keywords = None
         if hooked:
-            self.backward.attach(call, edges, outputs)
+            with self._leaf.aside():
+                self.backward.attach(call, edges, outputs)
         self._leaf.flush_numbers()
 
     def _tree(self, placement: Placement) -> ValueEncoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy.typing as npt
@@ -22,6 +23,8 @@ class CommonLeaf:
 
     summary: what the report says about the numbers.
     """
+
+    tensor_types: frozenset[type] = frozenset()
 
     def __init__(
         self,
@@ -49,6 +52,10 @@ class CommonLeaf:
     def tally(self) -> dict[str, int]:
         """Return the number of tensors seen so far; each of them has its tensor object."""
         return {"tensors": self._tensors.value}
+
+    def aside(self) -> AbstractContextManager[Any]:
+        """Return a context for what Probe computes, for a framework in which nothing of the user's sees that."""
+        return nullcontext()
 
     def flush(self) -> None:
         """Wait until everything that was begun is on disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from attrs import define, field
@@ -40,6 +41,10 @@ class Leaf(Protocol):
     """Describe the values of one framework: as JSON, with their statistics and files."""
 
     @property
+    def tensor_types(self) -> frozenset[type]:
+        """Return the types, without their subclasses, whose every value is a tensor for `tensor`."""
+
+    @property
     def tally(self) -> dict[str, int]:
         """Return the number of tensors seen so far."""
 
@@ -53,11 +58,17 @@ class Leaf(Protocol):
         Appends each tensor to ``placement.found``.
         """
 
-    def tensor(self, placement: Placement, t: Any, path: ValuePath) -> Any:
+    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> Any:
         """Return the tensor object of ``t``, of any shape and dtype; write its file where the placement wants one.
 
-        The object is a dict, or its finished JSON as bytes where nothing of it comes later.
+        The object is a dict, or its finished JSON as bytes where nothing of it comes later. Call this within `aside`,
+        which is entered once for all tensors of a record.
+
+        gradient: whether it is a gradient or a parameter, not an argument or a result.
         """
+
+    def aside(self) -> AbstractContextManager[Any]:
+        """Return a context in which the user's modes and tensor subclasses do not see what Probe computes."""
 
     def invalidate(self) -> None:
         """Share nothing that was seen before: tensors may have changed without a sign of it."""

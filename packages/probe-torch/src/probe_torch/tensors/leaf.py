@@ -37,6 +37,8 @@ _NO_STATS = stats_json(Stats())
 class TensorLeaf(CommonLeaf):
     """Describe tensors and the other values of torch. One per step; safe to use from many threads."""
 
+    tensor_types = frozenset((torch.Tensor, torch.nn.Parameter))
+
     def __init__(
         self,
         options: TensorOptions,
@@ -64,7 +66,10 @@ class TensorLeaf(CommonLeaf):
         """Return the JSON of ``value`` if it is a value of torch or a numpy array, else UNKNOWN."""
         if isinstance(value, torch.Tensor):
             placement.found.append((path, value))
-            return self._counted_object(placement, value, path, gradient=False) if placement.show else None
+            if not placement.show:
+                return None
+            with aside():
+                return self.tensor(placement, value, path, gradient=False)
         if isinstance(value, np.ndarray):
             return self._array(placement, value, path) if placement.show else None
         found = object_json(value)
@@ -72,16 +77,19 @@ class TensorLeaf(CommonLeaf):
             found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return found
 
-    def tensor(self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath) -> dict[str, Any]:
-        """Return the tensor object of a parameter or a gradient; write its file when the placement wants one."""
-        return self._counted_object(placement, t, path, gradient=True)
-
-    def _counted_object(
-        self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, *, gradient: bool
+    def tensor(
+        self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, *, gradient: bool = True
     ) -> dict[str, Any]:
+        """Return the tensor object of a tensor, within `aside`; write its file when the placement wants one."""
         self._tensors.add()
+        if _level() is None:
+            return self._object(placement, t, path, gradient)
         with _outside():
             return self._object(placement, t, path, gradient)
+
+    def aside(self) -> AbstractContextManager[Any]:
+        """Return a context in which neither `__torch_function__` nor a mode sees what Probe computes."""
+        return aside()
 
     def _object(
         self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool
