@@ -12,14 +12,18 @@ import pytest
 ms = pytest.importorskip("mindspore")
 
 from mindspore import Tensor, nn  # noqa: E402
-from probe_mindspore.graph import save as graph_save  # noqa: E402
+from probe_format.names import safe_file_name  # noqa: E402
 from probe_mindspore.graph.save import save, save_grad, step  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(graph_save, "_files", graph_save._Files())
-    yield
+def next_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
+    """The step and the number of the next file: both count on for the whole process."""
+    folder = tmp_path_factory.mktemp("before")
+    save(str(folder), "x", Tensor([1.0]))
+    step()
+    (path,) = folder.rglob("*.npy")
+    yield int(path.parts[-3].removeprefix("step")) + 1, int(path.stem.rpartition("_")[2]) + 1
     ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
@@ -67,14 +71,14 @@ def run(folder: Path, way: str) -> Any:
 
 
 @pytest.mark.parametrize("way", ["pynative", "graph", "jit"])
-def test_values_gradients_and_steps(tmp_path: Path, way: str) -> None:
+def test_values_gradients_and_steps(tmp_path: Path, way: str, next_file: tuple[int, int]) -> None:
     results = run(tmp_path, way)
     found = files(tmp_path)
     x = np.array([[1.0, -2.0, 3.0]], np.float32)
     w = np.arange(6.0, dtype=np.float32).reshape(2, 3)
     h = x @ w.T
     for n, (value, dx, dw) in enumerate(results):
-        at = f"step{n}/rank0"
+        at = f"step{next_file[0] + n}/rank0"
         assert value == (h * h).sum()
         assert np.array_equal(dx, 2 * h @ w)
         assert np.array_equal(dw, (2 * h).T @ x)
@@ -88,15 +92,19 @@ def test_values_gradients_and_steps(tmp_path: Path, way: str) -> None:
     assert len(found) == 2 * 7
 
 
-def test_names_and_earlier_files(tmp_path: Path) -> None:
-    for value in (1.0, 2.0):
-        save(str(tmp_path), "a/../b", Tensor(value, ms.bfloat16))
-        graph_save._wait()
-        graph_save._files = graph_save._Files()  # another run into the same folder
-    (one, two) = sorted(tmp_path.rglob("*.npy"))
-    assert one.parent == two.parent == tmp_path / "step0" / "rank0"
-    assert {np.load(one).item(), np.load(two).item()} == {1.0, 2.0}
-    assert np.load(one).dtype == np.float32
+def test_names_and_earlier_files(tmp_path: Path, next_file: tuple[int, int]) -> None:
+    at, number = next_file
+    folder = tmp_path / f"step{at}" / "rank0"
+    earlier = folder / safe_file_name(f"a/../b_bfloat16_{number}.npy")  # of another run into the same folder
+    folder.mkdir(parents=True)
+    np.save(earlier, np.float32(1.0))
+    save(str(tmp_path), "a/../b", Tensor(2.0, ms.bfloat16))
+    step()
+    (found,) = (path for path in tmp_path.rglob("*.npy") if path != earlier)
+    assert found.parent == earlier.parent
+    assert found.name == safe_file_name(f"a/../b_bfloat16_{number + 1}.npy")
+    assert (np.load(earlier).item(), np.load(found).item()) == (1.0, 2.0)
+    assert np.load(found).dtype == np.float32
     assert not list(tmp_path.rglob("*.tmp"))
 
 
@@ -105,7 +113,7 @@ def test_what_cannot_be_written_is_told_and_costs_no_run(
 ) -> None:
     (tmp_path / "file").write_text("")
     save(str(tmp_path / "file"), "x", Tensor([1.0]))
-    graph_save._wait()
+    step()
     assert "x is not saved" in caplog.text
 
 
@@ -117,9 +125,11 @@ def test_mistakes(save_dir: Any, name: Any) -> None:
 
 def test_the_operator_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernels are Ascend's alone, but outside of graphs the host runs it: the names can be seen here."""
-    monkeypatch.setattr(graph_save, "_on_device", lambda: True)
-    save(str(tmp_path), "x", {"a": Tensor([1.0]), "l": [Tensor([2], ms.int32)]})
-    graph_save._wait()
+    told = ms.get_context
+    with monkeypatch.context() as patch:
+        patch.setattr(ms, "get_context", lambda what: "Ascend" if what == "device_target" else told(what))
+        save(str(tmp_path), "x", {"a": Tensor([1.0]), "l": [Tensor([2], ms.int32)]})
+    step()
     assert {k: [a.tolist() for a in v] for k, v in files(tmp_path).items()} == {
         "step0/rank0/x.a_float32": [[1.0]],
         "step0/rank0/x.l.0_int32": [[2]],

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probe_format import jsonio
 from probe_format.errors import FormatError
-from probe_format.journal import frames
 from probe_format.journal.frames import MAGIC, JournalWriter, read_journal
 
 #: Texts and nested objects that look like frames themselves.
@@ -252,10 +251,14 @@ def test_a_short_write_that_can_go_on_goes_on(tmp_path, monkeypatch):
 
 
 def test_an_event_that_no_reader_would_take_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(frames, "_MAX_FRAME", 100)
+    class TooLong(bytes):
+        def __len__(self):
+            return (1 << 30) + 1
+
     writer = JournalWriter(tmp_path / "j")
-    with pytest.raises(OSError, match="too large"):
-        writer.append({"k": "a", "n": "x" * 100})
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="too large"):
+        patch.setattr(jsonio, "dumps", lambda event: TooLong(b"{}"))
+        writer.append({"k": "a"})
     writer.append({"k": "b"})
     assert [e["k"] for e in read_journal(tmp_path / "j").events] == ["b"]
 

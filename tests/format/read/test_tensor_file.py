@@ -14,7 +14,6 @@ import pytest
 from probe_format.cli import main
 from probe_format.errors import DamagedError, FormatError
 from probe_format.read.verify import verify
-from probe_format.tensors import pt_file
 from probe_format.tensors.files import load_npy, load_pt, pt_bytes
 from probe_format.tensors.pt_read import read_pt
 
@@ -147,25 +146,40 @@ def archive(**members):
 
 def stored(pickled, data=bytes(16), **more):
     """A .pt file as our own writer lays it out, with another pickle or other data."""
-    raw = pt_file._pickle
-    try:
-        pt_file._pickle = lambda *_: pickled
-        pt_file._template.cache_clear()
-        return contents(pt_bytes("float32", (len(data) // 4,), data))
-    finally:
-        pt_file._pickle = raw
-        pt_file._template.cache_clear()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made_:
+        for name, content in (("data.pkl", pickled), ("byteorder", b"little"), ("version", b"3\n"), ("data/0", data)):
+            info = zipfile.ZipInfo(f"archive/{name}")
+            info.create_system = info.create_version = info.extract_version = 0
+            padding = -(file.tell() + 34 + len(info.filename)) % 64  # so that the content is at a multiple of 64
+            info.extra = b"FB" + struct.pack("<H", padding) + b"Z" * padding
+            made_.writestr(info, content)
+            info.extra, info.external_attr = b"", 0  # in the directory at the end
+    return file.getvalue()
+
+
+def integer(n):
+    return b"J" + struct.pack("<i", n) if n < 1 << 31 else b"\x8a\x09" + n.to_bytes(9, "little")
+
+
+def text(value):
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
 
 
 def made(shape, strides, offset=0, count=4, grad=b"\x89", rebuild=b"_rebuild_tensor_v2"):
-    ints = lambda values: b"(" + b"".join(pt_file._int(n) for n in values) + b"t"  # noqa: E731
+    ints = lambda values: b"(" + b"".join(integer(n) for n in values) + b"t"  # noqa: E731
     return b"".join(
         [
-            b"\x80\x02ctorch._utils\n" + rebuild + b"\n((" + pt_file._str("storage") + b"ctorch\nFloatStorage\n",
-            pt_file._str("0") + pt_file._str("cpu") + pt_file._int(count) + b"tQ" + pt_file._int(offset),
+            b"\x80\x02ctorch._utils\n" + rebuild + b"\n((" + text("storage") + b"ctorch\nFloatStorage\n",
+            text("0") + text("cpu") + integer(count) + b"tQ" + integer(offset),
             ints(shape) + ints(strides) + grad + b"ccollections\nOrderedDict\n)RtR.",
         ]
     )
+
+
+def test_the_files_below_are_laid_out_as_our_writer_does():
+    data = np.arange(4, dtype=np.float32).tobytes()
+    assert stored(made((2, 2), (2, 1)), data) == contents(pt_bytes("float32", (2, 2), data))
 
 
 class Hostile:

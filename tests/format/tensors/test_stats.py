@@ -1,7 +1,9 @@
 """Statistics against exact arithmetic: fractions for sums, decimals for roots."""
 
 import decimal
+import importlib.util
 import math
+import sys
 from contextlib import contextmanager
 from fractions import Fraction
 
@@ -233,16 +235,30 @@ def processor_with(names):
             stats_fast.numkong.enable_capability(name)
 
 
+def without_numkong():
+    """The module as it is where numkong is not installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "numkong", None)
+        found = importlib.util.find_spec(stats_fast.__name__)
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+    assert module.numkong is None
+    return module
+
+
+BY_NUMPY = without_numkong().quick
+
+
 @pytest.fixture(params=["numpy", *kernels()], ids=lambda p: p if p == "numpy" else "+".join(["numkong", *p]))
 def part(request, monkeypatch):
     """Every way to the moments of a piece, on every processor that this one can be switched to."""
     if request.param == "numpy":
-        monkeypatch.setattr(stats_fast, "quick", stats_fast._numpy_part)
+        monkeypatch.setattr(stats_fast, "quick", BY_NUMPY)
         yield "numpy"
         return
     if stats_fast.numkong is None:
         pytest.skip("numkong is not installed")
-    monkeypatch.setattr(stats_fast, "quick", stats_fast._numkong_part)
+    assert stats_fast.quick.__code__ != BY_NUMPY.__code__, "numkong is here, but not proven"
     with processor_with(request.param):
         yield "numkong"
 
@@ -264,10 +280,10 @@ def test_every_way_is_proven_where_it_is_used(part):
 @pytest.mark.parametrize("fault", ["no extremes", "float32 sums", "blind to nan", "wrong top"])
 def test_a_way_that_is_wrong_is_not_proven(fault):
     def part(a):
-        top, bottom, total, squares = stats_fast._numpy_part(a)
+        top, bottom, total, squares = BY_NUMPY(a)
         if fault == "blind to nan":
             good = a[np.isfinite(a)]
-            return stats_fast._numpy_part(good) if good.size else (0.0, 0.0, 0.0, 0.0)
+            return BY_NUMPY(good) if good.size else (0.0, 0.0, 0.0, 0.0)
         if fault == "wrong top":
             return (0.0 if bottom == np.finfo(a.dtype).tiny else top), bottom, total, squares
         if fault == "float32 sums":
