@@ -449,3 +449,53 @@ with torch.device("meta"):
     env = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1", "PATH": ""}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def run_alone(code: str) -> None:
+    """Run code in a process in which nothing has imported torch's compiler yet."""
+    import subprocess
+
+    env = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1", "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_a_dumped_step_imports_nothing_of_torch(level: str, tmp_path: Path) -> None:
+    """Asking torch for torch.onnx imports torch._dynamo, which takes a second and replaces torch.manual_seed."""
+    run_alone(f"""
+import sys, torch
+from probe_torch import PrecisionDebugger
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+before, seed = set(sys.modules), torch.manual_seed
+debugger = PrecisionDebugger(dump_path={str(tmp_path)!r}, level={level!r}, task="statistics")
+debugger.start(model)
+model(torch.ones(2, 4)).sum().backward()
+debugger.stop()
+debugger.step()
+imported = {{name for name in set(sys.modules) - before if name.startswith("torch")}}
+assert imported <= {{"torch.utils._device"}}, imported
+assert torch.manual_seed is seed
+""")
+
+
+def test_what_is_imported_meanwhile_is_guarded_too(tmp_path: Path) -> None:
+    run_alone(f"""
+import sys, torch
+from probe_torch import PrecisionDebugger
+from probe_runtime.patching import original_of
+debugger = PrecisionDebugger(dump_path={str(tmp_path)!r}, level="L1", task="statistics")
+debugger.start()
+assert not {{"torch.onnx", "torch._dynamo"}} & set(sys.modules)
+export, patch = torch.onnx.export, torch._dynamo.eval_frame.TorchPatcher.patch
+assert original_of(export) is not export and original_of(patch) is not patch
+script = torch.jit.script(torch.nn.Sequential(torch.nn.ReLU()))  # the others are still in place
+debugger.stop()
+debugger.step()
+assert torch.onnx.export is original_of(export)
+assert torch._dynamo.eval_frame.TorchPatcher.patch is original_of(patch)
+debugger.start()  # found from the beginning now
+assert torch.onnx.export is not original_of(export)
+debugger.stop()
+assert torch.onnx.export is original_of(export)
+""")

@@ -17,9 +17,9 @@ class Included:
     """Replace further places, while entered, whenever ``patches`` are applied.
 
     patches: the patches to go with.
-    find: returns the places; called on entry.
+    find: returns the places; called on entry, and when modules were imported since, which may bring more.
     beside: returns a context that is open meanwhile.
-    places: the places found at the last entry.
+    places: the places found since the last entry.
 
     Leaving it a second time has no effect.
     """
@@ -40,10 +40,17 @@ class Included:
         with contextlib.ExitStack() as stack:  # undoes the first half where the second fails
             self.places = self._find()
             self._patches.include(self.places)
-            stack.callback(self._patches.exclude, self.places)
+            stack.callback(lambda: self._patches.exclude(self.places))
+            stack.enter_context(self._patches.telling(self._find_more))
             stack.enter_context(self._beside())
             self._open = stack.pop_all()
         return self
+
+    def _find_more(self) -> None:
+        known = {(id(p.owner), p.name) for p in self.places}
+        more = [p for p in self._find() if (id(p.owner), p.name) not in known]
+        self.places += more
+        self._patches.include(more)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
 from .places import Attribute, Function, attribute
@@ -44,14 +45,17 @@ _Listed = TypeVar("_Listed", bound=ListedName)
 def resolve_owner(path: str) -> Any | None:
     """Return the module or class at a dotted path if it is already imported, else None; never import anything.
 
-    Probe must not import torch_npu or mindspeed for a user who does not: both rewrite torch when imported.
+    Probe must not import torch_npu or mindspeed for a user who does not: both rewrite torch when imported. Nor what a
+    module imports when it is asked for a name that it lacks: asking torch for `onnx` imports all of torch._dynamo,
+    which takes a second and rewrites torch too.
     """
     parts = path.split(".")
     found: Any = sys.modules.get(parts[0])
     for end, part in enumerate(parts[1:], start=2):
         if found is None:
             return None
-        found = sys.modules.get(".".join(parts[:end])) or getattr(found, part, None)
+        inside = vars(found).get(part) if isinstance(found, ModuleType) else getattr(found, part, None)
+        found = sys.modules.get(".".join(parts[:end])) or inside
     return found
 
 

@@ -83,6 +83,7 @@ class Patches:
         self._registered: list[tuple[Any, str]] = []
         self._guests: list[Attribute] = []
         self._excluded: list[Attribute] = []
+        self._told: list[Callable[[], None]] = []
         self._early: list[Place] = []
         # Of the listed places: id(original) -> both functions, id(replacement) -> both. Kept, as making them each
         # time costs more in garbage collection than everything else that apply does.
@@ -165,6 +166,9 @@ class Patches:
             yield
         finally:
             with _lock:
+                if self._suspensions == 1 and self._depth and sys.modules.keys() - self._scanned:
+                    for told in self._told:  # the originals are in place
+                        told()
                 self._suspensions -= 1
                 if not self._suspensions and self._depth:
                     self._install()
@@ -233,6 +237,15 @@ class Patches:
             self._excluded += places
             if not self._depth:
                 self._forget()
+
+    @contextmanager
+    def telling(self, imported: Callable[[], None]) -> Iterator[None]:
+        """Call ``imported`` whenever modules were imported while applied, before the wrappers are in place again."""
+        self._told.append(imported)
+        try:
+            yield
+        finally:
+            self._told.remove(imported)
 
     def _label(self, prefix: str, name: str, function: Any) -> Label:
         """Return the label of a registered function; a listed one keeps its kind under the new name."""
