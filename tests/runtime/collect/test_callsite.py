@@ -11,6 +11,7 @@ import traceback
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -145,6 +146,42 @@ def test_depth_is_part_of_the_place() -> None:
     found = [deep(n) for n in range(5) for _ in range(2)]
     assert [f[0] for f in found] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert [len(f[2]) - len(found[0][2]) for f in found[::2]] == [0, 1, 2, 3, 4]
+
+
+def test_stacks_are_one_where_their_frames_are_one(tmp_path: Path) -> None:
+    """Random chains of calls through equal code in two files, two calls on one line, and recursion."""
+    source = "def go(to, *rest):\n    return to(*rest) if len(rest) % 2 else to(*rest)\n"
+    source += "def way(to, *rest):\n    return to(*rest)\n"
+    files = [module(tmp_path, name, source) for name in ("one", "two")]
+    steps = [f for m in files for f in (m.go, m.way)]
+    table, random = FrameTable(), Random(7)
+    known: dict[tuple[str, ...], int] = {}
+    for _ in range(2000):
+        chain = random.choices(steps, k=random.randrange(7))
+        for _ in range(2):  # the second time it is known
+            first, *rest = [*chain, lambda: (table.intern(), frames()[1])]
+            (number, new, described), expected = first(*rest)
+            assert described[1:] == expected[1:]  # all but the line here
+            assert new == (described not in known)
+            assert known.setdefault(described, number) == number
+    assert sorted(known.values()) == list(range(len(known)))
+
+
+def test_a_known_stack_costs_no_call_for_its_frames() -> None:
+    table = FrameTable()
+
+    def calls(depth: int) -> int:
+        if depth:
+            return calls(depth - 1)
+        made: list[str] = []
+        for _ in range(2):  # the second time it is known
+            made.clear()
+            sys.setprofile(lambda frame, event, what: made.append(event))
+            table.intern()
+            sys.setprofile(None)
+        return sum("call" in event for event in made)
+
+    assert calls(2) == calls(50) <= 4
 
 
 def test_source_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
