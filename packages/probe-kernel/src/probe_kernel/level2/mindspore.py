@@ -1,23 +1,14 @@
-"""Implement level L2 of PrecisionDebugger for the sessions of probe-torch and probe-mindspore.
-
-The configuration is msprobe's: list, step, rank, task, summary_mode and data_mode select kernels here.
-"""
+"""Implement level L2 for the sessions of probe-mindspore: MindSpore's own kernel dump of a whole run."""
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 from attrs import define, evolve, field
 from probe_format.errors import ConfigError, Problem
 from probe_runtime.config import Config, compact
-from probe_runtime.notice import notice
 
-from probe_kernel.ascend.api_watch import ApiWatch, parse_api
-from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
 from probe_kernel.control.backends import backend_named
 from probe_kernel.control.description import KernelDump
 from probe_kernel.control.mindspore_run import KernelRun
@@ -25,24 +16,11 @@ from probe_kernel.control.option_checks import check_values
 from probe_kernel.control.option_rules import broken_rules
 from probe_kernel.control.outcome import DumpOutcome
 from probe_kernel.control.readiness import find_backend
+from probe_kernel.mindspore import dump
 
-from . import mindspore as _mindspore
+from .problems import common_problems
 
-__all__ = [
-    "MindSporeKernels",
-    "TorchKernels",
-    "description_of",
-    "find_npu",
-    "mindspore_notes",
-    "mindspore_problems",
-    "torch_notes",
-    "torch_problems",
-]
-
-_log = logging.getLogger("probe_kernel")
-
-
-# -- MindSpore ----------------------------------------------------------------------------------------
+__all__ = ["MindSporeKernels", "description_of", "mindspore_notes", "mindspore_problems"]
 
 
 def description_of(config: Config, backend: str) -> KernelDump:
@@ -84,7 +62,7 @@ def mindspore_problems(config: Config, backend: str | None = None) -> list[Probl
     backend: a name of BACKENDS; found from MindSpore's context when None.
     """
     backend = backend or find_backend()
-    found = _common(config)
+    found = common_problems(config)
     if config.data_mode & {"forward", "backward"}:
         what = "kernels are of a graph, which has no forward and backward half."
         found.append(Problem("data_mode", what, 'Write ["all"], ["input"] or ["output"].'))
@@ -119,17 +97,6 @@ def mindspore_notes(config: Config, backend: str | None = None) -> tuple[str, ..
     return tuple(found)
 
 
-def _common(config: Config) -> list[Problem]:
-    found = []
-    if config.scope:
-        found.append(Problem("scope", "is not for level L2.", "Leave it empty, and choose with list."))
-    if config.tensor_list:
-        found.append(
-            Problem("tensor_list", "is not for level L2.", 'Leave it empty, and write task "tensor".')
-        )
-    return found
-
-
 @define(eq=False)
 class MindSporeKernels:
     """Dump the kernels of one run: prepare() opens the dump, once in a process, and close() ends it."""
@@ -152,7 +119,7 @@ class MindSporeKernels:
         if problems:
             raise ConfigError(problems)
         described = description_of(self.config, backend)
-        self.run = self._stack.enter_context(_mindspore.dump(described, backend=backend, manual_steps=True))
+        self.run = self._stack.enter_context(dump(described, backend=backend, manual_steps=True))
         if step:
             self.run.first_iteration(step)
         self.run.stop()
@@ -184,89 +151,3 @@ class MindSporeKernels:
     def outcome(self) -> DumpOutcome | None:
         """Return what was written, after close(); None when start() was never called."""
         return None if self.run is None else self.run.outcome
-
-
-# -- PyTorch ------------------------------------------------------------------------------------------
-
-
-def torch_problems(config: Config) -> list[Problem]:
-    """Return every problem of this configuration at level L2 of PyTorch, but not whether torch_npu is installed."""
-    found = _common(config)
-    if len(config.list) != 1:
-        what = f"has {len(config.list)} names; at level L2 one API call is dumped in each step."
-        found.append(Problem("list", what, 'Write e.g. ["Functional.linear.0.backward"].'))
-    else:
-        found += parse_api(config.list[0], "list[0]")[1]
-    if config.task != "tensor":
-        what = f"is {config.task!r}; Ascend's dumper saves tensors."
-        found.append(Problem("task", what, 'Write task "tensor".'))
-    if config.data_mode & {"forward", "backward"}:
-        what = "the name in list says forward or backward already."
-        found.append(Problem("data_mode", what, 'Write ["all"], ["input"] or ["output"].'))
-    return found
-
-
-def torch_notes(config: Config) -> tuple[str, ...]:
-    """Return what in this configuration has no effect at level L2 of PyTorch, in sentences."""
-    given = {"device": config.device != "host", "file_format": config.file_format != "npy"}
-    given["summary_mode"] = bool(config.statistic_category)
-    return tuple(f"{key}: has no effect with PyTorch: it is for MindSpore's kernels." for key in given if given[key])
-
-
-@define(eq=False)
-class TorchKernels:
-    """Dump the kernels of one API call in each step. The session's patched functions call `api`."""
-
-    config: Config
-    watch: ApiWatch | None = None
-    reports: list[str] = field(factory=list)
-    _dumper: NpuDumper | None = None
-
-    def start(self, step: int = 0) -> None:
-        """Watch for the call in this step, also after a stop().
-
-        Raises ConfigError when an option is wrong, UsageError when torch_npu is not installed or too old.
-        """
-        if self.watch is not None:
-            self.watch.on = True
-            return
-        if self._dumper is None:
-            problems = torch_problems(self.config)
-            if problems:
-                raise ConfigError(problems)
-            self._dumper = NpuDumper(find_npu())
-        name, _ = parse_api(self.config.list[0], "list[0]")
-        assert name is not None  # torch_problems has checked it
-        file = write_acl(Path(self.config.dump_path) / f"step{step}", self._mode())
-        self.watch = ApiWatch(name, file, self._dumper)
-
-    def api(self, key: str, original: Any, args: Any, kwargs: Any, *, composite: bool = False) -> Any:
-        """Run a patched function, and dump it where it is the call."""
-        if self.watch is None:
-            return original(*args, **kwargs)
-        return self.watch.api(key, original, args, kwargs, composite=composite)
-
-    def stop(self) -> None:
-        """Stop watching for the call. A gradient that comes before step() is still dumped."""
-        if self.watch is not None:
-            self.watch.pause()
-
-    def step(self) -> None:
-        """End the step, and report the result for its call."""
-        watch, self.watch = self.watch, None
-        if watch is None:
-            return
-        report = watch.close()
-        self.reports.append(report)
-        if watch.state == "dumped":
-            _log.info("%s", report)
-        elif watch.state != "failed":  # a failure was reported when it happened
-            notice(f"Probe: {report}")
-
-    def close(self) -> None:
-        """End the last step."""
-        self.step()
-
-    def _mode(self) -> str:
-        both = "all" in self.config.data_mode or {"input", "output"} <= self.config.data_mode
-        return "all" if both else "input" if "input" in self.config.data_mode else "output"

@@ -1,0 +1,104 @@
+"""Implement level L2 for the sessions of probe-torch: Ascend's dump of one API call in each step."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+from probe_format.errors import ConfigError, Problem
+from probe_runtime.config import Config
+from probe_runtime.notice import notice
+
+from probe_kernel.ascend.api_watch import ApiWatch, parse_api
+from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
+
+from .problems import common_problems
+
+__all__ = ["TorchKernels", "torch_notes", "torch_problems"]
+
+_log = logging.getLogger("probe_kernel")
+
+
+def torch_problems(config: Config) -> list[Problem]:
+    """Return every problem of this configuration at level L2 of PyTorch, but not whether torch_npu is installed."""
+    found = common_problems(config)
+    if len(config.list) != 1:
+        what = f"has {len(config.list)} names; at level L2 one API call is dumped in each step."
+        found.append(Problem("list", what, 'Write e.g. ["Functional.linear.0.backward"].'))
+    else:
+        found += parse_api(config.list[0], "list[0]")[1]
+    if config.task != "tensor":
+        what = f"is {config.task!r}; Ascend's dumper saves tensors."
+        found.append(Problem("task", what, 'Write task "tensor".'))
+    if config.data_mode & {"forward", "backward"}:
+        what = "the name in list says forward or backward already."
+        found.append(Problem("data_mode", what, 'Write ["all"], ["input"] or ["output"].'))
+    return found
+
+
+def torch_notes(config: Config) -> tuple[str, ...]:
+    """Return what in this configuration has no effect at level L2 of PyTorch, in sentences."""
+    given = {"device": config.device != "host", "file_format": config.file_format != "npy"}
+    given["summary_mode"] = bool(config.statistic_category)
+    return tuple(f"{key}: has no effect with PyTorch: it is for MindSpore's kernels." for key in given if given[key])
+
+
+@define(eq=False)
+class TorchKernels:
+    """Dump the kernels of one API call in each step. The session's patched functions call `api`."""
+
+    config: Config
+    watch: ApiWatch | None = None
+    reports: list[str] = field(factory=list)
+    _dumper: NpuDumper | None = None
+
+    def start(self, step: int = 0) -> None:
+        """Watch for the call in this step, also after a stop().
+
+        Raises ConfigError when an option is wrong, UsageError when torch_npu is not installed or too old.
+        """
+        if self.watch is not None:
+            self.watch.on = True
+            return
+        if self._dumper is None:
+            problems = torch_problems(self.config)
+            if problems:
+                raise ConfigError(problems)
+            self._dumper = NpuDumper(find_npu())
+        name, _ = parse_api(self.config.list[0], "list[0]")
+        assert name is not None  # torch_problems has checked it
+        file = write_acl(Path(self.config.dump_path) / f"step{step}", self._mode())
+        self.watch = ApiWatch(name, file, self._dumper)
+
+    def api(self, key: str, original: Any, args: Any, kwargs: Any, *, composite: bool = False) -> Any:
+        """Run a patched function, and dump it where it is the call."""
+        if self.watch is None:
+            return original(*args, **kwargs)
+        return self.watch.api(key, original, args, kwargs, composite=composite)
+
+    def stop(self) -> None:
+        """Stop watching for the call. A gradient that comes before step() is still dumped."""
+        if self.watch is not None:
+            self.watch.pause()
+
+    def step(self) -> None:
+        """End the step, and report the result for its call."""
+        watch, self.watch = self.watch, None
+        if watch is None:
+            return
+        report = watch.close()
+        self.reports.append(report)
+        if watch.state == "dumped":
+            _log.info("%s", report)
+        elif watch.state != "failed":  # a failure was reported when it happened
+            notice(f"Probe: {report}")
+
+    def close(self) -> None:
+        """End the last step."""
+        self.step()
+
+    def _mode(self) -> str:
+        both = "all" in self.config.data_mode or {"input", "output"} <= self.config.data_mode
+        return "all" if both else "input" if "input" in self.config.data_mode else "output"
