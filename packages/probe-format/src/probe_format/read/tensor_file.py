@@ -15,8 +15,8 @@ from probe_format.tensors.checksum import crc32
 from probe_format.tensors.narrow_floats import bits_of, narrow_name
 from probe_format.tensors.npy_file import map_npy
 from probe_format.tensors.pt_file import PT_DTYPES
-from probe_format.tensors.pt_pickle import PtTensor
 from probe_format.tensors.pt_read import PtContent, read_pt
+from probe_format.tensors.pt_tensor import PtTensor
 
 from .tensor import Tensor
 

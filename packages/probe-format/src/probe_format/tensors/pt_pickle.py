@@ -1,152 +1,85 @@
-"""Find the tensors in a ``.pt`` file's pickle by walking its opcodes, without unpickling.
+"""Walk the opcodes of a ``.pt`` file's pickle without unpickling: nothing is imported and nothing is called.
 
-Nothing is imported and nothing is called. The walk knows the few opcodes and functions that a tensor needs, and
-ends at any other.
+The walk knows the few opcodes that a tensor needs, and ends at any other.
 """
 
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from attrs import frozen
 
 from probe_format.errors import DamagedError, FormatError
 
-__all__ = ["PtTensor", "tensors_of"]
+__all__ = ["Call", "Name", "Stored", "walk"]
 
 _MOST_BYTES = 1 << 16
-_MOST_DIMENSIONS = 64
-_INT64 = 1 << 63
-
-_STORAGES = {
-    "torch.FloatStorage": ("float32", 4),
-    "torch.DoubleStorage": ("float64", 8),
-    "torch.HalfStorage": ("float16", 2),
-    "torch.BFloat16Storage": ("bfloat16", 2),
-    "torch.LongStorage": ("int64", 8),
-    "torch.IntStorage": ("int32", 4),
-    "torch.ShortStorage": ("int16", 2),
-    "torch.CharStorage": ("int8", 1),
-    "torch.ByteStorage": ("uint8", 1),
-    "torch.BoolStorage": ("bool", 1),
-    "torch.ComplexFloatStorage": ("complex64", 8),
-    "torch.ComplexDoubleStorage": ("complex128", 16),
-    "torch.QInt8Storage": ("qint8", 1),
-    "torch.QUInt8Storage": ("quint8", 1),
-    "torch.QInt32Storage": ("qint32", 4),
-}
-_UNTYPED = "torch.storage.UntypedStorage"
-_DTYPES = {
-    **{f"torch.{name}": 1 for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")},
-    **{f"torch.{name}": 1 for name in ("float8_e8m0fnu", "uint8", "int8", "bool")},
-    **{f"torch.{name}": 2 for name in ("uint16", "int16", "float16", "bfloat16")},
-    **{f"torch.{name}": 4 for name in ("uint32", "int32", "float32", "complex32")},
-    **{f"torch.{name}": 8 for name in ("uint64", "int64", "float64", "complex64")},
-    "torch.complex128": 16,
-}
-_TENSOR, _TYPED_TENSOR = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"
-_PARAMETER = "torch._utils._rebuild_parameter"
-_QUANTISED, _SPARSE = "torch._utils._rebuild_qtensor", "torch._utils._rebuild_sparse_tensor"
-_HOOKS, _LAYOUT, _SIZE = "collections.OrderedDict", "torch.serialization._get_layout", "torch.Size"
-_NAMES = {
-    *(_TENSOR, _TYPED_TENSOR, _PARAMETER, _QUANTISED, _SPARSE, _HOOKS, _LAYOUT, _SIZE, _UNTYPED),
-    *("torch.per_tensor_affine", "torch.per_channel_affine", "torch.per_channel_affine_float_qparams"),
-    *_STORAGES,
-    *_DTYPES,
-}
 
 
 @frozen
-class PtTensor:
-    """Describe one tensor in the file.
+class Name:
+    """Stand for what the pickle imports."""
 
-    stride, offset: in elements.
-    storage: the name of the member with its bytes.
-    plain: it is all that the file holds, and neither quantised nor a part of a sparse tensor.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    storage: str
-    width: int
-    plain: bool = True
-
-    @property
-    def count(self) -> int:
-        """Return the number of elements."""
-        count = 1
-        for n in self.shape:
-            count *= n
-        return count
-
-    @property
-    def contiguous(self) -> bool:
-        """Return whether the elements lie one after the other, in C order."""
-        step = 1
-        for n, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
-            if n != 1 and stride != step:
-                return not self.count
-            step *= n
-        return True
-
-
-@frozen
-class _Name:
     name: str
 
 
 @frozen
-class _Call:
+class Call:
+    """Stand for what a call returns."""
+
     function: Any
     arguments: Any
 
 
 @frozen
-class _Stored:
+class Stored:
+    """Stand for a storage.
+
+    what: what torch.save says of it: kind, member, device and number of elements.
+    """
+
     what: Any
 
 
 _MARK = object()
 
 
-def tensors_of(pickle: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
-    """Return the tensors that the pickle makes, within the storages.
+def walk(pickle: bytes, names: Container[str]) -> Any:
+    """Return what the pickle makes, with a `Name`, `Call` or `Stored` for what unpickling would import or call.
 
-    sizes: bytes of each storage, by member name.
-    Raises DamagedError when torch.save writes no such pickle or it does not fit the storages, FormatError when it may
-    be a pickle of something other than a tensor; the messages have no file name.
+    names: what it may import.
+    Raises DamagedError when it is not a pickle by torch.save, FormatError when it needs more than a tensor does; the
+    messages have no file name.
     """
     if len(pickle) > _MOST_BYTES:
         raise FormatError(f"its pickle has {len(pickle)} bytes, more than that of a tensor")
     try:
-        value = _run(pickle)
+        return _walk(pickle, names)
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
-        raise DamagedError(f"its pickle is none ({str(error)[:100]})") from None
-    found = _value(value, sizes)
-    unused = set(sizes) - {tensor.storage for tensor in found}
-    if unused:
-        raise DamagedError(f"no tensor uses its member {min(unused)}")
-    return found
+        raise DamagedError(f"its pickle is damaged ({str(error)[:100]})") from None
 
 
-def _run(pickle: bytes) -> Any:
-    """Return the value left on the stack, with calls and names represented instead of run."""
+def _walk(pickle: bytes, names: Container[str]) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     for op, arg, at in pickletools.genops(pickle):
         step = _STEPS.get(op.name)
         if step is None:
             raise FormatError(f"its pickle has the opcode {op.name}, which no tensor needs")
+        if op.name == "GLOBAL" and (name := _dotted(arg)) not in names:
+            raise FormatError(f"its pickle names {name[:80]!a}, which no tensor needs")
         if op.name == "STOP":
             if len(stack) != 1 or at != len(pickle) - 1 or stack[0] is _MARK:
                 raise ValueError("it does not end where it stops")
             return stack[0]
         step(stack, memo, arg)
     raise ValueError("it does not stop")
+
+
+def _dotted(arg: Any) -> str:
+    return str(arg).replace(" ", ".", 1)
 
 
 def _push(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
@@ -159,10 +92,7 @@ def _proto(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
 
 
 def _name(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    name = str(arg).replace(" ", ".", 1)
-    if name not in _NAMES:
-        raise FormatError(f"its pickle names {name[:80]!a}, which no tensor needs")
-    stack.append(_Name(name))
+    stack.append(Name(_dotted(arg)))
 
 
 def _put(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
@@ -196,12 +126,12 @@ def _tuple_of(count: int) -> Callable[[list[Any], dict[int, Any], Any], None]:
 
 
 def _persistent(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    stack.append(_Stored(stack.pop()))
+    stack.append(Stored(stack.pop()))
 
 
 def _reduce(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
     arguments = stack.pop()
-    stack.append(_Call(stack.pop(), arguments))
+    stack.append(Call(stack.pop(), arguments))
 
 
 _STEPS: dict[str, Callable[[list[Any], dict[int, Any], Any], None]] = {
@@ -224,86 +154,3 @@ _STEPS: dict[str, Callable[[list[Any], dict[int, Any], Any], None]] = {
     "NEWFALSE": lambda stack, memo, arg: stack.append(False),
     **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"), _push),
 }
-
-
-def _value(value: Any, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
-    function, arguments = _call(value)
-    if function == _PARAMETER and len(arguments) == 3 and _hooks(arguments[2]):
-        return _value(arguments[0], sizes) if _call(arguments[0])[0] != _PARAMETER else _nothing(value)
-    if function == _TENSOR and len(arguments) == 6:
-        return (_tensor(arguments, None, sizes),)
-    if function == _TYPED_TENSOR and len(arguments) == 7 and isinstance(arguments[6], _Name):
-        return (_tensor(arguments[:6], arguments[6].name, sizes),)
-    if function == _QUANTISED and len(arguments) == 7 and isinstance(arguments[4], tuple):
-        inside = [item for item in arguments[4] if isinstance(item, _Call)]
-        own = _tensor((*arguments[:4], *arguments[5:]), None, sizes, plain=False)
-        return (own, *(_part(item, sizes) for item in inside))
-    if function == _SPARSE and len(arguments) == 2 and isinstance(arguments[1], tuple):
-        return tuple(_part(item, sizes) for item in arguments[1] if _call(item)[0] in (_TENSOR, _TYPED_TENSOR))
-    return _nothing(value)
-
-
-def _nothing(value: Any) -> tuple[PtTensor, ...]:
-    raise FormatError("its pickle is not that of a tensor")
-
-
-def _part(value: Any, sizes: dict[str, int]) -> PtTensor:
-    """Return a tensor that is part of another one."""
-    function, arguments = _call(value)
-    if function == _TENSOR and len(arguments) == 6:
-        return _tensor(arguments, None, sizes, plain=False)
-    raise FormatError("its pickle is not that of a tensor")
-
-
-def _call(value: Any) -> tuple[str, tuple[Any, ...]]:
-    if isinstance(value, _Call) and isinstance(value.function, _Name) and isinstance(value.arguments, tuple):
-        return value.function.name, value.arguments
-    return "", ()
-
-
-def _hooks(value: Any) -> bool:
-    return _call(value) == (_HOOKS, ())
-
-
-def _tensor(arguments: Any, dtype: str | None, sizes: dict[str, int], *, plain: bool = True) -> PtTensor:
-    stored, offset, shape, stride, grad, hooks = arguments
-    name, width, member, count = _storage(stored, dtype)
-    whole = isinstance(shape, tuple) and isinstance(stride, tuple) and len(shape) == len(stride)
-    if not whole or len(shape) > _MOST_DIMENSIONS or not _hooks(hooks) or type(grad) is not bool:
-        raise FormatError("its pickle is not that of a tensor")
-    if any(type(n) is not int or not 0 <= n < _INT64 for n in (*shape, *stride, offset)):
-        raise DamagedError("its pickle has a shape, a stride or an offset that is none")
-    if grad and not name.startswith(("float", "bfloat", "complex")):
-        raise DamagedError(f"its pickle wants gradients of {name}")
-    if member not in sizes:
-        raise DamagedError(f"it lacks its member {member}")
-    if sizes[member] != count * width:
-        raise DamagedError(f"its member {member} has {sizes[member]} bytes, and its pickle says {count * width}")
-    elements = 1
-    for n in shape:
-        elements *= max(n, 1)
-    last = offset + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
-    if elements >= _INT64 or (0 not in shape and (last >= count or elements > count)):
-        raise DamagedError("its pickle has a shape that is larger than what is stored")
-    return PtTensor(name, shape, stride, offset, member, width, plain)
-
-
-def _storage(stored: Any, dtype: str | None) -> tuple[str, int, str, int]:
-    """Return dtype, bytes of one element, name of the member, and number of elements."""
-    what = stored.what if isinstance(stored, _Stored) else ()
-    if not isinstance(what, tuple) or len(what) != 5 or what[0] != "storage" or not isinstance(what[1], _Name):
-        raise FormatError("its pickle has no storage where a tensor has one")
-    _, kind, key, place, count = what
-    if not (isinstance(key, str) and key.isascii() and key.isdigit() and isinstance(place, str)):
-        raise DamagedError("its pickle has a storage without a name")
-    if type(count) is not int or not 0 <= count < _INT64:
-        raise DamagedError("its pickle has a storage without a size")
-    if kind.name == _UNTYPED and dtype in _DTYPES:
-        width = _DTYPES[dtype]
-        if count % width:
-            raise DamagedError("its pickle has a storage that ends within an element")
-        return dtype.removeprefix("torch."), width, f"data/{key}", count // width
-    if kind.name in _STORAGES and dtype is None:
-        name, width = _STORAGES[kind.name]
-        return name, width, f"data/{key}", count
-    raise FormatError("its pickle has a storage of another kind than its tensor")

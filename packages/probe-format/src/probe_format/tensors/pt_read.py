@@ -13,7 +13,7 @@ from probe_format.errors import DamagedError, FormatError
 
 from .checksum import crc32
 from .pt_archive import Member, read_archive
-from .pt_pickle import PtTensor, tensors_of
+from .pt_tensor import PtTensor, tensors_of
 
 __all__ = ["PtContent", "read_pt"]
 
