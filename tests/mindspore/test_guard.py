@@ -2,57 +2,48 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import contract_guard
 import mindspore as ms
 import numpy as np
 import pytest
-from faults import broken
+from contract_guard import check_a_fault, check_the_report
+from documents import strict
+from faults import broken, broken_callback
+from framework import Framework
 from gradient_nets import values
 from mindspore import Tensor, nn, ops
-from mindspore_dumping import opened, strict
 from probe_mindspore.graph import calls, host_callback, taps
-from probe_mindspore.hooks import autograd
+from probe_mindspore.hooks import autograd, gradients, parameter_gradients
 from probe_mindspore.hooks.nodes import InputGradients
-from probe_mindspore.hooks.parameter_gradients import ParameterGradients
 from probe_mindspore.patching import jit_guard
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.tensors.leaf import TensorLeaf
-from probe_runtime.collect.backward_records import BackwardRecords
-from probe_runtime.collect.collector import Collector
 from probe_runtime.collect.gradients import GradientTap
-from probe_runtime.collect.guard import sheltered
-from probe_runtime.collect.recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
-#: Where MindSpore comes to us -> the first function of ours that is called there.
-PLACES: dict[str, tuple[Any, str]] = {
-    "a Cell or function begins": (Recorder, "begin"),
-    "its inputs": (Recorder, "_enter"),
-    "it ends": (Recorder, "end"),
-    "its output": (Recorder, "_exit"),
-    "the graph is hooked": (BackwardRecords, "attach"),
-    "a gradient is recorded": (BackwardRecords, "_described"),
-    "a hook on a parameter": (ParameterGradients, "_arrived"),
-    "a parameter's gradient": (Collector, "parameter_gradient"),
-    "a tensor": (TensorLeaf, "tensor"),
-    "a region of the step": (Collector, "push"),
-    "a jitted call": (jit_guard, "handed"),
-    "originals back for the compiler": (Patches, "suspended"),
-    "hooks off for the compiler": (ParameterGradients, "_without_hooks"),
-    "taps on for the compiler": (taps.GraphTaps, "_tapped"),
-    "a graph with taps runs": (taps.GraphTaps, "_ran"),
-    "a host callback": (host_callback, "rebuild"),
-    "a Cell in a graph begins": (calls.GraphCalls, "_note_dynamic"),
-    "a gradient in a graph": (calls.GraphCalls, "_gradient"),
+PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
+    **contract_guard.PLACES,
+    "a hook on a parameter": partial(broken_callback, gradients, "watch"),
+    "a tensor": partial(broken, TensorLeaf, "tensor"),
+    "a jitted call": partial(broken, jit_guard, "handed"),
+    "originals back for the compiler": partial(broken, Patches, "suspended"),
+    "hooks off for the compiler": partial(broken_callback, parameter_gradients, "around_compilation"),
+    "taps on for the compiler": partial(broken_callback, taps, "TappedCompilations", 1),
+    "a graph with taps runs": partial(broken_callback, taps, "TappedCompilations", 4),
+    "a host callback": partial(broken, host_callback, "rebuild"),
+    "a Cell in a graph begins": partial(broken_callback, calls, "Listener", 0),
+    "a gradient of an input in a graph": partial(broken_callback, calls, "Listener", 2),
+    "a gradient of an output in a graph": partial(broken_callback, calls, "Listener", 3),
 }
 if autograd.GRAPH:
-    PLACES["a hook on a node"] = (GradientTap, "fire")
-    PLACES["the edges of a node"] = (InputGradients, "of")
+    PLACES["a hook on a node"] = partial(broken, GradientTap, "fire")
+    PLACES["the edges of a node"] = partial(broken, InputGradients, "of")
 
 
 class Piece(nn.Cell):
@@ -87,76 +78,14 @@ def step(net: Net) -> list[bytes]:
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_fault_there_costs_the_user_nothing(place: str, level: str, tmp_path: Path) -> None:
+def test_a_fault_there_costs_the_user_nothing(
+    framework: Framework, place: str, level: str, tmp_path: Path
+) -> None:
     if level == "L0" and place in ("a region of the step", "a jitted call", "originals back for the compiler"):
         level = "L1"  # no function is replaced at L0
-    without = step(Net())
-    net = Net()
-    with opened(tmp_path, level=level) as debugger:
-        with broken(*PLACES[place]) as times:
-            debugger.start(net)
-            seen = step(net)
-        debugger.stop()
-        debugger.step()
-    assert seen == without
-    assert times[0], "nobody came there"
-    reports = [strict(path) for path in tmp_path.rglob("report.json")]
+    check_a_fault(framework, PLACES[place], Net, step, tmp_path, level)
     if place == "taps on for the compiler":  # to the graph it is as if they did not compile
-        assert any("injected" in item["why"] for r in reports for item in r["not_seen"])
+        reports = [strict(path) for path in tmp_path.rglob("report.json")]
+        assert any("injected" in item["why"] for report in reports for item in report["not_seen"])
         return
-    assert any("injected" in fault["message"] for r in reports for fault in r["faults"])
-    assert any("injected" in path.read_text() for path in tmp_path.rglob("dump_error_info.log"))
-
-
-def _sheltered(ours: Callable[[Any], Any]) -> tuple[Any, list[int]]:
-    times = [0]
-
-    def original(x: int) -> int:
-        times[0] += 1
-        if x == 0:
-            raise KeyError("the user's")
-        return x * 2
-
-    return sheltered("here", ours)(original), times
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_the_original_is_called_once_whenever_ours_fails(when: str) -> None:
-    def ours(original: Any) -> Any:
-        def stand_in(x: int) -> int:
-            if when == "before":
-                raise ZeroDivisionError
-            original(x)
-            raise ZeroDivisionError
-
-        return stand_in
-
-    call, times = _sheltered(ours)
-    assert call(4) == 8 and times == [1]
-
-
-def test_what_the_user_raises_goes_through_and_is_raised_once() -> None:
-    call, times = _sheltered(lambda original: lambda x: original(x))
-    with pytest.raises(KeyError, match="user's"):
-        call(0)
-    assert times == [1]
-    caught: list[Any] = []
-    thread = threading.Thread(target=lambda: caught.append(call(3)))
-    thread.start()
-    thread.join()
-    assert caught == [6]
-
-
-def test_ours_may_try_the_original_again_and_then_fail() -> None:
-    def ours(original: Any) -> Any:
-        def stand_in(x: int) -> int:
-            try:
-                original(0)
-            except KeyError:
-                raise ZeroDivisionError from None
-            return 0
-
-        return stand_in
-
-    call, times = _sheltered(ours)
-    assert call(4) == 8 and times == [2]
+    check_the_report(tmp_path)

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import contract_guard
 import pytest
 import torch
-from dumping import opened, strict
-from faults import broken
-from probe_runtime.collect.backward_records import BackwardRecords
+from contract_guard import check_a_fault, check_the_report
+from faults import broken, broken_callback
+from framework import Framework
 from probe_runtime.collect.collector import Collector
 from probe_runtime.collect.gradients import GradientTap
-from probe_runtime.collect.recorder import Recorder
 from probe_torch.hooks import gradients, leaf_gradients, parameter_gradients
 from probe_torch.tensors.leaf import TensorLeaf
 from probe_torch.tensors.sharing import Sharing
 from torch import nn
 
-#: Where torch comes to us -> the first function of ours that is called there.
-PLACES: dict[str, tuple[Any, str]] = {
-    "a module or function begins": (Recorder, "begin"),
-    "its inputs": (Recorder, "_enter"),
-    "it ends": (Recorder, "end"),
-    "its output": (Recorder, "_exit"),
-    "the graph is hooked": (BackwardRecords, "attach"),
-    "the graph is walked": (gradients, "_consumers"),
-    "a hook on a node": (GradientTap, "fire"),
-    "a hook on a leaf": (leaf_gradients, "aside"),
-    "a gradient is recorded": (BackwardRecords, "_described"),
-    "a hook on a parameter": (parameter_gradients.ParameterGradients, "_on_arrival"),
-    "a parameter's gradient": (Collector, "parameter_gradient"),
-    "a tensor": (TensorLeaf, "leaf"),
-    "a gradient": (TensorLeaf, "tensor"),
-    "what is shared": (Sharing, "find"),
-    "a way to the bytes": (TensorLeaf, "touched"),
-    "a write out of sight": (TensorLeaf, "wrote"),
-    "an optimizer begins": (TensorLeaf, "step_begins"),
-    "an optimizer ends": (TensorLeaf, "step_ends"),
-    "a region of the step": (Collector, "push"),
-    "a region's end": (Collector, "pop"),
+PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
+    **contract_guard.PLACES,
+    "its nodes are hooked": partial(broken, gradients, "guarded"),
+    "a hook on a node": partial(broken, GradientTap, "fire"),
+    "a hook on a leaf": partial(broken, leaf_gradients, "aside"),
+    "a hook on a parameter": partial(broken_callback, parameter_gradients, "guarded"),
+    "a tensor": partial(broken, TensorLeaf, "leaf"),
+    "a gradient": partial(broken, TensorLeaf, "tensor"),
+    "what is shared": partial(broken, Sharing, "find"),
+    "a way to the bytes": partial(broken, TensorLeaf, "touched"),
+    "a write out of sight": partial(broken, TensorLeaf, "wrote"),
+    "an optimizer begins": partial(broken, TensorLeaf, "step_begins"),
+    "an optimizer ends": partial(broken, TensorLeaf, "step_ends"),
+    "a region's end": partial(broken, Collector, "pop"),
 }
 AT_L1 = {"a region of the step", "a region's end"}  # no function is replaced at L0
 
@@ -78,22 +72,13 @@ def made() -> Net:
 @pytest.mark.filterwarnings("ignore:Probe met")
 @pytest.mark.parametrize("level", ["L0", "mix"])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_fault_there_costs_the_user_nothing(place: str, level: str, tmp_path: Path) -> None:
+def test_a_fault_there_costs_the_user_nothing(
+    framework: Framework, place: str, level: str, tmp_path: Path
+) -> None:
     if level == "L0" and place in AT_L1:
         level = "L1"
-    without = step(made())
-    net = made()
-    with opened(tmp_path, level=level) as debugger:
-        with broken(*PLACES[place]) as times:
-            debugger.start(net)
-            seen = step(net)
-        debugger.stop()
-        debugger.step()
-    assert seen == without
-    assert times[0], "nobody came there"
-    folder = tmp_path / "dump/step0/rank"
+    check_a_fault(framework, PLACES[place], made, step, tmp_path, level)
     if place == "a tensor":  # costs that one value, which says so
-        assert "injected" in (folder / "dump.json").read_text()
+        assert "injected" in (tmp_path / "dump/step0/rank/dump.json").read_text()
         return
-    assert any("injected" in fault["message"] for fault in strict(folder / "report.json")["faults"])
-    assert "injected" in (folder / "dump_error_info.log").read_text()
+    check_the_report(tmp_path)
