@@ -6,6 +6,7 @@ import math
 from functools import partial
 from pathlib import Path
 
+import mindspore as ms
 import numpy as np
 import opening
 from documents import (
@@ -23,6 +24,7 @@ from documents import (
 from framework import Framework
 from mindspore import Tensor, nn, ops
 from probe_mindspore import PrecisionDebugger
+from probe_mindspore.tensors.leaf import TensorLeaf
 
 __all__ = [
     "FRAMEWORK", "Json", "agrees", "capture", "construct", "leaves", "load", "number", "opened", "rank_dir", "records",
@@ -34,9 +36,19 @@ opened = partial(opening.opened, PrecisionDebugger)
 capture = partial(opening.capture, PrecisionDebugger)
 FRAMEWORK = Framework(
     debugger=PrecisionDebugger,
+    leaf=TensorLeaf,
     functions=ops,
+    module=nn.Cell,
+    kind="Cell",
+    forward="construct",
     linear=nn.Dense,
+    sequence=nn.SequentialCell,
     ones=lambda *shape: Tensor(np.ones(shape, np.float32)),
+    array=lambda tensor: tensor.asnumpy(),
+    dot=lambda a, b: ops.tensor_dot(a, b, 1),
+    gradient=lambda function, x: ms.grad(lambda x: function(x).sum())(x),
+    train=lambda model, x: ms.value_and_grad(lambda x: model(x).sum(), 0, model.trainable_params())(x),
+    hostile=16,
     file_shape=lambda file: list(np.load(file).shape),
 )
 

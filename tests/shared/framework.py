@@ -17,18 +17,34 @@ class Framework:
     """A framework as its user has it.
 
     debugger: PrecisionDebugger of its package.
+    leaf: the class of its package that describes values.
     functions: the module with its functions, as the user imports it; ``functions.gelu`` is recorded as Functional.gelu.
-    linear: the class of its dense layer, made with (inputs, outputs).
-    ones: a tensor of ones of a shape.
+    module: the base class of modules. kind: what their records begin with. forward: the method that computes.
+    linear: the class of its dense layer, made with (inputs, outputs). sequence: the class of a chain of layers.
+    ones: a tensor of ones of a shape. array: a tensor's numbers.
+    dot: the product of two vectors, recorded as one call whose name ends in "dot".
+    gradient: takes a function and a tensor; the gradient of the sum of what the function returns.
+    train: takes a module and a tensor; a forward and a backward pass, with gradients of parameters.
     file_shape: the shape of the tensor in a file that was dumped.
     msprobe_arguments: what stands in msprobe's PrecisionDebugger between ``level`` and ``step``.
+    hostile: at least so many of the hostile values are taken by a module without Probe.
     """
 
     debugger: type[Any]
+    leaf: type[Any]
     functions: ModuleType
+    module: type[Any]
+    kind: str
+    forward: str
     linear: type[Any]
+    sequence: type[Any]
     ones: Callable[..., Any]
+    array: Callable[[Any], Any]
+    dot: Callable[[Any, Any], Any]
+    gradient: Callable[[Callable[[Any], Any], Any], Any]
+    train: Callable[[Any, Any], Any]
     file_shape: Callable[[Path], list[int]]
+    hostile: int
     msprobe_arguments: tuple[Any, ...] = ()
 
     def layer(self) -> Any:
@@ -37,3 +53,7 @@ class Framework:
     def gelu(self) -> Any:
         """Call one function, which is recorded as Functional.gelu."""
         return self.functions.gelu(self.ones(2, 2))
+
+    def module_of(self, name: str, compute: Callable[..., Any]) -> Any:
+        """Make a module of a class of that name. compute: gets the module and what it is called with."""
+        return type(name, (self.module,), {self.forward: compute})()

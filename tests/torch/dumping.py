@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import torch
 import torch.nn.functional as F
 from documents import Json, construct, leaves, number, rank_dir, records, report, strict, write_config
 from framework import Framework
+from hostile import HOSTILE
 from probe_torch import PrecisionDebugger
+from probe_torch.tensors.leaf import TensorLeaf
 from torch import Tensor, nn
 
 __all__ = [
@@ -21,13 +24,30 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    x = x.clone().requires_grad_()
+    function(x).sum().backward()
+    assert x.grad is not None
+    return x.grad
+
+
 opened = partial(opening.opened, PrecisionDebugger)
 capture = partial(opening.capture, PrecisionDebugger)
 FRAMEWORK = Framework(
     debugger=PrecisionDebugger,
+    leaf=TensorLeaf,
     functions=F,
+    module=nn.Module,
+    kind="Module",
+    forward="forward",
     linear=nn.Linear,
+    sequence=nn.Sequential,
     ones=torch.ones,
+    array=lambda tensor: tensor.detach().numpy(),
+    dot=lambda a, b: torch.dot(a, b),  # looked up when called, as in a user's file
+    gradient=_gradient,
+    train=lambda model, x: model(x).sum().backward(),
+    hostile=len(HOSTILE),
     file_shape=lambda file: list(torch.load(file, weights_only=True).shape),
     msprobe_arguments=(None,),  # the model
 )

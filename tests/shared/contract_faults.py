@@ -1,0 +1,153 @@
+"""A fault of Probe's own never reaches the user's run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import records, report
+from framework import Framework
+from hostile import HOSTILE, Raises
+from opening import capture, opened
+from probe_format.journal import events
+from probe_format.values import ValueEncoder
+from probe_runtime.session.step import DumpingStep
+
+__all__ = [
+    "test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off", "test_a_fault_in_one_tensor_costs_that_value_alone",
+    "test_a_fault_in_start_stop_or_step", "test_an_exception_that_cannot_say_what_it_is_is_the_users_still",
+    "test_no_argument_raises_into_the_run",
+]  # fmt: skip
+
+
+def broken(*args: Any, **kwargs: Any) -> Any:
+    raise KeyError("broken on purpose")
+
+
+@pytest.mark.parametrize("where", ["resume", "write_files", "end"])
+def test_a_fault_in_start_stop_or_step(
+    framework: Framework, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, call = framework.sequence(framework.layer()), vars(framework.module)["__call__"]
+    with opened(framework.debugger, tmp_path, level="mix") as debugger:
+        with (
+            monkeypatch.context() as patch,
+            pytest.warns(RuntimeWarning, match=r"fault of its own.*broken on purpose"),
+        ):
+            patch.setattr(DumpingStep, where, broken)
+            debugger.start(net)
+            framework.train(net, framework.ones(1, 2))
+            debugger.stop()
+            debugger.step()
+        debugger.start(net)
+        framework.train(net, framework.ones(1, 2))
+        debugger.stop()
+        debugger.step()
+    assert vars(framework.module)["__call__"] is call
+    assert records(tmp_path / "dump", step=1)
+
+
+@pytest.mark.parametrize(
+    ("part", "where"),
+    [(ValueEncoder, "describe"), (ValueEncoder, "output"), (events, "back")],
+    ids=["inputs", "output", "gradients"],
+)
+def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(
+    framework: Framework, part: Any, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gradient() -> bytes:
+        found: bytes = framework.array(
+            framework.gradient(framework.functions.gelu, framework.ones(3))
+        ).tobytes()
+        return found
+
+    without = gradient()
+    monkeypatch.setattr(part, where, broken)
+    with (
+        opened(framework.debugger, tmp_path, level="L1", max_faults=3) as debugger,
+        pytest.warns(RuntimeWarning, match="faults"),
+    ):
+        debugger.start()
+        assert [gradient() for _ in range(5)] == [without] * 5
+        debugger.stop()
+        debugger.step()
+    said = report(tmp_path / "dump")
+    assert sum(fault["count"] for fault in said["faults"]) >= 3
+    assert "broken on purpose" in (tmp_path / "dump/step0/rank/dump_error_info.log").read_text()
+    if where == "describe":
+        assert any("switched off after 3 faults" in why for why in said["counts"]["left_out"])
+
+
+def test_a_fault_in_one_tensor_costs_that_value_alone(
+    framework: Framework, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = framework.leaf.tensor
+
+    def some(self: Any, placement: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if tuple(value.shape) == (7,):
+            raise KeyError("broken on purpose")
+        return whole(self, placement, value, *args, **kwargs)
+
+    def work() -> None:
+        framework.dot(framework.ones(7), framework.ones(7))
+        framework.gelu()
+
+    monkeypatch.setattr(framework.leaf, "tensor", some)
+    data = capture(framework.debugger, tmp_path, work, level="L1")
+    (product,) = (record for name, record in data.items() if name.endswith("dot.0.forward"))
+    assert "broken on purpose" in product["input_args"][0]["unsupported"]
+    assert product["output"][0]["Max"] == 7.0
+    assert data["Functional.gelu.0.forward"]["input_args"][0]["Max"] == 1.0
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_no_argument_raises_into_the_run(framework: Framework, level: str, tmp_path: Path) -> None:
+    net = framework.sequence(framework.layer())
+    net.sink = framework.module_of("Sink", lambda self, value, x, kw=None: [value, x * 2, kw])
+    x = framework.ones(3)
+
+    def step(value: Any) -> bytes:
+        assert net.sink(value, x, kw=value)[0] is value
+        found = framework.gradient(lambda x: net.sink([value], x, kw={"a": value})[1], x)
+        gradient: bytes = framework.array(found).tobytes()
+        return gradient
+
+    taken, gradients = {}, []
+    for name, value in HOSTILE.items():
+        try:
+            gradients.append(step(value))
+        except BaseException:  # the framework itself raises, without Probe too
+            continue
+        taken[name] = value
+    assert len(taken) >= framework.hostile, HOSTILE.keys() - taken.keys()
+    with opened(framework.debugger, tmp_path, level=level, task="tensor") as debugger:
+        debugger.start(net)
+        assert [step(value) for value in taken.values()] == gradients
+        debugger.stop()
+        debugger.step()
+    data = records(tmp_path / "dump")
+    calls = [name for name in data if name.startswith(f"{framework.kind}.sink.Sink.forward")]
+    assert len(calls) == 2 * len(taken)
+    assert all(data[name]["input_args"][1]["Norm"] for name in calls)
+    assert not report(tmp_path / "dump")["faults"]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_an_exception_that_cannot_say_what_it_is_is_the_users_still(
+    framework: Framework, times: int, tmp_path: Path
+) -> None:
+    def raises(self: Any, x: Any) -> Any:
+        raise Raises
+
+    net = framework.sequence(framework.module_of("Fails", raises))
+    with opened(framework.debugger, tmp_path, level="mix", max_faults=3) as debugger:
+        debugger.start(net)
+        for _ in range(times):
+            with pytest.raises(Raises):
+                net(framework.ones(2))
+        debugger.stop()
+        debugger.step()
+    name = f"{framework.kind}.0.Fails.forward.0"
+    assert records(tmp_path / "dump")[name]["raised"].startswith("Raises: ")
+    assert not report(tmp_path / "dump")["faults"]
