@@ -74,7 +74,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "EncodeLeaf", "MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "ValueEncoder", "ValuePath", "is_leaf", "unsupported",
     },
     "probe_format.write": {
-        "Coverage", "FORMAT_VERSION", "RankWriter", "Recovery", "Summary", "Tally", "check_writable", "clear",
+        "Count", "Coverage", "FORMAT_VERSION", "RankWriter", "Recovery", "Summary", "Tally", "check_writable", "clear",
         "documents_bytes", "explain", "recover", "recover_rank", "write_documents",
     },
     "probe_runtime.collect": {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format import open as open_dump
 from probe_format.journal.assembly import Documents, assemble
-from probe_format.journal.frames import JournalWriter, read_journal
+from probe_format.journal.frames import Count, read_journal
 from probe_format.write.rank_writer import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
 from streams import streams
 
@@ -261,28 +261,34 @@ def test_threads_and_the_journal_agree_on_the_order(tmp_path):
     assert len(same_as_journal(tmp_path).data) == 600
 
 
-def test_no_event_overtakes_another_on_its_way_to_the_files(tmp_path, monkeypatch):
-    writer = RankWriter(tmp_path, HEADER)
-    real, written, second_done = JournalWriter.append, threading.Event(), threading.Event()
+def test_an_event_and_its_count_are_in_the_files_together(tmp_path, monkeypatch):
+    writer, count = RankWriter(tmp_path, HEADER), Count()
+    real, written, finished = os.write, threading.Event(), threading.Event()
 
-    def append(journal, event):
-        real(journal, event)
-        if event["n"] == "Torch.first.0.forward":
+    def write(fd, data):
+        done = real(fd, data)
+        if b"Torch.a.0.forward" in data and not written.is_set():
             written.set()
-            second_done.wait(0.2)  # the other thread would be done by then, if it were let
+            finished.wait(0.2)  # the files would be there by then, if they were let
+        return done
 
-    monkeypatch.setattr(JournalWriter, "append", append)
+    monkeypatch.setattr(os, "write", write)
+    reports = []
 
-    def second():
-        assert written.wait(30)
-        writer.append({"k": "enter", "n": "Torch.second.0.forward", "u": None, "a": [], "w": {}})
-        second_done.set()
+    def tally():
+        return {"k": "tally", "d": {"counts": {"recorded": {"calls": count.n}}}}
 
-    thread = threading.Thread(target=second)
+    def finish():
+        written.wait(30)
+        reports.append(writer.finish(final=False, last=tally))
+        finished.set()
+
+    thread = threading.Thread(target=finish)
     thread.start()
-    writer.append({"k": "enter", "n": "Torch.first.0.forward", "u": None, "a": [], "w": {}})
+    writer.append({"k": "enter", "n": "Torch.a.0.forward", "u": None, "a": [], "w": {}}, count)
     thread.join()
-    writer.finish(final=False)
+    (report,) = reports
+    assert (report["records"], report["counts"]["recorded"]["calls"]) == (1, 1)
     same_as_journal(tmp_path)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from attrs import frozen
+
+from probe_format import jsonio
 
 __all__ = [
     "EVENTS",
@@ -31,7 +34,8 @@ __all__ = [
     "tally",
 ]
 
-Event = dict[str, Any]
+#: The frequent ones are finished JSON, with line breaks between the keys (spec/journal.md).
+Event = dict[str, Any] | bytes
 Json = Any
 
 #: Values of the key ``r``: only a node of construct.json; a node and its stack, no record (task structure).
@@ -80,7 +84,7 @@ GRADIENT_PARTS = {"input": "i", "output": "o"}
 """Keys of a backward record, and the keys of ``back`` that they come from."""
 
 
-def head(header: Mapping[str, Any]) -> Event:
+def head(header: Mapping[str, Any]) -> dict[str, Any]:
     """Make the event that begins a journal, or corrects its header.
 
     header: the top-level keys of dump.json without ``data``, and ``deferred``.
@@ -88,7 +92,7 @@ def head(header: Mapping[str, Any]) -> Event:
     return {"k": "head", "header": header}
 
 
-def frames(number: int, lines: Iterable[str]) -> Event:
+def frames(number: int, lines: Iterable[str]) -> dict[str, Any]:
     """Make the event that defines stack ``number``, with its frames innermost first."""
     return {"k": "frames", "i": number, "f": list(lines)}
 
@@ -103,7 +107,7 @@ def enter(
     parameters: Mapping[str, Json] | None = None,
     extra: Mapping[str, Json] | None = None,
     kept: Literal[0, 2] | None = None,
-) -> Event:
+) -> bytes:
     """Make the event of a call that begins. Keys whose argument is None are left out.
 
     name: of the forward record.
@@ -113,52 +117,52 @@ def enter(
     extra: further keys of the record.
     kept: `NODE` or `STRUCTURE` where there will be no record.
     """
-    event: Event = {"k": "enter", "n": name, "u": parent}
+    event = b'{"k":"enter"\n,"n":%b\n,"u":%b' % (_quoted(name), _quoted(parent))
     if stack is not None:
-        event["s"] = stack
+        event += b'\n,"s":%d' % stack
     if arguments is not None:
-        event["a"] = arguments
+        event += b'\n,"a":' + (arguments if type(arguments) is bytes else _json(arguments))
     if keywords is not None:
-        event["w"] = keywords
+        event += b'\n,"w":' + (keywords if type(keywords) is bytes else _json(keywords))
     if parameters is not None:
-        event["p"] = parameters
+        event += b'\n,"p":' + _json(parameters)
     if kept is not None:
-        event["r"] = kept
+        event += b'\n,"r":%d' % kept
     if extra is not None:
-        event["x"] = extra
-    return event
+        event += b'\n,"x":' + _json(extra)
+    return event + b"}"
 
 
-def exit(name: str, *, output: Json = None, raised: str | None = None, gradients: Json = None) -> Event:
+def exit(name: str, *, output: Json = None, raised: str | None = None, gradients: Json = None) -> bytes:
     """Make the event of a call that ends. Keys whose argument is None are left out.
 
     output: the encoded values that it returned, a list or an object.
     raised: the exception that it raised instead.
     gradients: the forms of the backward record's ``input`` and ``output``; None for one not recorded.
     """
-    event: Event = {"k": "exit", "n": name}
+    event = b'{"k":"exit"\n,"n":' + _quoted(name)
     if output is not None:
-        event["o"] = output
+        event += b'\n,"o":' + (output if type(output) is bytes else _json(output))
     if raised is not None:
-        event["e"] = raised
+        event += b'\n,"e":' + jsonio.dumps(raised)
     if gradients is not None:
-        event["g"] = gradients
-    return event
+        event += b'\n,"g":' + _form(gradients)
+    return event + b"}"
 
 
-def redo(name: str, arguments: Json, keywords: Json) -> Event:
+def redo(name: str, arguments: Json, keywords: Json) -> bytes:
     """Make the event of a call that is recomputed, with the encoded values of these arguments."""
-    return {"k": "redo", "n": name, "a": arguments, "w": keywords}
+    return b'{"k":"redo"\n,"n":%b\n,"a":%b\n,"w":%b}' % (_quoted(name), _json(arguments), _json(keywords))
 
 
-def redone(name: str, *, output: Json = None, gradients: Json = None) -> Event:
+def redone(name: str, *, output: Json = None, gradients: Json = None) -> bytes:
     """Make the event of a recomputation that ends; the arguments are those of `exit`."""
-    event: Event = {"k": "redone", "n": name}
+    event = b'{"k":"redone"\n,"n":' + _quoted(name)
     if output is not None:
-        event["o"] = output
+        event += b'\n,"o":' + _json(output)
     if gradients is not None:
-        event["g"] = gradients
-    return event
+        event += b'\n,"g":' + _form(gradients)
+    return event + b"}"
 
 
 def back(
@@ -170,7 +174,7 @@ def back(
     outputs: Json = None,
     partial: bool = False,
     kept: Literal[2] | None = None,
-) -> Event:
+) -> bytes:
     """Make the event of gradients from one backward pass. Keys whose argument is None are left out.
 
     name: of the backward record.
@@ -180,55 +184,89 @@ def back(
     partial: whether some of them are sums that never became whole.
     kept: `STRUCTURE` where there will be no record.
     """
-    event: Event = {"k": "back", "n": name, "t": number, "u": parent}
+    event = b'{"k":"back"\n,"n":%b\n,"t":%d\n,"u":%b' % (_quoted(name), number, _quoted(parent))
     if kept is not None:
-        event["r"] = kept
+        event += b'\n,"r":%d' % kept
     if inputs is not None:
-        event["i"] = inputs
+        event += b'\n,"i":' + _pairs(inputs)
     if outputs is not None:
-        event["o"] = outputs
+        event += b'\n,"o":' + _pairs(outputs)
     if partial:
-        event["partial"] = True
-    return event
+        event += b'\n,"partial":true'
+    return event + b"}"
 
 
-def pgrad(name: str, parameter: str, value: Json) -> Event:
+def pgrad(name: str, parameter: str, value: Json) -> bytes:
     """Make the event of a parameter's gradient, with its encoded value, for the record ``name``."""
-    return {"k": "pgrad", "n": name, "q": parameter, "v": value}
+    return b'{"k":"pgrad"\n,"n":%b\n,"q":%b\n,"v":%b}' % (_quoted(name), _quoted(parameter), _json(value))
 
 
-def save(name: str, value: Json, gradients: tuple[str, Json] | None = None) -> Event:
+#: A name as JSON. It is asked for again at once: a call's end follows its begin, and calls share their parent.
+_quoted: Callable[[str | None], bytes] = functools.lru_cache(1024)(jsonio.dumps)
+
+
+def _json(value: Json) -> bytes:
+    """Return an encoded value as JSON; values of a list that are finished already are only joined."""
+    if type(value) is bytes:
+        return value
+    if type(value) is list:
+        try:
+            return b"[%b]" % b",".join(value)
+        except TypeError:  # not all are finished
+            pass
+    return b"{}" if value == {} else jsonio.dumps(value)
+
+
+def _form(gradients: Json) -> bytes:
+    try:
+        return b"[%d,%d]" % (*gradients,)
+    except TypeError:  # not two numbers of slots
+        return jsonio.dumps(gradients)
+
+
+def _pairs(pairs: Iterable[Sequence[Any]]) -> bytes:
+    """Return ``[path, encoded value]`` pairs, with tabs between paths and values (spec/journal.md)."""
+    found: list[bytes] = []
+    for path, value in pairs:
+        try:
+            found += (b"[[%d],\t%b]" % (*path, value),)
+        except TypeError:  # a longer path, or a value that is not finished
+            found += (b"[%b,\t%b]" % (jsonio.dumps(path), jsonio.dumps(value)),)
+    return b"[%b]" % b"\t,".join(found)
+
+
+def save(name: str, value: Json, gradients: tuple[str, Json] | None = None) -> dict[str, Any]:
     """Make the event of a value that is saved by name.
 
     value: encoded.
     gradients: the name and the form of the record of its gradients, None where there will be none.
     """
-    event: Event = {"k": "save", "n": name, "v": value}
+    event: dict[str, Any] = {"k": "save", "n": name, "v": value}
     if gradients is not None:
         event["g"] = list(gradients)
     return event
 
 
-def grad(name: str, path: Iterable[int | str], value: Json) -> Event:
+def grad(name: str, path: Iterable[int | str], value: Json) -> dict[str, Any]:
     """Make the event of a gradient that arrived at ``path`` of the gradient record ``name``."""
     return {"k": "grad", "n": name, "p": list(path), "v": value}
 
 
-def stat(rows: Sequence[Sequence[Any]]) -> Event:
+def stat(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Make the event of statistics that came late: ``[number of the tensor, {statistics}]`` rows."""
     return {"k": "stat", "r": rows}
 
 
-def file(numbers: Sequence[int]) -> Event:
+def file(numbers: Sequence[int]) -> dict[str, Any]:
     """Make the event that confirms, by their numbers, tensor files that are complete on disk."""
     return {"k": "file", "r": numbers}
 
 
-def fault(where: str, message: str) -> Event:
+def fault(where: str, message: str) -> dict[str, Any]:
     """Make the event of a failure inside Probe."""
     return {"k": "fault", "w": where, "m": message}
 
 
-def tally(content: Mapping[str, Any]) -> Event:
+def tally(content: Mapping[str, Any]) -> dict[str, Any]:
     """Make the event that says what was seen and recorded so far (spec/journal.md has its keys)."""
     return {"k": "tally", "d": content}

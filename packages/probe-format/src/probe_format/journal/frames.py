@@ -14,41 +14,65 @@ import zlib
 from pathlib import Path
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import define, frozen
 
 from probe_format import jsonio
 from probe_format.errors import FormatError
 from probe_format.safe_files import FILE_MODE
 
-__all__ = ["MAGIC", "JournalContents", "JournalWriter", "read_journal"]
+from .events import Event
+
+__all__ = ["MAGIC", "Count", "JournalContents", "JournalWriter", "read_journal"]
 
 MAGIC = b"PROBEJ1\n"
 _HEAD = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
+_CHUNK = 1 << 20
+
+
+@define
+class Count:
+    """Count events that are in a journal: it is raised under the lock that orders them."""
+
+    n: int = 0
 
 
 class JournalWriter:
-    """Append events to one file. Safe from many threads and processes: a frame is one O_APPEND write."""
+    """Append events to one file. Safe from many threads and processes: a frame is one O_APPEND write.
 
-    def __init__(self, path: Path) -> None:
+    lock: held while an event is written, so that whoever holds it sees every event whole and no later one.
+    """
+
+    def __init__(self, path: Path, lock: threading.RLock | None = None) -> None:
         """Open ``path`` for appending, creating it with its header. Raises OSError when it cannot."""
         self.path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+        self.lock = lock or threading.RLock()
+        self._fd = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE
+        )
         self._pid = os.getpid()
-        self._lock = threading.Lock()
         if os.fstat(self._fd).st_size == 0:
             os.write(self._fd, MAGIC)
 
-    def append(self, event: dict[str, Any]) -> None:
-        """Write one event. When this returns, the event survives SIGKILL. Raises OSError when it cannot."""
-        payload = jsonio.dumps(event)
-        if len(payload) > _MAX_FRAME:
-            raise OSError(errno.EFBIG, f"an event of {len(payload)} bytes is too large", str(self.path))
-        frame = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
-        with self._lock:
+    def append(self, event: Event, count: Count | None = None) -> None:
+        """Write one event. When this returns, the event survives SIGKILL. Raises OSError when it cannot.
+
+        count: raised by one together with the event. After `close` nothing is written or counted.
+        """
+        if type(event) is not bytes:
+            event = jsonio.dumps(event)
+        size = len(event)
+        if size > _MAX_FRAME:
+            raise OSError(errno.EFBIG, f"an event of {size} bytes is too large", str(self.path))
+        frame = _HEAD.pack(size, zlib.crc32(event)) + event
+        with self.lock:
+            if self._fd < 0:
+                return
             done = os.write(self._fd, frame)
-            if done != len(frame):
+            if done != size + _HEAD.size:
                 self._complete(frame, done)
+            if count is not None:
+                count.n += 1
 
     def _complete(self, frame: bytes, done: int) -> None:
         """Write the rest after a short write (full disk, limit reached), or truncate the frame's part."""
@@ -59,6 +83,34 @@ class JournalWriter:
         except OSError:
             os.ftruncate(self._fd, start)  # half a frame would make every later one hard to find
             raise
+
+    def read(self, start: int, stop: int) -> tuple[list[tuple[int, bytes]], int]:
+        """Return events from ``start`` on, each with its place, and the place after the last one.
+
+        stop: the end of the journal; at least one event is returned when there is one before it.
+        Raises OSError when the file does not hold what was written.
+        """
+        data = os.pread(self._fd, min(_CHUNK, stop - start), start)
+        found: list[tuple[int, bytes]] = []
+        at, size = 0, len(data)
+        while at + _HEAD.size <= size:
+            length, crc = _HEAD.unpack_from(data, at)
+            end = at + _HEAD.size + length
+            if end > size:
+                if found or start + end > stop:
+                    break
+                data = os.pread(self._fd, end, start)
+                size = len(data)
+                if end > size:
+                    break
+            event = data[at + _HEAD.size : end]
+            if zlib.crc32(event) != crc:
+                break
+            found += ((start + at, event),)
+            at = end
+        if not found:
+            raise OSError(errno.EIO, f"it has changed at byte {start}", str(self.path))
+        return found, start + at
 
     @property
     def size(self) -> int:
@@ -73,8 +125,8 @@ class JournalWriter:
     def close(self) -> None:
         """Close the file; more calls do nothing."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
 
 @frozen

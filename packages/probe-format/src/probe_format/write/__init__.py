@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from probe_format.journal.frames import Count
+
 from .clear import clear
 from .coverage import Coverage, Tally
 from .disk import check_writable, explain
@@ -11,6 +13,7 @@ from .summary import Summary
 
 __all__ = [
     "FORMAT_VERSION",
+    "Count",
     "Coverage",
     "RankWriter",
     "Recovery",

@@ -8,24 +8,41 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from probe_format import jsonio, layout
 from probe_format.journal import events
 from probe_format.journal.assembly import Assembly, Documents
-from probe_format.journal.frames import JournalWriter
+from probe_format.journal.frames import MAGIC, Count, JournalWriter
 from probe_format.safe_files import make_folder, refuse_links, replace_file
 from probe_format.schema.tensor_objects import tensors
 
 from .summary import Summary
 
-__all__ = ["FORMAT_VERSION", "RankWriter", "documents_bytes", "write_documents"]
+__all__ = ["FORMAT_VERSION", "Append", "RankWriter", "documents_bytes", "write_documents"]
 
 FORMAT_VERSION = "1.0"
 
 
+class Append(Protocol):
+    """A function that writes one event; when it returns, the event survives the death of the process.
+
+    count: raised together with the event, so that counts agree with the files.
+
+    Raises OSError when the event cannot be written.
+    """
+
+    def __call__(self, event: events.Event, count: Count | None = None) -> None: ...
+
+
 class RankWriter:
-    """Write one rank's directory of one step, from its first event until the step is over."""
+    """Write one rank's directory of one step, from its first event until the step is over.
+
+    append: writes an event, that of the journal itself once there is one. After the last `finish` nothing is written
+        or counted: another thread was too late for this step.
+    """
+
+    append: Append
 
     def __init__(self, directory: Path, header: Mapping[str, Any], *, late: bool = False) -> None:
         """Create ``directory`` and its journal, and write the header event. Raises OSError when it cannot.
@@ -39,66 +56,47 @@ class RankWriter:
         self.tensor_directory = directory / layout.TENSORS
         self.started = _now()
         self._pid = os.getpid()
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: list[events.Event] = []
         self._journal: JournalWriter | None = None
-        if not late:
-            self._open()
-        self._assembly = Assembly()
-        self._lock = threading.Lock()
-        # Encoded JSON is kept until the end of the step, not trees of dicts: those would make every run of
-        # the garbage collector slower. Only statistics that come later need the trees.
-        self._pack = not header.get("deferred")
+        self._lock = threading.RLock()
         self._covered = -1
         self._over = False
         self._report: dict[str, Any] = {}
+        if late:
+            self.append = self._append_late
+        else:
+            self._open()
         self.append(events.head(self.header))
 
-    def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
-        """Write one event; when this returns it survives the death of the process. Raises OSError when it cannot.
-
-        The event belongs to the writer from now on. After the last `finish` nothing is written or called: another
-        thread was too late for this step.
-
-        then: called when the event is written, before any other event and before `finish`, so that its counts agree
-        with the files.
-        """
-        if self._pack:
-            _pack(event)
+    def _append_late(self, event: events.Event, count: Count | None = None) -> None:
+        """Keep an event until there is a journal; open it when the event is more than a preparation."""
         with self._lock:
             if self._over:
                 return
-            self._take(event)
-            if then is not None:
-                then()
+            if self._journal is None and not _opens(event):
+                self._waiting.append(event)
+                if count is not None:
+                    count.n += 1
+                return
+            self.begin()
+            assert self._journal is not None
+            self._journal.append(event, count)
 
     def begin(self) -> None:
         """Create a late directory now, for a file that precedes its first record. Raises OSError when it cannot."""
         with self._lock:
             if self._journal is None and not self._over:
                 self._open()
-                waited, self._waiting = self._waiting, []
-                for event in waited:
-                    self._take(event)
 
     def _open(self) -> None:
         directory = self.tensor_directory if self.header.get("dump_data_dir") else self.directory
         refuse_links(self.tensor_directory, self.directory)
         make_folder(directory, layout.dump_path_of(self.directory))
-        self._journal = JournalWriter(self.directory / layout.JOURNAL)
-
-    def _take(self, event: dict[str, Any]) -> None:
-        # The caller holds the lock: journal and assembly get one order, so recovery gives what the files hold.
-        if self._journal is None:
-            self._waiting.append(event)
-            if not events.EVENTS[event["k"]].opens:
-                return
-            self._open()
-            waited, self._waiting = self._waiting, []
-            for event in waited:
-                self._take(event)
-            return
-        self._journal.append(event)
-        self._assembly.take(event)
+        self._journal = journal = JournalWriter(self.directory / layout.JOURNAL, self._lock)
+        waited, self._waiting = self._waiting, []
+        for event in waited:
+            journal.append(event)
+        self.append = journal.append
 
     @property
     def forked(self) -> bool:
@@ -119,16 +117,15 @@ class RankWriter:
         with self._lock:
             event = last()
             if event is not None:
-                self._take(event)
+                self.append(event)
             if self._journal is None:
                 self._over = self._over or final
                 return self._report
             size = self._journal.size
             if size != self._covered:
-                self._assembly.cut_short()
                 self._report = write_documents(
                     self.directory,
-                    self._assembly.documents(),
+                    self._documents(size),
                     state="complete" if final else "open",
                     journal_bytes=None if final else size,
                     started=self.started,
@@ -143,21 +140,24 @@ class RankWriter:
                 os.unlink(self._journal.path)
             return self._report
 
+    def _documents(self, size: int) -> Documents:
+        assert self._journal is not None
+        state, at = Assembly(), len(MAGIC)
+        while at < size:
+            found, at = self._journal.read(at, size)
+            for _, event in found:
+                state.take(jsonio.loads(event))
+        state.cut_short()
+        return state.documents()
+
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
         if self._journal is not None:
             self._journal.close()
 
 
-def _pack(event: dict[str, Any]) -> None:
-    """Encode the values in an event as JSON, in place."""
-    kind = events.EVENTS[event["k"]]
-    for key in kind.values:
-        if key in event:
-            event[key] = jsonio.fragment(event[key])
-    for key in kind.pairs:
-        for pair in event.get(key, ()):
-            pair[1] = jsonio.fragment(pair[1])
+def _opens(event: events.Event) -> bool:
+    return isinstance(event, bytes) or events.EVENTS[event["k"]].opens
 
 
 def _now() -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from probe_format.excerpts import error_text
 from probe_format.journal import events
+from probe_format.write import Count
 
 from probe_runtime.notice import notice
 
@@ -23,10 +23,10 @@ _FULL = (27, 28, 122)  # file too large, disk full, over quota
 class Write(Protocol):
     """A function that appends one event to the journal.
 
-    It calls ``then`` before the event can be read. Raises OSError when the event cannot be written.
+    It raises ``count`` together with the event. Raises OSError when the event cannot be written.
     """
 
-    def __call__(self, event: dict[str, Any], /, then: Callable[[], None] | None = None) -> None: ...
+    def __call__(self, event: events.Event, /, count: Count | None = None) -> None: ...
 
 
 class EventStream:
@@ -49,12 +49,12 @@ class EventStream:
         self._counts: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def append(self, event: dict[str, Any], then: Callable[[], None] | None = None) -> None:
-        """Write one event. ``then`` counts it. A full disk ends the collection, not the run."""
+    def append(self, event: events.Event, count: Count | None = None) -> None:
+        """Write one event, which is counted under ``count``. A full disk ends the collection, not the run."""
         if not self.alive:
             return
         try:
-            self._write(event, then)
+            self._write(event, count)
         except OSError as e:
             self.break_off(f"{e}")
 

@@ -86,7 +86,7 @@ class Recorder:
                 names = f"{key}.forward.{number}", f"{key}.backward.{number}"
             call = self.decision.call(key, *names, redo, counted)
             if call.recorded:
-                self._enter(call, args, kwargs, module, partial(self.coverage.outcome, counted, "recorded"))
+                self._enter(call, args, kwargs, module, counted)
         except Exception as e:
             self.stream.fault(key, "its inputs", e)
             self.coverage.outcome(counted, "failed", kind)
@@ -124,10 +124,8 @@ class Recorder:
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _enter(
-        self, call: Call, args: Args, kwargs: Kwargs, module: Any, recorded: Callable[[], None]
-    ) -> None:
-        """Record the beginning of a call. recorded: called once, when the event is written."""
+    def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any, counted: str) -> None:
+        """Record the beginning of a call. counted: the kind of call that it is counted as."""
         plan = self.plan
         if self.backward.arrived:
             self._fresh()
@@ -160,14 +158,16 @@ class Recorder:
                 }
         parent = call.parent and call.parent[0]
         if call.redo and not call.forward:
-            recorded()
-        elif call.redo:
+            self.coverage.outcome(counted, "recorded")
+            return
+        written = self.coverage.written.get(counted) or self.coverage.count(counted)
+        if call.redo:
             given = (call.arguments, call.keywords) if show else ([], {})
-            self._append(events.redo(call.name, *given), recorded)
+            self._append(events.redo(call.name, *given), written)
         elif not call.forward:
-            self._append(events.enter(call.name, parent, kept=events.NODE), recorded)
+            self._append(events.enter(call.name, parent, kept=events.NODE), written)
         elif plan.structure:
-            self._append(events.enter(call.name, parent, stack=stack, kept=events.STRUCTURE), recorded)
+            self._append(events.enter(call.name, parent, stack=stack, kept=events.STRUCTURE), written)
         else:
             event = events.enter(
                 call.name,
@@ -178,7 +178,7 @@ class Recorder:
                 parameters=parameters,
                 extra={"in_backward": True} if self._current_pass() != -1 else None,
             )
-            self._append(event, recorded)
+            self._append(event, written)
 
     def _fresh(self) -> None:
         """Share nothing seen before a backward pass: it may reduce gradients in place, which Python does not see."""
@@ -189,7 +189,9 @@ class Recorder:
     def _exit(self, call: Call, out: Any) -> None:
         plan = self.plan
         show = plan.keep.output and call.forward and not plan.structure
-        placement = Placement(call.name, "output", call.keep_files, show, "recompute.output" if call.redo else "output")
+        placement = Placement(
+            call.name, "output", call.keep_files, show, "recompute.output" if call.redo else "output"
+        )
         tree = self._tree(placement)
         described = tree.output(out)
         forms = None
@@ -224,7 +226,9 @@ class Recorder:
         self._leaf.flush_numbers()
 
     def _tree(self, placement: Placement) -> ValueEncoder:
-        return ValueEncoder(partial(self._leaf.leaf, placement), self._note_unsupported if placement.show else _ignore)
+        return ValueEncoder(
+            partial(self._leaf.leaf, placement), self._note_unsupported if placement.show else _ignore
+        )
 
     def _note_unsupported(self, reason: str) -> None:
         self.coverage.add("unsupported", f"value: {reason}")
