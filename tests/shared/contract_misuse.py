@@ -10,16 +10,8 @@ import pytest
 from documents import records, write_config
 from framework import Framework
 from messages import told
-from opening import opened
+from opening import capture, opened
 from probe_format.errors import ConfigError, ProbeError, UsageError
-
-__all__ = [
-    "test_a_function_named_in_a_wrong_way", "test_a_second_run_with_overwrite", "test_a_wrong_key_or_value",
-    "test_a_wrong_model_is_refused_at_every_level", "test_an_unknown_keyword_names_the_nearest",
-    "test_custom_apis_that_are_not_there", "test_every_setting_of_ours_is_a_keyword",
-    "test_msprobes_positional_order_stays", "test_no_model", "test_start_twice",
-    "test_the_wrong_thing_in_a_settings_place", "test_two_debuggers", "test_warnings_point_at_the_users_line",
-]  # fmt: skip
 
 LAYER = "a layer of the framework"  # stands for one in the tables below
 
@@ -54,12 +46,163 @@ def test_a_wrong_key_or_value(
     assert not (tmp_path / "dump").exists(), "nothing is written for a refused configuration"
 
 
+def test_every_problem_at_once(framework: Framework, tmp_path: Path) -> None:
+    path = write_config(tmp_path, level="L9", step=["3-1"], summary_mode="sha", colour="red")
+    with pytest.raises(ConfigError) as caught:
+        framework.debugger(str(path))
+    assert len(caught.value.problems) == 4
+    for word in ("L9", "3-1", "sha", "colour"):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{", ["config.json", "line 1"]), ("[]", ["config.json"]), ('{"level": }', ["config.json", "line 1"])],
+)
+def test_a_file_that_is_not_a_configuration(
+    framework: Framework, text: str, words: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(ProbeError) as caught:
+        framework.debugger(str(path))
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_a_configuration_that_is_not_there(framework: Framework, tmp_path: Path) -> None:
+    with pytest.raises(ProbeError, match="nowhere"):
+        framework.debugger(str(tmp_path / "nowhere.json"))
+
+
+def test_arguments_are_checked_like_the_file(framework: Framework, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="L8"):
+        framework.debugger(dump_path=str(tmp_path / "d"), level="L8")
+    with pytest.raises(ConfigError, match="tensors"):
+        framework.debugger(dump_path=str(tmp_path / "d"), task="tensors")
+    with pytest.raises(ConfigError, match="5-2"):
+        framework.debugger(dump_path=str(tmp_path / "d"), step=["5-2"])
+
+
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_no_model(framework: Framework, level: str, tmp_path: Path) -> None:
     with opened(framework.debugger, tmp_path, level=level) as debugger:
         with pytest.raises(UsageError, match="model"):
             debugger.start()
         framework.gelu()
+
+
+def test_stop_without_start(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        with told("stop", "start"):
+            debugger.stop()
+        debugger.start()
+        framework.gelu()
+        debugger.stop()
+        debugger.step()
+    assert list(records(tmp_path / "dump")) == ["Functional.gelu.0.forward"]
+
+
+def test_step_without_stop(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        debugger.start()
+        framework.gelu()
+        with told("step", "stop"):
+            debugger.step()
+        debugger.start()
+        framework.functions.relu(framework.ones(2))
+        debugger.stop()
+        debugger.step()
+    assert list(records(tmp_path / "dump", 0)) == ["Functional.gelu.0.forward"]
+    assert list(records(tmp_path / "dump", 1)) == ["Functional.relu.0.forward"]
+
+
+def test_class_calls_act_on_the_current_instance(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L1"):
+        framework.debugger.start()
+        framework.gelu()
+        framework.debugger.stop()
+        framework.debugger.step()
+    assert list(records(tmp_path / "dump")) == ["Functional.gelu.0.forward"]
+
+
+def test_a_closed_debugger(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        pass
+    with pytest.raises(UsageError, match="closed"):
+        debugger.start()
+
+
+def test_set_init_step_inside_the_loop_or_with_nonsense(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        with pytest.raises(UsageError, match="-3"):
+            debugger.set_init_step(-3)
+        debugger.start()
+        with pytest.raises(UsageError, match="before the first start"):
+            debugger.set_init_step(4)
+        debugger.stop()
+        debugger.step()
+
+
+def test_token_range_without_a_model_and_backwards(framework: Framework, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        with pytest.raises(UsageError, match="token_range"):
+            debugger.start(token_range=[0, 1])
+        with pytest.raises(UsageError, match="3"):
+            debugger.start(framework.layer(), token_range=[3, 1])
+
+
+def test_save_at_another_level_is_told_once(framework: Framework, tmp_path: Path) -> None:
+    x = framework.ones(2)
+    with opened(framework.debugger, tmp_path, level="L1") as debugger, told("save", "debug"):
+        assert debugger.save(x, "x") is x
+        debugger.save(x, "x")
+
+
+def test_rank_zero_in_a_single_process(framework: Framework, tmp_path: Path) -> None:
+    """msprobe dumps nothing and says nothing."""
+    with told("rank"):
+        data = capture(framework.debugger, tmp_path, framework.gelu, level="L1", rank=[0])
+    assert list(data) == ["Functional.gelu.0.forward"]
+
+
+def test_a_rank_beyond_the_world(framework: Framework, tmp_path: Path) -> None:
+    with told("rank", "7"), opened(framework.debugger, tmp_path, level="L1", rank=[7]) as debugger:
+        debugger.start()
+        framework.gelu()
+        debugger.stop()
+        debugger.step()
+    assert not list((tmp_path / "dump").rglob("dump.json"))
+
+
+def test_an_unwritable_dump_path(framework: Framework, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("mine")
+    config = write_config(tmp_path, level="L1", dump=blocked / "dump")
+    with pytest.raises(ProbeError, match=str(blocked)):
+        framework.debugger(str(config))
+    assert blocked.read_text() == "mine"
+
+
+def test_a_dump_path_that_was_used(framework: Framework, tmp_path: Path) -> None:
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in (tmp_path / "dump").rglob("*") if path.is_file()}
+
+    capture(framework.debugger, tmp_path, framework.gelu, level="L1", task="tensor")
+    before = files()
+    assert [path for path in before if path.suffix in (".pt", ".npy")]
+    with pytest.raises(ProbeError, match="overwrite"):
+        capture(framework.debugger, tmp_path, framework.gelu, level="L1", task="tensor")
+    assert files() == before
+    data = capture(
+        framework.debugger,
+        tmp_path,
+        lambda: framework.functions.relu(framework.ones(3)),
+        level="L1",
+        overwrite=True,
+    )
+    assert list(data) == ["Functional.relu.0.forward"]
+    stale = [path for path in files() if path.suffix in (".pt", ".npy")]
+    assert not stale, "nothing stale is left in an overwritten dump"
 
 
 def test_start_twice(framework: Framework, tmp_path: Path) -> None:
@@ -235,3 +378,6 @@ def test_warnings_point_at_the_users_line(framework: Framework, tmp_path: Path) 
     for word in ("twice", "save()", "before stop()", "without start()", "matched nothing", "no process group"):
         assert [text for text in said if word in text], (word, said)
     assert {w.filename for w in (*caught, *more)} == {__file__}, [(w.filename, w.lineno) for w in caught]
+
+
+__all__ = [name for name in dir() if name.startswith("test_")]
