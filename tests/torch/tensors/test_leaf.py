@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.journal.assembly import assemble
+from probe_format.jsonio import loads
 from probe_format.write.coverage import Coverage
 from probe_torch import PrecisionDebugger
 from probe_torch.patching.aliasing import Aliasing
@@ -44,13 +45,12 @@ class Rig:
 
     def see(self, t: Tensor, file: bool = False) -> Json:
         """The tensor object, as it goes into an event."""
-        with self.leaf.aside():
-            return self.leaf.tensor(self.placement(file), t, (0,))
+        return seen(self.leaf, self.placement(file), t)
 
     def call(self, t: Tensor, file: bool = False) -> str:
         """A whole call with this one argument; gives its record's name."""
         placement = self.placement(file)
-        self.events.append({"k": "enter", "n": placement.record, "a": [self.leaf.tensor(placement, t, (0,))], "w": {}})
+        self.events.append({"k": "enter", "n": placement.record, "a": [seen(self.leaf, placement, t)], "w": {}})
         self.events.append({"k": "exit", "n": placement.record, "o": []})
         return placement.record
 
@@ -58,6 +58,13 @@ class Rig:
         """The records, by assembling the events, once everything is written."""
         self.leaf.flush()
         return assemble([{"k": "head", "header": {"deferred": True}}, *self.events]).data
+
+
+def seen(leaf: TensorLeaf, placement: Placement, t: Tensor) -> Json:
+    """The tensor object, as it is read back where it was finished JSON."""
+    with leaf.aside():
+        found = leaf.tensor(placement, t, (0,))
+    return loads(found) if isinstance(found, bytes) else found
 
 
 @pytest.fixture
@@ -73,14 +80,17 @@ def fresh(t: Tensor, folder: Path, **options: Any) -> Json:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """Every tensor whose numbers were really computed."""
-    looked: list[Tensor] = []
-    real = leaf.cpu_stats
+    looked: list[Any] = []
 
-    def counted(t: Tensor, **kw: Any) -> Any:
-        looked.append(t)
-        return real(t, **kw)
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def count(what: Any, *rest: Any, **kw: Any) -> Any:
+            looked.append(what)
+            return real(what, *rest, **kw)
 
-    monkeypatch.setattr(leaf, "cpu_stats", counted)
+        return count
+
+    for name in ("cpu_stats", "numbers_at"):
+        monkeypatch.setattr(leaf, name, counted(getattr(leaf, name)))
     return looked
 
 
@@ -304,10 +314,10 @@ def test_many_threads_may_look(tmp_path: Path) -> None:
     def run(n: int) -> None:
         for i in range(400):
             t = shared[i % 20]
-            if rig.leaf.tensor(Placement("r", "input", False), t, (0,))["Max"] != i % 20:
+            if seen(rig.leaf, Placement("r", "input", False), t)["Max"] != i % 20:
                 wrong.append(i)
             own = torch.full((3,), float(n * 1000 + i))
-            if rig.leaf.tensor(Placement("r", "input", False), own, (0,))["Min"] != n * 1000 + i:
+            if seen(rig.leaf, Placement("r", "input", False), own)["Min"] != n * 1000 + i:
                 wrong.append(i)
 
     threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-__all__ = ["dumps", "finite", "fragment", "loads", "number"]
+__all__ = ["dumps", "encode", "finite", "fragment", "loads", "number"]
 
 
 def finite(x: float) -> float | str:
@@ -29,6 +30,11 @@ _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 def number(x: Any) -> Any:
     """Return the number that a JSON statistic encodes: the inverse of `finite`; other values pass through."""
     return _WORDS.get(x, x) if isinstance(x, str) else x
+
+
+#: `dumps` of a value of which the caller knows that it holds no bytes, no integer over 64 bits and no lone surrogate:
+#: orjson itself.
+encode: Callable[[Any], bytes] = orjson.dumps
 
 
 def dumps(value: Any) -> bytes:

@@ -110,7 +110,7 @@ class TorchSaving:
 
 def _object(leaf: TensorLeaf, placement: Placement, t: torch.Tensor, path: ValuePath) -> dict[str, Any]:
     with leaf.aside():
-        return leaf.tensor(placement, t, path)
+        return leaf.object(placement, t, path)
 
 
 @contextlib.contextmanager

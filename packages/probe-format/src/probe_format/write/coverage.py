@@ -78,22 +78,25 @@ class Coverage:
 
 
 class Tally:
-    """Count exactly from many threads; `add` takes no lock."""
+    """Count exactly from many threads; `add` takes no lock.
 
-    __slots__ = ("_count", "_lock", "_reads")
+    counter: ``next`` of it is `add`.
+    """
+
+    __slots__ = ("_lock", "_reads", "counter")
 
     def __init__(self) -> None:
-        self._count = itertools.count()
+        self.counter = itertools.count()
         self._reads = 0
         self._lock = threading.Lock()
 
     def add(self) -> None:
         """Count one more."""
-        next(self._count)
+        next(self.counter)
 
     @property
     def value(self) -> int:
         """Return the count, without the numbers that reading takes from the counter."""
         with self._lock:
             self._reads += 1
-            return next(self._count) - self._reads + 1
+            return next(self.counter) - self._reads + 1

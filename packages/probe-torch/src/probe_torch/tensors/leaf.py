@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 from attrs import evolve
 from probe_format.journal import events
-from probe_format.tensors import PT_DTYPES, Stats, checksum_of, pt_bytes, stats_json
+from probe_format.jsonio import dumps, encode, loads
+from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_bytes, stats_json
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.collect import faults_reported
@@ -21,9 +22,11 @@ from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summari
 
 from probe_torch.aside import aside
 
+from .described import Described, described
 from .inflight import InFlight
 from .objects import object_json
-from .sharing import Seen, Sharing, memory
+from .plain import Form, form_of
+from .sharing import Seen, Sharing, memory, owns_dispatch
 from .statistics import DeferredStats, cpu_stats, raw_bytes
 from .sums import GradientSum
 from .tensor_view import TensorView, view_of
@@ -31,6 +34,7 @@ from .tensor_view import TensorView, view_of
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
+_data_ptr = _T.data_ptr
 _NO_STATS = stats_json(Stats())
 
 
@@ -61,6 +65,11 @@ class TensorLeaf(CommonLeaf):
         self._late = late
         self._waiting = DeferredStats(options.zero_count, options.bound)
         self._contents = itertools.count(1)
+        self._counter = self._tensors.counter
+        # Whether the object of a plain tensor is four numbers, known at once.
+        self._straight = (
+            options.statistics and options.checksum is None and not (options.zero_count or options.deferred)
+        )
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of ``value`` if it is a value of torch or a numpy array, else UNKNOWN."""
@@ -79,38 +88,104 @@ class TensorLeaf(CommonLeaf):
 
     def tensor(
         self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, *, gradient: bool = True
-    ) -> dict[str, Any]:
-        """Return the tensor object of a tensor, within `aside`; write its file when the placement wants one."""
-        self._tensors.add()
-        if _level() is None:
-            return self._object(placement, t, path, gradient)
-        with _outside():
-            return self._object(placement, t, path, gradient)
+    ) -> dict[str, Any] | bytes:
+        """Return the tensor object of a tensor, within `aside`; write its file when the placement wants one.
+
+        It is finished JSON unless something of it comes later.
+        """
+        next(self._counter)
+        sharing = self.sharing
+        seen = sharing.known.get(id(t))
+        if seen is not None and sharing.holds(seen, t):
+            return self._again(placement, t, path, seen) if placement.wants_file else seen[5]
+        inflight = self.inflight
+        if self._straight and not (inflight.open or inflight.works) and (form := form_of(t)) is not None:
+            found = self._plain(placement, t, path, form, gradient)
+            if found is not None:
+                return found
+        out = self._any(placement, t, path, gradient)
+        return out if "$" in out or "$f" in out else dumps(out)
+
+    def object(self, placement: Placement, t: torch.Tensor, path: ValuePath) -> dict[str, Any]:
+        """Return the same as `tensor`, always as a dict."""
+        next(self._counter)
+        return self._any(placement, t, path, gradient=True)
 
     def aside(self) -> AbstractContextManager[Any]:
         """Return a context in which neither `__torch_function__` nor a mode sees what Probe computes."""
         return aside()
 
-    def _object(
+    def _plain(
+        self, placement: Placement, t: Any, path: ValuePath, form: Form, gradient: bool
+    ) -> dict[str, Any] | bytes | None:
+        """Describe a plain tensor; return None if one of its numbers is not finite.
+
+        No operation of torch is called here, so no mode and no level of torch.func can notice.
+        """
+        sharing = self.sharing
+        within = sharing.trust(t, gradient=gradient)
+        version, requires_grad, pointer = t._version, t.requires_grad, _data_ptr(t)
+        numbers = numbers_at(pointer, form.count, form.kind)
+        if numbers is None:
+            return None
+        high, low, mean, norm = numbers
+        body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm, "requires_grad": requires_grad}
+        json = form.opening + encode(body)[1:]
+        content = next(self._contents) if placement.wants_file else None
+        if within is not None:
+            seen = weakref.ref(t), version, pointer, within, requires_grad, json, -1, content
+            sharing.keep(id(t), seen)
+        if norm > self.summary.least:
+            summarise(self.summary, placement, path, {"dtype": form.kind, "Norm": norm})
+        return self._with_file(placement, t, path, json, -1, content) if content else json
+
+    def _again(self, placement: Placement, t: Any, path: ValuePath, seen: Seen) -> dict[str, Any] | bytes:
+        """Return the object of a tensor that is known, with a file. The summary has had its numbers."""
+        *_, json, cut, content = seen
+        if content is None:
+            content = next(self._contents)
+            self.sharing.keep(id(t), (*seen[:-1], content))
+        return self._with_file(placement, t, path, json, cut, content) if content else json
+
+    def _with_file(
+        self, placement: Placement, t: torch.Tensor, path: ValuePath, json: bytes, cut: int, content: int
+    ) -> dict[str, Any] | bytes:
+        keys = self._files.save(placement, path, "pt", lambda: _fresh_parts(t), content)
+        before, after = json[:cut], json[cut:]
+        if "$f" in keys:
+            return {**loads(before + b"}"), **keys, **loads(b"{" + after.lstrip(b","))}
+        return before + b"," + dumps(keys)[1:-1] + after
+
+    def _any(
         self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool
     ) -> dict[str, Any]:
-        file: dict[str, Any] = {}
-        if isinstance(t, GradientSum):
-            known = self._describe_sum(placement, t, path)
-        else:
-            tensor = t
-            known = self.sharing.find(t) or self._describe(placement, t, path, gradient=gradient)
-            if placement.wants_file and known.content:
-                file = self._files.save(placement, path, "pt", lambda: _fresh_parts(tensor), known.content)
-        out = {**known.head, "requires_grad": t.requires_grad}
-        if known.mesh:
-            out.update(known.mesh)
-        if file:
-            out.update(file)
-        if known.tail:
-            out.update(known.tail)
+        """Describe any tensor."""
+        with _outside():
+            if isinstance(t, GradientSum):
+                out = self._describe_sum(placement, t, path).object(t.requires_grad, {})
+            else:
+                out = self._one(placement, t, path, gradient)
         summarise(self.summary, placement, path, out)
         return out
+
+    def _one(self, placement: Placement, t: torch.Tensor, path: ValuePath, gradient: bool) -> dict[str, Any]:
+        # Taken before reading: another thread may write meanwhile, and Probe itself takes views of it.
+        within = None if t.is_inference() or owns_dispatch(t) else self.sharing.trust(t, gradient=gradient)
+        version, requires_grad = -1 if within is None else t._version, t.requires_grad
+        p = view_of(t)
+        if self._in_flight(p):
+            found = self._not_complete(placement, path, [p])
+            within = None
+        else:
+            found = self._described(p, steady=within is not None and p.shareable and requires_grad)
+        if within is not None and p.shareable and "$" not in found.tail and self.sharing.on:
+            json, cut = found.json(requires_grad)
+            seen = weakref.ref(t), version, _data_ptr(t), within, requires_grad, json, cut, found.content
+            self.sharing.keep(id(t), seen)
+        file: dict[str, Any] = {}
+        if placement.wants_file and found.content:
+            file = self._files.save(placement, path, "pt", lambda: _fresh_parts(t), found.content)
+        return found.object(requires_grad, file)
 
     def invalidate(self) -> None:
         """Share nothing seen before: tensors may have changed without a change of their version."""
@@ -141,31 +216,18 @@ class TensorLeaf(CommonLeaf):
         """Note that the optimizer has written."""
         self.sharing.step_ends(silent=silent)
 
-    def _describe(self, placement: Placement, t: torch.Tensor, path: ValuePath, *, gradient: bool) -> Seen:
-        # Taken before reading: another thread may write meanwhile, and Probe itself takes views of it.
-        version = self.sharing.version(t, gradient=gradient)
-        p = view_of(t)
-        if not p.shareable:
-            version = None
-        if self._in_flight(p):
-            return self._not_complete(placement, path, [p])
-        seen = self._seen(p, steady=version is not None and t.requires_grad)
-        if version is not None and "$" not in seen.tail:
-            self.sharing.keep(t, seen, version)
-        return seen
-
-    def _describe_sum(self, placement: Placement, total: GradientSum, path: ValuePath) -> Seen:
+    def _describe_sum(self, placement: Placement, total: GradientSum, path: ValuePath) -> Described:
         shares = total.views()
         if any(self._in_flight(p) for p in shares):
             return self._not_complete(placement, path, shares)
         summed = _summed(shares)
-        seen = self._seen(summed, steady=False)
-        if placement.wants_file and seen.content:
-            seen.tail = {**self._files.save(placement, path, "pt", _parts(summed)), **seen.tail}
-            seen.content = 0
-        return seen
+        found = self._described(summed, steady=False)
+        if placement.wants_file and found.content:
+            file = self._files.save(placement, path, "pt", _parts(summed))
+            found = evolve(found, tail={**file, **found.tail})
+        return found
 
-    def _seen(self, p: TensorView, *, steady: bool) -> Seen:
+    def _described(self, p: TensorView, *, steady: bool) -> Described:
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape, **p.extra}
         content = 0
         if p.data is None:
@@ -177,11 +239,7 @@ class TensorLeaf(CommonLeaf):
             self._add_numbers(p, p.data, body, steady=steady)
             if p.data.numel():
                 content = next(self._contents)
-        if len(body) == len(_HEAD) and "Norm" in body:  # nothing beyond the ordinary, and in its order
-            return Seen(body, _NOTHING, _NOTHING, content)
-        head = {k: body.pop(k) for k in _HEAD if k in body}
-        mesh = {k: body.pop(k) for k in _MESH if k in body}
-        return Seen(head, mesh, body, content)
+        return described(body, content)
 
     def _add_numbers(self, p: TensorView, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
         if self._o.statistics:
@@ -196,7 +254,7 @@ class TensorLeaf(CommonLeaf):
             return False
         return inflight.is_open(data, asynchronous=p.asynchronous) or inflight.is_written(data)
 
-    def _not_complete(self, placement: Placement, path: ValuePath, shares: list[TensorView]) -> Seen:
+    def _not_complete(self, placement: Placement, path: ValuePath, shares: list[TensorView]) -> Described:
         """Return a tensor that a collective still writes without its numbers, to be added once the run has waited."""
         first = shares[0]
         body: dict[str, Any] = {"type": first.type, "dtype": first.dtype, "shape": first.shape, **first.extra}
@@ -220,9 +278,7 @@ class TensorLeaf(CommonLeaf):
 
             for data in open_ones:
                 inflight.then(data, finish)
-        head = {k: body.pop(k) for k in _HEAD if k in body}
-        mesh = {k: body.pop(k) for k in _MESH if k in body}
-        return Seen(head, mesh, body)
+        return described(body)
 
     def _complete(self, ref: int, placement: Placement, path: ValuePath, shares: list[TensorView]) -> None:
         """Write the numbers of a tensor that was described without them.
@@ -296,9 +352,6 @@ class TensorLeaf(CommonLeaf):
         self.sharing.invalidate()
 
 
-_HEAD = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm")
-_NOTHING: Any = MappingProxyType({})
-_MESH = ("device_mesh", "placements")
 _NOT_COMPLETE = "a collective was still writing it, and was not waited for"
 
 

@@ -17,37 +17,29 @@ import torch
 from attrs import define, field
 from torch.nn import Parameter
 
-__all__ = ["Seen", "Sharing", "memory"]
+__all__ = ["Seen", "Sharing", "memory", "owns_dispatch"]
 
 _T: Any = torch._C.TensorBase
 _current_pass = torch._C._current_graph_task_id
+_data_ptr = _T.data_ptr
 _use_count = getattr(torch._C, "_storage_Use_Count", None)
-_DEAD: Any = lambda: None  # noqa: E731 - a weak reference to nothing
 _MOST = 4096
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
-@define
-class Seen:
-    """Hold what is known about one tensor as long as it lives unchanged.
+#: What is known about one tensor as long as it lives unchanged; a tuple, because making one costs no call. In order:
+#: ref, the tensor;
+#: version, its version counter;
+#: pointer, the address of its first element;
+#: within, the backward pass in which this may be used again, or FOLLOWED, or OPTIMIZED;
+#: requires_grad, as it was;
+#: json, its object without the keys of a file;
+#: cut, where in ``json`` those keys belong, counted from its end;
+#: content, a number that identifies its bytes: 0 where it has no file, None as long as none was wanted.
+Seen = tuple["weakref.ref[torch.Tensor]", int, int, int, bool, bytes, int, int | None]
 
-    head, mesh, tail: the keys of its object, in this order.
-    content: a number that identifies its bytes; 0 where it has no file.
-    ref: the tensor.
-    version: its version counter.
-    pointer: address of its first element.
-    within: the backward pass in which this may be used again; -1 for a tensor that autograd follows; -2 within a step
-    of an optimizer.
-    """
-
-    head: dict[str, Any]
-    mesh: dict[str, Any]
-    tail: dict[str, Any]
-    content: int = 0
-    ref: weakref.ref[torch.Tensor] = _DEAD
-    version: int = -1
-    pointer: int = 0
-    within: int = -1
+#: In place of a backward pass: usable as long as autograd follows the tensor, and within the step of an optimizer.
+FOLLOWED, OPTIMIZED = -1, -2
 
 
 @define
@@ -66,49 +58,55 @@ class Sharing:
     _handed_out: set[int] = field(factory=set)
     _silent_steps: int = 0
     _open_steps: int = 0
+    _room: int = _MOST
 
-    def find(self, t: torch.Tensor) -> Seen | None:
-        """Return what is known of ``t``; None unless it is certainly still true."""
-        seen = self.known.get(id(t))
-        if seen is None or seen.ref() is not t:
-            return None
+    def holds(self, seen: Seen, t: Any) -> bool:
+        """Return whether ``seen`` is what is known of ``t``, and certainly still true."""
+        ref, version, pointer, within, requires_grad, *_ = seen
         try:
-            if seen.version != t._version or seen.pointer != _T.data_ptr(t):
-                return None
+            return (
+                ref() is t
+                and version == t._version
+                and pointer == _data_ptr(t)
+                and requires_grad == t.requires_grad
+                and (within < 0 or within == _current_pass())
+            )
         except RuntimeError:
-            return None
-        within = seen.within
-        if within == -1:
-            return seen if t.requires_grad else None
-        return seen if within == -2 or within == _current_pass() else None
+            return False
 
-    def version(self, t: torch.Tensor, *, gradient: bool) -> int | None:
-        """Return the version at which what is seen of ``t`` from here on may be kept; None where it may not be.
+    def trust(self, t: torch.Tensor, *, gradient: bool) -> int | None:
+        """Return ``within`` of `Seen` for what is seen of ``t`` from here on; None where it may not be used again.
 
-        Call this before reading ``t``, because another thread may write meanwhile.
+        It may if every write to ``t`` from here on raises its version or is made by a watched call. Ask this, and then
+        for the version, before reading ``t``, because another thread may write meanwhile.
 
+        t: a tensor that has a version, and no `__torch_dispatch__` of its own.
         gradient: whether ``t`` was recorded as a gradient or parameter.
         """
-        if not self.is_steady(t, gradient=gradient) or (self._handed_out and memory(t) in self._handed_out):
+        if self._silent_steps:
             return None
-        return t._version
+        if t.requires_grad:
+            within = FOLLOWED
+        elif gradient or self._open_steps:
+            number = -1 if type(t) is Parameter else _current_pass()  # -1 outside of a backward pass
+            if number == -1 and not self._open_steps:
+                return None
+            within = OPTIMIZED if number == -1 else number
+        else:
+            return None
+        if (self._handed_out and memory(t) in self._handed_out) or not _owns_its_memory(t):
+            return None
+        return within
 
-    def is_steady(self, t: torch.Tensor, *, gradient: bool) -> bool:
-        """Return whether every write to ``t`` from here on raises its version or is made by a watched call."""
-        if self._silent_steps or t.is_inference() or type(t).__torch_dispatch__ is not _NO_DISPATCH:
-            return False
-        followed = t.requires_grad or self._open_steps or (gradient and _is_gradient(t))
-        return bool(followed) and _owns_its_memory(t)
-
-    def keep(self, t: torch.Tensor, seen: Seen, version: int) -> None:
-        """Remember what was seen of ``t`` at this version."""
+    def keep(self, at: int, seen: Seen) -> None:
+        """Remember what was seen of the tensor with the id ``at``."""
         if not (self.on and self.open):
             return
-        seen.ref, seen.version, seen.pointer = weakref.ref(t), version, _T.data_ptr(t)
-        seen.within = -1 if t.requires_grad else _current_pass() if _is_gradient(t) else -2
-        if len(self.known) > _MOST:
-            self.known = {k: s for k, s in list(self.known.items()) if s.ref() is not None}
-        self.known[id(t)] = seen
+        self.known[at] = seen
+        self._room -= 1
+        if self._room < 0:
+            self.known = {k: s for k, s in list(self.known.items()) if s[0]() is not None}
+            self._room = max(_MOST - len(self.known), _MOST // 4)
 
     @contextlib.contextmanager
     def between_stops(self) -> Iterator[None]:
@@ -151,17 +149,18 @@ class Sharing:
             self._open_steps -= 1
 
 
+def owns_dispatch(t: torch.Tensor) -> bool:
+    """Return whether ``t`` is of a class with a `__torch_dispatch__` of its own."""
+    return type(t).__torch_dispatch__ is not _NO_DISPATCH
+
+
 def memory(t: torch.Tensor) -> int | None:
     """Return the address where the memory begins that ``t`` and its views share; None if it has no memory."""
-    if type(t).__torch_dispatch__ is not _NO_DISPATCH:
+    if owns_dispatch(t):
         return None  # a fake tensor would warn
     with contextlib.suppress(RuntimeError):
         return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
     return None
-
-
-def _is_gradient(t: torch.Tensor) -> bool:
-    return not t.requires_grad and _current_pass() != -1 and type(t) is not Parameter
 
 
 def _owns_its_memory(t: torch.Tensor) -> bool:
@@ -174,7 +173,8 @@ def _owns_its_memory(t: torch.Tensor) -> bool:
             return False
         if t.grad_fn is None and _use_count is not None:
             # The only owners may be the tensor, the storage object that was just made, and the base of a view.
-            return bool(_use_count(storage._cdata) <= 2 + t._is_view())
+            owners = _use_count(storage._cdata)
+            return bool(owners <= 2 or (owners == 3 and t._is_view()))
     except (RuntimeError, NotImplementedError):
         return False
     return True

@@ -12,16 +12,17 @@ import torch
 from attrs import field, frozen
 from probe_format.excerpts import error_text
 
-__all__ = ["TensorView", "view_of"]
+__all__ = ["EXACT", "ORDINARY", "TensorView", "view_of"]
 
 _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
-_EXACT = (torch.Tensor, torch.nn.Parameter)
+#: The types of tensors that behave as torch's own.
+EXACT = (torch.Tensor, torch.nn.Parameter)
 _keys: Any = torch._C._dispatch_keys
 _functorch: Any = torch._C._functorch
 _is_wrapped: Any = _functorch.is_functorch_wrapped_tensor
 #: The dispatch keys of strided CPU tensors that are neither lazy, wrapped, nested nor quantised.
-_ORDINARY = {_keys(torch.empty(1)).raw_repr()}
+ORDINARY = {_keys(torch.empty(1)).raw_repr()}
 _DTYPES: dict[torch.dtype, str] = {}
 _UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
@@ -52,7 +53,7 @@ class TensorView:
 
 def view_of(t: torch.Tensor) -> TensorView:
     """Return the view of ``t``; one that cannot be read has no data and a reason, and raises no error."""
-    if type(t) in _EXACT and _keys(t).raw_repr() in _ORDINARY:
+    if type(t) in EXACT and _keys(t).raw_repr() in ORDINARY:
         dtype = t.dtype
         name = _DTYPES.get(dtype)
         if name is None:
@@ -60,7 +61,7 @@ def view_of(t: torch.Tensor) -> TensorView:
         return TensorView("torch.Tensor", name, list(t.shape), _T.detach(t), shareable=True)
     if _is_wrapped(t):
         return _unwrapped(t)
-    if type(t) in _EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
+    if type(t) in EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
         if not (t.is_conj() or t.is_neg()):
             data = _T.detach(t)
             return TensorView("torch.Tensor", str(t.dtype), list(t.shape), data, shareable=True)
@@ -76,7 +77,7 @@ def view_of(t: torch.Tensor) -> TensorView:
 
 def _type_name(t: torch.Tensor) -> str:
     cls = type(t)
-    if cls in _EXACT or not hasattr(cls, "__torch_dispatch__") or cls.__torch_dispatch__ is _DEFAULT:
+    if cls in EXACT or not hasattr(cls, "__torch_dispatch__") or cls.__torch_dispatch__ is _DEFAULT:
         return "torch.Tensor"
     if cls.__name__ == "DTensor":
         return "torch.distributed.tensor.DTensor"
