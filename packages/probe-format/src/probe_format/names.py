@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -185,12 +186,15 @@ def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], s
     ``debug`` records.
     suffix: ``pt`` or ``npy``.
     """
-    parts = [record, *([category] if category else []), *(str(i) for i in indexes), suffix]
-    return safe_file_name(".".join(parts))
+    head = f"{record}.{category}" if category else record
+    place = ".".join(map(str, indexes))
+    return safe_file_name(f"{head}.{place}.{suffix}" if indexes else f"{head}.{suffix}")
 
 
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-+=@()[]{},")
 _MAX_BYTES = 255
+#: A name of these characters, not of dots alone.
+_KEPT = re.compile(rf"(?=\.*[^.])[{re.escape(''.join(sorted(_SAFE)))}]{{1,{_MAX_BYTES}}}")
 
 
 def safe_file_name(text: str) -> str:
@@ -199,7 +203,7 @@ def safe_file_name(text: str) -> str:
     At most 255 bytes, no separators, no control characters, never ``.`` or ``..``; the last suffix
     (``.pt``) is kept. Two different texts give two different names: ``~`` is never in a name that is kept.
     """
-    if len(text) <= _MAX_BYTES and _SAFE.issuperset(text) and text.strip("."):
+    if _KEPT.fullmatch(text):
         return text
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
     stem, dot, suffix = text.rpartition(".")

@@ -36,7 +36,9 @@ def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
         os.unlink(path)  # not truncated: other names may be linked to the old content
         fd = os.open(path, flags, FILE_MODE)
     try:
-        total = sum(len(p) if isinstance(p, bytes) else p.nbytes for p in parts)
+        total = 0
+        for p in parts:
+            total += len(p) if type(p) is bytes else p.nbytes  # type: ignore[union-attr]
         done = os.writev(fd, parts)
         if done < total:  # over 2 GiB in one call, or a full disk
             rest = [memoryview(p).cast("B") for p in parts]

@@ -53,7 +53,7 @@ def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
     dtype: torch's name without ``torch.``, one of `PT_DTYPES`.
     data: its contiguous bytes.
     """
-    nbytes = len(data) if isinstance(data, bytes) else data.nbytes
+    nbytes = len(data) if type(data) is bytes else data.nbytes  # type: ignore[union-attr]
     head, tail = pt_frame(dtype, shape, nbytes, crc32(data))
     return [head, data, tail]
 

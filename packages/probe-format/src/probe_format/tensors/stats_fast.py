@@ -143,8 +143,11 @@ def numbers_at(address: int, count: int, dtype: str) -> Numbers | None:
     if count <= _SMALL and quick is _numkong_part:  # which so gets along without an array
         a = numkong.from_pointer(address, count, dtype)
         total, squares = a.moments()
-        if 1e-30 < squares < math.inf and (found := a.minmax()) is not None:
-            return found[2], found[0], total / count, math.sqrt(squares)
+        if 1e-30 < squares < math.inf:
+            if (found := a.minmax()) is not None:
+                return found[2], found[0], total / count, math.sqrt(squares)
+        elif squares <= 1e-30 and dtype == "float32":
+            return numbers_of(array_at(address, count, dtype).astype(np.float64))
     s = quick_stats(array_at(address, count, dtype))
     four: Any = s.max, s.min, s.mean, s.norm
     return four if s.all_finite and math.isfinite(sum(x - x for x in four)) else None

@@ -103,7 +103,7 @@ class FileQueue:
 
 def link_or_copy(source: Path | str, target: Path | str) -> None:
     """Give ``source`` a second name; a copy where the file system has no hard links. Replaces ``target``."""
-    if os.fspath(source) == os.fspath(target):
+    if str(source) == str(target):
         return
     try:
         try:

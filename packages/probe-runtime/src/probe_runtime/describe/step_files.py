@@ -45,13 +45,13 @@ class StepFiles:
         bound: int = 1 << 30,
         refs: Iterator[int] | None = None,
     ) -> None:
-        self._directory = directory
+        self._folder = str(directory)
         self._coverage = coverage
         self._append = append
         self._deferred = deferred
         self._bound = bound
         self._refs = itertools.count(1) if refs is None else refs
-        self._written: dict[Hashable, Path] = {}
+        self._written: dict[Hashable, str] = {}
         self._content: dict[str, Hashable] = {}
         self._queue: FileQueue | None = None
         self._lock = threading.Lock()
@@ -73,38 +73,36 @@ class StepFiles:
         """
         claim = tensor_file_name if placement.names is None else placement.names.claim
         name = claim(placement.record, placement.category, path, suffix)
-        target = self._directory / name
+        target = f"{self._folder}/{name}"
         known = None if content is None else self._written.get(content)
-        keys: dict[str, Any] = {}
         if self._deferred:
-            keys["$f"] = self._later(target, parts, known)
-        elif known is not None:
-            link_or_copy(known, target)
+            keys: dict[str, Any] = {"$f": self._later(Path(target), parts, known), "data_name": name}
         else:
-            write_parts(target, _call_parts(parts))
-        self._remember(name, target, content, new=known is None)
-        keys["data_name"] = name
-        return keys
-
-    def _remember(self, name: str, target: Path, content: Hashable, *, new: bool) -> None:
+            keys = {"data_name": name}
+            if known is None:
+                write_parts(target, parts() if callable(parts) else parts)
+            else:
+                link_or_copy(known, target)
         before = self._content.pop(name, None)
         if before is not None and before != content and self._written.get(before) == target:
             del self._written[before]  # the name has other bytes now
         if content is not None:
             self._content[name] = content
-            if new:
+            if known is None:
                 self._written[content] = target
+        return keys
 
-    def _later(self, target: Path, parts: Parts, known: Path | None) -> int:
+    def _later(self, target: Path, parts: Parts, known: str | None) -> int:
         with self._lock:
             if self._queue is None:
                 self._queue = FileQueue(self._bound, self._done, self._failed)
             queue = self._queue
         ref = next(self._refs)
         if known is not None:
-            queue.link(ref, target, known)
+            queue.link(ref, target, Path(known))
             return ref
-        copies = [bytes(part) for part in _call_parts(parts)]  # the run may go on changing the memory
+        # The run may go on changing the memory.
+        copies = [bytes(part) for part in (parts() if callable(parts) else parts)]
         queue.put(ref, target, lambda: copies, sum(len(c) for c in copies))
         return ref
 
@@ -128,7 +126,3 @@ class StepFiles:
             self._queue = None
         self._written.clear()
         self._content.clear()
-
-
-def _call_parts(parts: Parts) -> Sequence[Buffer]:
-    return parts() if callable(parts) else parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -95,12 +95,13 @@ class TensorLeaf(CommonLeaf):
         """
         next(self._counter)
         sharing = self.sharing
-        seen = sharing.known.get(id(t))
+        at = id(t)
+        seen = sharing.known.get(at)
         if seen is not None and sharing.holds(seen, t):
             return self._again(placement, t, path, seen) if placement.wants_file else seen[5]
         inflight = self.inflight
         if self._straight and not (inflight.open or inflight.works) and (form := form_of(t)) is not None:
-            found = self._plain(placement, t, path, form, gradient)
+            found = self._plain(placement, t, at, path, form, gradient)
             if found is not None:
                 return found
         out = self._any(placement, t, path, gradient)
@@ -116,9 +117,9 @@ class TensorLeaf(CommonLeaf):
         return aside()
 
     def _plain(
-        self, placement: Placement, t: Any, path: ValuePath, form: Form, gradient: bool
+        self, placement: Placement, t: Any, at: int, path: ValuePath, form: Form, gradient: bool
     ) -> dict[str, Any] | bytes | None:
-        """Describe a plain tensor; return None if one of its numbers is not finite.
+        """Describe a plain tensor with the id ``at``; return None if one of its numbers is not finite.
 
         No operation of torch is called here, so no mode and no level of torch.func can notice.
         """
@@ -133,11 +134,12 @@ class TensorLeaf(CommonLeaf):
         json = form.opening + encode(body)[1:]
         content = next(self._contents) if placement.wants_file else None
         if within is not None:
-            seen = weakref.ref(t), version, pointer, within, requires_grad, json, -1, content
-            sharing.keep(id(t), seen)
+            sharing.keep(at, (weakref.ref(t), version, pointer, within, requires_grad, json, -1, content))
         if norm > self.summary.least:
             summarise(self.summary, placement, path, {"dtype": form.kind, "Norm": norm})
-        return self._with_file(placement, t, path, json, -1, content) if content else json
+        if content is None:
+            return json
+        return self._with_file(placement, path, json, -1, content, lambda: form.file_parts(pointer))
 
     def _again(self, placement: Placement, t: Any, path: ValuePath, seen: Seen) -> dict[str, Any] | bytes:
         """Return the object of a tensor that is known, with a file. The summary has had its numbers."""
@@ -145,16 +147,25 @@ class TensorLeaf(CommonLeaf):
         if content is None:
             content = next(self._contents)
             self.sharing.keep(id(t), (*seen[:-1], content))
-        return self._with_file(placement, t, path, json, cut, content) if content else json
+        if not content:
+            return json
+        return self._with_file(placement, path, json, cut, content, lambda: _fresh_parts(t))
 
     def _with_file(
-        self, placement: Placement, t: torch.Tensor, path: ValuePath, json: bytes, cut: int, content: int
+        self,
+        placement: Placement,
+        path: ValuePath,
+        json: bytes,
+        cut: int,
+        content: int,
+        parts: Callable[[], Sequence[bytes | memoryview]],
     ) -> dict[str, Any] | bytes:
-        keys = self._files.save(placement, path, "pt", lambda: _fresh_parts(t), content)
+        """Write a tensor's file and return ``json`` with its keys, ``cut`` bytes before its end."""
+        keys = self._files.save(placement, path, "pt", parts, content)
         before, after = json[:cut], json[cut:]
         if "$f" in keys:
             return {**loads(before + b"}"), **keys, **loads(b"{" + after.lstrip(b","))}
-        return before + b"," + dumps(keys)[1:-1] + after
+        return before + b"," + encode(keys)[1:-1] + after  # a safe file name needs no other encoder
 
     def _any(
         self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool
@@ -366,7 +377,8 @@ def _summed(shares: list[TensorView]) -> TensorView:
 
 def _fresh_parts(t: torch.Tensor) -> list[bytes | memoryview]:
     """Return the bytes of a ``.pt`` file for a tensor seen before, read anew from its memory."""
-    return _parts(view_of(t))
+    with _outside():
+        return _parts(view_of(t))
 
 
 def _parts(p: TensorView) -> list[bytes | memoryview]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from attrs import frozen
 from probe_format.jsonio import dumps
+from probe_format.tensors import memory_at, pt_bytes
 
 from .tensor_view import EXACT, ORDINARY
 
@@ -28,11 +29,19 @@ class Form:
     opening: their JSON up to the numbers.
     kind: the dtype, as numpy has it.
     count: how many elements there are, one or more.
+    shape: as a tuple of integers.
+    nbytes: their size.
     """
 
     opening: bytes
     kind: str
     count: int
+    shape: tuple[int, ...]
+    nbytes: int
+
+    def file_parts(self, pointer: int) -> list[bytes | memoryview]:
+        """Return the parts of the ``.pt`` file of the tensor at this address."""
+        return pt_bytes(self.kind, self.shape, memoryview(memory_at(pointer, self.nbytes)))
 
 
 _FORMS: dict[tuple[torch.dtype, torch.Size], Form | None] = {}
@@ -55,7 +64,8 @@ def _new_form(dtype: torch.dtype, shape: torch.Size) -> Form | None:
     form = None
     if dtype in _KINDS and shape.numel():
         head = dumps({"type": "torch.Tensor", "dtype": str(dtype), "shape": sizes})
-        form = Form(head[:-1] + b",", _KINDS[dtype], shape.numel())
+        count = shape.numel()
+        form = Form(head[:-1] + b",", _KINDS[dtype], count, tuple(sizes), count * dtype.itemsize)
     if len(_FORMS) > _MOST:
         _FORMS.clear()
     _FORMS[dtype, shape] = form

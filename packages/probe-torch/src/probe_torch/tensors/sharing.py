@@ -22,6 +22,7 @@ __all__ = ["Seen", "Sharing", "memory", "owns_dispatch"]
 _T: Any = torch._C.TensorBase
 _current_pass = torch._C._current_graph_task_id
 _data_ptr = _T.data_ptr
+_storage = _T.untyped_storage
 _use_count = getattr(torch._C, "_storage_Use_Count", None)
 _MOST = 4096
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -94,7 +95,20 @@ class Sharing:
             within = OPTIMIZED if number == -1 else number
         else:
             return None
-        if (self._handed_out and memory(t) in self._handed_out) or not _owns_its_memory(t):
+        if self._handed_out and memory(t) in self._handed_out:
+            return None
+        try:  # whether only this tensor and its views can write its memory, as far as torch knows
+            storage = _storage(t)
+            if not storage.resizable():  # memory of numpy, a file or another library, or shared with one
+                return None
+            if t.is_cpu and storage.is_shared():  # is_shared() is always true on an accelerator
+                return None
+            if t.grad_fn is None and _use_count is not None:
+                # The only owners may be the tensor, the storage object that was just made, and the base of a view.
+                owners = _use_count(storage._cdata)
+                if owners > 3 or (owners == 3 and not t._is_view()):
+                    return None
+        except (RuntimeError, NotImplementedError):
             return None
         return within
 
@@ -161,20 +175,3 @@ def memory(t: torch.Tensor) -> int | None:
     with contextlib.suppress(RuntimeError):
         return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
     return None
-
-
-def _owns_its_memory(t: torch.Tensor) -> bool:
-    """Return whether only this tensor and its views can write its memory, as far as torch knows."""
-    try:
-        storage = _T.untyped_storage(t)
-        if not storage.resizable():  # memory of numpy, a file or another library, or shared with one
-            return False
-        if t.is_cpu and storage.is_shared():  # is_shared() is always true on an accelerator
-            return False
-        if t.grad_fn is None and _use_count is not None:
-            # The only owners may be the tensor, the storage object that was just made, and the base of a view.
-            owners = _use_count(storage._cdata)
-            return bool(owners <= 2 or (owners == 3 and t._is_view()))
-    except (RuntimeError, NotImplementedError):
-        return False
-    return True
