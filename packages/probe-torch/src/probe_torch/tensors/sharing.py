@@ -64,9 +64,10 @@ class Sharing:
     def holds(self, seen: Seen, t: Any) -> bool:
         """Return whether ``seen`` is what is known of ``t``, and certainly still true."""
         ref, version, pointer, within, requires_grad, *_ = seen
+        alive: Any = ref()
         try:
             return (
-                ref() is t
+                alive is t
                 and version == t._version
                 and pointer == _data_ptr(t)
                 and requires_grad == t.requires_grad
