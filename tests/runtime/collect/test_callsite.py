@@ -235,8 +235,8 @@ def test_made_code_does_not_mix_up_places() -> None:
 
 
 def test_endless_new_code_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callsite, "_MOST_STACKS", 10)
-    monkeypatch.setattr(callsite, "_MOST_TEXTS", 10)
+    monkeypatch.setattr(callsite, "MOST_STACKS", 10)
+    monkeypatch.setattr(callsite, "MOST_TEXTS", 10)
     table = FrameTable()
     refs: list[weakref.ref[CodeType]] = []
     for i in range(200):

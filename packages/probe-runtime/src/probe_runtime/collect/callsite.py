@@ -26,8 +26,8 @@ _getframe = sys._getframe
 # (id of a code object, instruction) -> (the code, its text). The code is kept so that no other code gets its id.
 _texts: dict[tuple[int, int], tuple[CodeType, str]] = {}
 # A program that makes code without end (exec in a loop) must not fill the memory: beyond these, start anew.
-_MOST_TEXTS = 200_000
-_MOST_STACKS = 100_000
+MOST_TEXTS = 200_000
+MOST_STACKS = 100_000
 
 
 def frames(skip_modules: Sequence[str] = OWN_MODULES) -> tuple[Key, tuple[str, ...]]:
@@ -65,7 +65,7 @@ def _text(frame: FrameType) -> str:
     known = _texts.get(key)
     if known is not None:
         return known[1]
-    if len(_texts) > _MOST_TEXTS:
+    if len(_texts) > MOST_TEXTS:
         _texts.clear()
     line = frame.f_lineno or code.co_firstlineno
     name = code.co_filename
@@ -127,7 +127,7 @@ class FrameTable:
     def _add(self, start: FrameType | None) -> tuple[int, bool, tuple[str, ...]]:
         described = _describe(start, self._skip)
         with self._lock:
-            if self._count >= _MOST_STACKS:
+            if self._count >= MOST_STACKS:
                 self._tree, self._pairs, self._count = {}, {}, 0
             self._count += 1
             # Stacks that differ in Probe's own frames alone are the same to the user.
