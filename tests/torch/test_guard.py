@@ -22,7 +22,7 @@ from torch import nn
 
 PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     **contract_guard.PLACES,
-    "its nodes are hooked": partial(broken, gradients, "guarded"),
+    "its nodes are hooked": partial(broken, gradients, "add_consumers"),
     "a hook on a node": partial(broken, GradientTap, "fire"),
     "a hook on a leaf": partial(broken, leaf_gradients, "aside"),
     "a hook on a parameter": partial(broken_callback, parameter_gradients, "guarded"),

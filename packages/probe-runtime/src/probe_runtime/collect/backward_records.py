@@ -52,9 +52,7 @@ class BackwardRecords:
 
     def attach(self, call: Call, edges: Any, outputs: Found) -> None:
         """Tap the graph between the inputs of a call, as ``edges`` has them from its entry, and its outputs."""
-        self._handles.extend(
-            self._gradients.attach(edges, outputs, self._taps.append, partial(self._back, call))
-        )
+        self._handles += self._gradients.attach(edges, outputs, self._taps.append, partial(self._back, call))
 
     def leftovers(self) -> None:
         """Write the sums of gradients that lack a share when the step ends."""

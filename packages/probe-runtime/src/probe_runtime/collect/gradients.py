@@ -74,8 +74,8 @@ class GradientTap:
     emit: takes the gradients that are whole.
     paths: for each different input, every path that it has in the arguments.
     need: for each different input, how many shares its gradient has.
-    passes: the numbers of the backward passes that ran, in order.
-    sums: (index in ``passes``, index of an input) -> how many shares have arrived, and their sum.
+    passes: the framework's number of each backward pass that ran -> its number from 0.
+    sums: (number of the pass, index of an input) -> how many shares have arrived, and their sum.
     lock: held while ``passes`` or ``sums`` change.
     """
 
@@ -83,7 +83,7 @@ class GradientTap:
     emit: Emit
     paths: list[list[ValuePath]]
     need: list[int]
-    passes: list[int] = field(factory=list)
+    passes: dict[int, int] = field(factory=dict)
     sums: dict[tuple[int, int], tuple[int, Any]] = field(factory=dict)
     lock: threading.Lock = field(factory=threading.Lock)
 
@@ -106,8 +106,12 @@ class GradientTap:
         written: the views that were written in place.
         """
         number = self._pass_number()
-        of_outputs = [(path, g) for nr, path in made if (g := grad_outputs[nr]) is not None]
+        of_outputs: list[tuple[ValuePath, Any]] = []
         of_inputs: list[tuple[Sequence[ValuePath], Any]] = []
+        for nr, path in made:
+            g = grad_outputs[nr]
+            if g is not None:
+                of_outputs.append((path, g))
         for nr, index in through:
             self._arrived(number, index, grad_outputs[nr], of_inputs)
         for i, index in consumed:
@@ -131,12 +135,11 @@ class GradientTap:
 
     def _pass_number(self) -> int:
         current = self.autograd.current_pass()
-        if self.passes and self.passes[-1] == current:
-            return len(self.passes) - 1
+        passes = self.passes
+        if current in passes:
+            return passes[current]
         with self.lock:
-            if current not in self.passes:
-                self.passes.append(current)
-            return self.passes.index(current)
+            return passes.setdefault(current, len(passes))
 
     def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[ValuePath], Any]]) -> None:
         if self.need[index] == 1:

@@ -30,7 +30,7 @@ def _parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 _GRADIENTS = Gradients(
-    lambda inputs, _: gradients.enter(inputs),
+    gradients.enter,
     gradients.attach,
     gradients.flows,
     torch._C._current_graph_task_id,

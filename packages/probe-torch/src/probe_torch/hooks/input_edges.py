@@ -1,0 +1,69 @@
+"""Remember where the gradients of a call's inputs go, as it was when the call was entered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from attrs import define, field
+from probe_format.values import ValuePath
+
+__all__ = ["InputEdges", "whole", "within_vmap"]
+
+Found = Sequence[tuple[ValuePath, torch.Tensor]]
+
+_functorch: Any = torch._C._functorch
+_level: Any = _functorch.peek_interpreter_stack
+
+
+@define
+class InputEdges:
+    """Hold the gradient edges of a call's inputs.
+
+    since: autograd's sequence number at the entry; nodes made later have this one or a higher one.
+    batched: whether the call was made within a transform of `torch.func`.
+    indexes: what takes the gradient of an input -> its index in ``paths``. Of a leaf its id, else (node, output number).
+    paths: for each different input tensor, every place in the arguments where it is.
+    views: id of an input that is a view -> its index into paths, None if it needed no gradient.
+    """
+
+    since: int
+    batched: bool
+    indexes: dict[Any, int] = field(factory=dict)
+    paths: list[list[ValuePath]] = field(factory=list)
+    views: dict[int, int | None] = field(factory=dict)
+
+    def add(self, tensors: Found) -> None:
+        """Add inputs: (path in the arguments, tensor)."""
+        indexes, paths = self.indexes, self.paths
+        count = 0
+        for path, t in tensors:
+            index = None
+            if t.requires_grad:
+                node = t.grad_fn
+                key: Any = id(t) if node is None else (node, t.output_nr)
+                if key in indexes:
+                    index = indexes[key]
+                    paths[index].append(path)
+                else:
+                    indexes[key] = index = count
+                    paths.append([path])
+                    count += 1
+            if t._base is not None:
+                self.views[id(t)] = index
+
+
+def within_vmap() -> bool:
+    """Return whether `torch.func` may have wrapped tensors."""
+    return _level() is not None
+
+
+def whole(tensors: Found) -> Found:
+    """Return the tensors; for one that `torch.func.vmap` batches, the whole tensor, which autograd follows."""
+    found = []
+    for path, t in tensors:
+        while _functorch.is_batchedtensor(t):
+            t = _functorch.get_unwrapped(t)
+        found.append((path, t))
+    return found

@@ -1,0 +1,57 @@
+"""Follow a view that a call wrote in place: its gradient is a part of its base's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import frozen
+from probe_format.values import ValuePath
+
+__all__ = ["WrittenView", "geometry", "written_through"]
+
+_base: Any = torch._C.TensorBase  # its methods are not patched, so a hook's own calls are not recorded
+
+
+@frozen
+class WrittenView:
+    """Describe a view that the call wrote in place.
+
+    path: its path among the outputs.
+    index: its index among the inputs; None if it needed no gradient then.
+    geometry: size, stride and offset within its base (in elements), then the size and stride of the base.
+    """
+
+    path: ValuePath
+    index: int | None
+    geometry: tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
+
+    def cut(self, g: torch.Tensor | None) -> torch.Tensor | None:
+        """Return the view's part of its base's gradient."""
+        if g is None:
+            return None
+        size, stride, offset, base_size, base_stride = self.geometry
+        g = _base.detach(g)
+        if tuple(_base.stride(g)) != base_stride:
+            laid_out = torch._C._VariableFunctions.empty_strided(
+                base_size, base_stride, dtype=g.dtype, device=g.device
+            )
+            g = _base.copy_(laid_out, g)
+        return _base.as_strided(g, size, stride, offset + _base.storage_offset(g))  # type: ignore[no-any-return]
+
+
+def written_through(t: torch.Tensor, since: int) -> Any:
+    """Return the node that a write into the view ``t`` made in its base's graph since the entry, else None."""
+    base = t._base
+    node = None if base is None else base.grad_fn
+    if node is not None and type(node).__name__ == "CopySlices" and node._sequence_nr() >= since:
+        return node
+    return None
+
+
+def geometry(t: torch.Tensor) -> Any:
+    """Return the geometry of the view ``t``, as `WrittenView` has it."""
+    base = t._base
+    assert base is not None
+    offset = t.storage_offset() - base.storage_offset()
+    return tuple(t.shape), tuple(t.stride()), offset, tuple(base.shape), tuple(base.stride())
