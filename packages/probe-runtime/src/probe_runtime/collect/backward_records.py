@@ -56,8 +56,9 @@ class BackwardRecords:
 
     def leftovers(self) -> None:
         """Write the sums of gradients that lack a share when the step ends."""
-        for tap in self._taps:
-            tap.leftovers()
+        with self._leaf.aside():
+            for tap in self._taps:
+                tap.leftovers()
 
     def release(self) -> None:
         """Remove every hook from the graph."""
@@ -94,11 +95,19 @@ class BackwardRecords:
                 return
             record = call.backward if number == 0 else f"{call.backward}.pass{number}"
             files = self._files(call.backward)
+            tensor = self._leaf.tensor
             inputs = outputs = None
             if plan.keep.backward_input and of_outputs:
-                inputs = self._described(Placement(record, "input", files, label="input"), of_outputs)
+                placement = Placement(record, "input", files, label="input")
+                inputs = [[list(path), tensor(placement, g, path)] for path, g in of_outputs]
             if plan.keep.backward_output and of_inputs:
-                outputs = self._shared(Placement(record, "output", files, label="output"), of_inputs)
+                placement = Placement(record, "output", files, label="output")
+                outputs = []
+                for (path, *others), g in of_inputs:
+                    if others:
+                        outputs += self._shared(placement, (path, *others), g)
+                    else:
+                        outputs.append([list(path), tensor(placement, g, path)])
             stream.append(
                 events.back(call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum)
             )
@@ -108,20 +117,15 @@ class BackwardRecords:
         finally:
             thread.inside -= 1
 
-    def _described(self, placement: Placement, found: list[tuple[ValuePath, Any]]) -> list[Any]:
-        return [[list(path), self._leaf.tensor(placement, g, path)] for path, g in found]
-
-    def _shared(self, placement: Placement, found: list[tuple[Sequence[ValuePath], Any]]) -> list[Any]:
-        """Describe the gradients of inputs: one of several arguments is written at each and names the others."""
-        described: list[Any] = []
-        for places, g in found:
-            for path in places:
-                tensor = self._leaf.tensor(placement, g, path)
-                if len(places) > 1:
-                    others = [path_text(("output", *p)) for p in places if p != path]
-                    if isinstance(tensor, bytes):
-                        tensor = tensor[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"
-                    else:
-                        tensor["shared_with"] = others
-                described.append([list(path), tensor])
+    def _shared(self, placement: Placement, places: Sequence[ValuePath], g: Any) -> list[Any]:
+        """Describe the gradient of an input that is several arguments: it is written at each and names the others."""
+        described = []
+        for path in places:
+            tensor = self._leaf.tensor(placement, g, path)
+            others = [path_text(("output", *p)) for p in places if p != path]
+            if isinstance(tensor, bytes):
+                tensor = tensor[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"
+            else:
+                tensor["shared_with"] = others
+            described.append([list(path), tensor])
         return described

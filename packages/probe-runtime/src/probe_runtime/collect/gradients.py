@@ -105,7 +105,9 @@ class GradientTap:
         consumed: (edge number, index) of the inputs that it uses.
         written: the views that were written in place.
         """
-        number = self._pass_number()
+        passes, need = self.passes, self.need
+        current = self.autograd.current_pass()
+        number = passes[current] if current in passes else self._begun(current)
         of_outputs: list[tuple[ValuePath, Any]] = []
         of_inputs: list[tuple[Sequence[ValuePath], Any]] = []
         for nr, path in made:
@@ -115,7 +117,11 @@ class GradientTap:
         for nr, index in through:
             self._arrived(number, index, grad_outputs[nr], of_inputs)
         for i, index in consumed:
-            self._arrived(number, index, grad_inputs[i], of_inputs)
+            g = grad_inputs[i]
+            if need[index] != 1:
+                self._arrived(number, index, g, of_inputs)
+            elif g is not None:
+                of_inputs.append((self.paths[index], g))
         for view in written:
             arrived = view.cut(grad_outputs[0])
             if arrived is not None:
@@ -133,13 +139,11 @@ class GradientTap:
             if total is not None:
                 self.emit(number, [], [(self.paths[index], total)], True)
 
-    def _pass_number(self) -> int:
-        current = self.autograd.current_pass()
-        passes = self.passes
-        if current in passes:
-            return passes[current]
+    def _begun(self, current: int) -> int:
         with self.lock:
-            return passes.setdefault(current, len(passes))
+            if current not in self.passes:
+                self.passes[current] = len(self.passes)
+            return self.passes[current]
 
     def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[ValuePath], Any]]) -> None:
         if self.need[index] == 1:

@@ -17,12 +17,12 @@ import torch
 from probe_format.values import ValuePath
 from probe_runtime.collect import Autograd, Emit, GradientTap, guard
 
-from probe_torch.aside import apart, aside
+from probe_torch.aside import aside
 from probe_torch.tensors.sums import plus
 
-from .input_edges import InputEdges, whole, within_vmap
+from .input_edges import InputEdges, transform, whole
 from .leaf_gradients import watch
-from .nodes import consumers
+from .nodes import Nodes, add_consumers
 from .written_views import WrittenView, geometry, written_through
 
 __all__ = ["InputEdges", "attach", "enter", "flows"]
@@ -35,26 +35,23 @@ Grads = tuple[torch.Tensor | None, ...]
 Found = Sequence[tuple[ValuePath, torch.Tensor]]
 
 
-@apart
 def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
     """Return where gradients of these inputs would go; None when gradients are off."""
     if not torch.is_grad_enabled():
         return None
-    inputs = InputEdges(_sequence(), within_vmap())
+    inputs = InputEdges(_sequence(), transform() is not None)
     inputs.add(whole(tensors) if inputs.batched else tensors)
     return inputs
 
 
-@apart
 def flows(outputs: Found) -> bool:
     """Return whether a gradient will come to any of these outputs."""
-    for _, t in whole(outputs) if within_vmap() else outputs:
+    for _, t in whole(outputs) if transform() is not None else outputs:  # noqa: SIM110 - any() costs more calls
         if t.requires_grad:
             return True
     return False
 
 
-@apart
 def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], None], emit: Emit) -> list[Any]:
     """Hook the graph between the inputs and the outputs of a call. Return the handles; [] if no gradient flows.
 
@@ -63,7 +60,7 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
     emit: called with the gradients when they have come.
     """
     indexes, views = inputs.indexes, inputs.views
-    made: dict[Any, list[tuple[int, ValuePath]]] = {}
+    nodes: Nodes = {}
     written: dict[Any, list[WrittenView]] = {}
     leaves: dict[int, tuple[torch.Tensor, list[tuple[int, ValuePath]]]] = {}
     passed_on: dict[Any, int] = {}
@@ -72,6 +69,7 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
             continue
         if views and id(t) in views and (node := written_through(t, inputs.since)) is not None:
             written.setdefault(node, []).append(WrittenView(path, views[id(t)], geometry(t)))
+            nodes.setdefault(node, ([], []))
             continue
         node, nr = t.grad_fn, t.output_nr
         key: Any
@@ -80,15 +78,15 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
             leaves.setdefault(key, (t, []))[1].append((0, path))
         else:
             key = node, nr
-            if node in made:
-                made[node].append((nr, path))
+            if node in nodes:
+                nodes[node][0].append((nr, path))
             else:
-                made[node] = [(nr, path)]
+                nodes[node] = ([(nr, path)], [])
         if key in indexes:
             passed_on[key] = indexes[key]
-    if not made and not written and not leaves:
+    if not nodes and not leaves:
         return []
-    consumed, casts, need = consumers(inputs, {**made, **written})
+    need, casts = add_consumers(inputs, nodes)
     # An input may be used and also passed on untouched. What flows through the part passed on cannot be separated
     # from what others sent to the same tensor, so only the share of the uses is recorded. Without uses the whole
     # gradient is.
@@ -106,8 +104,8 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
     if need and max(need) > 1:
         keep(tap)
     handles = []
-    for node in {**made, **written, **consumed}:
-        hook = partial(_arrived, tap, made[node] if node in made else (), consumed[node] if node in consumed else ())
+    for node, (made, consumed) in nodes.items():
+        hook = partial(_arrived, tap, made, consumed)
         if through or written or casts:
             hook = partial(
                 hook, through=through.get(node, ()), written=written.get(node, ()), casts=casts.get(node)
@@ -129,7 +127,7 @@ def _arrived(
     written: Sequence[WrittenView] = (),
     casts: Mapping[int, torch.dtype] | None = None,
 ) -> None:
-    """Take the gradients of a node. No argument may refer to the node: the graph owns the hook, and cycles there leak."""
+    """Take the gradients of a node. Nothing here may refer to the node, which owns the hook: cycles there leak."""
     try:
         with aside():
             if casts is not None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from attrs import define, field
 from probe_format.values import ValuePath
 
-__all__ = ["InputEdges", "whole", "within_vmap"]
+__all__ = ["InputEdges", "transform", "whole"]
 
 Found = Sequence[tuple[ValuePath, torch.Tensor]]
 
 _functorch: Any = torch._C._functorch
-_level: Any = _functorch.peek_interpreter_stack
+#: Returns the innermost transform of `torch.func` that runs in this thread, which may have wrapped tensors, or None.
+transform: Callable[[], Any] = _functorch.peek_interpreter_stack
 
 
 @define
@@ -23,7 +24,8 @@ class InputEdges:
 
     since: autograd's sequence number at the entry; nodes made later have this one or a higher one.
     batched: whether the call was made within a transform of `torch.func`.
-    indexes: what takes the gradient of an input -> its index in ``paths``. Of a leaf its id, else (node, output number).
+    indexes: what takes the gradient of an input -> its index in ``paths``. It is (node, output number), or the id of a
+        leaf.
     paths: for each different input tensor, every place in the arguments where it is.
     views: id of an input that is a view -> its index into paths, None if it needed no gradient.
     """
@@ -52,11 +54,6 @@ class InputEdges:
                     count += 1
             if t._base is not None:
                 self.views[id(t)] = index
-
-
-def within_vmap() -> bool:
-    """Return whether `torch.func` may have wrapped tensors."""
-    return _level() is not None
 
 
 def whole(tensors: Found) -> Found:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
+from probe_format.values import ValuePath
 
 from .input_edges import InputEdges
 
-__all__ = ["Casts", "Consumers", "consumers"]
+__all__ = ["Nodes", "add_consumers"]
 
-#: node -> [(edge number, index of the input)]
-Consumers = dict[Any, list[tuple[int, int]]]
-#: node -> {edge number: dtype of the input}
-Casts = dict[Any, dict[int, torch.dtype]]
+#: Nodes to hook -> [(output number, path) of an output that it made], [(edge number, index of the input) that it uses].
+Nodes = dict[Any, tuple[list[tuple[int, ValuePath]], list[tuple[int, int]]]]
 
 _C: Any = torch._C
 _AccumulateGrad = _C._functions.AccumulateGrad
@@ -22,24 +20,25 @@ _Cast = _C._functions.ToCopyBackward0
 _MAX_NODES = 200_000
 
 
-def consumers(inputs: InputEdges, roots: Iterable[Any]) -> tuple[Consumers, Casts, list[int]]:
-    """Return the nodes made since the entry with edges into its inputs, the edges that carry another dtype, the need.
+def add_consumers(inputs: InputEdges, nodes: Nodes) -> tuple[list[int], dict[Any, dict[int, torch.dtype]]]:
+    """Add the nodes made since the entry with edges into its inputs, walking from ``nodes``.
 
-    The edges of another dtype end at a cast of the input and not at the input. The need is, for each input, the number
-    of its edges.
+    Returns for each input the number of its edges, and the edges that end at a cast of an input and carry another dtype
+    than the input: node -> {edge number: dtype of the input}.
     """
     indexes, since = inputs.indexes, inputs.since
-    found: Consumers = {}
-    casts: Casts = {}
     need = [0] * len(inputs.paths)
+    casts: dict[Any, dict[int, torch.dtype]] = {}
     if not indexes:
-        return found, casts, need
-    todo = [node for node in roots if node._sequence_nr() >= since]
+        return need, casts
+    todo = list(nodes)
     visited = set(todo)
     for count, node in enumerate(todo):  # which grows meanwhile
         if count == _MAX_NODES:
             raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
-        into: list[tuple[int, int]] = []
+        if node._sequence_nr() < since:
+            continue
+        used: list[tuple[int, int]] = []
         for i, (following, nr) in enumerate(node.next_functions):
             if following is None:
                 continue
@@ -52,23 +51,23 @@ def consumers(inputs: InputEdges, roots: Iterable[Any]) -> tuple[Consumers, Cast
                     if leaf is not None and id(leaf) in indexes:
                         key = id(leaf)
                         casts.setdefault(node, {})[i] = leaf.dtype
-                    elif following not in visited and following._sequence_nr() >= since:
+                    elif following not in visited:
                         visited.add(following)
                         todo.append(following)
             if key in indexes:
                 index = indexes[key]
                 need[index] += 1
-                into.append((i, index))
-        if into:
-            found[node] = into
-    return found, casts, need
+                used.append((i, index))
+        if used:
+            nodes[node] = nodes[node][0] if node in nodes else [], used
+    return need, casts
 
 
 def _cast_leaf(cast: Any) -> Any:
     """Return the leaf that autocast casts with this node; None for another cast.
 
-    Autocast casts a parameter once for all calls that use it. The gradient that leaves this one cast is the sum over all
-    of them, so what a single call sends back is what arrives there.
+    Autocast casts a parameter once for all calls that use it. The gradient that leaves this one cast is the sum over
+    all of them, so what a single call sends back is what arrives there.
     """
     if not (_C._is_any_autocast_enabled() and torch.is_autocast_cache_enabled()):
         return None
