@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import _thread
 import inspect
+import sys
 import threading
-from collections.abc import Callable
-from types import ModuleType
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
+from probe_format.errors import UsageError
 from probe_runtime.patching.places import Attribute
 from probe_runtime.patching.switch import muted
 
@@ -23,7 +28,14 @@ class Surface:
     listed, signed: at least so many names are listed, and so many have a signature.
     functions: a module with ``relu`` and ``tanh``. prefix: of their records. ones: a tensor of a shape.
     two_calls: call two listed functions with a tensor. called: what is recorded of that.
-    another: patches of the same functions, with a tap of their own.
+    activations: a module with ``relu``, ``gelu`` and ``silu``, recorded as Functional.relu and so on.
+    another: patches of the same functions, with a tap of their own. none: patches of no function, with a tap.
+    net: make a module whose call uses ``act`` (gelu), ``table["relu"]`` (relu) and each of ``acts``.
+    net_input: what it is called with. net_calls: the names of these calls.
+    users_file: a user's module with ACTIVATIONS["relu"], STACK[0], block(x, act=..., *, last=...) and a class Layer
+    with ``act``, ``norm`` and __call__(x, act=...), all of which are listed functions; late() returns another.
+    users_calls: what is recorded of all of them.
+    callers: a file of the framework, below the folder it is installed in -> whether a call from there is the user's.
     """
 
     names: Callable[[], dict[tuple[str, str], Any]]
@@ -35,7 +47,33 @@ class Surface:
     ones: Callable[..., Any]
     two_calls: Callable[[Any], Any]
     called: tuple[str, str]
+    activations: ModuleType
     another: Callable[[], Any]
+    none: Callable[[Any], Any]
+    net: Callable[[], Any]
+    net_input: Callable[[], Any]
+    net_calls: list[str]
+    users_file: str
+    users_calls: list[str]
+    callers: dict[str, bool]
+
+    @property
+    def relu(self) -> str:
+        """The name of a call of ``functions.relu``."""
+        return f"{self.prefix}.relu"
+
+
+@contextmanager
+def users_module(file: str | None = None) -> Iterator[Any]:
+    """An imported module of the user's."""
+    user = ModuleType("a_users_module")
+    if file is not None:
+        user.__file__ = file
+    sys.modules["a_users_module"] = user
+    try:
+        yield user
+    finally:
+        del sys.modules["a_users_module"]
 
 
 def test_every_listed_name_is_patched_and_restored(surface: Surface, patches: Any) -> None:
@@ -144,6 +182,233 @@ def test_threads(surface: Surface, patches: Any, tap: Any) -> None:
         for thread in threads:
             thread.join()
     assert counts == [[*surface.called] * 200] * 8
+
+
+def test_results_and_errors_are_the_originals(surface: Surface, patches: Any) -> None:
+    marker, x = object(), surface.ones(2)
+    patches.tap = lambda label, original, args, kwargs: marker
+    with patches:
+        assert surface.functions.relu(x) is marker
+        assert x + 1 is marker
+    with pytest.raises(TypeError) as plain:
+        surface.functions.relu("no tensor")
+    patches.tap = lambda label, original, args, kwargs: original(*args, **kwargs)
+    with patches, pytest.raises(TypeError) as wrapped:
+        surface.functions.relu("no tensor")
+    assert str(wrapped.value).splitlines()[:3] == str(plain.value).splitlines()[:3]
+
+
+def test_names_bound_early_by_a_user(surface: Surface, patches: Any, tap: Any) -> None:
+    x = surface.ones(2)
+    with users_module() as user:
+        user.relu, user.squash = surface.functions.relu, surface.functions.tanh
+        before = dict(vars(user))
+        with patches:
+            user.relu(x), user.squash(x)
+        assert tap.calls == [surface.relu, f"{surface.prefix}.tanh"]
+        assert dict(vars(user)) == before
+
+
+def test_what_a_users_file_holds(surface: Surface, patches: Any, tap: Any, tmp_path: Path) -> None:
+    """Tables of activations, attributes of classes and default arguments."""
+    x = surface.ones(2, 2)
+    with users_module(str(tmp_path / "a_users_module.py")) as user:
+        exec(surface.users_file, vars(user))
+        layer = user.Layer
+
+        def held() -> list[Any]:
+            table = [user.ACTIVATIONS["relu"], user.STACK[0], user.block.__kwdefaults__["last"]]
+            defaults = [*user.block.__defaults__, *layer.__call__.__defaults__]
+            return [*table, *defaults, vars(layer)["act"], vars(layer)["norm"]]
+
+        before = held()
+        late = user.late()
+        with patches:
+            user.ACTIVATIONS["relu"](x), user.STACK[0](x), user.block(x), layer()(x), layer.norm(x)
+            assert not any(a is b for a, b in zip(held(), before, strict=True))
+            user.ACTIVATIONS["late"] = user.late()
+            assert user.ACTIVATIONS["late"] is not late
+    assert all(a is b for a, b in zip(held(), before, strict=True))
+    assert user.ACTIVATIONS["late"] is late  # bound while the wrapper stood there
+    assert tap.calls == surface.users_calls
+
+
+def test_functions_held_by_a_model(surface: Surface, patches: Any, tap: Any) -> None:
+    model = surface.net()
+    acts = model.acts
+    held = [model.act, *model.acts, *model.table.values()]
+    patches.apply(model)
+    model(surface.net_input())
+    model.late = surface.activations.silu
+    patches.undo()
+    wanted = surface.net_calls
+    assert [name for name in tap.take() if name in wanted][: len(wanted)] == wanted
+    assert all(a is b for a, b in zip(held, [model.act, *model.acts, *model.table.values()], strict=True))
+    assert model.acts is acts
+    assert model.late is surface.activations.silu  # bound while the wrapper stood there
+
+
+def test_a_wrapper_kept_does_what_the_original_does(surface: Surface, patches: Any, tap: Any) -> None:
+    original, holder = surface.functions.relu, []
+    with patches:
+        holder.append((surface.functions.relu,))
+        kept = surface.functions.relu  # a local variable is out of reach
+    assert holder[0][0] is original is not kept
+    x = -surface.ones(3)
+    assert bool((kept(x) == 0).all())
+    assert tap.calls == []
+
+
+def test_what_a_user_puts_in_place_meanwhile_stays(surface: Surface, patches: Any, tap: Any) -> None:
+    functions: Any = surface.functions
+    original = functions.relu
+    try:
+        with patches:
+            of_the_user = functions.relu = lambda x: "mine"
+            with patches.suspended():
+                assert functions.relu is of_the_user
+            assert functions.relu is of_the_user
+        assert functions.relu is of_the_user
+        # It is what the next dump sees and gives back.
+        with patches:
+            assert functions.relu(None) == "mine"
+            assert tap.calls == [surface.relu]
+        assert functions.relu is of_the_user
+    finally:
+        functions.relu = original
+
+
+def test_nesting(surface: Surface, patches: Any, tap: Any) -> None:
+    x = surface.ones(1)
+    with patches:
+        with patches:
+            pass
+        surface.functions.relu(x)
+    assert tap.calls == [surface.relu]
+    patches.undo()
+    assert not patches.applied
+
+
+def test_one_at_a_time(surface: Surface, patches: Any) -> None:
+    other = surface.another()
+    with patches, pytest.raises(UsageError, match="another debugger"):
+        other.apply()
+    assert not other.applied
+
+
+def test_suspended_is_for_all(surface: Surface, patches: Any, tap: Any) -> None:
+    model, x = surface.net(), surface.ones(2)
+    relu, gelu = (surface.functions.relu, "kept"), (surface.activations.gelu, "kept")
+    with users_module() as user:
+        user.relu = surface.functions.relu
+        patches.apply(model)
+        with patches.suspended(), patches.suspended():
+            assert surface.functions.relu is user.relu is relu[0]
+            assert model.act is surface.activations.gelu is gelu[0]
+        assert surface.functions.relu is user.relu is not relu[0]
+        assert model.act is surface.activations.gelu is not gelu[0]
+        user.relu(x)
+        assert tap.calls == [surface.relu]
+        with patches.suspended():  # undone within a suspension, it does not come back
+            patches.undo()
+        assert surface.functions.relu is user.relu is relu[0]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_functions_of_the_users_own(patches: Any, tap: Any, before: bool) -> None:
+    class Space:
+        @staticmethod
+        def still(x: Any) -> Any:
+            return x
+
+        @classmethod
+        def of(cls, x: Any) -> Any:
+            return cls, x
+
+        def method(self, x: Any) -> Any:
+            return x
+
+    module: Any = ModuleType("a_users_ops")
+    kernel = module.kernel = lambda x: x
+    module.Space, raw = Space, dict(vars(Space))
+    if not before:
+        patches.apply()
+    patches.add(module, "kernel")
+    patches.add(module, "kernel")
+    patches.add(module.Space, "still", "Mine")
+    patches.add(module, "Space.of", "Mine")
+    patches.add(module, "Space.method", "Mine")
+    if before:
+        assert module.kernel is kernel
+        patches.apply()
+    assert module.kernel(1) == Space.still(1) == Space().still(1) == Space().method(1) == 1
+    assert Space.of(1) == (Space, 1)
+    assert tap.take() == ["a_users_ops.kernel", "Mine.still", "Mine.still", "Mine.method", "Mine.of"]
+    patches.remove(module, "kernel")
+    registered = r"a_users_ops\.nothing was not registered; registered are: Space\.still"
+    with pytest.raises(UsageError, match=registered):
+        patches.remove(module, "nothing")
+    module.kernel(1)
+    assert tap.take() == [] and module.kernel is kernel
+    patches.undo()
+    assert dict(vars(Space)) == raw
+
+
+def test_listed_names_are_not_patched_twice(surface: Surface, patches: Any, tap: Any) -> None:
+    x = surface.ones(1)
+    with patches:
+        patches.add(surface.functions, "relu", "Mine")
+        surface.functions.relu(x)
+        patches.remove(surface.functions, "relu")
+        surface.functions.relu(x)
+    assert tap.calls == ["Mine.relu", surface.relu]
+
+
+def test_a_function_that_is_not_there(surface: Surface, patches: Any) -> None:
+    name = surface.functions.__name__.replace(".", r"\.")
+    with pytest.raises(UsageError, match=rf"{name}\.rellu.*did you mean relu"):
+        patches.add(surface.functions, "rellu")
+    with pytest.raises(UsageError, match="no such function"):
+        patches.add(SimpleNamespace(__name__="x"), "a.b")
+
+
+def test_a_dump_of_many_steps_does_not_grow(surface: Surface, patches: Any) -> None:
+    model = surface.net()
+    for _ in range(3):
+        patches.apply(model)
+        surface.functions.relu(surface.ones(1))
+        patches.undo()
+    tracemalloc.start()
+    for _ in range(20):
+        patches.apply(model)
+        patches.undo()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 200_000
+
+
+def test_no_names_is_fine(surface: Surface, tap: Any) -> None:
+    patches, relu = surface.none(tap), surface.functions.relu
+    with patches:
+        assert surface.functions.relu is relu
+    assert patches.missing == {}
+
+
+def test_whose_call_it_is(surface: Surface, patches: Any, tap: Any) -> None:
+    check_whose_call_it_is(surface, patches, tap)
+
+
+def check_whose_call_it_is(surface: Surface, patches: Any, tap: Any, *between: Any) -> None:
+    """Call a function from each of the files. between: functions that the call goes through, each given the next."""
+    installed = Path(inspect.getfile(sys.modules[surface.functions.__name__.partition(".")[0]])).parent.parent
+    x = surface.ones(2)
+    for file, seen in surface.callers.items():
+        space: dict[str, Any] = {"__name__": "a_name"}
+        exec(compile("def call(f, *args): return f(*args)", str(installed / file), "exec"), space)
+        with patches:
+            for _ in range(2):
+                space["call"](*between, surface.activations.relu, x)
+        assert tap.take() == ["Functional.relu"] * 2 * seen, file
 
 
 __all__ = [name for name in dir() if name.startswith("test_")]

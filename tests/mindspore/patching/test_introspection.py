@@ -17,11 +17,11 @@ import pytest
 from mindspore import Tensor, amp, nn, ops, train
 from mindspore import save_checkpoint as early_save
 from mindspore.mint.nn import functional
-from mindspore_tapping import Recorder
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.introspection import IntrospectionGuards
 from probe_mindspore.patching.patches import Patches
 from probe_runtime.patching.originals import original_of
+from tapping import Recorder
 
 RELU, GELU, SILU = (vars(ops)["relu"],), (vars(ops)["gelu"],), (vars(functional)["silu"],)
 OWNERS = (copy, pickle, ms, train, amp, multiprocessing.reduction, multiprocessing.reduction.ForkingPickler)

@@ -17,11 +17,11 @@ import pytest
 from bytecode import CAPTURES_BYTECODE, needs_bytecode
 from mindspore import Tensor, mint, nn, ops
 from mindspore._c_expression import GraphExecutor_
-from mindspore_tapping import Recorder
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.jit_guard import JitGuard
 from probe_mindspore.patching.patches import Patches
 from probe_runtime.patching.switch import is_muted, muted
+from tapping import Recorder
 
 X = Tensor(np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32))
 MODES = ("ast", "bytecode") if CAPTURES_BYTECODE else ("ast",)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -19,11 +18,11 @@ from contract_patches import Surface
 from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.mint.nn import functional as early_module
 from mindspore.ops import relu as early_relu  # bound before any patch
-from mindspore_tapping import Recorder
 from probe_format.errors import UsageError
 from probe_mindspore.patching.apis import Apis, load_apis
-from probe_mindspore.patching.patches import Label, Patches
+from probe_mindspore.patching.patches import Patches
 from probe_runtime.patching.lookup import go_down, resolve_owner
+from tapping import Recorder
 
 EVERYTHING = load_apis(views=True)
 ABSENT = object()
@@ -51,12 +50,62 @@ def find(path: str, name: str) -> Any:
     return getattr(owner, last, None)
 
 
+USERS_FILE = """
+from mindspore import ops, mint
+ACTIVATIONS = {"relu": ops.relu}
+STACK = [mint.nn.functional.silu]
+def block(x, act=ops.silu, *, last=ops.sigmoid):
+    return last(act(x))
+class Layer:
+    act = staticmethod(ops.gelu)
+    norm = ops.tanh
+    def __call__(self, x, act=ops.selu):
+        return act(self.act(x))
+def late():
+    return ops.mish
+"""
+USERS_CALLS = [
+    "Functional.relu", "MintFunctional.silu", "Functional.silu", "Functional.sigmoid", "Functional.gelu",
+    "Functional.selu", "Functional.tanh",
+]  # fmt: skip
+CALLERS = {
+    "mindspore/common/parameter.py": False,
+    "mindspore/dataset/transforms/transforms.py": False,
+    "mindspore/train/serialization.py": False,
+    "mindspore/graph/api.py": False,
+    "mindspore/nn/layer/basic.py": True,
+    "mindspore/nn/loss/loss.py": True,
+    "mindspore/nn/wrap/cell_wrapper.py": True,
+    "mindspore/mint/nn/layer/activation.py": True,
+}
+
+
+class Net(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = ops.gelu
+        self.acts = [early_module.silu, ops.tanh]
+        self.more = [ops.relu, {"not": "here"}]
+        self.table = {"relu": ops.relu}
+        self.dense = nn.Dense(2, 2, activation=ops.Sigmoid())
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = self.table["relu"](self.act(self.dense(x)))
+        for act in self.acts:
+            x = act(x)
+        return self.more[0](x)
+
+
 @pytest.fixture
 def surface() -> Surface:
     return Surface(
-        names=patched_names, find=find, listed=1300, signed=700, functions=ops, prefix="Functional", ones=tensor,
+        names=patched_names, find=find, listed=1300, signed=700, functions=ops, prefix="Functional",
+        ones=lambda *shape: Tensor(np.ones(shape, np.float32)),
         two_calls=lambda x: (ops.rank(x), x + 1), called=("Functional.rank", "Tensor.__add__"),
-        another=lambda: Patches(EVERYTHING, Recorder()),
+        activations=ops, another=lambda: Patches(EVERYTHING, Recorder()), none=lambda tap: Patches(Apis(()), tap),
+        net=Net, net_input=lambda: tensor(1, 2),
+        net_calls=["Functional.gelu", "Functional.relu", "MintFunctional.silu", "Functional.tanh"],
+        users_file=USERS_FILE, users_calls=USERS_CALLS, callers=CALLERS,
     )  # fmt: skip
 
 
@@ -125,20 +174,6 @@ def test_what_msprobe_forgets_hides_nothing(patches: Patches, tap: Recorder) -> 
     with patches:
         tensor(2).astype(ms.float16)  # not in msprobe's list; what it calls is
     assert tap.calls == ["Tensor.to", "Tensor.astype"]
-
-
-def test_results_and_errors_are_the_originals(patches: Patches) -> None:
-    marker = object()
-    patches.tap = lambda label, original, args, kwargs: marker
-    with patches:
-        assert ops.relu(tensor(1)) is marker
-        assert tensor(1) + 1 is marker
-    with pytest.raises(TypeError) as plain:
-        ops.relu("no tensor")
-    patches.tap = lambda label, original, args, kwargs: original(*args, **kwargs)
-    with patches, pytest.raises(TypeError) as wrapped:
-        ops.relu("no tensor")
-    assert str(wrapped.value).splitlines()[:3] == str(plain.value).splitlines()[:3]
 
 
 def step(seed: int) -> list[bytes]:
@@ -250,138 +285,6 @@ def test_the_old_names_of_a_users_file(patches: Patches, tap: Recorder) -> None:
     assert tap.calls == ["Functional.relu"]
 
 
-USERS_FILE = """
-from mindspore import ops, mint
-ACTIVATIONS = {"relu": ops.relu}
-STACK = [mint.nn.functional.silu]
-def block(x, act=ops.silu, *, last=ops.sigmoid):
-    return last(act(x))
-class Layer:
-    act = staticmethod(ops.gelu)
-    def __call__(self, x, act=ops.selu):
-        return act(self.act(x))
-"""
-
-
-def test_what_a_users_file_holds(patches: Patches, tap: Recorder, tmp_path: Path) -> None:
-    user = ModuleType("a_users_module")
-    user.__file__ = str(tmp_path / "a_users_module.py")
-    exec(USERS_FILE, vars(user))
-    sys.modules["a_users_module"] = user
-    layer, x = user.Layer, tensor(2)
-
-    def held() -> list[Any]:
-        defaults = [*user.block.__defaults__, user.block.__kwdefaults__["last"], *layer.__call__.__defaults__]
-        return [user.ACTIVATIONS["relu"], user.STACK[0], vars(layer)["act"], *defaults]
-
-    before = held()
-    try:
-        with patches:
-            user.ACTIVATIONS["relu"](x), user.STACK[0](x), user.block(x), layer()(x)
-            assert not any(a is b for a, b in zip(held(), before, strict=True))
-            user.ACTIVATIONS["late"] = ops.mish
-    finally:
-        del sys.modules["a_users_module"]
-    assert all(a is b for a, b in zip(held(), before, strict=True))
-    assert user.ACTIVATIONS["late"] is ops.mish  # bound while the wrapper stood there
-    wanted = "Functional.relu MintFunctional.silu Functional.silu Functional.sigmoid Functional.gelu Functional.selu"
-    assert tap.calls == wanted.split()
-
-
-class Net(nn.Cell):
-    def __init__(self) -> None:
-        super().__init__()
-        self.act = ops.gelu
-        self.more = [ops.relu, {"not": "here"}]
-        self.table = {"silu": early_module.silu}
-        self.dense = nn.Dense(2, 2, activation=ops.Sigmoid())
-
-    def construct(self, x: Tensor) -> Tensor:
-        return self.table["silu"](self.more[0](self.act(self.dense(x))))
-
-
-def test_attributes_of_cells(patches: Patches, tap: Recorder) -> None:
-    model = Net()
-    patches.apply(model)
-    model(tensor(1, 2))
-    model.late = ops.silu
-    patches.undo()
-    assert {"Functional.gelu", "Functional.relu", "MintFunctional.silu"} <= set(tap.calls)
-    assert model.act is GELU[0] and model.more[0] is RELU[0] and model.table["silu"] is SILU[0]
-    assert model.late is ops.silu  # bound while the wrapper stood there
-
-
-def test_a_wrapper_kept_does_what_the_original_does(patches: Patches, tap: Recorder) -> None:
-    holder = []
-    with patches:
-        holder.append((ops.relu,))
-        kept = ops.relu  # a local variable is out of reach
-    assert holder[0][0] is RELU[0] is not kept
-    assert kept(Tensor([-1.0, 1.0])).asnumpy().tolist() == [0, 1]
-    assert tap.calls == []
-
-
-def test_whose_call_it_is(patches: Patches, tap: Recorder) -> None:
-    root = Path(ms.__file__).parent
-    for file, seen in {
-        "common/parameter.py": False,
-        "dataset/transforms/transforms.py": False,
-        "train/serialization.py": False,
-        "graph/api.py": False,
-        "nn/layer/basic.py": True,
-        "nn/loss/loss.py": True,
-        "nn/wrap/cell_wrapper.py": True,
-        "mint/nn/layer/activation.py": True,
-    }.items():
-        space: dict[str, Any] = {}
-        exec(compile("def call(f, x): return f(x)", str(root / file), "exec"), space)
-        with patches:
-            for _ in range(2):
-                space["call"](ops.relu, tensor(2))
-        assert tap.take() == ["Functional.relu"] * 2 * seen, file
-
-
-def test_nesting_and_one_at_a_time(patches: Patches, tap: Recorder) -> None:
-    other = Patches(EVERYTHING, Recorder())
-    with patches:
-        with patches:
-            pass
-        ops.relu(tensor(1))
-        with pytest.raises(UsageError, match="another debugger"):
-            other.apply()
-    assert tap.calls == ["Functional.relu"]
-    assert not patches.applied and not other.applied
-
-
-def test_suspended_is_for_all(patches: Patches, tap: Recorder) -> None:
-    model = Net()
-    patches.apply(model)
-    with patches.suspended(), patches.suspended():
-        assert ops.relu is early_relu is RELU[0]
-        assert model.act is GELU[0]
-        assert "__add__" not in vars(Tensor)
-    assert ops.relu is early_relu is not RELU[0]
-    early_relu(tensor(2))
-    assert tap.calls == ["Functional.relu"]
-    with patches.suspended():  # undone within a suspension, it does not come back
-        patches.undo()
-    assert ops.relu is RELU[0]
-
-
-def test_what_a_user_puts_in_place_meanwhile_stays(patches: Patches, tap: Recorder) -> None:
-    original = ops.relu
-    try:
-        with patches:
-            of_the_user = ops.relu = lambda x: "mine"
-        assert ops.relu is of_the_user
-        with patches:
-            assert ops.relu(None) == "mine"
-        assert tap.calls == ["Functional.relu"]
-        assert ops.relu is of_the_user
-    finally:
-        ops.relu = original
-
-
 def test_pickled_by_name(patches: Patches) -> None:
     functions = [ops.relu, mint.tanh, mint.nn.functional.silu, old_style.gelu, ops.cross_entropy]
     with patches:
@@ -407,67 +310,6 @@ def test_equality_hash_and_operators(patches: Patches) -> None:
     before = facts()
     with patches:
         assert facts() == before
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_functions_of_the_users_own(patches: Patches, tap: Recorder, before: bool) -> None:
-    class Space:
-        @staticmethod
-        def still(x: Any) -> Any:
-            return x
-
-        @classmethod
-        def of(cls, x: Any) -> Any:
-            return cls, x
-
-    module: Any = ModuleType("a_users_ops")
-    kernel = module.kernel = lambda x: x
-    module.Space, raw = Space, dict(vars(Space))
-    if not before:
-        patches.apply()
-    patches.add(module, "kernel")
-    patches.add(module.Space, "still", "Mine")
-    patches.add(module, "Space.of", "Mine")
-    if before:
-        patches.apply()
-    assert module.kernel(1) == Space.still(1) == Space().still(1) == 1
-    assert Space.of(1) == (Space, 1)
-    assert tap.take() == ["a_users_ops.kernel", "Mine.still", "Mine.still", "Mine.of"]
-    patches.remove(module, "kernel")
-    with pytest.raises(
-        UsageError, match=r"a_users_ops\.nothing was not registered; registered are: Space\.still"
-    ):
-        patches.remove(module, "nothing")
-    assert module.kernel is kernel
-    patches.undo()
-    assert dict(vars(Space)) == raw
-
-
-def test_a_function_that_is_not_there(patches: Patches) -> None:
-    with pytest.raises(UsageError, match=r"mindspore\.ops\.rellu.*did you mean relu"):
-        patches.add(ops, "rellu")
-
-
-def test_a_dump_of_many_steps_does_not_grow(patches: Patches) -> None:
-    model = Net()
-    for _ in range(3):
-        patches.apply(model)
-        patches.undo()
-    tracemalloc.start()
-    for _ in range(20):
-        patches.apply(model)
-        patches.undo()
-    size, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert size < 200_000
-
-
-def test_no_names_is_fine(tap: Recorder) -> None:
-    patches = Patches(Apis(()), tap)
-    with patches:
-        assert ops.relu is RELU[0]
-    assert patches.missing == {}
-    assert Label("Mint", "relu").name == "Mint.relu"
 
 
 MINDTORCH_LIST = """

@@ -12,11 +12,11 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
-from mindspore_tapping import Recorder
 from probe_mindspore.patching.apis import Apis
 from probe_mindspore.patching.introspection import IntrospectionGuards
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.primitives import labels_of
+from tapping import Recorder
 
 
 class Net(nn.Cell):

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.common.initializer import Normal, initializer
-from mindspore_tapping import Recorder
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.jit_guard import JitGuard
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.regions import OPTIMIZER, StepRegions
 from probe_runtime.patching.switch import is_muted
 from reasons import left_out
+from tapping import Recorder
 
 X = Tensor(np.linspace(-1, 1, 8, dtype=np.float32).reshape(4, 2))
 

@@ -6,10 +6,8 @@ import functools
 import inspect
 import pickle
 import sys
-import tracemalloc
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ import torch._dynamo  # replaces torch.manual_seed when imported; not ours to no
 import torch.distributed as dist
 import torch.nn.functional as F
 from contract_patches import *  # noqa: F403  the tests that both frameworks have
-from contract_patches import Surface
+from contract_patches import Surface, check_whose_call_it_is
 from probe_format.errors import UsageError
 from probe_torch.patching.apis import Apis, load_apis, resolve_owner
 from probe_torch.patching.patches import Label, Patches
@@ -66,12 +64,59 @@ def find(path: str, name: str) -> Any:
     return function
 
 
+USERS_FILE = """
+import torch
+import torch.nn.functional as F
+ACTIVATIONS = {"relu": F.relu}
+STACK = [torch.tanh]
+def block(x, act=F.silu, *, last=torch.sigmoid):
+    return last(act(x))
+class Layer:
+    act = staticmethod(F.gelu)
+    norm = F.normalize
+    def __call__(self, x, act=torch.exp):
+        return act(self.act(x))
+def late():
+    return F.mish
+"""
+USERS_CALLS = [
+    "Functional.relu", "Torch.tanh", "Functional.silu", "Torch.sigmoid", "Functional.gelu", "Torch.exp",
+    "Functional.normalize",
+]  # fmt: skip
+CALLERS = {
+    "torch/_inductor/graph.py": False,
+    "torch/_meta_registrations.py": False,
+    "torch/autograd/__init__.py": False,
+    "torch/nn/modules/linear.py": True,
+    "torch/fx/interpreter.py": True,
+    "elsewhere/_inductor/model.py": True,
+}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = F.gelu
+        self.acts = [torch.tanh, F.silu]
+        self.table = {"relu": F.relu}
+        self.inner = nn.TransformerEncoderLayer(4, 1, 8, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.table["relu"](self.act(x))
+        for act in self.acts:
+            x = act(x)
+        return self.inner(x)
+
+
 @pytest.fixture
 def surface() -> Surface:
     return Surface(
         names=patched_names, find=find, listed=1400, signed=100, functions=torch, prefix="Torch", ones=torch.ones,
         two_calls=lambda x: (F.relu(x), x + 1), called=("Functional.relu", "Tensor.__add__"),
-        another=lambda: Patches(EVERYTHING, Recorder()),
+        activations=F, another=lambda: Patches(EVERYTHING, Recorder()), none=lambda tap: Patches(Apis(()), tap),
+        net=Net, net_input=lambda: torch.ones(1, 2, 4),
+        net_calls=["Functional.gelu", "Functional.relu", "Torch.tanh", "Functional.silu"],
+        users_file=USERS_FILE, users_calls=USERS_CALLS, callers=CALLERS,
     )  # fmt: skip
 
 
@@ -137,19 +182,6 @@ def test_calls_of_every_kind(patches: Patches, tap: Recorder) -> None:
     assert tap.calls == []
 
 
-def test_results_are_the_originals(patches: Patches) -> None:
-    marker = object()
-    patches.tap = lambda label, original, args, kwargs: marker
-    with patches:
-        assert torch.relu(torch.ones(1)) is marker
-    with pytest.raises(TypeError) as plain:
-        torch.relu("no tensor")  # type: ignore[arg-type]
-    patches.tap = lambda label, original, args, kwargs: original(*args, **kwargs)
-    with patches, pytest.raises(TypeError) as wrapped:
-        torch.relu("no tensor")  # type: ignore[arg-type]
-    assert str(wrapped.value) == str(plain.value)
-
-
 def test_names_bound_early(patches: Patches, tap: Recorder) -> None:
     user = ModuleType("a_users_module")
     exec("from torch import relu, tanh as squash\nfrom torch.nn.functional import conv2d", vars(user))
@@ -169,53 +201,6 @@ def test_names_bound_early(patches: Patches, tap: Recorder) -> None:
     assert before == (dict(vars(user)), early_relu, early_softmax)
 
 
-USERS_FILE = """
-import torch
-import torch.nn.functional as F
-ACTIVATIONS = {"relu": F.relu}
-STACK = [torch.tanh]
-def block(x, act=F.silu, *, last=torch.sigmoid):
-    return last(act(x))
-class Layer:
-    act = staticmethod(F.gelu)
-    norm = F.normalize
-    def __call__(self, x, act=torch.exp):
-        return act(self.act(x))
-"""
-
-
-def test_what_a_users_file_holds(patches: Patches, tap: Recorder, tmp_path: Path) -> None:
-    """Tables of activations, attributes of classes and default arguments."""
-    user = ModuleType("a_users_module")
-    user.__file__ = str(tmp_path / "a_users_module.py")
-    exec(USERS_FILE, vars(user))
-    sys.modules["a_users_module"] = user
-    layer = user.Layer
-
-    def held() -> list[Any]:
-        call = layer.__call__
-        table = [
-            user.ACTIVATIONS["relu"],
-            user.STACK[0],
-            *user.block.__defaults__,
-            user.block.__kwdefaults__["last"],
-        ]
-        return [*table, vars(layer)["act"], vars(layer)["norm"], *call.__defaults__]
-
-    before, x = held(), torch.ones(2, 2)
-    try:
-        with patches:
-            user.ACTIVATIONS["relu"](x), user.STACK[0](x), user.block(x), layer()(x), layer.norm(x)
-            assert not any(a is b for a, b in zip(held(), before, strict=True))
-            user.ACTIVATIONS["late"] = F.mish
-    finally:
-        del sys.modules["a_users_module"]
-    assert all(a is b for a, b in zip(held(), before, strict=True))
-    assert user.ACTIVATIONS["late"] is F.mish  # bound while the wrapper stood there
-    wanted = "Functional.relu Torch.tanh Functional.silu Torch.sigmoid Functional.gelu Torch.exp"
-    assert tap.calls == [*wanted.split(), "Functional.normalize"]
-
-
 def test_what_an_installed_package_holds_is_left(patches: Patches, tap: Recorder) -> None:
     package = ModuleType("a_package")
     package.__file__ = "/somewhere/site-packages/a_package.py"
@@ -231,31 +216,18 @@ def test_what_an_installed_package_holds_is_left(patches: Patches, tap: Recorder
     assert "Torch.cos" in tap.calls
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.act = F.gelu
-        self.acts = [torch.tanh, F.silu]
-        self.table = {"relu": F.relu}
-        self.inner = nn.TransformerEncoderLayer(4, 1, 8, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.table["relu"](self.act(x))
-        for act in self.acts:
-            x = act(x)
-        return self.inner(x)
-
-
-def test_functions_held_by_a_model(patches: Patches, tap: Recorder) -> None:
+def test_a_function_held_by_a_layer_of_torch_is_given_back(patches: Patches) -> None:
     model = Net()
-    held = model.act, *model.acts, *model.table.values(), model.inner.activation
-    acts = model.acts
+    activation = model.inner.activation
     patches.apply(model)
     model(torch.ones(1, 2, 4))
     patches.undo()
-    assert tap.take()[1:5] == ["Functional.gelu", "Functional.relu", "Torch.tanh", "Functional.silu"]
-    assert held == (model.act, *model.acts, *model.table.values(), model.inner.activation)
-    assert model.acts is acts
+    assert model.inner.activation is activation
+
+
+def test_a_class_is_no_function(patches: Patches) -> None:
+    with pytest.raises(UsageError, match="no such function"):
+        patches.add(torch, "Tensor")
 
 
 def test_names_bound_to_a_wrapper_are_given_back(patches: Patches, tap: Recorder) -> None:
@@ -276,56 +248,6 @@ def test_names_bound_to_a_wrapper_are_given_back(patches: Patches, tap: Recorder
     # One that Probe cannot find does what the original does.
     assert torch.equal(kept(torch.tensor([-1.0, 1.0])), torch.tensor([0.0, 1.0]))
     assert tap.calls == []
-
-
-def test_what_a_user_puts_in_place_meanwhile_stays(patches: Patches, tap: Recorder) -> None:
-    original = torch.relu
-    with patches:
-        of_the_user = torch.relu = lambda x: "mine"
-        with patches.suspended():
-            assert torch.relu is of_the_user
-        assert torch.relu is of_the_user
-    assert torch.relu is of_the_user
-    # It is what the next dump sees and gives back.
-    with patches:
-        assert torch.relu(None) == "mine"
-        assert tap.calls == ["Torch.relu"]
-    assert torch.relu is of_the_user
-    torch.relu = original
-
-
-def test_nesting(patches: Patches, tap: Recorder) -> None:
-    with patches:
-        with patches:
-            pass
-        torch.relu(torch.ones(1))
-    assert "Torch.relu" in tap.calls
-    patches.undo()
-    assert not patches.applied
-
-
-def test_one_at_a_time(patches: Patches) -> None:
-    other = Patches(EVERYTHING, Recorder())
-    with patches, pytest.raises(UsageError, match="another debugger"):
-        other.apply()
-    assert not other.applied
-
-
-def test_suspended_is_for_all(patches: Patches, tap: Recorder) -> None:
-    model = Net()
-    patches.apply(model)
-    with patches.suspended(), patches.suspended():
-        assert torch.relu is RELU[0]
-        assert early_relu is RELU[0]
-        assert model.act is F.gelu is GELU[0]
-    assert torch.relu is early_relu is not RELU[0]
-    assert model.act is F.gelu
-    early_relu(torch.ones(2))
-    assert "Torch.relu" in tap.calls
-    # Undone within a suspension, it does not come back.
-    with patches.suspended():
-        patches.undo()
-    assert torch.relu is RELU[0]
 
 
 def test_modules_imported_meanwhile_are_searched(patches: Patches) -> None:
@@ -538,119 +460,13 @@ def test_npu_and_mindspeed(tap: Recorder, monkeypatch: pytest.MonkeyPatch) -> No
     assert patches.missing["torch_npu.npu_gelu"] == "this torch_npu has no such function"
 
 
-def custom() -> Any:
-    class Space:
-        @staticmethod
-        def still(x: Any) -> Any:
-            return x
-
-        @classmethod
-        def of(cls, x: Any) -> Any:
-            return cls, x
-
-        def method(self, x: Any) -> Any:
-            return x
-
-    module = ModuleType("a_users_ops")
-    module.Space, module.kernel = Space, lambda x: x  # type: ignore[attr-defined]
-    return module
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_functions_of_the_users_own(patches: Patches, tap: Recorder, before: bool) -> None:
-    module = custom()
-    kernel, raw = module.kernel, dict(vars(module.Space))
-    if not before:
-        patches.apply()
-    patches.add(module, "kernel")
-    patches.add(module, "kernel")
-    patches.add(module.Space, "still", "Mine")
-    patches.add(module, "Space.of", "Mine")
-    patches.add(module, "Space.method", "Mine")
-    if before:
-        assert module.kernel is kernel
-        patches.apply()
-    assert (
-        module.kernel(1) == module.Space.still(1) == module.Space().still(1) == module.Space().method(1) == 1
-    )
-    assert module.Space.of(1) == (module.Space, 1)
-    wanted = ["a_users_ops.kernel", "Mine.still", "Mine.still", "Mine.method", "Mine.of"]
-    assert tap.take() == wanted
-    patches.remove(module, "kernel")
-    with pytest.raises(
-        UsageError, match=r"a_users_ops\.nothing was not registered; registered are: Space\.still"
-    ):
-        patches.remove(module, "nothing")
-    module.kernel(1)
-    assert tap.take() == [] and module.kernel is kernel
-    patches.undo()
-    assert dict(vars(module.Space)) == raw
-
-
-def test_listed_names_are_not_patched_twice(patches: Patches, tap: Recorder) -> None:
-    with patches:
-        patches.add(torch, "relu", "Mine")
-        torch.relu(torch.zeros(1))
-        patches.remove(torch, "relu")
-        torch.relu(torch.zeros(1))
-    assert [name for name in tap.calls if "relu" in name] == ["Mine.relu", "Torch.relu"]
-
-
-def test_a_function_that_is_not_there(patches: Patches) -> None:
-    with pytest.raises(UsageError, match=r"torch\.rellu.*did you mean relu"):
-        patches.add(torch, "rellu")
-    with pytest.raises(UsageError, match="no such function"):
-        patches.add(SimpleNamespace(__name__="x"), "a.b")
-    with pytest.raises(UsageError, match="no such function"):
-        patches.add(torch, "Tensor")
-
-
-def test_a_dump_of_many_steps_does_not_grow(patches: Patches) -> None:
-    for _ in range(3):
-        with patches:
-            torch.relu(torch.ones(1))
-    tracemalloc.start()
-    for _ in range(20):
-        with patches:
-            pass
-    size, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert size < 200_000
-
-
 def test_labels() -> None:
     assert Label("Torch", "relu") == Label("Torch", "relu") != Label("Torch", "tanh")
     assert str(Label("Torch", "relu")) == Label("Torch", "relu").name == "Torch.relu"
     assert len({Label("Torch", "relu"), Label("Torch", "relu")}) == 1
 
 
-def test_no_names_is_fine(tap: Recorder) -> None:
-    patches = Patches(Apis(()), tap)
-    with patches:
-        assert torch.relu is RELU[0]
-    assert patches.missing == {}
-
-
-@pytest.mark.parametrize(
-    ("file", "seen"),
-    [
-        ("torch/_inductor/graph.py", False),
-        ("torch/_meta_registrations.py", False),
-        ("torch/autograd/__init__.py", False),
-        ("torch/nn/modules/linear.py", True),
-        ("torch/fx/interpreter.py", True),
-        ("elsewhere/_inductor/model.py", True),
-    ],
-)
-@pytest.mark.parametrize("generated", [False, True])
-def test_whose_call_it_is(file: str, seen: bool, generated: bool, patches: Patches, tap: Recorder) -> None:
-    path = Path(torch.__file__).parent.parent / file
-    space: dict[str, Any] = {"__name__": "a_name"}
-    exec(compile("def call(f, *args): return f(*args)", str(path), "exec"), space)
+def test_whose_call_it_is_through_generated_code(surface: Surface, patches: Patches, tap: Recorder) -> None:
     anonymous: dict[str, Any] = {}  # as the guards of compiled code are
     exec(compile("def call(f, *args): return f(*args)", "<string>", "exec"), anonymous)
-    x = torch.ones(2)
-    with patches:
-        for _ in range(2):
-            space["call"](*[anonymous["call"]] * generated, F.relu, x)
-    assert tap.calls == ["Functional.relu"] * 2 * seen
+    check_whose_call_it_is(surface, patches, tap, anonymous["call"])
