@@ -22,13 +22,13 @@ from torch import nn
 
 PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     **contract_guard.PLACES,
-    "its nodes are hooked": partial(broken, gradients, "add_consumers"),
+    "the graph is walked": partial(broken, gradients, "add_consumers"),
     "a hook on a node": partial(broken, GradientTap, "fire"),
     "a hook on a leaf": partial(broken, leaf_gradients, "aside"),
     "a hook on a parameter": partial(broken_callback, parameter_gradients, "guarded"),
     "a tensor": partial(broken, TensorLeaf, "leaf"),
     "a gradient": partial(broken, TensorLeaf, "tensor"),
-    "what is shared": partial(broken, Sharing, "find"),
+    "what is shared": partial(broken, Sharing, "trust"),
     "a way to the bytes": partial(broken, TensorLeaf, "touched"),
     "a write out of sight": partial(broken, TensorLeaf, "wrote"),
     "an optimizer begins": partial(broken, TensorLeaf, "step_begins"),
