@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, ops
 from mindspore.common.initializer import Normal
+from probe_format import jsonio
 from probe_format.tensors.narrow_floats import bits_of, narrow_name
 from probe_format.values import UNKNOWN, ValueEncoder
 from probe_format.write.coverage import Coverage
@@ -30,8 +31,8 @@ class Bench:
 
     def __call__(self, value, *path, file=False):
         body = self.leaf.leaf(Placement("r", "input", file, label="input_args"), value, path or (0,))
-        json.dumps(body, allow_nan=False)
-        return body
+        json.dumps(body, allow_nan=False, default=jsonio.loads)
+        return jsonio.loads(body) if isinstance(body, bytes) else body
 
 
 @pytest.fixture

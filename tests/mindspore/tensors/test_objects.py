@@ -2,9 +2,10 @@
 
 import mindspore as ms
 import pytest
+from probe_format import jsonio
 from probe_format.values import UNKNOWN, ValueEncoder
+from probe_mindspore.tensors.forms import dtype_name
 from probe_mindspore.tensors.objects import object_json
-from probe_mindspore.tensors.tensor_view import dtype_name
 
 
 def _json(value):
@@ -38,7 +39,7 @@ def test_point_to_point_operation(tmp_path):
     op.op, op.tensor, op.peer, op.tag, op.group = "isend", ms.Tensor([1.0, 2.0]), 1, 0, "group"
     leaf = TensorLeaf(TensorOptions(tmp_path), Coverage(), lambda event: None)
     placement = Placement("r", "input", False)
-    body = leaf.leaf(placement, op, (0,))
+    body = jsonio.loads(jsonio.dumps(leaf.leaf(placement, op, (0,))))
     assert body["class_type"] == "mindspore.mint.distributed.P2POp"
     assert (body["op"], body["peer"], body["tag"]) == ("isend", 1, 0)
     assert body["tensor"]["Max"] == 2.0 and placement.found[0][0] == (0, "tensor")

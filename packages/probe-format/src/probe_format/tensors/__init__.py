@@ -8,7 +8,7 @@ from .checksum import crc32, crc32_hex, xor_hex
 from .files import PT_DTYPES, load_npy, load_pt, npy_bytes, pt_bytes, write_parts
 from .narrow_floats import narrow_name, widen
 from .stats import NO_STATS, Stats, stats_json, stats_of
-from .stats_fast import CHUNK, combine, numbers_at, quick, quick_stats
+from .stats_fast import CHUNK, combine, numbers_at, numbers_in, quick, quick_stats
 
 __all__ = [
     "CHUNK",
@@ -27,6 +27,7 @@ __all__ = [
     "narrow_name",
     "npy_bytes",
     "numbers_at",
+    "numbers_in",
     "pt_bytes",
     "quick",
     "quick_stats",

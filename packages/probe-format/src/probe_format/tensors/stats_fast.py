@@ -22,7 +22,7 @@ try:
 except ImportError:
     numkong = None
 
-__all__ = ["CHUNK", "Part", "combine", "numbers_at", "proven", "quick", "quick_stats"]
+__all__ = ["CHUNK", "Part", "combine", "numbers_at", "numbers_in", "proven", "quick", "quick_stats"]
 
 # Elements: 512 KB of float32, inside the second-level cache of current CPUs.
 CHUNK = 1 << 17
@@ -39,14 +39,18 @@ Part = tuple[float, float, float, float]
 # finite shows in the sum of squares.
 _top = np.fmax.reduce
 _bottom = np.fmin.reduce
+_sum = np.add.reduce
 
 
 def _numpy_part(a: npt.NDArray[Any]) -> Part:
     """Return (max, min, sum, sum of squares), as numpy computes them."""
     n = a.size
-    with np.errstate(all="ignore"):  # a signalling NaN warns on the way, or raises if the user wants that
-        total = a.dot(_ONES[a.dtype][:n]) if n > 256 else a.sum()
-        return float(_top(a)), float(_bottom(a)), float(total), float(a.dot(a))
+    squares = float(np.vdot(a, a))  # a dot product that never warns, nor raises if the user wants that
+    if squares - squares != 0.0:
+        return squares, squares, squares, squares
+    # Without NaN, infinity and overflow nothing that follows can warn.
+    total = a.dot(_ONES[a.dtype][:n]) if n > 256 else _sum(a)
+    return float(_top(a)), float(_bottom(a)), float(total), squares
 
 
 def _numkong_part(a: npt.NDArray[Any]) -> Part:
@@ -148,6 +152,20 @@ def numbers_at(address: int, count: int, dtype: str) -> Numbers | None:
                 return found[2], found[0], total / count, math.sqrt(squares)
         elif squares <= 1e-30 and dtype == "float32":
             return numbers_of(array_at(address, count, dtype).astype(np.float64))
-    s = quick_stats(array_at(address, count, dtype))
+    return numbers_in(array_at(address, count, dtype))
+
+
+def numbers_in(a: npt.NDArray[Any]) -> Numbers | None:
+    """Return the max, min, mean and norm of an array as `quick_stats` takes it, equal to its.
+
+    Returns None if one of these numbers is not finite.
+    """
+    if a.size <= CHUNK:
+        high, low, total, squares = quick(a)
+        if 1e-30 < squares < math.inf:
+            return high, low, total / a.size, math.sqrt(squares)
+        if squares <= 1e-30 and a.dtype == np.float32:
+            return numbers_of(a.astype(np.float64))
+    s = quick_stats(a)
     four: Any = s.max, s.min, s.mean, s.norm
     return four if s.all_finite and math.isfinite(sum(x - x for x in four)) else None

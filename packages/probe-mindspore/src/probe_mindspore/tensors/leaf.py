@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from probe_format import jsonio
 from probe_format.tensors import Stats, checksum_of, crc32, npy_bytes, stats_json, widen
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summarise
 
+from .forms import USUAL, form_of
 from .objects import object_json
-from .statistics import statistics_of
-from .tensor_view import SPARSE, TensorView, is_tensor, view_of
+from .statistics import four_numbers, statistics_of
+from .tensor_view import SPARSE, TensorView, is_tensor, layout_of, read, unreadable, view_of
 
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
+
+Array = npt.NDArray[Any]
 
 _NO_STATS = stats_json(Stats())
 
@@ -47,6 +52,8 @@ class TensorLeaf(CommonLeaf):
         super().__init__(options, coverage, append)
         self._begin = begin
         self._requires_grad = requires_grad
+        # What may be told of a tensor besides comes after its statistics, and so does what a thread writes later.
+        self._brief = options.statistics and not (options.zero_count or requires_grad or options.deferred)
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of ``value`` if it is a value of MindSpore or a numpy array, else UNKNOWN."""
@@ -62,10 +69,35 @@ class TensorLeaf(CommonLeaf):
             found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return found
 
-    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> dict[str, Any]:
-        """Return the tensor object (spec/statistics.md); write its file when the placement wants one."""
+    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> Any:
+        """Return the tensor object (spec/statistics.md); write its file when the placement wants one.
+
+        It is finished JSON for the usual tensor, one of finite floats that nothing more than its numbers is told of.
+        """
         self._tensors.add()
-        p = view_of(t)
+        if type(t) not in USUAL or not self._brief:
+            return self._described(placement, view_of(t), path, t)
+        form = numbers = None
+        try:
+            form = form_of(t)
+            if form.brief and t.init is None and not (t.__dict__ and layout_of(t)):
+                elements = read(t, form)
+                numbers = four_numbers(elements, form.narrow)
+        except Exception as e:
+            return self._described(placement, unreadable(t, form, e), path, t)
+        if form is None or numbers is None:
+            return self._described(placement, view_of(t), path, t)
+        norm = numbers["Norm"]
+        body = form.head + jsonio.dumps(numbers)[1:]
+        if placement.wants_file or self._o.checksum is not None:
+            keys = self._keys(placement, path, form.dtype, form.narrow, elements.reshape(form.shape), numbers)
+            body = body[:-1] + b"," + jsonio.dumps(keys)[1:]
+        if norm > self.summary.least:
+            summarise(self.summary, placement, path, {"dtype": form.dtype, "Norm": norm})
+        return body
+
+    def _described(self, placement: Placement, p: TensorView, path: ValuePath, t: Any) -> dict[str, Any]:
+        """Return the tensor object of any tensor from its view."""
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
         if p.data is None:
             body.update(_NO_STATS if self._o.statistics else {})
@@ -77,10 +109,7 @@ class TensorLeaf(CommonLeaf):
             body["requires_grad"] = bool(getattr(t, "requires_grad", False))
         body.update(p.extra)
         if p.data is not None:
-            if placement.wants_file and p.data.size:
-                body.update(self._file(placement, path, p, body))
-            if self._o.checksum is not None:
-                body["md5"] = checksum_of(_raw(p), self._o.checksum)
+            body.update(self._keys(placement, path, p.dtype, p.narrow, p.data, body))
         body.update(tail)
         summarise(self.summary, placement, path, body)
         return body
@@ -94,22 +123,40 @@ class TensorLeaf(CommonLeaf):
             body[key] = numbers.pop(key)
         return numbers
 
-    def _file(self, placement: Placement, path: ValuePath, p: TensorView, body: dict[str, Any]) -> dict[str, Any]:
-        assert p.data is not None
-        content = None
-        if self._o.share:
-            content = (p.dtype, p.data.shape, *self._fingerprint(p, body))
-        array = p.data if p.narrow is None else widen(p.data, p.narrow)
-        begin, self._begin = self._begin, None
-        if begin is not None:
-            begin()
-        return self._files.save(placement, path, "npy", npy_bytes(array), content)
+    def _keys(
+        self,
+        placement: Placement,
+        path: ValuePath,
+        dtype: str,
+        narrow: str | None,
+        elements: Array,
+        numbers: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Write the file if one is wanted. Return the keys of the tensor object that come of its bytes.
 
-    def _fingerprint(self, p: TensorView, body: dict[str, Any]) -> tuple[Hashable, ...]:
+        elements: in the tensor's shape.
+        numbers: holds the four statistics, if there are any.
+        """
+        keys: dict[str, Any] = {}
+        raw = _raw(elements)
+        if placement.wants_file and elements.size:
+            content = None
+            if self._o.share:
+                content = (dtype, elements.shape, *self._fingerprint(raw, numbers))
+            begin, self._begin = self._begin, None
+            if begin is not None:
+                begin()
+            array = elements if narrow is None else widen(elements, narrow)
+            keys.update(self._files.save(placement, path, "npy", npy_bytes(array), content))
+        if self._o.checksum is not None:
+            keys["md5"] = checksum_of(raw, self._o.checksum)
+        return keys
+
+    def _fingerprint(self, raw: memoryview, numbers: Mapping[str, Any]) -> tuple[Hashable, ...]:
         """Return a key that is equal only for equal bytes: CRC-32 and statistics, or else a hash."""
         if not self._o.statistics:
-            return (hashlib.blake2b(_raw(p), digest_size=16).digest(),)
-        return (crc32(_raw(p)), *(str(body[key]) for key in _FOUR))
+            return (hashlib.blake2b(raw, digest_size=16).digest(),)
+        return (crc32(raw), *(str(numbers[key]) for key in _FOUR))
 
     def invalidate(self) -> None:
         """Do nothing, because every tensor is read anew here, unlike in probe_torch."""
@@ -121,10 +168,9 @@ class TensorLeaf(CommonLeaf):
 _FOUR = ("Max", "Min", "Mean", "Norm")
 
 
-def _raw(p: TensorView) -> memoryview:
+def _raw(elements: Array) -> memoryview:
     """Return the bytes of the elements in C order and in the tensor's own dtype."""
-    assert p.data is not None
-    if not p.data.size:
+    if not elements.size:
         return memoryview(b"")
-    flat: Any = p.data.reshape(-1).view(np.uint8)
+    flat: Any = elements.reshape(-1).view(np.uint8)
     return memoryview(flat)

@@ -12,7 +12,7 @@ from mindspore.communication import get_process_group_ranks
 from mindspore.nn import Cell
 from probe_format.values import UNKNOWN
 
-from .tensor_view import dtype_name
+from .forms import dtype_name
 
 __all__ = ["object_json"]
 

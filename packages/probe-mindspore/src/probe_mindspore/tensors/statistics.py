@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.tensors import CHUNK, Stats, combine, quick, quick_stats, stats_of, widen
+from probe_format.tensors import CHUNK, Stats, combine, numbers_in, quick, quick_stats, stats_of, widen
 
-__all__ = ["statistics_of"]
+__all__ = ["four_numbers", "statistics_of"]
 
 
 def statistics_of(data: npt.NDArray[Any], narrow: str | None, *, zero_count: bool = False) -> Stats:
@@ -34,6 +34,18 @@ def statistics_of(data: npt.NDArray[Any], narrow: str | None, *, zero_count: boo
     # Widened piece by piece: allocating a float32 copy of all elements would cost more than the arithmetic.
     parts = [quick(_wide(flat[i : i + CHUNK], narrow)) for i in range(0, flat.size, CHUNK)]
     return combine(parts, flat.size) or stats_of(_wide(flat, narrow))
+
+
+def four_numbers(data: npt.NDArray[Any], narrow: str | None) -> dict[str, float] | None:
+    """Return Max, Min, Mean and Norm as `statistics_of` has them, or None where one is not finite.
+
+    data: one float or more; `CHUNK` at most, other than float32 and float64.
+    """
+    found = numbers_in(data.reshape(-1) if narrow is None and data.dtype in _NATIVE else _wide(data, narrow))
+    if found is None:
+        return None
+    high, low, mean, norm = found
+    return {"Max": high, "Min": low, "Mean": mean, "Norm": norm}
 
 
 _NATIVE = (np.dtype(np.float32), np.dtype(np.float64))

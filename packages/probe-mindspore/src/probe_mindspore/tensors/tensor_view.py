@@ -6,7 +6,6 @@ text, one whose computation failed) has a reason instead.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import mindspore as ms
@@ -14,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 from mindspore._c_expression import TensorPy
-from probe_format.tensors import narrow_name
 
-__all__ = ["SPARSE", "TensorView", "dtype_name", "is_tensor", "view_of"]
+from .forms import Form, form_of
+
+__all__ = ["SPARSE", "TensorView", "is_tensor", "layout_of", "read", "unreadable", "view_of"]
 
 # The C methods themselves: the attributes of mindspore.Tensor may be patched while we run.
 _asnumpy: Any = TensorPy.asnumpy
@@ -58,44 +58,50 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, (TensorPy, TensorView))
 
 
-def dtype_name(dtype: Any) -> str:
-    """Return MindSpore's name of a dtype: ``Float32``. With mindtorch, str() returns ``mindspore.float32`` instead."""
-    text = str(dtype)
-    if not text.startswith("mindspore."):
-        return text
-    kind, size, form = _DTYPE_TEXT.fullmatch(text).groups()  # type: ignore[union-attr]
-    return _KINDS.get(kind, kind.capitalize()) + size + form.replace("_", "").upper()
-
-
-_DTYPE_TEXT = re.compile(r"mindspore\.([a-z]*)(\d*)(.*)")
-_KINDS = {"bfloat": "BFloat", "hifloat": "HiFloat", "uint": "UInt"}
-
-
 def view_of(t: Any) -> TensorView:
     """Return the view of ``t``, dense or sparse; one that cannot be read has a reason, and raises no error."""
     if isinstance(t, TensorView):  # from a compiled graph, which gives memory and not tensors
         return t
     if isinstance(t, SPARSE):
         return _sparse(t)
-    dtype = "unknown"  # if the computation of a tensor failed, reading its dtype raises too
-    extra = _layout(t)
+    form = None
     try:
-        dtype = dtype_name(t.dtype)
-        narrow = narrow_name(dtype)
-        shape = [int(s) for s in t.shape]
+        form = form_of(t)
         if getattr(t, "has_init", False):
             # Reading the data would draw its random numbers now, and not when the run does.
-            return TensorView(_TENSOR, dtype, shape, None, None, extra, "it is not initialised yet")
-        data = _bits(t, shape, narrow) if narrow else np.asarray(_asnumpy(t))
+            reason = "it is not initialised yet"
+            return TensorView(_TENSOR, form.dtype, form.shape, None, None, layout_of(t), reason)
+        data = read(t, form).reshape(form.shape)
     except Exception as e:
-        first = str(e).strip().split("\n")[0]
-        why = f"cannot be read ({type(e).__name__}: {first})"
-        return TensorView(_TENSOR, dtype, _shape(t), None, None, extra, why)
-    if data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not narrow):
-        return TensorView(_TENSOR, dtype, shape, None, None, extra, f"no statistics for dtype {dtype}")
-    if not data.flags.c_contiguous:
-        data = np.ascontiguousarray(data)
-    return TensorView(_TENSOR, dtype, shape, data, narrow, extra)
+        return unreadable(t, form, e)
+    if data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not form.narrow):
+        reason = f"no statistics for dtype {form.dtype}"
+        return TensorView(_TENSOR, form.dtype, form.shape, None, None, layout_of(t), reason)
+    return TensorView(_TENSOR, form.dtype, form.shape, data, form.narrow, layout_of(t))
+
+
+def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:
+    """Return the view of a tensor whose form or elements could not be read.
+
+    form: None where it was that which failed: if the computation of a tensor failed, reading its dtype raises too.
+    """
+    first = str(error).strip().split("\n")[0]
+    reason = f"cannot be read ({type(error).__name__}: {first})"
+    dtype = "unknown" if form is None else form.dtype
+    return TensorView(_TENSOR, dtype, _shape(t), None, None, layout_of(t), reason)
+
+
+def read(t: Any, form: Form) -> npt.NDArray[Any]:
+    """Return the elements, or the bits of a narrow dtype, as a C-contiguous array of any shape.
+
+    It is the tensor's own memory where possible, and a read-only copy of a small one.
+    """
+    if form.copied:
+        return np.frombuffer(_get_bytes(t), form.kind)
+    if form.narrow:
+        return _bits(t, form.shape, form.narrow)
+    data = np.asarray(_asnumpy(t))
+    return data if data.flags.c_contiguous else np.ascontiguousarray(data)
 
 
 def _bits(t: Any, shape: list[int], narrow: str) -> npt.NDArray[Any]:
@@ -137,7 +143,7 @@ _LAYOUT = (
 )
 
 
-def _layout(t: Any) -> dict[str, Any]:
+def layout_of(t: Any) -> dict[str, Any]:
     """Return how a distributed tensor is split over the devices, under msprobe's keys."""
     extra: dict[str, Any] = {}
     layout = getattr(t, "layout", None)

@@ -1,0 +1,104 @@
+"""Know what tensors of one dtype and shape have in common: how they are named, laid out and read."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import mindspore
+import numpy as np
+from attrs import frozen
+from mindspore._c_expression import typing
+from probe_format import jsonio
+from probe_format.tensors import narrow_name
+
+__all__ = ["USUAL", "Form", "dtype_name", "form_of"]
+
+_TENSOR = "mindspore.Tensor"
+#: The classes of tensors that are read in few steps. What else is told of one of these is in its own attributes.
+USUAL = frozenset(
+    kind
+    for kind in (mindspore.Tensor, mindspore.Parameter)
+    if not any(hasattr(kind, name) for name in ("layout", "hsdp_effective_shard_size"))
+)
+#: Up to this size in bytes a copy of the elements costs less than an array that MindSpore makes over them.
+_SMALL = 1 << 17
+#: The most forms that are kept: shapes can come without end.
+_MOST = 10_000
+
+
+@frozen
+class Form:
+    """Describe tensors of one dtype and shape.
+
+    dtype, shape: as written in dump.json.
+    narrow: for a dtype that numpy does not have, its name in `probe_format.tensors.narrow_floats`.
+    kind: the numpy dtype of the elements, or of their bits for a narrow one; None where MindSpore decides.
+    size: the number of elements.
+    copied: whether the elements are read as a copy of their bytes.
+    brief: whether the statistics of such a tensor are four floats, as a rule.
+    head: the beginning of the tensor object, up to its statistics.
+    """
+
+    dtype: str
+    shape: list[int]
+    narrow: str | None
+    kind: np.dtype[Any] | None
+    size: int
+    copied: bool
+    brief: bool
+    head: bytes
+
+
+def form_of(t: Any) -> Form:
+    """Return the form of a dense tensor. Raises what MindSpore does where the computation of the tensor failed."""
+    dtype, shape = t._dtype, t._shape  # what the properties without underscore return, by way of Python
+    try:
+        return _forms[id(dtype), shape]
+    except KeyError:
+        form = _form(dtype, shape)
+        if id(dtype) in _KEPT:
+            if len(_forms) >= _MOST:
+                _forms.clear()
+            _forms[id(dtype), shape] = form
+        return form
+
+
+_forms: dict[tuple[int, tuple[int, ...]], Form] = {}
+#: The ids of MindSpore's dtypes; its module keeps them alive, so no other object gets one of these.
+_KEPT = {id(value) for value in vars(mindspore).values() if isinstance(value, typing.Type)}
+
+
+def _form(dtype: Any, shape: tuple[int, ...]) -> Form:
+    name = dtype_name(dtype)
+    narrow = narrow_name(name)
+    kind = np.dtype(_BITS[narrow]) if narrow else _KINDS_OF.get(name)
+    lengths = [int(length) for length in shape]
+    size = math.prod(lengths)
+    copied = kind is not None and 0 < size * kind.itemsize <= _SMALL
+    brief = copied and (narrow is not None or kind == np.float16)
+    brief = brief or (size > 0 and name in ("Float32", "Float64"))
+    head = jsonio.dumps({"type": _TENSOR, "dtype": name, "shape": lengths})[:-1] + b","
+    return Form(name, lengths, narrow, kind, size, copied, brief, head)
+
+
+_BITS = {"bfloat16": "uint16", "float8e4m3fn": "uint8", "float8e5m2": "uint8", "hifloat8": "uint8"}
+_KINDS_OF = {
+    **{f"{kind}{bits}": np.dtype(f"{kind.lower()}{bits}") for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)},
+    **{f"Float{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+    "Bool": np.dtype(bool),
+}
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return MindSpore's name of a dtype: ``Float32``. With mindtorch, str() returns ``mindspore.float32`` instead."""
+    text = str(dtype)
+    if not text.startswith("mindspore."):
+        return text
+    kind, size, form = _DTYPE_TEXT.fullmatch(text).groups()  # type: ignore[union-attr]
+    return _KINDS.get(kind, kind.capitalize()) + size + form.replace("_", "").upper()
+
+
+_DTYPE_TEXT = re.compile(r"mindspore\.([a-z]*)(\d*)(.*)")
+_KINDS = {"bfloat": "BFloat", "hifloat": "HiFloat", "uint": "UInt"}
