@@ -196,6 +196,46 @@ def test_looking_leaves_no_mark():
     assert float(view[1, 0]) == 50.0
 
 
+_SHAPES = ((), (1,), (3, 5), (300,), (2, 0), (400, 400))
+
+
+@pytest.mark.parametrize("dtype", [ms.float32, ms.float64, ms.float16, ms.bfloat16, ms.int32, ms.bool_])
+def test_the_short_way_tells_what_the_general_way_tells(tmp_path, dtype):
+    """What is finished JSON for the usual tensor is the same object that is built key by key for all others."""
+    short, general = (Bench(tmp_path / name, requires_grad=name == "general") for name in ("short", "general"))
+    for folder in (short.folder, general.folder):
+        folder.mkdir()
+    rng = np.random.default_rng(0)
+    for at, shape in enumerate(_SHAPES):
+        whole = Tensor(np.array(rng.normal(size=shape), np.float32), dtype=dtype)
+        zeros = Tensor(np.zeros(shape, np.float32), dtype=dtype)
+        views = (whole.T, whole[:, ::2]) if len(shape) == 2 and all(shape) else ()
+        for number, t in enumerate((whole, zeros, Parameter(whole, name="p"), *views)):
+            for file in (False, True):
+                told = short(t, at, number, int(file), file=file)
+                expected = general(t, at, number, int(file), file=file)
+                expected.pop("requires_grad")
+                assert list(told) == list(expected) and told == expected, (shape, number, file)
+                assert all(type(told[key]) is type(expected[key]) for key in told)
+                if "data_name" in told:
+                    one, two = ((b.folder / told["data_name"]).read_bytes() for b in (short, general))
+                    assert one == two
+    assert short.leaf.summary.json() == general.leaf.summary.json()
+
+
+def test_the_usual_tensor_is_finished_json_and_no_other(bench):
+    def told(t):
+        return bench.leaf.tensor(Placement("r", "input", False, label="input_args"), t, (0,))
+
+    weight = Parameter(Tensor(np.float32([1, 2])), name="w")
+    assert isinstance(told(weight), bytes) and isinstance(told(ops.relu(weight)), bytes)
+    weight.layout = None  # a distributed one has more to tell
+    assert isinstance(told(weight), bytes)
+    weight.hsdp_effective_shard_size = 2
+    for other in (weight, Tensor([1, 2]), Tensor(np.float32([np.nan])), Tensor(np.float32([]))):
+        assert isinstance(told(other), dict)
+
+
 def test_what_is_not_initialised_stays_so(bench):
     t = Tensor(shape=(2, 2), dtype=ms.float32, init=Normal())
     body = bench(t, file=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 from mindspore import Parameter
+from probe_format import jsonio
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.describe import Placement, TensorOptions
@@ -77,7 +78,8 @@ class MindSporeSaving:
         if not is_tensor(value):
             return self._leaf.leaf(evolve(placement, found=[]), value, path)
         placement.found.append((path, value))
-        return self._leaf.tensor(placement, value, path)
+        found = self._leaf.tensor(placement, value, path)
+        return jsonio.loads(found) if isinstance(found, bytes) else found
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
         """Call ``arrived`` with the gradient of ``tensor``, from all its users, in each backward pass.
