@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Any
@@ -9,19 +10,13 @@ from typing import Any
 import mindspore
 import numpy as np
 from attrs import frozen
-from mindspore._c_expression import typing
+from mindspore._c_expression import TensorPy, typing
 from probe_format import jsonio
 from probe_format.tensors import narrow_name
 
-__all__ = ["USUAL", "Form", "dtype_name", "form_of"]
+__all__ = ["Form", "dtype_name", "form_of", "is_usual"]
 
 _TENSOR = "mindspore.Tensor"
-#: The classes of tensors that are read in few steps. What else is told of one of these is in its own attributes.
-USUAL = frozenset(
-    kind
-    for kind in (mindspore.Tensor, mindspore.Parameter)
-    if not any(hasattr(kind, name) for name in ("layout", "hsdp_effective_shard_size"))
-)
 #: Up to this size in bytes a copy of the elements costs less than an array that MindSpore makes over them.
 _SMALL = 1 << 17
 #: The most forms that are kept: shapes can come without end.
@@ -36,7 +31,7 @@ class Form:
     narrow: for a dtype that numpy does not have, its name in `probe_format.tensors.narrow_floats`.
     kind: the numpy dtype of the elements, or of their bits for a narrow one; None where MindSpore decides.
     size: the number of elements.
-    copied: whether the elements are read as a copy of their bytes.
+    copied: whether the elements are read as a copy of their bytes, where they are contiguous.
     brief: whether the statistics of such a tensor are four floats, as a rule.
     head: the beginning of the tensor object, up to its statistics.
     """
@@ -49,6 +44,22 @@ class Form:
     copied: bool
     brief: bool
     head: bytes
+
+
+@functools.lru_cache(maxsize=256)
+def is_usual(kind: type) -> bool:
+    """Return whether all that is told of tensors of this class is in their forms, elements and own attributes.
+
+    kind: MindSpore's own, or one that adds nothing to it; MindSpore makes such a class for parameters.
+    """
+    own = [set(vars(base)) - _NO_MEANING for base in kind.__mro__ if base not in _BASES]
+    return mindspore.Tensor in kind.__mro__ and not any(own) and not any(hasattr(kind, name) for name in _TOLD)
+
+
+_BASES = (mindspore.Parameter, mindspore.Tensor, TensorPy, object)
+_NO_MEANING = frozenset({"__module__", "__doc__", "__abstractmethods__", "_abc_impl", "__dict__", "__weakref__"})
+#: Attributes that more is told of.
+_TOLD = ("layout", "hsdp_effective_shard_size")
 
 
 def form_of(t: Any) -> Form:

@@ -14,7 +14,7 @@ from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summarise
 
-from .forms import USUAL, form_of
+from .forms import form_of, is_usual
 from .objects import object_json
 from .statistics import four_numbers, statistics_of
 from .tensor_view import SPARSE, TensorView, is_tensor, layout_of, read, unreadable, view_of
@@ -75,7 +75,7 @@ class TensorLeaf(CommonLeaf):
         It is finished JSON for the usual tensor, one of finite floats that nothing more than its numbers is told of.
         """
         self._tensors.add()
-        if type(t) not in USUAL or not self._brief:
+        if not (self._brief and is_usual(type(t))):
             return self._described(placement, view_of(t), path, t)
         form = numbers = None
         try:

@@ -41,7 +41,8 @@ def four_numbers(data: npt.NDArray[Any], narrow: str | None) -> dict[str, float]
 
     data: one float or more; `CHUNK` at most, other than float32 and float64.
     """
-    found = numbers_in(data.reshape(-1) if narrow is None and data.dtype in _NATIVE else _wide(data, narrow))
+    wide = data if narrow is None and data.dtype in _NATIVE else _wide(data, narrow)
+    found = numbers_in(wide if wide.ndim == 1 else wide.reshape(-1))
     if found is None:
         return None
     high, low, mean, norm = found

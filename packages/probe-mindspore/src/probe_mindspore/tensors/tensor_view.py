@@ -21,6 +21,7 @@ __all__ = ["SPARSE", "TensorView", "is_tensor", "layout_of", "read", "unreadable
 # The C methods themselves: the attributes of mindspore.Tensor may be patched while we run.
 _asnumpy: Any = TensorPy.asnumpy
 _get_bytes: Any = TensorPy.get_bytes
+_is_contiguous: Any = TensorPy.is_contiguous
 _TENSOR = "mindspore.Tensor"
 
 #: The classes of sparse tensors, which are not subclasses of `mindspore.Tensor`.
@@ -96,7 +97,7 @@ def read(t: Any, form: Form) -> npt.NDArray[Any]:
 
     It is the tensor's own memory where possible, and a read-only copy of a small one.
     """
-    if form.copied:
+    if form.copied and _is_contiguous(t):  # reading the bytes of another makes it contiguous on 2.7
         return np.frombuffer(_get_bytes(t), form.kind)
     if form.narrow:
         return _bits(t, form.shape, form.narrow)
