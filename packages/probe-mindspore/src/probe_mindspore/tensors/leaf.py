@@ -75,7 +75,7 @@ class TensorLeaf(CommonLeaf):
         It is finished JSON for the usual tensor, one of finite floats that nothing more than its numbers is told of.
         """
         self._tensors.add()
-        if not (self._brief and is_usual(type(t))):
+        if not (self._brief and is_usual(type(t))):  # type: ignore[arg-type]
             return self._described(placement, view_of(t), path, t)
         form = numbers = None
         try:
