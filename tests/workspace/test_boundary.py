@@ -17,7 +17,7 @@ FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindspeed", "tensorflow", "jax
 # The packages, from the ground up: each imports only from rows above its own, and only what a door there lists.
 ORDER: tuple[set[str], ...] = (
     {"probe_format"},
-    {"probe_runtime"},
+    {"probe_runtime", "probe_analysis"},
     {"probe_save", "probe_kernel"},
     {"probe_torch", "probe_mindspore"},
 )
@@ -88,6 +88,13 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"cli", "level2"},
         {"face"},
     ),
+    "probe_analysis": (
+        {"calls", "compare"},
+        {"align", "nonfinite"},
+        {"diff"},
+        {"cli"},
+        {"face"},
+    ),
 }
 
 # What a package may import when it is imported, besides the standard library, itself and what ORDER allows.
@@ -98,6 +105,7 @@ MODULE_LEVEL = {
     "probe_mindspore": {"attrs", "mindspore", "numpy"},
     "probe_save": {"attrs", "numpy"},
     "probe_kernel": {"attrs", "numpy"},
+    "probe_analysis": {"attrs", "numpy", "yaml"},
 }
 
 # (module or package, what it may import) inside a function or a try/except ImportError: optional things.
@@ -114,7 +122,10 @@ OPTIONAL = {
 # One place each for a library with pitfalls of its own.
 ONLY_IN = {
     "orjson": {"probe_format.jsonio"},
-    "yaml": {"probe_runtime.yaml_text", "probe_runtime.config.config_file", "probe_runtime.patching.api_list"},
+    "yaml": {
+        "probe_runtime.yaml_text", "probe_runtime.config.config_file", "probe_runtime.patching.api_list",
+        "probe_analysis.align.mapping",
+    },
 }
 
 # Whose dicts begin with a key "k": the functions that make the journal's events.

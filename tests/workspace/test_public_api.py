@@ -14,6 +14,9 @@ from members import MEMBERS, modules
 
 # What `from PACKAGE import NAME` offers.
 PACKAGE_NAMES: dict[str, set[str]] = {
+    "probe_analysis": {
+        "Diff", "Mapping", "NonFinite", "Tolerance", "__version__", "diff", "first_non_finite", "load_mapping",
+    },
     "probe_format": {
         "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",
         "__version__", "open",
@@ -46,7 +49,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "EVENTS", "Event", "FORWARD_PARTS", "GRADIENT_PARTS", "Kind", "NODE", "STRUCTURE", "back", "enter", "exit",
         "fault", "file", "frames", "grad", "head", "pgrad", "redo", "redone", "save", "stat", "tally",
     },
-    "probe_format.jsonio": {"dumps", "finite", "fragment", "loads", "number"},
+    "probe_format.jsonio": {"dumps", "encode", "finite", "fragment", "loads", "number"},
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
         "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "is_dump_dir", "mode_of",

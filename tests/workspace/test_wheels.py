@@ -24,6 +24,7 @@ CLOSURE = {
     "probe_runtime": RUNTIME,
     "probe_save": RUNTIME | {"probe-save"},
     "probe_kernel": RUNTIME | {"probe-kernel"},
+    "probe_analysis": FORMAT | {"pyyaml", "probe-analysis"},
     "probe_torch": RUNTIME | {"probe-save", "probe-torch"},
     "probe_mindspore": RUNTIME | {"probe-save", "probe-mindspore"},
 }
@@ -35,6 +36,7 @@ SHIPPED = {
     "probe_torch": ["py.typed", "patching/apis.yaml", "docs/*.md"],
     "probe_save": ["py.typed"],
     "probe_kernel": ["py.typed", "spec/*.md"],
+    "probe_analysis": ["py.typed"],
     "probe_mindspore": ["py.typed", "docs/*.md"],
 }
 

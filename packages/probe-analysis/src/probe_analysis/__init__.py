@@ -1,0 +1,19 @@
+"""Find the first wrong number in dumps by Probe and by msprobe."""
+
+__version__ = "0.1.0"
+
+from probe_analysis.align import Mapping, load_mapping
+from probe_analysis.compare import Tolerance
+from probe_analysis.diff import Diff, diff
+from probe_analysis.nonfinite import NonFinite, first_non_finite
+
+__all__ = [
+    "Diff",
+    "Mapping",
+    "NonFinite",
+    "Tolerance",
+    "__version__",
+    "diff",
+    "first_non_finite",
+    "load_mapping",
+]

@@ -1,0 +1,209 @@
+"""Align the calls of two runs: module with module, and inside of each the calls in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Literal
+
+from attrs import define, field, frozen
+from probe_format.names import with_direction
+
+from probe_analysis.calls import Call, Run
+
+from .mapping import Mapping
+from .sequence import aligned
+from .tree import Node, forest, plain_path
+
+__all__ = ["Alignment", "How", "Pair", "align"]
+
+How = Literal["name", "path", "order", "class", "position"]
+
+
+@frozen(eq=False)
+class Pair:
+    """Hold two calls that are the same call of the model.
+
+    how: what they were matched by: their record's name, their module's path, their order within the module around
+    them, their class, or their position alone.
+    """
+
+    a: Call
+    b: Call
+    how: How
+
+
+@frozen(eq=False)
+class Alignment:
+    """Hold which calls of two runs belong together.
+
+    pairs: in the order in which the first run completed them.
+    only_a, only_b: the calls without a partner, wrappers not among them.
+    wrappers: the calls of wrappers (DDP, torch.compile, ...) that only one run has.
+    """
+
+    pairs: tuple[Pair, ...]
+    only_a: tuple[Call, ...]
+    only_b: tuple[Call, ...]
+    wrappers: tuple[Call, ...] = ()
+
+    @property
+    def counts(self) -> dict[How, int]:
+        """Return how many pairs were matched by what."""
+        found: dict[How, int] = {}
+        for pair in self.pairs:
+            found[pair.how] = found.get(pair.how, 0) + 1
+        return found
+
+    def renamed(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the layers and the functions whose names differ: name in the first run -> in the second."""
+        layers: dict[str, str] = {}
+        apis: dict[str, str] = {}
+        for pair in self.pairs:
+            if pair.a.kind == "module" and plain_path(pair.a.path) != plain_path(pair.b.path):
+                layers.setdefault(plain_path(pair.a.path), plain_path(pair.b.path))
+            elif pair.a.kind == "api" and pair.a.what != pair.b.what:
+                apis.setdefault(pair.a.what, pair.b.what)
+        return layers, apis
+
+
+def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
+    """Return which call of ``a`` is which call of ``b``.
+
+    mapping: names of ``a`` as ``b`` has them.
+    """
+    if mapping is None and list(a.by_name) == list(b.by_name):
+        return Alignment(tuple(Pair(x, y, "name") for x, y in zip(a.calls, b.calls, strict=True)), (), ())
+    state = _State(a, b, mapping or Mapping())
+    tops: tuple[list[Node], list[Node]] = ([], [])
+    wrappers: list[Call] = []
+    for run, top in ((a, tops[0]), (b, tops[1])):
+        found, around = forest(run)
+        top.extend(found)
+        wrappers.extend(around)
+    state.match(*tops)
+    state.match_rest()
+    pairs = tuple(sorted(state.pairs.values(), key=lambda pair: pair.a.order))
+    taken = {id(pair.b) for pair in pairs}
+    left_out = {call.name for call in wrappers}
+    return Alignment(
+        pairs,
+        tuple(c for c in a.calls if c.name not in state.pairs and not _wraps(c, left_out)),
+        tuple(c for c in b.calls if id(c) not in taken and not _wraps(c, left_out)),
+        tuple(wrappers),
+    )
+
+
+def _wraps(call: Call, wrappers: set[str]) -> bool:
+    return with_direction(call.name, "forward") in wrappers
+
+
+@define(eq=False)
+class _State:
+    """Collect the pairs of two runs. pairs: name in ``a`` -> pair."""
+
+    a: Run
+    b: Run
+    mapping: Mapping
+    pairs: dict[str, Pair] = field(factory=dict)
+
+    def match(self, ones: Sequence[Node], twos: Sequence[Node]) -> None:
+        """Match the nodes of two lists, and what is inside of the nodes that match."""
+        todo = [(list(ones), list(twos))]
+        while todo:
+            one, two = todo.pop()
+            for x, y, how in self._siblings(one, two):
+                self._take(x.call, y.call, how)
+                if x.inside or y.inside:
+                    todo.append((x.inside, y.inside))
+
+    def _siblings(self, one: list[Node], two: list[Node]) -> list[tuple[Node, Node, How]]:
+        """Return the pairs among the calls made in one module: by what tells them apart best, then by less."""
+        found: list[tuple[Node, Node, How]] = []
+        gaps = [(one, two)]
+        rules: tuple[tuple[How, Callable[[Node, bool], Hashable]], ...] = (
+            ("path", self._exact),
+            ("order", self._same_kind),
+            ("class", self._class),
+        )
+        for how, key in rules:
+            left: list[tuple[list[Node], list[Node]]] = []
+            for xs, ys in gaps:
+                pairs = sorted(aligned([key(x, True) for x in xs], [key(y, False) for y in ys]))
+                found += [(xs[i], ys[j], "order" if not xs[i].is_module and how == "path" else how) for i, j in pairs]
+                left += _between(xs, ys, pairs)
+            gaps = left
+        for xs, ys in gaps:
+            modules = [n for n in xs if n.is_module], [n for n in ys if n.is_module]
+            if len(modules[0]) == len(modules[1]):
+                found += [(x, y, "position") for x, y in zip(*modules, strict=True)]
+        return found
+
+    def _exact(self, node: Node, first: bool) -> Hashable:
+        """Tell modules apart by their path, functions by name and the shapes that they take and return."""
+        if node.is_module:
+            return "module", self.mapping.layer(node.path) if first else node.path
+        shapes = tuple(tuple(v.tensor["shape"]) for v in node.call.read().side("in", "out"))
+        return "api", self._function(node.call, first), shapes
+
+    def _same_kind(self, node: Node, first: bool) -> Hashable:
+        """Tell functions apart by their name alone; modules by the last part of their path."""
+        if node.is_module:
+            path = self.mapping.layer(node.path) if first else node.path
+            return "module", path.rpartition(".")[2]
+        return "api", self._function(node.call, first)
+
+    def _class(self, node: Node, first: bool) -> Hashable:
+        """Tell modules apart by their class; functions are not matched here any more."""
+        return ("module", node.call.what.lower()) if node.is_module else ("api", id(node))
+
+    def _function(self, call: Call, first: bool) -> str:
+        name = self.mapping.api(call.what) if first else call.what
+        return _ALIASES.get(name.lower(), name.lower())
+
+    def _take(self, x: Call, y: Call, how: How) -> None:
+        if x.name == y.name:
+            how = "name"
+        self.pairs[x.name] = Pair(x, y, how)
+        back, its = with_direction(x.name, "backward"), with_direction(y.name, "backward")
+        if back in self.a.by_name and its in self.b.by_name:
+            self.pairs[back] = Pair(self.a.by_name[back], self.b.by_name[its], how)
+
+    def match_rest(self) -> None:
+        """Match parameters' gradients by their module's path, and what was saved by its name."""
+        seconds: dict[Hashable, list[Call]] = {}
+        taken = {id(pair.b) for pair in self.pairs.values()}
+        for call in self.b.calls:
+            if id(call) not in taken:
+                seconds.setdefault(_rest_key(call, plain_path(call.path)), []).append(call)
+        layers, _ = Alignment(tuple(self.pairs.values()), (), ()).renamed()
+        for call in self.a.calls:
+            if call.name in self.pairs:
+                continue
+            path = plain_path(call.path)
+            path = layers.get(path, self.mapping.layer(path))
+            same = seconds.get(_rest_key(call, path))
+            if same and (call.kind in ("parameters_grad", "debug") or call.backward):
+                other = same.pop(0)
+                self.pairs[call.name] = Pair(call, other, "name" if other.name == call.name else "path")
+
+
+def _rest_key(call: Call, path: str) -> Hashable:
+    if call.kind == "parameters_grad":
+        return call.kind, path, call.count
+    return call.kind, call.name
+
+
+def _between(xs: list[Node], ys: list[Node], pairs: list[tuple[int, int]]) -> list[tuple[list[Node], list[Node]]]:
+    """Return what lies between the pairs, where both sides have something."""
+    found = []
+    i = j = 0
+    for x, y in [*pairs, (len(xs), len(ys))]:
+        if i < x and j < y:
+            found.append((xs[i:x], ys[j:y]))
+        i, j = x + 1, y + 1
+    return found
+
+
+#: Functions that frameworks call by other names.
+_ALIASES = {"dense": "linear", "__add__": "add", "__mul__": "mul", "__sub__": "sub", "__matmul__": "matmul"}
+_ALIASES |= {"__truediv__": "div", "__iadd__": "add_", "batch_matmul": "matmul", "bmm": "matmul"}

@@ -1,0 +1,91 @@
+"""Arrange the forward calls of a run as a tree of modules, with names that wrappers do not change."""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from probe_analysis.calls import Call, Run
+
+__all__ = ["Node", "forest", "plain_path"]
+
+#: Parts of a qualified name that a wrapper around the model, or around a part of it, puts in.
+WRAPPER_PARTS = frozenset(
+    {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_flat_param", "_forward_module"}
+)
+
+
+def plain_path(path: str) -> str:
+    """Return a module's qualified name without the parts that wrappers (DDP, FSDP, torch.compile, ...) put in."""
+    if not path:
+        return path
+    return ".".join(part for part in path.split(".") if part not in WRAPPER_PARTS)
+
+
+@define(eq=False)
+class Node:
+    """Hold one forward call with the calls made inside of it.
+
+    call: the call.
+    path: its module's qualified name without the parts of wrappers; for an API call, empty.
+    inside: the calls made in it, in the order in which they began, wrappers left out.
+    """
+
+    call: Call
+    path: str
+    inside: list[Node] = field(factory=list)
+
+    @property
+    def is_module(self) -> bool:
+        """Return whether it is the call of a module."""
+        return self.call.kind == "module"
+
+
+def forest(run: Run) -> tuple[list[Node], list[Call]]:
+    """Return the calls at the top of a run with all that is inside, and the calls of wrappers, which are left out.
+
+    A wrapper is a module whose name, without the parts of wrappers, is that of a module directly inside of it.
+    """
+    nodes = {
+        call.name: Node(call, plain_path(call.path) if call.kind == "module" else "")
+        for call in run.calls
+        if not call.backward and call.kind in ("module", "api")
+    }
+    parents = run.rank.construct.parents
+    # Names of construct.json come in the order in which calls began; calls without a node there by completion.
+    began = [name for name in parents if name in nodes]
+    began += [name for name in nodes if name not in parents]
+    top: list[Node] = []
+    for name in began:
+        above = _nearest(parents, name, nodes)
+        (top if above is None else above.inside).append(nodes[name])
+    wrappers: list[Call] = []
+    return _unwrapped(top, wrappers), wrappers
+
+
+def _nearest(parents: object, name: str, nodes: dict[str, Node]) -> Node | None:
+    """Return the innermost call around ``name`` that has a record."""
+    table: dict[str, str | None] = parents  # type: ignore[assignment]
+    seen = {name}
+    at = table.get(name)
+    while at is not None and at not in seen:
+        if at in nodes:
+            return nodes[at]
+        seen.add(at)
+        at = table.get(at)
+    return None
+
+
+def _unwrapped(nodes: list[Node], wrappers: list[Call]) -> list[Node]:
+    """Return the nodes with each wrapper replaced by what is inside of it, at every depth."""
+    found: list[Node] = []
+    todo = list(reversed(nodes))
+    while todo:
+        node = todo.pop()
+        if node.is_module and any(n.is_module and n.path == node.path for n in node.inside):
+            wrappers.append(node.call)
+            todo.extend(reversed(node.inside))
+        else:
+            found.append(node)
+    for node in found:
+        node.inside = _unwrapped(node.inside, wrappers)
+    return found

@@ -1,0 +1,9 @@
+"""Read the calls of a run: what was called, in which order, inside of which module, with which values."""
+
+from __future__ import annotations
+
+from .call import Call, Kind
+from .parts import Parts, Side, Value, parts_of
+from .run import Run, runs_of
+
+__all__ = ["Call", "Kind", "Parts", "Run", "Side", "Value", "parts_of", "runs_of"]

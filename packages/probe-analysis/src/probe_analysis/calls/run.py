@@ -1,0 +1,114 @@
+"""Hold the calls of one rank of one step, in order, and the tree of modules that they were made in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from attrs import frozen
+from probe_format import Dump, Rank, Record
+from probe_format import open as open_dump
+from probe_format.errors import FormatError
+from probe_format.names import ApiName, ModuleName, ParamsGradName, with_direction
+
+from .call import Call, Kind
+
+__all__ = ["Run", "runs_of"]
+
+
+@frozen(slots=False, eq=False)
+class Run:
+    """Give access to the calls of one rank of one step.
+
+    label: ``step0/rank1``.
+    rank: the rank that the calls are read from.
+    """
+
+    label: str
+    rank: Rank
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Return every record as a call, in the order of completion. Raises FormatError when a file is damaged."""
+        parents = self.rank.construct.parents
+        counts: dict[tuple[str, str, str, bool], int] = {}
+        found = []
+        for order, record in enumerate(self.rank.records):
+            kind, what, path, backward = _described(record)
+            parent = parents.get(record.name)
+            if kind == "api" and parent is not None:
+                path = _path_of(parent)
+            key = (kind, what, path, backward)
+            count = counts.get(key, 0)
+            counts[key] = count + 1
+            found.append(Call(record.name, kind, backward, what, path, count, parent, order, self.rank))
+        return tuple(found)
+
+    @cached_property
+    def by_name(self) -> dict[str, Call]:
+        """Return the calls by the names of their records."""
+        return {call.name: call for call in self.calls}
+
+    @property
+    def framework(self) -> str:
+        """Return ``pytorch`` or ``mindspore``; empty where the dump does not say."""
+        return str(self.rank.header.get("framework") or "")
+
+    def above(self, name: str) -> tuple[str, ...]:
+        """Return the module calls around a record, innermost first."""
+        return self.rank.construct.ancestors(name)
+
+    def line_of(self, call: Call) -> str:
+        """Return the line of the user's code that made a call, ``File a.py, line 3, in f, x = g(x)``; empty if unknown.
+
+        Frames of the framework and of installed packages are passed over where a frame of the user's own is there.
+        """
+        stack = call.record.stack or self._forward_stack(call)
+        frames = [" ".join(frame.split()) for frame in stack]
+        own = [frame for frame in frames if not any(part in frame for part in _INSTALLED)]
+        return next(iter((*own, *frames)), "")
+
+    def _forward_stack(self, call: Call) -> tuple[str, ...]:
+        if not call.backward:
+            return ()
+        return tuple(self.rank.stack.of(with_direction(call.name, "forward")))
+
+
+_INSTALLED = ("/site-packages/", "/dist-packages/", "<frozen ", "<string>")
+
+
+def runs_of(dump: str | Path | Dump, *, step: int | None = None, rank: int | None = None) -> Iterator[Run]:
+    """Yield the runs of a dump, rank after rank of each step.
+
+    step, rank: only these; None for all.
+    Raises FormatError when there is no dump, or it has no such step or rank.
+    """
+    opened = dump if isinstance(dump, Dump) else open_dump(dump)
+    chosen = [r for r in opened.ranks if step in (None, r.step) and rank in (None, r.number)]
+    if not chosen:
+        there = ", ".join(sorted({r.label for r in opened.ranks}))
+        asked = " and ".join(f"{what} {n}" for what, n in (("step", step), ("rank", rank)) if n is not None)
+        raise FormatError(f"{opened.path} has no {asked}; it has {there}.")
+    return (Run(r.label, r) for r in chosen)
+
+
+def _described(record: Record) -> tuple[Kind, str, str, bool]:
+    """Return (kind, what, path, whether backward) of a record; an unknown name is that of a saved value."""
+    try:
+        name = record.parsed
+    except FormatError:
+        return "debug", record.name, "", False
+    if isinstance(name, ModuleName):
+        return "module", name.cls, name.path, name.direction == "backward"
+    if isinstance(name, ApiName):
+        return "api", name.api, "", name.direction == "backward"
+    if isinstance(name, ParamsGradName):
+        return "parameters_grad", name.cls, name.path, True
+    return "debug", str(name), "", False
+
+
+def _path_of(module: str) -> str:
+    """Return the qualified name in the name of a module's call; empty for a node that is not a module."""
+    parts = module.split(".")
+    return ".".join(parts[1:-3]) if len(parts) >= 5 else ""

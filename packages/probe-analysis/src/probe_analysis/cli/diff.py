@@ -1,0 +1,170 @@
+"""Run ``probe diff A B``: say in a sentence which call first makes two runs differ, then show the rest."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from probe_format.errors import ProbeError
+from probe_format.progress import ProgressLine
+
+from probe_analysis.align import load_mapping, suggest_mapping
+from probe_analysis.compare import Tolerance
+from probe_analysis.diff import CallDiff, Diff, RunDiff, diff
+
+from .table import FORMATS, table
+
+__all__ = ["main"]
+
+_EXIT = "exit codes: 0 the same, at least within what rounding explains; 1 different; 2 cannot be compared"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    argv: the words after ``probe diff``; those of the process when None.
+    """
+    arguments = _parser().parse_args(argv)
+    line = ProgressLine(terminal=0.2, elsewhere=10.0)
+
+    def progress(label: str, done: int, total: int) -> None:
+        line.show(f"probe diff: {label}: {done} of {total} calls")
+
+    try:
+        found = diff(
+            arguments.a,
+            arguments.b,
+            noise=arguments.noise,
+            mapping=load_mapping(arguments.map) if arguments.map else None,
+            tolerance=Tolerance() if arguments.tolerance is None else Tolerance(fixed=arguments.tolerance),
+            step=arguments.step,
+            rank=arguments.rank,
+            load=not arguments.statistics_only,
+            progress=progress,
+        )
+        line.end()
+        if arguments.suggest_map:
+            Path(arguments.suggest_map).write_text(_mapping_text(found), "utf-8")
+            print(f"wrote {arguments.suggest_map}: check it, then give it with --map")
+        return _show(found, arguments)
+    except BrokenPipeError:
+        raise
+    except KeyboardInterrupt:
+        print("probe diff: stopped.", file=sys.stderr)
+        return 130
+    except (ProbeError, OSError) as error:
+        line.end()
+        print(f"probe diff: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="probe diff",
+        description="Compare two dumps, by Probe or msprobe, and name the first call that makes a difference.",
+        epilog=_EXIT,
+    )
+    parser.add_argument("a", help="a dump_path, a step folder, a rank folder, or a dump.json")
+    parser.add_argument("b", help="the other one")
+    parser.add_argument("--step", type=int, metavar="N", help="only this step")
+    parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    parser.add_argument("--noise", metavar="C", help="a dump of the first run repeated: what it differs by is noise")
+    parser.add_argument("--map", metavar="FILE", help="names of the first run: names of the second (YAML)")
+    parser.add_argument("--suggest-map", metavar="FILE", help="write a draft of such a file")
+    parser.add_argument(
+        "--tolerance", type=float, metavar="X", help="the relative difference that one call may make, for every dtype"
+    )
+    parser.add_argument("--statistics-only", action="store_true", help="do not read the saved tensors")
+    parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table of calls")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the table of all calls into this file")
+    parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows on the terminal (20)")
+    return parser
+
+
+def _mapping_text(found: Diff) -> str:
+    layers: dict[str, str] = {}
+    apis: dict[str, str] = {}
+    for run in found.runs:
+        for whole, part in zip((layers, apis), run.alignment.renamed(), strict=True):
+            whole.update({name: other for name, other in part.items() if name not in whole})
+    return suggest_mapping(layers, apis)
+
+
+def _show(found: Diff, arguments: argparse.Namespace) -> int:
+    verdict = found.verdict
+    rows = [row for run in found.runs for row in _rows(run)]
+    if arguments.output:
+        Path(arguments.output).write_text(table(rows, arguments.format) + "\n", "utf-8")
+    if arguments.format != "table" and not arguments.output:
+        print(table(rows, arguments.format))  # for a program: nothing else on standard output
+        print(verdict.sentence, file=sys.stderr)
+    else:
+        for line in _story(found):
+            print(line)
+        differing = [row for row in rows if row["difference"]]
+        shown = differing[: arguments.rows]
+        if shown and not arguments.output:
+            print()
+            print(table(shown, "table"))
+            if len(differing) > len(shown):
+                print(f"... and {len(differing) - len(shown)} more calls: --rows N or -o FILE shows them")
+    return 1 if verdict.state == "different" else 0
+
+
+def _story(found: Diff) -> Iterator[str]:
+    verdict = found.verdict
+    yield f"{verdict.state}: {verdict.sentence}"
+    if verdict.line:
+        yield f"  {verdict.line}"
+    for module in verdict.modules:
+        yield f"  inside {module}"
+    for run in found.runs:
+        yield ""
+        yield f"{run.a.label} with {run.b.label}: {_amounts(run)}"
+        for what, backward in (("forward", False), ("backward", True)):
+            first = run.first(backward=backward)
+            if first is not None:
+                yield f"  {what}: {first.pair.a.name} ({first.cause})"
+        for which, calls in (("first", run.alignment.only_a), ("second", run.alignment.only_b)):
+            if calls:
+                names = ", ".join(call.name for call in calls[:3]) + (", ..." if len(calls) > 3 else "")
+                yield f"  in the {which} run alone: {len(calls)} records ({names})"
+    for label in found.only_a:
+        yield f"{label}: in the first dump alone"
+    for label in found.only_b:
+        yield f"{label}: in the second dump alone"
+
+
+def _amounts(run: RunDiff) -> str:
+    by = ", ".join(f"{count} by {how}" for how, count in run.alignment.counts.items())
+    wrappers = f", {len(run.alignment.wrappers)} of wrappers left out" if run.alignment.wrappers else ""
+    exact = sum(call.exact for call in run.calls)
+    return f"{len(run.calls)} calls matched ({by or 'none'}{wrappers}); {exact} are exactly the same"
+
+
+def _rows(run: RunDiff) -> Iterator[dict[str, Any]]:
+    for call in run.calls:
+        yield {"run": run.a.label, **_row(call)}
+
+
+def _row(call: CallDiff) -> dict[str, Any]:
+    worst = call.worst("in", "parameter", "out")
+    found = worst.elements if worst is not None else None
+    return {
+        "call": call.pair.a.name,
+        "other": "" if call.pair.b.name == call.pair.a.name else call.pair.b.name,
+        "cause": call.cause or "",
+        "inputs": call.brought,
+        "results": call.made,
+        "allowed": call.allowed,
+        "difference": "; ".join(
+            [*map(str, call.arguments), *([f"{worst.slot} {worst.distance.what}"] if worst is not None else [])]
+        ),
+        "cosine": None if found is None else found.cosine,
+        "max_ulp": None if found is None else found.max_ulp,
+    }
+
+

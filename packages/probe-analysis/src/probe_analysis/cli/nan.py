@@ -1,0 +1,96 @@
+"""Run ``probe nan DIR``: say which call makes the first value that is not finite, and what is close to it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+from probe_format.errors import ProbeError
+
+from probe_analysis.calls import Call
+from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
+
+__all__ = ["main"]
+
+_EXIT = "exit codes: 0 every value is finite; 1 one is not; 2 cannot be read"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    argv: the words after ``probe nan``; those of the process when None.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        found = first_non_finite(
+            arguments.dir, step=arguments.step, rank=arguments.rank, before=arguments.before, factor=arguments.factor
+        )
+    except KeyboardInterrupt:
+        print("probe nan: stopped.", file=sys.stderr)
+        return 130
+    except (ProbeError, OSError) as error:
+        print(f"probe nan: {error}", file=sys.stderr)
+        return 2
+    for line in _story(found, arguments.risks):
+        print(line)
+    return 0 if found.first is None else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="probe nan",
+        description="Find the call that makes the first NaN or infinity, over all ranks.",
+        epilog=_EXIT,
+    )
+    parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
+    parser.add_argument("--step", type=int, metavar="N", help="only this step")
+    parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    parser.add_argument("--before", type=int, default=20, metavar="N", help="how many calls before it to show (20)")
+    parser.add_argument("--risks", type=int, default=10, metavar="N", help="how many values close to a limit (10)")
+    parser.add_argument(
+        "--factor", type=float, default=8.0, metavar="X", help="how close to overflow a value is shown (8 times)"
+    )
+    return parser
+
+
+def _story(found: NonFinite, risks: int) -> Iterator[str]:
+    first = found.first
+    if first is None:
+        meant = f" ({sum(found.counts.values())} records hold infinities that were asked for)" if found.counts else ""
+        yield f"Every value that was recorded in {found.calls} records is finite{meant}."
+    else:
+        yield from _finding(first)
+        other = found.backward if not first.call.backward else found.forward
+        if other is not None:
+            yield ""
+            yield f"in the {'backward' if other.call.backward else 'forward'} pass: {other.sentence}"
+        yield ""
+        for label, count in found.counts.items():
+            yield f"{label}: {count} records hold values that are not finite"
+    if found.risks:
+        yield ""
+        yield f"close to the limits of their dtype: {len(found.risks)}"
+        for risk in found.risks[:risks]:
+            yield f"  {risk.run.label} {risk.sentence}"
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    yield f"{finding.run.label}: {finding.sentence}"
+    if finding.line:
+        yield f"  {finding.line}"
+    for module in finding.modules:
+        yield f"  inside {module}"
+    if finding.before:
+        yield "the calls before it, and the range of what they returned:"
+        for call in finding.before:
+            yield f"  {call.name}  {_ranges(call)}"
+
+
+def _ranges(call: Call) -> str:
+    tensors = [(v.slot, v.tensor) for v in call.read().side("out")[:3]]
+    return ", ".join(f"{slot} [{_number(t.get('Min'))}, {_number(t.get('Max'))}]" for slot, t in tensors)
+
+
+def _number(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

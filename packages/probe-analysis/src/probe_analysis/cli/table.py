@@ -1,0 +1,68 @@
+"""Write rows as a table for a terminal, as Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["FORMATS", "table"]
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def table(rows: Rows, form: str) -> str:
+    """Return the rows in one of `FORMATS`; the keys of the first row are the columns. Empty without rows.
+
+    Numbers are rounded to 6 digits where people read them, and written whole where programs do.
+    """
+    return FORMATS[form](rows) if rows or form == "json" else ""
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "" if value is None else str(value)
+
+
+def _terminal(rows: Rows) -> str:
+    lines = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in padded)
+
+
+def _markdown(rows: Rows) -> str:
+    lines = [list(rows[0]), ["---"] * len(rows[0])]
+    lines += [[_cell(value).replace("|", "\\|") for value in row.values()] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _csv(rows: Rows) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().rstrip("\n")
+
+
+def _json(rows: Rows) -> str:
+    return json.dumps([{key: _strict(value) for key, value in row.items()} for row in rows], indent=1)
+
+
+def _strict(value: Any) -> Any:
+    """Return a number that is not finite as the string that Probe's own files have for it: JSON has none."""
+    if isinstance(value, float) and value - value != 0.0:
+        return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
+    return value
+
+
+FORMATS: dict[str, Callable[[Rows], str]] = {
+    "table": _terminal,
+    "markdown": _markdown,
+    "csv": _csv,
+    "json": _json,
+}
+"""Name of a format -> what writes it."""

@@ -1,0 +1,23 @@
+"""Compare two tensors, or two calls' other arguments: by statistics, checksums and values."""
+
+from __future__ import annotations
+
+from .arguments import ArgumentDifference, compare_arguments
+from .distance import Distance, distance
+from .dtypes import dtype_name, eps_of, largest_of, smallest_of
+from .elements import Elements, compare_elements
+from .tolerance import Tolerance
+
+__all__ = [
+    "ArgumentDifference",
+    "Distance",
+    "Elements",
+    "Tolerance",
+    "compare_arguments",
+    "compare_elements",
+    "distance",
+    "dtype_name",
+    "eps_of",
+    "largest_of",
+    "smallest_of",
+]

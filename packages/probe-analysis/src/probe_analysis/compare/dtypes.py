@@ -1,0 +1,46 @@
+"""Name dtypes in one way for every framework, and tell how precise each is and how large its numbers get."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["dtype_name", "eps_of", "largest_of", "smallest_of"]
+
+# name -> (distance from 1 to the next number, largest finite number, smallest normal number)
+_FLOATS: dict[str, tuple[float, float, float]] = {
+    **{
+        name: (float(np.finfo(name).eps), float(np.finfo(name).max), float(np.finfo(name).tiny))
+        for name in ("float16", "float32", "float64")
+    },
+    "bfloat16": (2.0**-7, 3.3895313892515355e38, 2.0**-126),
+    "float8_e4m3fn": (2.0**-3, 448.0, 2.0**-6),
+    "float8_e4m3fnuz": (2.0**-3, 240.0, 2.0**-7),
+    "float8_e5m2": (2.0**-2, 57344.0, 2.0**-14),
+    "float8_e5m2fnuz": (2.0**-2, 57344.0, 2.0**-15),
+}
+_PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+
+
+def dtype_name(dtype: str) -> str:
+    """Return ``float32`` for ``torch.float32``, ``Float32`` and ``float32``."""
+    return dtype.rpartition(".")[2].lower()
+
+
+def eps_of(dtype: str) -> float:
+    """Return the distance from 1 to the next larger number; 0 for integers, bools and unknown dtypes."""
+    return _limits(dtype)[0]
+
+
+def largest_of(dtype: str) -> float:
+    """Return the largest finite number of a float dtype; infinity for every other dtype."""
+    return _limits(dtype)[1]
+
+
+def smallest_of(dtype: str) -> float:
+    """Return the smallest number of a float dtype with full precision; 0 for every other dtype."""
+    return _limits(dtype)[2]
+
+
+def _limits(dtype: str) -> tuple[float, float, float]:
+    name = dtype_name(dtype)
+    return _FLOATS.get(_PARTS.get(name, name), (0.0, float("inf"), 0.0))

@@ -1,0 +1,9 @@
+"""Compare two runs call by call, and name the first call that made a difference."""
+
+from __future__ import annotations
+
+from .call_diff import CallDiff, Cause, ValueDiff
+from .diff import Diff, RunDiff, diff
+from .verdict import Verdict
+
+__all__ = ["CallDiff", "Cause", "Diff", "RunDiff", "ValueDiff", "Verdict", "diff"]

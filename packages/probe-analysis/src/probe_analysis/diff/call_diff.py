@@ -1,0 +1,188 @@
+"""Compare one call of a run with the same call of another: what went in, and what came out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from attrs import frozen
+from probe_format.errors import FormatError
+
+from probe_analysis.align import Pair
+from probe_analysis.calls import Call, Parts, Side, Value, parts_of
+from probe_analysis.compare import (
+    ArgumentDifference,
+    Distance,
+    Elements,
+    Tolerance,
+    compare_arguments,
+    compare_elements,
+    distance,
+)
+
+__all__ = ["CallDiff", "Cause", "Terms", "ValueDiff", "compare_calls"]
+
+#: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the
+#: run that is not recorded, or gave another result for what it got.
+Cause = Literal["arguments", "parameters", "input", "output"]
+
+_SIDES: tuple[Side, ...] = ("in", "parameter", "out")
+
+
+@frozen(eq=False)
+class ValueDiff:
+    """Say how far a tensor of one call is from that of the other call in the same place.
+
+    slot: its place in the record of the first run, or of the second where only that has it.
+    elements: from the saved values, where both were saved and differ.
+    """
+
+    slot: str
+    side: Side
+    distance: Distance
+    elements: Elements | None = None
+
+
+@frozen(eq=False)
+class CallDiff:
+    """Hold how two calls differ.
+
+    values: their tensors that differ.
+    arguments: the other arguments that differ.
+    brought: the largest difference in what the call took: its inputs, its parameters and, of a backward call, its
+    forward call. Differences are relative (`Distance`).
+    made: the largest in what it returned.
+    allowed: how large that may be (`Tolerance.allowed`).
+    cause: what is different here first; None where nothing is, or where it follows from what the call took.
+    """
+
+    pair: Pair
+    values: tuple[ValueDiff, ...] = ()
+    arguments: tuple[ArgumentDifference, ...] = ()
+    brought: float = 0.0
+    made: float = 0.0
+    allowed: float = 0.0
+    cause: Cause | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Return whether nothing differs at all, as far as the records tell."""
+        return not self.values and not self.arguments
+
+    def worst(self, *sides: Side) -> ValueDiff | None:
+        """Return the tensor on these sides that is the farthest apart; None where none differ."""
+        found = (v for v in self.values if v.side in sides)
+        return max(found, key=lambda v: v.distance.relative, default=None)
+
+
+@frozen
+class Terms:
+    """Say how calls are compared.
+
+    tolerance: what rounding explains.
+    across: whether the runs are of two frameworks, which write arguments in other forms.
+    load: whether saved values are compared.
+    """
+
+    tolerance: Tolerance
+    across: bool
+    load: bool
+
+
+def compare_calls(
+    pair: Pair,
+    terms: Terms,
+    *,
+    drift: float = 0.0,
+    before: float = 0.0,
+    follows: bool = False,
+    noise: Mapping[str, float] | None = None,
+) -> CallDiff:
+    """Return how the calls of a pair differ.
+
+    drift: the largest difference so far that rounding explains.
+    before: of a backward call, the largest difference in its forward call.
+    follows: whether an earlier call has a cause: what comes in may then differ because of that.
+    noise: slot of the first run -> how far two runs of the same program are apart there; None where not measured.
+    """
+    records = pair.a.record.json, pair.b.record.json
+    if records[0] == records[1] and not (terms.load and pair.a.rank.header.get("dump_data_dir")):
+        return CallDiff(pair, brought=before)
+    a, b = map(parts_of, records)
+    arguments = () if pair.a.backward else compare_arguments(a.others, b.others, both=terms.across)
+    own = terms.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
+    if noise is not None:
+        own = 4.0 * max(noise.values(), default=0.0)
+    values = tuple(_differing(pair, a, b, own, terms))
+    largest = {side: max((v.distance.relative for v in values if v.side == side), default=0.0) for side in _SIDES}
+    brought = max(largest["in"], largest["parameter"], before)
+    allowed = terms.tolerance.allowed(own, max(brought, drift))
+    entry = terms.tolerance.allowed(own, max(drift, before))
+    cause: Cause | None = None
+    if arguments:
+        cause = "arguments"
+    elif largest["parameter"] > entry and not follows:
+        cause = "parameters"
+    elif largest["in"] > entry and not follows:
+        cause = "input"
+    elif largest["out"] > allowed:
+        cause = "output"
+    return CallDiff(pair, values, arguments, brought, largest["out"], allowed, cause)
+
+
+def _differing(pair: Pair, a: Parts, b: Parts, own: float, terms: Terms) -> list[ValueDiff]:
+    """Return the tensors that differ, on every side."""
+    found = []
+    for side in _SIDES:
+        for x, y in _matched(a.side(side), b.side(side), across=terms.across):
+            value = _value(pair, x, y, side, own, terms.load)
+            if value.distance.relative > 0.0:
+                found.append(value)
+    return found
+
+
+def _matched(
+    ones: tuple[Value, ...], twos: tuple[Value, ...], *, across: bool
+) -> list[tuple[Value | None, Value | None]]:
+    """Return the tensors of one side pair by pair: by slot; by order where frameworks number slots differently."""
+    if across or [v.slot for v in ones] == [v.slot for v in twos]:
+        longer = max(len(ones), len(twos))
+        padded = [[*each, *[None] * (longer - len(each))] for each in (ones, twos)]
+        return list(zip(*padded, strict=True))
+    by_slot = {v.slot: v for v in twos}
+    pairs: list[tuple[Value | None, Value | None]] = [(v, by_slot.pop(v.slot, None)) for v in ones]
+    return pairs + [(None, v) for v in by_slot.values()]
+
+
+def _value(pair: Pair, x: Value | None, y: Value | None, side: Side, own: float, load: bool) -> ValueDiff:
+    if x is None or y is None:
+        present = x or y
+        assert present is not None
+        words = "is in the first alone" if y is None else "is in the second alone"
+        return ValueDiff(present.slot, side, Distance(math.inf, words))
+    found = distance(x.tensor, y.tensor)
+    if load and not math.isinf(found.relative) and not _same_bits(x, y):
+        elements = _elements(pair.a, pair.b, x, y, own)
+        if elements is not None:
+            words = f"largest difference {elements.max_abs:.6g}" if elements.max_abs else ""
+            return ValueDiff(x.slot, side, Distance(elements.relative, words), elements)
+    return ValueDiff(x.slot, side, found)
+
+
+def _same_bits(x: Value, y: Value) -> bool:
+    sums = x.tensor.get("md5"), y.tensor.get("md5")
+    return isinstance(sums[0], str) and sums[0] == sums[1]
+
+
+def _elements(a: Call, b: Call, x: Value, y: Value, tolerance: float) -> Elements | None:
+    """Return the difference of saved values; None where one side has none, or they cannot be read."""
+    if not (x.tensor.get("data_name") and y.tensor.get("data_name")):
+        return None
+    try:
+        one, two = (call.record.tensor(v.slot).load() for call, v in ((a, x), (b, y)))
+    except FormatError:
+        return None
+    if one.shape != two.shape or one.dtype.kind not in "fcbiu" or two.dtype.kind not in "fcbiu":
+        return None
+    return compare_elements(one, two, str(x.tensor["dtype"]), tolerance)

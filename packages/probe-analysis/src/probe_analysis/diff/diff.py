@@ -1,0 +1,245 @@
+"""Compare two dumps: every step and rank that both have, call by call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import frozen
+from probe_format import Dump
+from probe_format.errors import FormatError
+from probe_format.names import with_direction
+
+from probe_analysis.align import Alignment, Mapping, align
+from probe_analysis.calls import Call, Run, runs_of
+from probe_analysis.compare import Tolerance
+
+from .call_diff import CallDiff, Terms, compare_calls
+from .verdict import State, Verdict, verdict_of
+
+__all__ = ["Diff", "RunDiff", "diff"]
+
+Progress = Callable[[str, int, int], None]
+
+
+@frozen(eq=False)
+class RunDiff:
+    """Hold how one rank of one step differs between two dumps.
+
+    calls: every pair, in the order in which the first run completed them.
+    """
+
+    a: Run
+    b: Run
+    alignment: Alignment
+    calls: tuple[CallDiff, ...]
+    verdict: Verdict
+
+    def first(self, *, backward: bool) -> CallDiff | None:
+        """Return the first call with a cause of its own, in the forward or in the backward pass."""
+        return next((c for c in self.calls if c.cause is not None and c.pair.a.backward == backward), None)
+
+
+@frozen(eq=False)
+class Diff:
+    """Hold how two dumps differ.
+
+    runs: for each step and rank of both, in the order of the steps.
+    only_a, only_b: the labels of what only one has.
+    """
+
+    runs: tuple[RunDiff, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the first verdict of a difference; without one, that of the first run that is not exact."""
+        order: tuple[State, ...] = ("different", "within tolerance", "same")
+        return min((r.verdict for r in self.runs), key=lambda verdict: order.index(verdict.state))
+
+
+def diff(
+    a: str | Path | Dump,
+    b: str | Path | Dump,
+    *,
+    noise: str | Path | Dump | None = None,
+    mapping: Mapping | None = None,
+    tolerance: Tolerance | None = None,
+    step: int | None = None,
+    rank: int | None = None,
+    load: bool = True,
+    progress: Progress | None = None,
+) -> Diff:
+    """Compare two dumps, by Probe or by msprobe, of the same framework or of two.
+
+    noise: a third dump, of the run of ``a`` repeated: a difference then counts only beyond four times what these two
+        differ by.
+    mapping: names of ``a`` as ``b`` has them, where they differ.
+    tolerance: how much rounding explains; by dtype and length of the sums when None.
+    step, rank: only these; None for all that both have.
+    load: whether saved tensors are compared element by element, where both dumps have them.
+    progress: called with (label, calls compared, calls in all).
+    Raises FormatError when a dump cannot be read, or the two have no step and rank in common.
+    """
+    ones, twos = (list(runs_of(dump, step=step, rank=rank)) for dump in (a, b))
+    thirds = {_place(run): run for run in runs_of(noise, step=step, rank=rank)} if noise is not None else {}
+    pairs, only_a, only_b = _paired(ones, twos)
+    if not pairs:
+        raise FormatError(
+            f"The two dumps have no step and rank in common: the first has {', '.join(r.label for r in ones)}, "
+            f"the second {', '.join(r.label for r in twos)}. Give one step folder or rank folder of each."
+        )
+    found: list[RunDiff] = []
+    for x, y in pairs:
+        third = thirds.get(_place(x)) or (next(iter(thirds.values())) if len(thirds) == 1 else None)
+        found.append(_compare(x, y, third, mapping, tolerance or Tolerance(), load, progress, found))
+    return Diff(tuple(found), tuple(r.label for r in only_a), tuple(r.label for r in only_b))
+
+
+def _place(run: Run) -> tuple[int | None, int | None, str | None]:
+    return run.rank.step, run.rank.number, run.rank.mode
+
+
+def _paired(ones: Sequence[Run], twos: Sequence[Run]) -> tuple[list[tuple[Run, Run]], list[Run], list[Run]]:
+    """Return the runs of the same step and rank; two single runs belong together whatever they are."""
+    if len(ones) == len(twos) == 1:
+        return [(ones[0], twos[0])], [], []
+    second = {_place(run): run for run in twos}
+    pairs = [(run, second[_place(run)]) for run in ones if _place(run) in second]
+    taken = {id(run) for pair in pairs for run in pair}
+    return pairs, [r for r in ones if id(r) not in taken], [r for r in twos if id(r) not in taken]
+
+
+def _compare(
+    a: Run,
+    b: Run,
+    third: Run | None,
+    mapping: Mapping | None,
+    tolerance: Tolerance,
+    load: bool,
+    progress: Progress | None,
+    earlier: Sequence[RunDiff],
+) -> RunDiff:
+    across = bool(a.framework and b.framework and a.framework != b.framework)
+    alignment = align(a, b, mapping)
+    terms = Terms(tolerance, across, load)
+    noise = None if third is None else _noise(a, third, terms)
+    drift = 0.0
+    follows = any(run.verdict.state == "different" for run in earlier)
+    apart: dict[str, float] = {}
+    calls: list[CallDiff] = []
+    for n, pair in enumerate(alignment.pairs):
+        forward = apart.get(with_direction(pair.a.name, "forward"), 0.0) if pair.a.backward else 0.0
+        known = None if noise is None else noise.get(pair.a.name, {})
+        found = compare_calls(pair, terms, drift=drift, before=forward, follows=follows, noise=known)
+        largest = max(found.brought, found.made)
+        apart[pair.a.name] = largest
+        if found.cause is None and not math.isinf(largest):
+            drift = max(drift, largest)
+        follows = follows or found.cause is not None
+        calls.append(found)
+        if progress is not None and n % 256 == 255:
+            progress(a.label, n + 1, len(alignment.pairs))
+    return RunDiff(a, b, alignment, tuple(calls), _verdict(a, b, alignment, calls, across, earlier))
+
+
+def _noise(a: Run, third: Run, terms: Terms) -> dict[str, dict[str, float]]:
+    """Return record -> slot -> how far two runs of the same program are apart there."""
+    found = {}
+    for pair in align(a, third).pairs:
+        apart = {v.slot: v.distance.relative for v in compare_calls(pair, terms).values}
+        found[pair.a.name] = {slot: relative for slot, relative in apart.items() if not math.isinf(relative)}
+    return found
+
+
+def _verdict(
+    a: Run, b: Run, alignment: Alignment, calls: Sequence[CallDiff], across: bool, earlier: Sequence[RunDiff]
+) -> Verdict:
+    first = next((c for c in calls if c.cause is not None), None)
+    missing = None if across else _missing(alignment, a, b, first)
+    if missing is not None:
+        call, run, sentence = missing
+        return Verdict("different", sentence, call, run.line_of(call), run.above(call.name))
+    if first is None:
+        inexact = next((c for c in calls if not c.exact), None)
+        if inexact is not None and earlier and earlier[-1].verdict.state == "different":
+            sentence = f"Numbers differ from {inexact.pair.a.name} on, as {earlier[-1].a.label} differs before it."
+            return _at(a, inexact, "different", sentence)
+        if inexact is None:
+            return Verdict("same", f"All {len(calls)} calls are the same in both, as far as they were recorded.")
+        sentence = (
+            f"All {len(calls)} calls are the same within what rounding explains. "
+            f"{verdict_of(inexact, 'within tolerance')}"
+        )
+        return _at(a, inexact, "within tolerance", sentence)
+    sentence = verdict_of(first)
+    if first.cause == "parameters" and earlier and earlier[-1].verdict.state != "different":
+        before = earlier[-1].a.label
+        sentence += f" All of {before} agrees: look at the optimizer's step, or at what runs between the steps."
+    return _at(a, first, "different", sentence)
+
+
+def _at(run: Run, found: CallDiff, state: State, sentence: str) -> Verdict:
+    call = found.pair.a
+    return Verdict(state, sentence, call, run.line_of(call), run.above(call.name), found)
+
+
+Missing = tuple[Call, Run, str]
+
+
+def _missing(alignment: Alignment, a: Run, b: Run, first: CallDiff | None) -> Missing | None:
+    """Return the call that only one run has, where it comes before the first other difference and explains it."""
+    candidates = _places(alignment.only_a, a, alignment, is_a=True)
+    candidates += _places(alignment.only_b, b, alignment, is_a=False)
+    candidates.sort(key=lambda item: item[0])
+    alone = {id(call) for _, call, _, _ in candidates}
+    limit = math.inf if first is None else first.pair.a.order
+    for place, call, run, is_a in candidates:
+        if place > limit:
+            break
+        which, other = ("first", "second") if is_a else ("second", "first")
+        if call.backward and call.kind in ("module", "api"):
+            name = with_direction(call.name, "forward")
+            if name in run.by_name:
+                return call, run, f"No gradient comes to {name} in the {other} run; in the {which} one it does."
+        elif call.kind == "parameters_grad":
+            return call, run, f"{call.name} has gradients in the {which} run alone."
+        elif first is not None and not first.pair.a.backward and call.kind in ("module", "api"):
+            whole = _whole(call, run, alone)
+            return (
+                whole,
+                run,
+                f"{whole.name} is called in the {which} run alone; the first number that differs after it is in "
+                f"{first.pair.a.name}.",
+            )
+    return None
+
+
+def _whole(call: Call, run: Run, alone: set[int]) -> Call:
+    """Return the outermost module around a call that only one run has as well; else the call."""
+    for name in run.above(call.name):
+        around = run.by_name.get(name)
+        if around is None or id(around) not in alone:
+            break
+        call = around
+    return call
+
+
+def _places(
+    calls: Sequence[Call], run: Run, alignment: Alignment, *, is_a: bool
+) -> list[tuple[float, Call, Run, bool]]:
+    """Return each call with its place in the order of the first run."""
+    if is_a:
+        return [(call.order, call, run, True) for call in calls]
+    orders = sorted((pair.b.order, pair.a.order) for pair in alignment.pairs)
+    found: list[tuple[float, Call, Run, bool]] = []
+    at = 0
+    for call in sorted(calls, key=lambda c: c.order):
+        while at < len(orders) and orders[at][0] < call.order:
+            at += 1
+        place = orders[at][1] - 0.5 if at < len(orders) else math.inf
+        found.append((place, call, run, False))
+    return found
+

@@ -1,0 +1,66 @@
+"""Say in a sentence what differs first, and where."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from attrs import frozen
+
+from probe_analysis.calls import Call, Side
+
+from .call_diff import CallDiff
+
+__all__ = ["Verdict", "verdict_of"]
+
+State = Literal["same", "within tolerance", "different"]
+
+
+@frozen(eq=False)
+class Verdict:
+    """Say whether two runs are the same and, where they are not, what differs first.
+
+    state: whether every number is the same, or the same within the tolerance, or one is not.
+    sentence: the finding in words.
+    call: the first call that makes a difference, in the first run (in the second where only that has it).
+    line: the line of the user's code that made the call; empty where it is not known.
+    modules: the modules around it, innermost first.
+    found: how the two calls differ; None for a call that only one run has.
+    """
+
+    state: State
+    sentence: str
+    call: Call | None = None
+    line: str = ""
+    modules: tuple[str, ...] = ()
+    found: CallDiff | None = None
+
+
+def verdict_of(found: CallDiff, state: State = "different") -> str:
+    """Return the sentence for a call that differs by its own cause, or at all."""
+    call, other = found.pair.a, found.pair.b
+    name = call.name if call.name == other.name else f"{call.name} (there {other.name})"
+    if found.cause == "arguments":
+        several = f", and {len(found.arguments) - 1} more" if len(found.arguments) > 1 else ""
+        return f"{name} is called with other arguments: {found.arguments[0]}{several}."
+    if found.cause == "parameters":
+        return f"{name} has other parameters: {_worst(found, 'parameter')}. What it was given before agrees."
+    if found.cause == "input":
+        what = "gradient" if call.backward else "input"
+        return (
+            f"{name} gets another {what}: {_worst(found, 'in')}, though every recorded call before it agrees. "
+            f"Look at what is not recorded {_where(call)}: code between the calls, a buffer, the data."
+        )
+    if state == "within tolerance":
+        return f"The first difference at all is in {name}: {_worst(found, 'in', 'parameter', 'out')}."
+    took = "the gradients that it gets" if call.backward else "its inputs"
+    gave = "those that it passes on do" if call.backward else "its output does"
+    return f"{name} makes the difference: {took} agree, {gave} not: {_worst(found, 'out')}."
+
+
+def _where(call: Call) -> str:
+    return f"inside {call.parent}" if call.parent is not None else "before it"
+
+
+def _worst(found: CallDiff, *sides: Side) -> str:
+    worst = found.worst(*sides)
+    return "" if worst is None else f"{worst.slot} {worst.distance.what}"

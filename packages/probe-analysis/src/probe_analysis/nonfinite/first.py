@@ -1,0 +1,151 @@
+"""Find the first call, over all ranks, that returns NaN or infinity where it got and was asked for none."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from attrs import frozen
+from probe_format import Dump
+
+from probe_analysis.calls import Call, Run, Value, runs_of
+
+from .broken import broken, kinds_asked_for, kinds_of
+from .risks import Risk, risks_of
+
+__all__ = ["Finding", "NonFinite", "first_non_finite"]
+
+#: What a mask is made of. Where it comes with the inputs it is meant, as long as nothing but it follows.
+_MASK = frozenset(("-Inf",))
+
+
+@frozen(eq=False)
+class Finding:
+    """Hold a call with values that are not finite, and that it was not asked for.
+
+    run: the rank and step of the call.
+    call: the call.
+    given: those of its inputs and parameters that are not finite.
+    made: those of its results.
+    outside: whether it got what no recorded call made, and makes nothing of another kind.
+    line: the line of the user's code that made the call; empty where it is not known.
+    modules: the modules around it, innermost first.
+    before: the calls completed before it in its rank, the last one last.
+    """
+
+    run: Run
+    call: Call
+    given: tuple[Value, ...]
+    made: tuple[Value, ...]
+    outside: bool
+    line: str
+    modules: tuple[str, ...]
+    before: tuple[Call, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Return the finding in words."""
+        if self.outside:
+            what = "parameters" if all(v.side == "parameter" for v in self.given) else "inputs"
+            return (
+                f"{self.call.name} is the first to hold values that are not finite, and gets them among its {what}: "
+                f"{_words(self.given)}. They were made outside of what was recorded."
+            )
+        took = "The gradients that it gets are" if self.call.backward else "Its inputs are"
+        state = f"not ({_words(self.given)}), but of another kind" if self.given else "finite"
+        return f"{self.call.name} makes the first value that is not finite. {took} {state}; {_words(self.made)}."
+
+
+@frozen(eq=False)
+class NonFinite:
+    """Hold what is not finite in a dump.
+
+    first: where it begins; None when every number is finite, or meant to be infinite (a mask).
+    forward, backward: where it begins in either pass, of the step of the first.
+    counts: label of a run -> how many of its records hold a value that is not finite, meant or not.
+    risks: values close to the largest or the smallest that their dtype can hold, the closest first.
+    calls: how many records were read.
+    """
+
+    first: Finding | None
+    forward: Finding | None
+    backward: Finding | None
+    counts: dict[str, int]
+    risks: tuple[Risk, ...]
+    calls: int
+
+
+def first_non_finite(
+    dump: str | Path | Dump,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    before: int = 20,
+    factor: float = 8.0,
+) -> NonFinite:
+    """Return where a dump stops being finite.
+
+    step, rank: only these; None for all. The first step with such a value decides; within it the rank in which the
+        fewest calls come before it.
+    before: how many calls that led there are kept.
+    factor: how close to the limits of its dtype a value is a risk.
+    Raises FormatError when the dump cannot be read.
+    """
+    findings: list[Finding] = []
+    counts: dict[str, int] = {}
+    risks: list[Risk] = []
+    calls = 0
+    for run in runs_of(dump, step=step, rank=rank):
+        calls += len(run.calls)
+        risks += risks_of(run, factor)
+        found, count = _of_run(run, before)
+        findings += found
+        if count:
+            counts[run.label] = count
+    first = min(findings, key=lambda f: (f.run.rank.step or 0, f.call.order), default=None)
+    in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
+    risks.sort(key=lambda risk: risk.distance)
+    forward, backward = (_first(in_step, backward=side) for side in (False, True))
+    return NonFinite(first, forward, backward, counts, tuple(risks), calls)
+
+
+def _first(findings: Iterable[Finding], *, backward: bool) -> Finding | None:
+    return min((f for f in findings if f.call.backward == backward), key=lambda f: f.call.order, default=None)
+
+
+def _of_run(run: Run, before: int) -> tuple[list[Finding], int]:
+    """Return the first finding of each pass in one run, and how many records hold a value that is not finite."""
+    found: dict[bool, Finding] = {}
+    meant: set[str] = set()  # modules around a call that was asked for infinities
+    count = 0
+    last: deque[Call] = deque(maxlen=before)
+    for call in run.calls:
+        parts = call.read()
+        kinds = [(value, kinds_of(value.tensor)) for value in parts.values]
+        if any(k for _, k in kinds):
+            count += 1
+            if call.backward not in found:
+                asked = frozenset().union(*(kinds_asked_for(value) for _, value in parts.others))
+                if asked:
+                    meant.update(run.above(call.name))
+                allowed = asked | (_MASK if call.name in meant else frozenset())
+                took = allowed.union(*(k for value, k in kinds if value.side != "out"))
+                made = frozenset().union(*(k for value, k in kinds if value.side == "out")) - took
+                outside = not made and bool(took - allowed - _MASK)
+                if made or outside:
+                    given = tuple(v for v, k in kinds if k and v.side != "out")
+                    results = tuple(v for v, k in kinds if k and v.side == "out")
+                    line, above = run.line_of(call), run.above(call.name)
+                    found[call.backward] = Finding(run, call, given, results, outside, line, above, tuple(last))
+        last.append(call)
+    return list(found.values()), count
+
+
+def _words(values: Sequence[Value]) -> str:
+    shown = [
+        f"{v.slot} {v.tensor.get('dtype')}[{', '.join(map(str, v.tensor['shape']))}] has {broken(v.tensor)}"
+        for v in values[:3]
+    ]
+    more = f", and {len(values) - 3} more" if len(values) > 3 else ""
+    return ", ".join(shown) + more

@@ -1,0 +1,81 @@
+"""Find values that are close to overflow, and tensors that are close to underflow."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from attrs import frozen
+
+from probe_analysis.calls import Call, Run, Value
+from probe_analysis.compare import dtype_name, largest_of, smallest_of
+
+__all__ = ["Risk", "risks_of"]
+
+
+@frozen(eq=False)
+class Risk:
+    """Hold a tensor whose values are close to a limit of their dtype.
+
+    kind: whether the largest magnitude is close to the largest number, or below the smallest of full precision.
+    magnitude: the largest magnitude in the tensor.
+    limit: the number of the dtype that it is close to.
+    """
+
+    run: Run
+    call: Call
+    value: Value
+    kind: Literal["overflow", "underflow"]
+    magnitude: float
+    limit: float
+
+    @property
+    def distance(self) -> float:
+        """Return how many times the magnitude may grow (or shrink) until the limit; below 1 beyond it."""
+        return self.limit / self.magnitude if self.kind == "overflow" else self.magnitude / self.limit
+
+    @property
+    def sentence(self) -> str:
+        """Return the risk in words."""
+        dtype = dtype_name(str(self.value.tensor["dtype"]))
+        if self.kind == "overflow":
+            what = f"{self.distance:.3g} times more overflows {dtype} (largest {self.limit:.6g})"
+        else:
+            what = f"below the smallest {dtype} of full precision ({self.limit:.3g}): digits are lost"
+        return f"{self.call.name}.{self.value.slot} reaches {self.magnitude:.6g}: {what}"
+
+
+def risks_of(run: Run, factor: float = 8.0) -> list[Risk]:
+    """Return the results of a run's calls that are close to a limit of their dtype.
+
+    factor: how many times a magnitude may grow until it overflows to count.
+    """
+    found = []
+    for call in run.calls:
+        risks = [(value, risk) for value in call.read().values if (risk := _risk(value, factor)) is not None]
+        taken = {risk[0] for value, risk in risks if value.side != "out"}
+        # What already came in so is no finding of this call; and the very largest number is a mask, not a result.
+        found += [
+            Risk(run, call, value, kind, magnitude, limit)
+            for value, (kind, magnitude, limit) in risks
+            if value.side == "out" and kind not in taken and magnitude != limit
+        ]
+    return found
+
+
+_Kind = Literal["overflow", "underflow"]
+
+
+def _risk(value: Value, factor: float) -> tuple[_Kind, float, float] | None:
+    tensor = value.tensor
+    high, low = tensor.get("Max"), tensor.get("Min")
+    if type(high) is not float or type(low) is not float:
+        return None
+    magnitude = max(abs(high), abs(low))
+    if not 0.0 < magnitude < math.inf:
+        return None
+    dtype = str(tensor["dtype"])
+    limit, least = largest_of(dtype), smallest_of(dtype)
+    if magnitude * factor >= limit:
+        return "overflow", magnitude, limit
+    return ("underflow", magnitude, least) if magnitude < least else None

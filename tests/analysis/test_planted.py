@@ -1,0 +1,129 @@
+"""Plant one fault in a model, dump it beside the right one, and see whether the first finding names the fault."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+import probe_analysis
+
+MODEL = Path(__file__).with_name("planted_model.py")
+
+# fault -> (the beginning of the record named first, a part of the sentence)
+MIX = {
+    "eps": ("Tensor.__add__.12.forward", "1e-05 against 1e-06"),
+    "transposed weight": ("Functional.linear.15.forward", "its output does not"),
+    "bf16": ("Module.blocks.2.up.Linear.forward.0", "called in the first run alone"),
+    "mask off by one": ("Tensor.tril.2.forward", "other arguments: input_args.1 0 against 1"),
+    "stale buffer": ("Tensor.__add__", "input_args.1"),
+    "residual": ("Tensor.__add__.17.forward", "called in the first run alone"),
+    "loss scale": ("Tensor.__mul__", "1024.0 against 512.0"),
+    "rope base": ("Torch.outer.4.forward", "input_args.1"),
+    "kwargs": ("Functional.gelu.2.forward", "input_kwargs.approximate 'none' against 'tanh'"),
+    "dropout seed": ("Functional.dropout.2.forward", "its output does not"),
+    "beta": ("Tensor.mul_", "0.999 against 0.95"),
+    "detached": ("Tensor.__add__.17.backward", "output.1 is in the first alone"),
+    "quantised": ("Module.blocks.2.up.Linear.forward.0", "called in the first run alone"),
+}
+L0 = {
+    "eps": ("Module.blocks.2.norm.RMSNorm.forward.0", "its output does not"),
+    "transposed weight": ("Module.blocks.2.attention.o.Linear.forward.0", "its output does not"),
+    "mask off by one": ("Module.blocks.2.attention.o.Linear.forward.0", "inside Module.blocks.2.attention.Attention"),
+    "residual": ("Module.blocks.2.Block.forward.0", "its output does not"),
+    "dropout seed": ("Module.blocks.2.dropout.Dropout.forward.0", "its output does not"),
+    "detached": ("Module.blocks.2.dropout.Dropout.", "No gradient comes to"),
+    "beta": ("Module.embedding.Embedding.forward.0", ""),
+}
+NAN = {
+    "log of zero": ("Torch.log.0.forward", "-Inf"),
+    "fp16 overflow": ("Tensor.__mul__", "torch.float16"),
+}
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("planted")
+    runs = ["=mix,2", "again=mix,2", "threads=mix,2,2", "=L0,4", "=L1,1"]
+    runs += [f"{fault}=mix,2" for fault in MIX | NAN]
+    runs += [f"{fault}=L0,4" for fault in L0]
+    runs += [f"{fault}=L1,1" for fault in ("kwargs", "residual")]
+    done = subprocess.run(
+        [sys.executable, str(MODEL), str(folder), *runs],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def dumped(dumps: Path, fault: str, level: str, steps: int, threads: str = "") -> Path:
+    return dumps / f"{fault.replace(' ', '_')}={level}_{steps}{threads}"
+
+
+@pytest.mark.parametrize("fault", MIX)
+def test_the_first_finding_names_the_fault(dumps: Path, fault: str) -> None:
+    verdict = probe_analysis.diff(dumped(dumps, "", "mix", 2), dumped(dumps, fault, "mix", 2)).verdict
+    record, words = MIX[fault]
+    assert verdict.state == "different"
+    assert verdict.call is not None
+    assert verdict.call.name.startswith(record), verdict.sentence
+    assert words in verdict.sentence
+    assert "planted_model.py" in verdict.line
+
+
+@pytest.mark.parametrize("fault", L0)
+def test_the_first_finding_names_the_module(dumps: Path, fault: str) -> None:
+    verdict = probe_analysis.diff(dumped(dumps, "", "L0", 4), dumped(dumps, fault, "L0", 4)).verdict
+    record, words = L0[fault]
+    assert verdict.state == "different"
+    assert verdict.call is not None
+    assert verdict.call.name.startswith(record), verdict.sentence
+    assert words in verdict.sentence
+
+
+@pytest.mark.parametrize("fault", ["kwargs", "residual"])
+def test_without_modules_the_calls_are_aligned_in_their_order(dumps: Path, fault: str) -> None:
+    verdict = probe_analysis.diff(dumped(dumps, "", "L1", 1), dumped(dumps, fault, "L1", 1)).verdict
+    assert verdict.call is not None
+    assert verdict.call.name.startswith(MIX[fault][0])
+
+
+@pytest.mark.parametrize("fault", NAN)
+def test_the_call_that_makes_a_value_not_finite_is_found(dumps: Path, fault: str) -> None:
+    found = probe_analysis.first_non_finite(dumped(dumps, fault, "mix", 2))
+    record, words = NAN[fault]
+    assert found.first is not None
+    assert found.first.call.name.startswith(record), found.first.sentence
+    assert words in found.first.sentence
+    assert found.first.before
+    assert "planted_model.py" in found.first.line
+
+
+def test_infinities_of_a_mask_are_meant(dumps: Path) -> None:
+    found = probe_analysis.first_non_finite(dumped(dumps, "", "mix", 2))
+    assert found.first is None
+    assert sum(found.counts.values()) > 0
+
+
+def test_two_honest_runs_are_the_same(dumps: Path) -> None:
+    found = probe_analysis.diff(dumped(dumps, "", "mix", 2), dumped(dumps, "again", "mix", 2))
+    assert found.verdict.state == "same"
+
+
+def test_other_threads_are_the_same_within_tolerance(dumps: Path) -> None:
+    found = probe_analysis.diff(dumped(dumps, "", "mix", 2), dumped(dumps, "threads", "mix", 2, "_2"))
+    assert found.verdict.state in ("same", "within tolerance"), found.verdict.sentence
+
+
+def test_what_the_run_does_by_itself_is_noise(dumps: Path) -> None:
+    same = dumped(dumps, "", "mix", 2)
+    other = dumped(dumps, "dropout seed", "mix", 2)
+    assert probe_analysis.diff(same, other, noise=other).verdict.state != "different"
+    assert probe_analysis.diff(same, other, noise=dumped(dumps, "again", "mix", 2)).verdict.state == "different"
