@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 import importlib
-import inspect
 import io
 import multiprocessing.reduction
 import pickle
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from copy import deepcopy as early_deepcopy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +19,8 @@ import torch
 import torch._dynamo
 import torch.fx
 import torch.nn.functional as F
+from contract_introspection import *  # noqa: F403  the tests and fixtures that both frameworks have
+from contract_introspection import Guest
 from probe_runtime.patching.originals import original_of, originals_by_id
 from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.apis import load_apis
@@ -35,28 +34,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 ORIGINALS = {name: (vars(F)[name],) for name in ("relu", "gelu", "max_pool2d", "cross_entropy")}
 
 
-@pytest.fixture
-def tap() -> Recorder:
-    return Recorder()
-
-
 torch._dynamo.eval_frame.TorchPatcher.patch()  # replaces torch.jit.trace at the first compilation, for good
 OWNERS = (
     *(copy, pickle, torch, torch.jit, torch.fx, torch.export, multiprocessing.reduction),
     *(multiprocessing.reduction.ForkingPickler, torch.fx.Tracer, sys),
 )
-
-
-@pytest.fixture
-def patches(tap: Recorder) -> Iterator[Patches]:
-    made = Patches(load_apis(views=True), tap)
-    before, path = [dict(vars(owner)) for owner in OWNERS], list(sys.meta_path)
-    with IntrospectionGuards(made):
-        yield made
-        made.undo()
-    assert sys.meta_path == path
-    for owner, names in zip(OWNERS, before, strict=True):
-        assert [name for name, value in names.items() if vars(owner).get(name) is not value] == []
 
 
 class Net(nn.Module):
@@ -75,44 +57,26 @@ class Net(nn.Module):
 X = torch.linspace(-1, 1, 64).reshape(1, 1, 8, 8)
 
 
-@pytest.fixture(params=["given", "not given"])
-def model(request: pytest.FixtureRequest, patches: Patches, tap: Recorder) -> Iterator[nn.Module]:
-    """A model that was built before start, given to start or not; nothing of it is recorded by the guests."""
-    made = Net()
-    patches.apply(*[made] if request.param == "given" else [])
-    tap.take()
-    yield made
-    patches.undo()
-    assert made.act is ORIGINALS["relu"][0]
+def saved(model: nn.Module) -> nn.Module:
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    loaded: nn.Module = torch.load(buffer, weights_only=False)
+    return loaded
+
+
+@pytest.fixture
+def guest() -> Guest:
+    return Guest(
+        patches=lambda tap: Patches(load_apis(views=True), tap), guards=IntrospectionGuards, owners=OWNERS, functions=F,
+        net=Net, weight=lambda model: model.conv.weight, x=X, same=torch.equal, shallow=True,
+        copies=(lambda m: copy.deepcopy(m), lambda m: copy.copy(m), lambda m: pickle.loads(pickle.dumps(m)), saved),
+        relu=ORIGINALS["relu"], gelu=ORIGINALS["gelu"],
+    )  # fmt: skip
 
 
 def holds_originals(model: nn.Module) -> bool:
     return (model.act, *model.acts) == (ORIGINALS["relu"][0], ORIGINALS["gelu"][0])
-
-
-@pytest.mark.parametrize("how", [copy.deepcopy, early_deepcopy, lambda m: copy.deepcopy(m, {}), copy.copy])
-def test_copies_hold_originals(how: Any, model: nn.Module, tap: Recorder) -> None:
-    how = {"deepcopy": copy.deepcopy, "copy": copy.copy}.get(getattr(how, "__name__", ""), how)
-    names_before = tap.take()
-    made = how(model)
-    assert tap.take() == [] == names_before
-    assert original_of(made.act) is ORIGINALS["relu"][0]
-    assert torch.equal(made(X), model(X))
-    assert (made.conv.weight is model.conv.weight) == (how is copy.copy)
-
-
-def test_a_copy_outlives_the_dump(patches: Patches) -> None:
-    model = Net()
-    patches.apply(model)
-    copies = [copy.deepcopy(model), copy.copy(model), pickle.loads(pickle.dumps(model))]
-    buffer = io.BytesIO()
-    torch.save(model, buffer)
-    buffer.seek(0)
-    copies.append(torch.load(buffer, weights_only=False))
-    patches.undo()
-    for made in copies:
-        assert holds_originals(made)
-        assert holds_originals(pickle.loads(pickle.dumps(made)))
 
 
 def test_pickles_are_the_same(model: nn.Module, tap: Recorder, patches: Patches) -> None:
@@ -296,36 +260,21 @@ def test_a_pickling_thread_does_not_hide_anothers_calls(patches: Patches, tap: R
     assert tap.calls.count("Torch.relu") == 3000
 
 
-USER_MODULE = """
+USERS_TABLE = """
 import torch
-from torch import relu
-from torch.nn.functional import gelu as act
 TABLE = frozenset([torch.Tensor.add, torch.relu])
-class Net(torch.nn.Module):
-    def forward(self, x):
-        return act(relu(x))
 """
 
 
-def test_modules_imported_meanwhile(
-    patches: Patches, tap: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_table_of_methods_made_meanwhile(
+    patches: Patches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a_late_module.py").write_text(USER_MODULE)
+    (tmp_path / "a_late_table.py").write_text(USERS_TABLE)
     monkeypatch.syspath_prepend(tmp_path)
     with patches:
-        module = importlib.import_module("a_late_module")
-        wrapper = module.relu
-        module.Net()(X)
-        assert tap.calls == ["Torch.relu", "Functional.gelu"]
-        assert module.__loader__ is module.__spec__.loader
-        assert type(module.__loader__).__module__ == "_frozen_importlib_external"
-        assert inspect.getsource(module.Net)
-        with pytest.raises(ImportError):
-            importlib.import_module("a_late_module_that_is_not_there")
-    assert module.relu is torch.relu is not wrapper
-    # What it computed from them knows the originals.
+        module = importlib.import_module("a_late_table")
     assert {torch.Tensor.add, torch.relu} == module.TABLE
-    del sys.modules["a_late_module"]
+    del sys.modules["a_late_table"]
 
 
 class Compiled(nn.Module):
