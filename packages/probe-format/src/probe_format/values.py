@@ -75,6 +75,10 @@ class ValueEncoder:
             return self._any(value, (), ())
         return [self._any(value, (0,), ())]
 
+    def failed(self, value: Any, error: Exception) -> Any:
+        """Return the placeholder for a value that raised this error when it was looked at."""
+        return self._give_up(value, f"looking at it raised {error_text(error)[:200]}")
+
     def _any(self, value: Any, path: ValuePath, above: tuple[int, ...]) -> Any:
         if value is None:
             return None
@@ -95,7 +99,7 @@ class ValueEncoder:
         except OSError:
             raise  # a full disk says nothing about the value
         except Exception as e:
-            return self._give_up(value, f"looking at it raised {error_text(e)[:200]}")
+            return self.failed(value, e)
         if fields is None and elements is None:
             return self._other(value)
         if len(above) >= MAX_DEPTH:
@@ -137,7 +141,7 @@ class ValueEncoder:
         try:
             found = _plain(value)
         except Exception as e:
-            return self._give_up(value, f"looking at it raised {error_text(e)[:200]}")
+            return self.failed(value, e)
         if found is not None:
             return found
         return self._give_up(value, "no encoding for this type")

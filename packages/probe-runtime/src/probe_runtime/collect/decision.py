@@ -36,6 +36,8 @@ class Decision:
         self._names = names
         self._thread = thread
         self._redone: set[str] = set()
+        self._any_files = plan.files or plan.tensor_list
+        self._forward = plan.keep.forward or plan.structure
 
     def call(self, key: str, name: str, backward: str, redo: bool, counted: str) -> Call:
         """Return the call that begins now, with what is recorded of it.
@@ -48,6 +50,9 @@ class Decision:
         """
         stack = self._thread.stack
         parent = stack[-1] if stack else None
+        if not (redo or self.selective):
+            files = self._any_files and self.files(name)
+            return Call(key, name, backward, parent, True, self._forward, None, False, files)
         if redo:
             if name in self._redone:  # where the graph is retained, every backward pass recomputes
                 self._coverage.outcome(counted, "filtered", "recomputed once more")
@@ -67,7 +72,7 @@ class Decision:
             backward,
             parent,
             wanted,
-            forward and (keep.forward or self._plan.structure),
+            forward and self._forward,
             redo=redo,
             keep_files=not redo and self.files(name),
         )

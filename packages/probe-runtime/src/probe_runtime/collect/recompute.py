@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from attrs import define, field
@@ -103,20 +103,21 @@ class Counters:
 
     def __init__(self) -> None:
         self.segments = SegmentState()
-        self._counters: dict[str, itertools.count[int]] = {}
+        self._next: dict[str, Callable[[], int]] = {}
 
     def number(self, key: str) -> tuple[int, bool]:
         """Return the number of this call of ``key``, and whether it is a recomputation of that call."""
-        replay = self.segments.replay
+        segments = self.segments
+        replay = segments.replay
         if replay is not None:
             known = replay.number(key)
             if known is not None:
                 return known, True
-        counter = self._counters.get(key)
-        if counter is None:
-            counter = self._counters.setdefault(key, itertools.count())
-        number = next(counter)
-        segment = self.segments.segment
+        try:
+            number = self._next[key]()
+        except KeyError:
+            number = self._next.setdefault(key, itertools.count().__next__)()
+        segment = segments.segment
         if segment is not None:
             segment.numbers.setdefault(key, []).append(number)
         return number, False
@@ -124,4 +125,4 @@ class Counters:
     @property
     def keys(self) -> list[str]:
         """Return the key of everything that was called."""
-        return list(self._counters)
+        return list(self._next)

@@ -5,24 +5,23 @@ A fault of Probe costs the value or the record that it happened in; the call its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from probe_format.excerpts import error_text
 from probe_format.journal import events
-from probe_format.values import ValueEncoder, ValuePath
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf, Placement
 from probe_runtime.select.filters import NameFilter
 
 from .backward_records import BackwardRecords
-from .call import Call, slots
+from .call import Call
 from .callsite import FrameTable
 from .decision import Decision
 from .event_stream import EventStream
 from .gradients import Gradients
+from .parts import Parts, slots
 from .plan import Plan
 from .recompute import Counters
 from .thread_state import ThreadState
@@ -65,6 +64,12 @@ class Recorder:
         self._current_pass = gradients.current_pass
         self._parameters = parameters
         self._frames = FrameTable()
+        self._parts = Parts(leaf, lambda reason: coverage.add("unsupported", f"value: {reason}"))
+        # What the plan decides for every call.
+        self._show_input = plan.keep.input and not plan.structure
+        self._show_output = plan.keep.output and not plan.structure
+        self._show_parameters = plan.keep.parameters and not plan.structure
+        self._keep_backward = plan.keep.backward
 
     # -- a call, from its begin to its end ------------------------------------------------------------
 
@@ -79,12 +84,13 @@ class Recorder:
         counted = kind = "calls" if module is None else "modules"
         try:
             number, redo = self.counters.number(key)
-            counted = f"recomputed {kind}" if redo else kind
+            if redo:
+                counted = f"recomputed {kind}"
             if module is None:
-                names = f"{key}.{number}.forward", f"{key}.{number}.backward"
+                name, backward = f"{key}.{number}.forward", f"{key}.{number}.backward"
             else:
-                names = f"{key}.forward.{number}", f"{key}.backward.{number}"
-            call = self.decision.call(key, *names, redo, counted)
+                name, backward = f"{key}.forward.{number}", f"{key}.backward.{number}"
+            call = self.decision.call(key, name, backward, redo, counted)
             if call.recorded:
                 self._enter(call, args, kwargs, module, counted)
         except Exception as e:
@@ -100,7 +106,8 @@ class Recorder:
     def end(self, call: Call, out: Any) -> None:
         """Record what a call returned and tap its gradients. Never raises."""
         try:
-            self._names.leave(call.name)
+            if self.decision.selective:
+                self._names.leave(call.name)
             if call.recorded:
                 self._exit(call, out)
         except Exception as e:
@@ -126,45 +133,60 @@ class Recorder:
 
     def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any, counted: str) -> None:
         """Record the beginning of a call. counted: the kind of call that it is counted as."""
-        plan = self.plan
+        plan, parts = self.plan, self._parts
+        redo, forward = call.redo, call.forward
         if self.backward.arrived:
             self._fresh()
-        stack = self._stack_id() if plan.stacks and call.forward and not call.redo else None
-        show = plan.keep.input and call.forward and not plan.structure
-        again = "recompute." if call.redo else ""
+        stack = None
+        if plan.stacks and forward and not redo:
+            stack, new, frames = self._frames.intern()
+            if new:
+                self._append(events.frames(stack, frames))
+        show = self._show_input and forward
+        again = "recompute." if redo else ""
         positional = Placement(call.name, "input", call.keep_files, show, f"{again}input_args")
-        named = Placement(call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
-        tree = self._tree(positional)
-        call.arguments = [tree.describe(value, (i,)) for i, value in enumerate(args)]
-        tree = self._tree(named)
-        call.keywords = {key: tree.describe(value, (key,)) for key, value in kwargs.items()}
-        if plan.keep.backward:
-            call.places = {key: len(args) + i for i, key in enumerate(kwargs)}
-            inputs = [*positional.found, *((call.place(p), t) for p, t in named.found)]
-            with self._leaf.aside():
-                call.edges = self._gradients.enter(inputs, len(args))
+        named = positional
+        if kwargs:
+            named = Placement(call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
+        plain = parts.are_plain(args) and (not kwargs or parts.are_plain(kwargs.values()))
+        arguments: Any
+        keywords: Any = _NOTHING
         parameters = None
-        if (
-            module is not None
-            and plan.keep.parameters
-            and call.forward
-            and not plan.structure
-            and not call.redo
-        ):
-            placement = Placement(call.name, "parameters", call.keep_files, label="parameters")
-            with self._leaf.aside():
-                parameters = {
-                    name: self._leaf.tensor(placement, p, (name,)) for name, p in self._parameters(module)
-                }
+        if not plain:
+            encoder = parts.encoder(positional)
+            arguments = [encoder.describe(value, (i,)) for i, value in enumerate(args)]
+            encoder = parts.encoder(named)
+            keywords = {key: encoder.describe(value, (key,)) for key, value in kwargs.items()}
+            call.form = slots([*arguments, *keywords.values()])
+        with self._leaf.aside():
+            if plain:
+                arguments, call.form = parts.sequence(positional, enumerate(args))
+                if kwargs:
+                    keywords, form = parts.mapping(named, kwargs)
+                    call.form = _both(call.form, form)
+            if self._keep_backward:
+                inputs = positional.found
+                if kwargs:
+                    places = {key: len(args) + i for i, key in enumerate(kwargs)}
+                    inputs = [*inputs, *(((places[str(p[0])], *p[1:]), t) for p, t in named.found)]
+                call.edges = self._gradients.enter(inputs, len(args))
+            if module is not None and self._show_parameters and forward and not redo:
+                placement = Placement(call.name, "parameters", call.keep_files, label="parameters")
+                parameters = {}
+                for name, p in self._parameters(module):
+                    parameters[name] = self._leaf.tensor(placement, p, (name,))
         parent = call.parent and call.parent[0]
-        if call.redo and not call.forward:
+        if redo and not forward:
             self.coverage.outcome(counted, "recorded")
             return
-        written = self.coverage.written.get(counted) or self.coverage.count(counted)
-        if call.redo:
-            given = (call.arguments, call.keywords) if show else ([], {})
+        try:
+            written = self.coverage.written[counted]
+        except KeyError:
+            written = self.coverage.count(counted)
+        if redo:
+            given = (arguments, keywords) if show else ([], {})
             self._append(events.redo(call.name, *given), written)
-        elif not call.forward:
+        elif not forward:
             self._append(events.enter(call.name, parent, kept=events.NODE), written)
         elif plan.structure:
             self._append(events.enter(call.name, parent, stack=stack, kept=events.STRUCTURE), written)
@@ -173,8 +195,8 @@ class Recorder:
                 call.name,
                 parent,
                 stack=stack,
-                arguments=call.arguments if show else None,
-                keywords=call.keywords if show else None,
+                arguments=arguments if show else None,
+                keywords=keywords if show else None,
                 parameters=parameters,
                 extra={"in_backward": True} if self._current_pass() != -1 else None,
             )
@@ -187,58 +209,59 @@ class Recorder:
             self._leaf.invalidate()
 
     def _exit(self, call: Call, out: Any) -> None:
-        plan = self.plan
-        show = plan.keep.output and call.forward and not plan.structure
+        parts = self._parts
+        redo = call.redo
+        show = self._show_output and call.forward
         placement = Placement(
-            call.name, "output", call.keep_files, show, "recompute.output" if call.redo else "output"
+            call.name, "output", call.keep_files, show, "recompute.output" if redo else "output"
         )
-        tree = self._tree(placement)
-        described = tree.output(out)
-        forms = None
-        edges = call.edges
-        hooked = False
-        if edges is not None:
-            with self._leaf.aside():
-                hooked = self._gradients.flows(placement.found)
-        if call.redo and hooked:
-            replay = self.counters.segments.replay
-            hooked = (
-                replay is None or replay.segment.reentrant
-            )  # otherwise gradients flow through the graph of the first run
-        if hooked and not self.decision.gradients(call):
-            hooked = False
-        outputs: Sequence[tuple[ValuePath, Any]] = placement.found
-        if hooked:
+        kind = type(out)
+        results = out if kind is tuple or kind is list else (out,)
+        plain = parts.are_plain(results)
+        described, form, fields = None, None, False
+        if not plain:
+            described = parts.encoder(placement).output(out)
             fields = isinstance(described, dict)
-            if fields:
-                outputs = [((0, *path), t) for path, t in placement.found]
-            gi = slots([described] if fields else described)
-            go = slots([*call.arguments, *call.keywords.values()])
-            keep = plan.keep
-            forms = [gi if keep.backward_input else None, go if keep.backward_output else None]
-        ended = events.redone if call.redo else events.exit
-        self._append(ended(call.name, output=described if placement.show else None, gradients=forms))
-        # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
-        call.edges = call.arguments = call.keywords = None
-        if hooked:
-            with self._leaf.aside():
+            form = slots([described] if fields else described)
+        forms = None
+        edges, hooked = call.edges, False
+        with self._leaf.aside():
+            if plain:
+                described, form = parts.sequence(placement, enumerate(results))
+            outputs = placement.found
+            if edges is not None:
+                hooked = self._gradients.flows(outputs)
+                if redo or self.decision.selective:
+                    hooked = hooked and self._taps(call)
+            if hooked:
+                if fields:
+                    outputs = [((0, *path), t) for path, t in outputs]
+                keep = self.plan.keep
+                forms = [form if keep.backward_input else None, call.form if keep.backward_output else None]
+            ended = events.redone if redo else events.exit
+            self._append(ended(call.name, output=described if show else None, gradients=forms))
+            # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
+            call.edges = call.form = None
+            if hooked:
                 self.backward.attach(call, edges, outputs)
         self._leaf.flush_numbers()
 
-    def _tree(self, placement: Placement) -> ValueEncoder:
-        return ValueEncoder(
-            partial(self._leaf.leaf, placement), self._note_unsupported if placement.show else _ignore
-        )
-
-    def _note_unsupported(self, reason: str) -> None:
-        self.coverage.add("unsupported", f"value: {reason}")
-
-    def _stack_id(self) -> int:
-        number, new, frames = self._frames.intern()
-        if new:
-            self._append(events.frames(number, frames))
-        return number
+    def _taps(self, call: Call) -> bool:
+        """Return whether the gradients of a call, which will come, are recorded."""
+        if call.redo:
+            replay = self.counters.segments.replay
+            # Else gradients flow through the graph of the first run.
+            if replay is not None and not replay.segment.reentrant:
+                return False
+        return not self.decision.selective or self.decision.gradients(call)
 
 
-def _ignore(reason: str) -> None:
-    """Ignore the reason: the value is not described."""
+_NOTHING = b"{}"
+
+
+def _both(first: Any, second: Any) -> Any:
+    """Return the form of positional and keyword arguments together."""
+    if type(first) is int and type(second) is int:
+        return first + second
+    lists = ([None] * form if type(form) is int else form for form in (first, second))
+    return [item for form in lists for item in form]

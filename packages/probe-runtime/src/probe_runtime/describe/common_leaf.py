@@ -25,6 +25,7 @@ class CommonLeaf:
     """
 
     tensor_types: frozenset[type] = frozenset()
+    constant_types: frozenset[type] = frozenset()
 
     def __init__(
         self,

@@ -45,6 +45,10 @@ class Leaf(Protocol):
         """Return the types, without their subclasses, whose every value is a tensor for `tensor`."""
 
     @property
+    def constant_types(self) -> frozenset[type]:
+        """Return the types whose values never change; equal values of a type have equal JSON."""
+
+    @property
     def tally(self) -> dict[str, int]:
         """Return the number of tensors seen so far."""
 

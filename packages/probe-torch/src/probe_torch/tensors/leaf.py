@@ -42,6 +42,7 @@ class TensorLeaf(CommonLeaf):
     """Describe tensors and the other values of torch. One per step; safe to use from many threads."""
 
     tensor_types = frozenset((torch.Tensor, torch.nn.Parameter))
+    constant_types = frozenset((torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size))
 
     def __init__(
         self,
@@ -112,9 +113,7 @@ class TensorLeaf(CommonLeaf):
         next(self._counter)
         return self._any(placement, t, path, gradient=True)
 
-    def aside(self) -> AbstractContextManager[Any]:
-        """Return a context in which neither `__torch_function__` nor a mode sees what Probe computes."""
-        return aside()
+    aside = staticmethod(aside)
 
     def _plain(
         self, placement: Placement, t: Any, at: int, path: ValuePath, form: Form, gradient: bool
