@@ -11,7 +11,8 @@ from framework import Framework
 from hostile import HOSTILE, Raises
 from opening import capture, opened
 from probe_format.journal import events
-from probe_format.values import ValueEncoder
+from probe_runtime.collect.backward_records import BackwardRecords
+from probe_runtime.collect.parts import Parts
 from probe_runtime.session.step import DumpingStep
 
 
@@ -44,7 +45,7 @@ def test_a_fault_in_start_stop_or_step(
 
 @pytest.mark.parametrize(
     ("part", "where"),
-    [(ValueEncoder, "describe"), (ValueEncoder, "output"), (events, "back")],
+    [(Parts, "are_plain"), (BackwardRecords, "attach"), (events, "back")],
     ids=["inputs", "output", "gradients"],
 )
 def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(
@@ -69,7 +70,7 @@ def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(
     said = report(tmp_path / "dump")
     assert sum(fault["count"] for fault in said["faults"]) >= 3
     assert "broken on purpose" in (tmp_path / "dump/step0/rank/dump_error_info.log").read_text()
-    if where == "describe":
+    if where == "are_plain":
         assert any("switched off after 3 faults" in why for why in said["counts"]["left_out"])
 
 
