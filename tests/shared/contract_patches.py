@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 import pytest
 from probe_format.errors import UsageError
-from probe_runtime.patching.places import Attribute
+from probe_runtime.patching.group import Group
 from probe_runtime.patching.switch import muted
 
 
@@ -91,16 +91,19 @@ def test_apply_that_fails_is_undone(
 ) -> None:
     count = 0
 
-    def put(self: Attribute, put: Any = Attribute.put) -> None:
+    def put(self: Group, put: Any = Group.put) -> None:
         nonlocal count
         count += 1
-        if count == 700:
+        if count == 2:  # in the middle of an owner's attributes, another's being in place already
+            for place in self.places[: len(self.places) // 2]:
+                place.put()
             raise KeyboardInterrupt
         put(self)
 
-    monkeypatch.setattr(Attribute, "put", put)
+    monkeypatch.setattr(Group, "put", put)
     with pytest.raises(KeyboardInterrupt):
         patches.apply()
+    assert count == 2
     assert not patches.applied
     monkeypatch.undo()
     with surface.another():  # and another can be applied

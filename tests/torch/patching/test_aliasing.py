@@ -6,13 +6,16 @@ import copy
 import copyreg
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch._dynamo
+from dumping import records
 from probe_runtime.patching.places import Attribute
+from probe_torch import PrecisionDebugger
 from probe_torch.patching import aliasing
 from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.apis import load_apis
@@ -196,3 +199,22 @@ def test_a_second_time(notes: Notes) -> None:
             x.data_ptr()
         x.data_ptr()
     assert notes.take() == [id(x)] * 2
+
+
+def test_every_step_is_like_the_first(tmp_path: Path) -> None:
+    """What replaces a recorded function for good neither hides it from later steps nor keeps what they made."""
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    debugger = PrecisionDebugger(dump_path=str(tmp_path), level="L1", task="statistics")
+    kept, fused = [], []
+    for step in range(4):
+        debugger.start()
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+        debugger.stop()
+        debugger.step()
+        kept.append(len(aliasing._made))
+        fused.append([name for name in records(tmp_path, step) if "fused_adam" in name])
+    debugger.close()
+    assert fused == [["Torch._fused_adam_.0.forward"]] * 4
+    assert kept[1:] == kept[:1] * 3

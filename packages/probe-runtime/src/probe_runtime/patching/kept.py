@@ -12,7 +12,7 @@ from typing import Any
 
 from .places import Attribute, Default, Function, Item
 
-__all__ = ["Own", "OwnPair", "give_back"]
+__all__ = ["Own", "OwnPair", "OwnTuple", "give_back"]
 
 _DEPTH = 4
 
@@ -27,7 +27,13 @@ class OwnPair(tuple[Any, Any]):
     __slots__ = ()
 
 
-_LEFT_ALONE = (Own, OwnPair, Attribute, Default, Item, FrameType)
+class OwnTuple(tuple[Any, ...]):
+    """A tuple of Probe's that holds replacements, and is not searched for them."""
+
+    __slots__ = ()
+
+
+_LEFT_ALONE = (Own, OwnPair, OwnTuple, Attribute, Default, Item, FrameType)
 
 
 def give_back(pairs: Iterable[tuple[Function, Function]]) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from operator import sub
 from sys import getrefcount
 from types import ModuleType, TracebackType
 from typing import Any
@@ -17,7 +18,8 @@ from probe_format.excerpts import brief
 from probe_format.suggest import nearest
 
 from .early_bindings import Replacements, Scan, find_in_modules, find_in_namespaces
-from .kept import Own, OwnPair, give_back
+from .group import Group, grouped
+from .kept import Own, OwnPair, OwnTuple, give_back
 from .lookup import Wrap, custom_place, go_down, is_function, name_of
 from .originals import forget_original, remember_original
 from .places import Attribute, Item, Place
@@ -79,6 +81,8 @@ class Patches:
         self._depth = 0
         self._suspensions = 0
         self._listed: list[Attribute] = []
+        self._planned: list[Group] = []  # all that is listed
+        self._groups: list[Group] = []  # without what is registered under another name
         self._custom: list[Attribute] = []
         self._registered: list[tuple[Any, str]] = []
         self._guests: list[Attribute] = []
@@ -91,6 +95,7 @@ class Patches:
         self._back: Replacements = {}
         # id(replacement) -> how many references there were before the wrappers were in place.
         self._held: dict[int, int] = {}
+        self._replacements = OwnTuple()
         self._models: tuple[Any, ...] = ()
         self._of_models: list[Attribute] = []
         self._planned_for: frozenset[str] = frozenset()
@@ -256,13 +261,12 @@ class Patches:
         """Note the replacement of each listed function; a registered name wins over the listed one."""
         custom = {(id(p.owner), p.name): p for p in self._custom}
         self._forth = _forth([custom.get((id(p.owner), p.name), p) for p in self._listed])
+        others = (p for p in self._listed if (id(p.owner), p.name) not in custom)
+        self._groups = grouped(others) if custom else self._planned
+        self._replacements = OwnTuple(p.replacement for p in chain(self._listed, self._custom))
 
-    def _places(self) -> Iterator[Attribute]:
-        custom = {(id(p.owner), p.name) for p in self._custom}
-        yield from (p for p in self._listed if (id(p.owner), p.name) not in custom)
-        yield from self._custom
-        yield from self._of_models
-        yield from self._guests
+    def _places(self) -> Iterator[Attribute | Group]:
+        return chain(self._groups, self._custom, self._of_models, self._guests)
 
     def _install(self, models: Sequence[Any] = ()) -> None:
         new = sys.modules.keys() - self._scanned
@@ -309,16 +313,17 @@ class Patches:
         # A replacement that gained more references than most is held. (Where most have lost some, an earlier debugger
         # of the process was collected meanwhile.) One whose holder cannot be changed is looked for once: the next time
         # the reference was there before.
-        more = {which: count - self._held.get(which, count) for which, count in self._references().items()}
+        counts = self._references()
+        more = list(map(sub, counts.values(), map(self._held.get, counts, counts.values())))
         self._held = {}
-        usual = Counter(more.values()).most_common(1)
-        places = {id(p.replacement): p for p in (*self._listed, *self._custom)}
-        kept = [places[which] for which, n in more.items() if n > usual[0][0]]
-        if kept:
-            give_back(OwnPair((place.replacement, place.original)) for place in kept)
+        usual = Counter(more).most_common(1)
+        held = {which for which, n in zip(counts, more, strict=True) if n > usual[0][0]}
+        if held:
+            kept = {id(p.replacement): p for p in chain(self._listed, self._custom) if id(p.replacement) in held}
+            give_back(OwnPair((place.replacement, place.original)) for place in kept.values())
 
     def _references(self) -> dict[int, int]:
-        return {id(p.replacement): getrefcount(p.replacement) for p in (*self._listed, *self._custom)}
+        return dict(zip(map(id, self._replacements), map(getrefcount, self._replacements), strict=True))
 
     def _forget(self) -> None:
         kept = {id(p.replacement) for p in self._guests}
@@ -345,9 +350,10 @@ class Patches:
     def _plan(self) -> None:
         """Look up every listed name, unless nothing can have changed since the last time."""
         imported = frozenset(sys.modules)
-        if imported == self._planned_for and all(p.current() is p.raw for p in self._listed):
+        if imported == self._planned_for and all(group.is_original() for group in self._planned):
             return
         self._listed, self.missing = self._look_up()
+        self._planned = grouped(self._listed)
         self._planned_for, self._back = imported, _back(self._listed)
         self._label_listed()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -141,26 +142,51 @@ class Aliasing:
 
 _listeners: list[Wrote] = []
 _silent: dict[str, bool] = {}
-_made: dict[int, tuple[Function, Function]] = {}
+_made: dict[int, tuple[Callable[[], Function | None], Function]] = {}
 
 
 def _calling_listeners(original: Function) -> Function:
     """Return a replacement that calls every listener; one per process, as compiled code is guarded by its identity."""
-    if id(original) not in _made:
-        made = _build(original)
-        remember_original(made, original)
-        _made[id(original)] = original, made
-    return _made[id(original)][1]
+    known = _made.get(id(original))
+    if known is not None and known[0]() is original:
+        return known[1]
+    held = _holding(original)
+    made = _build(original, held)
+    remember_original(made, original_of(original))
+    _made[id(original)] = held, made
+    return made
 
 
-def _build(original: Function) -> Function:
+def _holding(original: Function) -> Callable[[], Function | None]:
+    """Return what gives the function that is called, which may be a wrapper of ours, without keeping it alive.
+
+    What a dumped step put in place for itself, and all that it holds, would stay for good; and a wrapper that is held
+    more often than before is looked for in the whole process at `stop()`, as if the user had kept it.
+    """
+    which = id(original)
+
+    def forget(_: object) -> None:
+        if _made is not None and which in _made:  # it is None where Python is about to exit
+            forget_original(_made.pop(which)[1])
+
+    try:
+        return weakref.ref(original, forget)
+    except TypeError:  # written in C: torch's own, which stays
+        return lambda: original
+
+
+def _build(original: Function, held: Callable[[], Function | None]) -> Function:
     compiling = is_compiling
     operators = (torch._ops.OpOverload.__call__, torch._ops.OpOverloadPacket.__call__)
-    of_operators = any(original_of(original) is each for each in operators)
+    of_operators = any(original_of(original) is original_of(each) for each in operators)
+    torchs = original_of(original)
 
-    @functools.wraps(original)
+    @functools.wraps(torchs)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if compiling() or not _listeners or (of_operators and not _may_be_silent(args[0])):
+        if compiling():
+            return torchs(*args, **kwargs)
+        original = held() or torchs
+        if not _listeners or (of_operators and not _may_be_silent(args[0])):
             return original(*args, **kwargs)
         try:
             return original(*args, **kwargs)

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from attrs import define, field
 from probe_runtime.collect import faults_reported
-from probe_runtime.patching import Function, attribute, replaced
+from probe_runtime.patching import Function, attribute, forget_original, remember_original, replaced
 
 from probe_torch.aside import aside
 from probe_torch.compiling import is_compiling
@@ -145,8 +145,15 @@ def watched_collectives(inflight: InFlight) -> Iterator[None]:
             if hasattr(dist.ProcessGroup, name)
         ),
     ]
-    with replaced(places):
-        yield
+    operators = places[:2]
+    for place in operators:  # Aliasing replaces these in turn, and asks which function they stand for
+        remember_original(place.replacement, place.original)
+    try:
+        with replaced(places):
+            yield
+    finally:
+        for place in operators:
+            forget_original(place.replacement)
 
 
 def _operator(original: Function, inflight: InFlight) -> Function:
