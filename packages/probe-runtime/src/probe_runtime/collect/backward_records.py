@@ -99,7 +99,7 @@ class BackwardRecords:
             inputs = outputs = None
             if plan.keep.backward_input and of_outputs:
                 placement = Placement(record, "input", files, label="input")
-                inputs = [[list(path), tensor(placement, g, path)] for path, g in of_outputs]
+                inputs = [(path, tensor(placement, g, path)) for path, g in of_outputs]
             if plan.keep.backward_output and of_inputs:
                 placement = Placement(record, "output", files, label="output")
                 outputs = []
@@ -107,7 +107,7 @@ class BackwardRecords:
                     if others:
                         outputs += self._shared(placement, (path, *others), g)
                     else:
-                        outputs.append([list(path), tensor(placement, g, path)])
+                        outputs.append((path, tensor(placement, g, path)))
             stream.append(
                 events.back(call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum)
             )
@@ -127,5 +127,5 @@ class BackwardRecords:
                 tensor = tensor[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"
             else:
                 tensor["shared_with"] = others
-            described.append([list(path), tensor])
+            described.append((path, tensor))
         return described

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from attrs import define, field, frozen
@@ -75,15 +75,17 @@ class GradientTap:
     paths: for each different input, every path that it has in the arguments.
     need: for each different input, how many shares its gradient has.
     passes: the framework's number of each backward pass that ran -> its number from 0.
+    count: how many passes that is.
     sums: (number of the pass, index of an input) -> how many shares have arrived, and their sum.
     lock: held while ``passes`` or ``sums`` change.
     """
 
     autograd: Autograd
     emit: Emit
-    paths: list[list[ValuePath]]
-    need: list[int]
+    paths: Mapping[int, Sequence[ValuePath]] | Sequence[Sequence[ValuePath]]
+    need: dict[int, int] | list[int]
     passes: dict[int, int] = field(factory=dict)
+    count: int = 0
     sums: dict[tuple[int, int], tuple[int, Any]] = field(factory=dict)
     lock: threading.Lock = field(factory=threading.Lock)
 
@@ -142,7 +144,8 @@ class GradientTap:
     def _begun(self, current: int) -> int:
         with self.lock:
             if current not in self.passes:
-                self.passes[current] = len(self.passes)
+                self.passes[current] = self.count
+                self.count += 1
             return self.passes[current]
 
     def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[ValuePath], Any]]) -> None:

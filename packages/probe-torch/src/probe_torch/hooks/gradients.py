@@ -40,7 +40,25 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
     if not torch.is_grad_enabled():
         return None
     inputs = InputEdges(_sequence(), transform() is not None)
-    inputs.add(whole(tensors) if inputs.batched else tensors)
+    indexes, paths = inputs.indexes, inputs.paths
+    new = 0
+    for path, t in whole(tensors) if inputs.batched else tensors:
+        index = None
+        if t.requires_grad:
+            try:
+                node = t.grad_fn
+            except RuntimeError:  # torch follows this view no more, because its base was written: no gradient comes
+                continue
+            key: Any = id(t) if node is None else (node, t.output_nr)
+            if key in indexes:
+                index = indexes[key]
+                paths[index].append(path)
+            else:
+                indexes[key] = index = new
+                paths[new] = [path]
+                new += 1
+        if t._base is not None:
+            inputs.views[id(t)] = index
     return inputs
 
 
@@ -71,7 +89,10 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
             written.setdefault(node, []).append(WrittenView(path, views[id(t)], geometry(t)))
             nodes.setdefault(node, ([], []))
             continue
-        node, nr = t.grad_fn, t.output_nr
+        try:
+            node, nr = t.grad_fn, t.output_nr
+        except RuntimeError:  # torch follows this view no more
+            continue
         key: Any
         if node is None:
             key = id(t)
@@ -86,25 +107,27 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
             passed_on[key] = indexes[key]
     if not nodes and not leaves:
         return []
-    need, casts = add_consumers(inputs, nodes)
+    need, sums, casts = add_consumers(inputs, nodes)
     # An input may be used and also passed on untouched. What flows through the part passed on cannot be separated
     # from what others sent to the same tensor, so only the share of the uses is recorded. Without uses the whole
     # gradient is.
     through: dict[Any, list[tuple[int, int]]] = {}
     for key, index in passed_on.items() if passed_on else ():
-        if not need[index]:
+        if index not in need:
             need[index] = 1
             node, nr = (key, 0) if key in leaves else key
             through.setdefault(node, []).append((nr, index))
     for parts in written.values() if written else ():
         for view in parts:
             if view.index is not None:
-                need[view.index] += 1
+                sums = sums or view.index in need
+                need[view.index] = need.get(view.index, 0) + 1
     tap = GradientTap(_AUTOGRAD, emit, inputs.paths, need)
-    if need and max(need) > 1:
+    if sums:
         keep(tap)
     handles = []
-    for node, (made, consumed) in nodes.items():
+    for node in nodes:
+        made, consumed = nodes[node]
         hook = partial(_arrived, tap, made, consumed)
         if through or written or casts:
             hook = partial(

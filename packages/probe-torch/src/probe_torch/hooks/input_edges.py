@@ -26,34 +26,15 @@ class InputEdges:
     batched: whether the call was made within a transform of `torch.func`.
     indexes: what takes the gradient of an input -> its index in ``paths``. It is (node, output number), or the id of a
         leaf.
-    paths: for each different input tensor, every place in the arguments where it is.
+    paths: index -> every place in the arguments where this tensor is.
     views: id of an input that is a view -> its index into paths, None if it needed no gradient.
     """
 
     since: int
     batched: bool
     indexes: dict[Any, int] = field(factory=dict)
-    paths: list[list[ValuePath]] = field(factory=list)
+    paths: dict[int, list[ValuePath]] = field(factory=dict)
     views: dict[int, int | None] = field(factory=dict)
-
-    def add(self, tensors: Found) -> None:
-        """Add inputs: (path in the arguments, tensor)."""
-        indexes, paths = self.indexes, self.paths
-        count = 0
-        for path, t in tensors:
-            index = None
-            if t.requires_grad:
-                node = t.grad_fn
-                key: Any = id(t) if node is None else (node, t.output_nr)
-                if key in indexes:
-                    index = indexes[key]
-                    paths[index].append(path)
-                else:
-                    indexes[key] = index = count
-                    paths.append([path])
-                    count += 1
-            if t._base is not None:
-                self.views[id(t)] = index
 
 
 def whole(tensors: Found) -> Found:

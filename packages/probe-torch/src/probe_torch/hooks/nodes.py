@@ -20,17 +20,20 @@ _Cast = _C._functions.ToCopyBackward0
 _MAX_NODES = 200_000
 
 
-def add_consumers(inputs: InputEdges, nodes: Nodes) -> tuple[list[int], dict[Any, dict[int, torch.dtype]]]:
+def add_consumers(
+    inputs: InputEdges, nodes: Nodes
+) -> tuple[dict[int, int], bool, dict[Any, dict[int, torch.dtype]]]:
     """Add the nodes made since the entry with edges into its inputs, walking from ``nodes``.
 
-    Returns for each input the number of its edges, and the edges that end at a cast of an input and carry another dtype
-    than the input: node -> {edge number: dtype of the input}.
+    Returns for each input that is used the number of its edges; whether there are several of one; and the edges that
+    end at a cast of an input and carry another dtype than the input: node -> {edge number: dtype of the input}.
     """
     indexes, since = inputs.indexes, inputs.since
-    need = [0] * len(inputs.paths)
+    need: dict[int, int] = {}
+    sums = False
     casts: dict[Any, dict[int, torch.dtype]] = {}
     if not indexes:
-        return need, casts
+        return need, sums, casts
     todo = list(nodes)
     visited = set(todo)
     for count, node in enumerate(todo):  # which grows meanwhile
@@ -56,11 +59,15 @@ def add_consumers(inputs: InputEdges, nodes: Nodes) -> tuple[list[int], dict[Any
                         todo.append(following)
             if key in indexes:
                 index = indexes[key]
-                need[index] += 1
+                if index in need:
+                    need[index] += 1
+                    sums = True
+                else:
+                    need[index] = 1
                 used.append((i, index))
         if used:
             nodes[node] = nodes[node][0] if node in nodes else [], used
-    return need, casts
+    return need, sums, casts
 
 
 def _cast_leaf(cast: Any) -> Any:
