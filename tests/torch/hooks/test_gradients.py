@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import zoo
-from dumping import agrees, capture, load, opened, records
+from dumping import agrees, capture, load, opened, records, report
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -189,6 +189,26 @@ def test_a_write_into_a_view(tmp_path: Path) -> None:
     assert shut(given[0], g[1] * scale)
     assert shut(made[1], g[1] * scale) and shut(made[0], g[1] * scale)
     assert torch.allclose(x.grad, g * scale)  # type: ignore[arg-type]
+
+
+def test_a_view_that_torch_follows_no_more(tmp_path: Path) -> None:
+    """Torch raises where the node of such a view is asked for; the call that is given one has its record."""
+    net = nn.ModuleDict({"own": Returns(lambda w, view: w * 2)})
+    x = leaf(2, 3)
+
+    def work() -> None:
+        y = x * 1.0
+        _, second = y.unbind(0)
+        y.mul_(2.0)
+        with pytest.raises(RuntimeError, match="modified inplace"):
+            _ = second.grad_fn
+        net["own"](second).sum().backward()
+
+    data = capture(tmp_path, work, net, level="L0")
+    assert agrees(data["Module.own.Returns.forward.0"]["input_args"][0], x[1] * 2)
+    given, made = back(data, "Module.own.Returns.backward.0")
+    assert shut(given[0], torch.ones(3)) and made == [None]
+    assert report(tmp_path / "dump")["faults"] == []
 
 
 def test_no_grad_and_integers_make_no_record(tmp_path: Path) -> None:
