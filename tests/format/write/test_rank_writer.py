@@ -9,11 +9,14 @@ import zlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probe_format import jsonio
 from probe_format import open as open_dump
-from probe_format.journal.assembly import Documents, assemble
+from probe_format.journal import events, records
+from probe_format.journal.assembly import Assembly, Documents, assemble
 from probe_format.journal.frames import Count, read_journal
-from probe_format.write.rank_writer import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
-from streams import streams
+from probe_format.write.documents import FORMAT_VERSION, documents_bytes, write_documents
+from probe_format.write.rank_writer import RankWriter
+from streams import constructed, streams
 
 HEADER = {
     "task": "statistics",
@@ -93,6 +96,75 @@ def test_the_files_say_what_the_journal_says(tmp_path_factory, stream, data):
     assert {name: (folder / name).read_bytes() for name in FILES} == before
     assert (report["state"], report["journal"], report["records"]) == ("complete", None, len(documents.data))
     assert not (folder / "records.journal").exists()
+
+
+@settings(max_examples=60)
+@given(streams())
+def test_records_joined_from_pieces_are_those_that_are_assembled(tmp_path_factory, stream):
+    """Events as their functions make them are cut into pieces; the same events from elsewhere are parsed."""
+    header, events = stream
+    folder, other = tmp_path_factory.mktemp("pieces"), tmp_path_factory.mktemp("parsed")
+    reports = []
+    for rank, made in ((folder, constructed), (other, copy.deepcopy)):
+        writer = RankWriter(rank, header)
+        for event in events:
+            writer.append(made(event))
+        reports.append(writer.finish(final=False))
+        same_as_journal(rank)
+    for name in FILES:
+        assert strict(folder / name) == strict(other / name)
+        assert list(strict(folder / name)) == list(strict(other / name))
+    for key in ("counts", "records", "tensors", "tensor_files", "norms", "first_non_finite", "faults"):
+        assert reports[0][key] == reports[1][key]
+
+
+def test_the_streams_have_records_of_both_kinds(tmp_path_factory, monkeypatch):
+    """The property above says nothing if all records go one way."""
+    assembled, total = [], []
+
+    class Counted(Assembly):
+        def cut_short(self):
+            assembled.append(1)
+            super().cut_short()
+
+    monkeypatch.setattr(records, "Assembly", Counted)
+
+    @settings(max_examples=100, derandomize=True)
+    @given(streams())
+    def look(stream):
+        header, events = stream
+        writer = RankWriter(tmp_path_factory.mktemp("rank"), header)
+        for event in events:
+            writer.append(constructed(event))
+        total.append(writer.finish(final=True)["records"])
+
+    look()
+    assert 0.2 < len(assembled) / sum(total) < 0.8
+
+
+def test_usual_records_are_not_assembled(tmp_path, monkeypatch):
+    """One call with its gradients in two events, a module, and the gradients of its parameters."""
+    finished = jsonio.dumps(TENSOR)
+    name, back, module = "Torch.a.0.forward", "Torch.a.0.backward", "Module.m.M.forward.0"
+    writer = RankWriter(tmp_path, HEADER)
+    for event in (
+        events.enter(module, None, arguments=[finished], keywords={"k": None}, parameters={"w": finished}),
+        events.enter(name, module, arguments=[finished, None], keywords={}, extra={"in_backward": True}),
+        events.exit(name, output=[finished], gradients=[1, 3]),
+        events.exit(module, output=[finished], gradients=[1, 2]),
+        events.back(back, 0, "Module.m.M.backward.0", inputs=[[[0], finished]], outputs=[[(2,), finished]]),
+        events.back("Module.m.M.backward.0", 0, None, outputs=[[[1], finished], [[0], finished]]),
+        events.back(back, 0, None, outputs=[[[0], finished]]),
+        events.pgrad("Module.m.M.parameters_grad", "w", finished),
+        events.pgrad("Module.m.M.parameters_grad", "b", finished),
+    ):
+        writer.append(event)
+    monkeypatch.setattr(records, "Assembly", None)
+    writer.finish(final=False)
+    data = same_as_journal(tmp_path).data
+    assert list(data) == [name, module, "Module.m.M.backward.0", back, "Module.m.M.parameters_grad"]
+    assert data[back] == {"input": [TENSOR], "output": [TENSOR, None, TENSOR]}
+    assert data[name]["in_backward"] is True
 
 
 @settings(max_examples=40)

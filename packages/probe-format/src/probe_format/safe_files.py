@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"]
@@ -43,24 +44,27 @@ def refuse_links(path: Path, below: Path) -> None:
             raise OSError(errno.ELOOP, "it is a link, and nothing is written through one", str(folder))
 
 
-def replace_file(path: Path, blob: bytes) -> None:
+def replace_file(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a file so that its name always refers to a complete one.
 
-    Raises OSError when it cannot, changing nothing. The content is first written to a new file with an
-    unpredictable name. A link at ``path`` is replaced, not followed.
+    content: all of it, or its pieces, which are written one by one.
+
+    Raises OSError when it cannot, and what making the content raises, changing nothing. The content is first written
+    to a new file with an unpredictable name. A link at ``path`` is replaced, not followed.
     """
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(temporary, flags, FILE_MODE)
     try:
         try:
-            rest = memoryview(blob)
-            while rest:
-                rest = rest[os.write(fd, rest) :]
+            for piece in (content,) if isinstance(content, bytes) else content:
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
         finally:
             os.close(fd)
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise

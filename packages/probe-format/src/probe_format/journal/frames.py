@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 import threading
 import zlib
 from pathlib import Path
@@ -21,13 +20,13 @@ from probe_format.errors import FormatError
 from probe_format.safe_files import FILE_MODE
 
 from .events import Event
+from .read_back import HEAD as _HEAD
+from .read_back import ReadBack
 
 __all__ = ["MAGIC", "Count", "JournalContents", "JournalWriter", "read_journal"]
 
 MAGIC = b"PROBEJ1\n"
-_HEAD = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
-_CHUNK = 1 << 20
 
 
 @define
@@ -84,33 +83,9 @@ class JournalWriter:
             os.ftruncate(self._fd, start)  # half a frame would make every later one hard to find
             raise
 
-    def read(self, start: int, stop: int) -> tuple[list[tuple[int, bytes]], int]:
-        """Return events from ``start`` on, each with its place, and the place after the last one.
-
-        stop: the end of the journal; at least one event is returned when there is one before it.
-        Raises OSError when the file does not hold what was written.
-        """
-        data = os.pread(self._fd, min(_CHUNK, stop - start), start)
-        found: list[tuple[int, bytes]] = []
-        at, size = 0, len(data)
-        while at + _HEAD.size <= size:
-            length, crc = _HEAD.unpack_from(data, at)
-            end = at + _HEAD.size + length
-            if end > size:
-                if found or start + end > stop:
-                    break
-                data = os.pread(self._fd, end, start)
-                size = len(data)
-                if end > size:
-                    break
-            event = data[at + _HEAD.size : end]
-            if zlib.crc32(event) != crc:
-                break
-            found += ((start + at, event),)
-            at = end
-        if not found:
-            raise OSError(errno.EIO, f"it has changed at byte {start}", str(self.path))
-        return found, start + at
+    def read_back(self) -> ReadBack:
+        """Return a reader of what is written so far."""
+        return ReadBack(self._fd, self.path)
 
     @property
     def size(self) -> int:

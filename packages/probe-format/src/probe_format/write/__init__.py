@@ -7,7 +7,8 @@ from probe_format.journal.frames import Count
 from .clear import clear
 from .coverage import Coverage, Tally
 from .disk import check_writable, explain
-from .rank_writer import FORMAT_VERSION, RankWriter, documents_bytes, write_documents
+from .documents import FORMAT_VERSION, documents_bytes, write_documents
+from .rank_writer import RankWriter
 from .recover import Recovery, recover, recover_rank
 from .summary import Summary
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import threading
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from probe_format import jsonio, layout
 from probe_format.journal import events
-from probe_format.journal.assembly import Assembly, Documents
-from probe_format.journal.frames import MAGIC, Count, JournalWriter
+from probe_format.journal.frames import Count, JournalWriter
+from probe_format.journal.index import Index
 from probe_format.safe_files import make_folder, refuse_links, replace_file
-from probe_format.schema.tensor_objects import tensors
 
-from .summary import Summary
+from .documents import now, write_pages
+from .pages import pages_of_journal
 
-__all__ = ["FORMAT_VERSION", "Append", "RankWriter", "documents_bytes", "write_documents"]
-
-FORMAT_VERSION = "1.0"
+__all__ = ["Append", "RankWriter"]
 
 
 class Append(Protocol):
@@ -54,11 +50,12 @@ class RankWriter:
         self.directory = directory
         self.header = dict(header)
         self.tensor_directory = directory / layout.TENSORS
-        self.started = _now()
+        self.started = now()
         self._pid = os.getpid()
         self._waiting: list[events.Event] = []
         self._journal: JournalWriter | None = None
         self._lock = threading.RLock()
+        self._index = Index()
         self._covered = -1
         self._over = False
         self._report: dict[str, Any] = {}
@@ -123,32 +120,24 @@ class RankWriter:
                 return self._report
             size = self._journal.size
             if size != self._covered:
-                self._report = write_documents(
+                journal = self._journal.read_back()
+                self._index.read(journal, size)
+                self._report = write_pages(
                     self.directory,
-                    self._documents(size),
+                    pages_of_journal(self._index, journal),
                     state="complete" if final else "open",
                     journal_bytes=None if final else size,
                     started=self.started,
                 )
                 self._covered = size
             elif final:  # nothing came since stop(): the files are right as they are
-                self._report = {**self._report, "state": "complete", "journal": None, "ended": _now()}
+                self._report = {**self._report, "state": "complete", "journal": None, "ended": now()}
                 replace_file(self.directory / layout.REPORT, jsonio.dumps(self._report) + b"\n")
             if final:
                 self._over = True
                 self._journal.close()
                 os.unlink(self._journal.path)
             return self._report
-
-    def _documents(self, size: int) -> Documents:
-        assert self._journal is not None
-        state, at = Assembly(), len(MAGIC)
-        while at < size:
-            found, at = self._journal.read(at, size)
-            for _, event in found:
-                state.take(jsonio.loads(event))
-        state.cut_short()
-        return state.documents()
 
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
@@ -158,111 +147,3 @@ class RankWriter:
 
 def _opens(event: events.Event) -> bool:
     return isinstance(event, bytes) or events.EVENTS[event["k"]].opens
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-
-
-def documents_bytes(documents: Documents) -> dict[str, bytes]:
-    """Return the JSON files of msprobe's layout, the one with the records first.
-
-    The first has one record a line (spec/dump.md). It is dump.json, or debug.json, which is then the only one.
-    """
-    records = _records(documents)
-    if documents.header.get("level") == "debug":
-        return {layout.DEBUG: records}
-    construct: Mapping[str, str | None] = {} if documents.header.get("level") == "L1" else documents.construct
-    return {
-        layout.DUMP: records,
-        layout.STACK: _lines(documents.stack),
-        layout.CONSTRUCT: _lines(construct),
-    }
-
-
-def _records(documents: Documents) -> bytes:
-    head = jsonio.dumps(documents.header)[1:-1]
-    records = b",\n".join(
-        jsonio.dumps(name) + b": " + jsonio.dumps(record) for name, record in documents.data.items()
-    )
-    data = b'"data": {\n' + records + b"\n}" if records else b'"data": {}'
-    return b"{" + head + (b",\n" if head else b"\n") + data + b"}\n"
-
-
-def _lines(mapping: Mapping[str, Any]) -> bytes:
-    body = b",\n".join(jsonio.dumps(k) + b": " + jsonio.dumps(v) for k, v in mapping.items())
-    return b"{\n" + body + b"\n}\n" if body else b"{}\n"
-
-
-def write_documents(
-    directory: Path,
-    documents: Documents,
-    *,
-    state: Literal["open", "complete", "recovered"],
-    journal_bytes: int | None,
-    started: str | None = None,
-) -> dict[str, Any]:
-    """Write one rank's files, each complete before it takes its name; return the report (spec/report.md)."""
-    files = {}
-    blobs = documents_bytes(documents)
-    records = next(iter(blobs.values()))
-    if not documents.header.get("extra_info", True):
-        blobs = dict([next(iter(blobs.items()))])
-    for name, blob in blobs.items():
-        replace_file(directory / name, blob)
-        files[name] = {"bytes": len(blob), "crc32": f"{zlib.crc32(blob):08x}"}
-    if documents.faults:
-        replace_file(directory / layout.ERRORS, _fault_log(documents.faults))
-    report = _report(documents, state, files, journal_bytes, started)
-    # Counted in the bytes written: inside JSON strings the quotes are escaped, so only keys match.
-    report["tensors"] = records.count(b'"dtype":"')
-    report["tensor_files"] = records.count(b'"data_name":"')
-    replace_file(directory / layout.REPORT, jsonio.dumps(report) + b"\n")
-    return report
-
-
-def _report(
-    documents: Documents,
-    state: str,
-    files: Mapping[str, Any],
-    journal_bytes: int | None,
-    started: str | None,
-) -> dict[str, Any]:
-    """Return the content of report.json."""
-    coverage = dict(documents.coverage)
-    summary = coverage.pop("summary", None)
-    if summary is None:
-        summary = _summarise(documents.data)
-    return {
-        "format_version": FORMAT_VERSION,
-        "state": state,
-        "header": documents.header,
-        "files": dict(files),
-        "journal": None if journal_bytes is None else {"bytes": journal_bytes},
-        "counts": coverage.pop("counts", {}),
-        "not_seen": coverage.pop("not_seen", []),
-        "unmatched": coverage.pop("unmatched", []),
-        "faults": documents.faults,
-        "records": len(documents.data),
-        **summary,
-        "started": started,
-        "ended": _now(),
-        **coverage,
-    }
-
-
-def _summarise(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the norms and first_non_finite of encoded records."""
-    summary = Summary()
-    for name, record in data.items():
-        for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):  # encoded parts become trees
-            norm = jsonio.number(tensor.get("Norm"))
-            # A damaged journal may have anything under Norm.
-            if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):
-                summary.add(name, ".".join(map(str, path)), tensor)
-    return summary.json()
-
-
-def _fault_log(faults: list[dict[str, Any]]) -> bytes:
-    lines = [f"{f['count']} x {f['where']}\n{f['message']}\n" for f in faults]
-    return "\n".join(lines).encode("utf-8", "replace")

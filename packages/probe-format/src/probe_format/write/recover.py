@@ -14,7 +14,7 @@ from probe_format.journal.frames import read_journal
 from probe_format.plain_files import refuse_link
 from probe_format.read.dump import Rank, assemble_journal, open
 
-from .rank_writer import write_documents
+from .documents import write_documents
 
 __all__ = ["Recovery", "recover", "recover_rank"]
 

@@ -1,0 +1,150 @@
+"""Write the records that an `Index` has found: most are joined from pieces of their events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probe_format import jsonio
+from probe_format.names import with_direction
+
+from .assembly import Assembly
+from .index import FORM, PLACE, Index
+from .late_parts import LateParts
+from .pieces import Pieces, pieces
+from .read_back import ReadBack
+
+__all__ = ["Records"]
+
+_MASK = (1 << PLACE) - 1
+_EXTRA = b'{"in_backward":true}'
+#: A path of one number, as it stands before the first value of a list of pairs, and before the others.
+_SLOTS = {text % i: i for text in (b"[[%d],", b",[[%d],") for i in range(256)}
+
+
+class Records:
+    """The records of one step, made one by one from its journal."""
+
+    def __init__(self, index: Index, journal: ReadBack) -> None:
+        """Look at a journal as far as it was read into ``index``."""
+        self._index = index
+        self._journal = journal
+        self._deferred = bool(index.header.get("deferred"))
+        self._numbers, self._files = dict(index.numbers), set(index.files)
+        self._forms = list(index.shapes)
+        self._slots = [_flat(form) for form in self._forms]
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield each record as a line, ``"name": {...}``. Raises OSError when the journal cannot be read."""
+        for name, places in self._index.records.items():
+            forms: list[int] = []
+            events: list[bytes] = []
+            while places:
+                place = places & _MASK
+                if place & FORM:
+                    forms = [place ^ FORM, *forms]
+                else:
+                    events = [self._journal.event(place), *events]
+                places >>= PLACE
+            yield b"%b: %b" % (name, self._joined(events, forms) or self._assembled(name))
+
+    def _joined(self, events: list[bytes], forms: list[int]) -> bytes | None:
+        """Return a record that is made of pieces of its events, None for another one."""
+        parts: list[Pieces] = []
+        for event in events:
+            if self._deferred and b'"$' in event:  # its numbers or files came late
+                return None
+            parts += (pieces(event),)
+        kind = parts[0][b"k"]
+        if kind == b'"enter"':
+            return _call(parts)
+        if kind == b'"back"':
+            return _gradients(parts, self._slots[forms[0]]) if forms else None
+        return _parameters(parts) if kind == b'"pgrad"' else None
+
+    def _assembled(self, name: bytes) -> bytes:
+        """Return a record of any form, as `probe recover` makes it."""
+        state = Assembly(late=LateParts(self._deferred, early_numbers=self._numbers, early_files=self._files))
+        text, places = jsonio.loads(name), self._index.records[name]
+        for shift in range((places.bit_length() - 1) // PLACE * PLACE, -1, -PLACE):
+            place = places >> shift & _MASK
+            if place & FORM:
+                state.skeletons[with_direction(text, "forward")] = jsonio.loads(self._forms[place ^ FORM])
+            else:
+                state.take(jsonio.loads(self._journal.event(place)))
+        state.cut_short()
+        return jsonio.dumps(state.data[text])
+
+
+def _flat(form: bytes) -> tuple[int | None, int | None] | None:
+    """Return the numbers of slots in the ``input`` and ``output`` of a backward record; None if they are nested.
+
+    A side that is not recorded has None.
+    """
+    sides = jsonio.loads(form)
+    if isinstance(sides, list) and len(sides) == 2 and all(type(n) in (int, type(None)) for n in sides):
+        return sides[0], sides[1]
+    return None
+
+
+def _call(parts: list[Pieces]) -> bytes | None:
+    """Return the record of a call that returned, and that was not recomputed."""
+    enter, *more = parts
+    if len(more) != 1 or more[0][b"k"] != b'"exit"' or b"e" in more[0]:
+        return None
+    found: tuple[bytes, ...] = ()
+    if b"a" in enter:
+        found += (b'"input_args":' + enter[b"a"],)
+    if b"w" in enter:
+        found += (b'"input_kwargs":' + enter[b"w"],)
+    if b"o" in more[0]:
+        found += (b'"output":' + more[0][b"o"],)
+    if b"p" in enter:
+        found += (b'"parameters":' + enter[b"p"],)
+    if b"x" in enter:
+        if enter[b"x"] != _EXTRA:
+            return None
+        found += (_EXTRA[1:-1],)
+    return b"{%b}" % b",".join(found)
+
+
+def _gradients(parts: list[Pieces], slots: tuple[int | None, int | None] | None) -> bytes | None:
+    """Return the record of one backward pass through a call whose arguments and results are not nested."""
+    if slots is None:
+        return None
+    inputs, outputs = slots
+    values = {}
+    if inputs is not None:
+        values[b"i"] = [b"null"] * inputs
+    if outputs is not None:
+        values[b"o"] = [b"null"] * outputs
+    for part in parts:
+        if part[b"k"] != b'"back"' or part[b"t"] != parts[0][b"t"] or b"partial" in part:
+            return None
+        for key in (b"i", b"o"):
+            if key in part:
+                path = b""
+                try:
+                    for text in part[key][1:-1].split(b"\t"):  # [[0],  {...}]  ,[[1],  {...}]
+                        if path:
+                            values[key][_SLOTS[path]] = text[:-1]
+                        path = b"" if path else text
+                except LookupError:  # a longer path, or a slot that the form does not have
+                    return None
+                if path:
+                    return None
+    found: tuple[bytes, ...] = ()
+    if inputs is not None:
+        found += (b'"input":[%b]' % b",".join(values[b"i"]),)
+    if outputs is not None:
+        found += (b'"output":[%b]' % b",".join(values[b"o"]),)
+    return b"{%b}" % b",".join(found)
+
+
+def _parameters(parts: list[Pieces]) -> bytes | None:
+    """Return the record of the gradients of parameters that arrived once each."""
+    found: dict[bytes, bytes] = {}
+    for part in parts:
+        if part[b"k"] != b'"pgrad"' or part[b"q"] in found:
+            return None
+        found[part[b"q"]] = part[b"v"]
+    return b"{%b}" % b",".join([b"%b:[%b]" % item for item in found.items()])
