@@ -15,10 +15,12 @@ from probe_format.names import with_direction
 
 from .events import EVENTS
 from .frames import MAGIC
-from .pieces import Pieces, pieces
+from .pieces import VALUE, Pieces, pieces
 from .read_back import ReadBack
 
 __all__ = ["FORM", "PLACE", "Index"]
+
+_K, _N, _U, _S, _R, _G, _I, _F, _W, _M, _D = b"knusrgifwmd"
 
 #: How many bits a place in the journal has, and the bit that tells the number of a form from a place.
 PLACE = 48
@@ -65,97 +67,96 @@ class Index:
             found, after = journal.events(self.at, size)
             for at, event in found:
                 parts = pieces(event)
-                kind = parts[b"k"]
+                kind = parts[_K][VALUE:]
                 if kind in handlers:
                     handlers[kind](at, parts)
             self.at = after
 
     def on_head(self, at: int, parts: Pieces) -> None:
-        self.header = jsonio.loads(parts[b"header"])
+        self.header = jsonio.loads(parts["header"][VALUE:])
         self._tree = self.header.get("level") != "L1"
 
     def on_frames(self, at: int, parts: Pieces) -> None:
-        self.frames[parts[b"i"]] = parts[b"f"]
+        self.frames[parts[_I][VALUE:]] = parts[_F][VALUE:]
 
     def on_enter(self, at: int, parts: Pieces) -> None:
-        name = parts[b"n"]
+        name = parts[_N][VALUE:]
         if self._tree:
-            parent = parts.get(b"u", b"null")
-            self.parents[name] = self._same.setdefault(parent, parent)
-        kept = parts.get(b"r", b"1")
+            self.parents[name] = self._parent(parts)
+        kept = parts[_R][VALUE:] if _R in parts else b"1"
         if kept == b"0":
             return
-        if b"s" in parts and parts[b"s"] != b"null":
-            try:
-                self.grouped[parts[b"s"]] += (name,)
-            except KeyError:
-                self.grouped[parts[b"s"]] = [name]
+        if _S in parts and parts[_S][VALUE:] != b"null":
+            stack = parts[_S][VALUE:]
+            if stack not in self.grouped:
+                self.grouped[stack] = []
+            self.grouped[stack] += (name,)
         if kept != b"2":
             self.records[name] = at
 
     def on_exit(self, at: int, parts: Pieces) -> None:
-        name = parts[b"n"]
-        if b"g" in parts:
-            self._form(name, parts[b"g"])
+        name = parts[_N][VALUE:]
+        self._note_form(name, parts)
         if name in self.records:
             self.records[name] = self.records.pop(name) << PLACE | at
 
     def on_back(self, at: int, parts: Pieces) -> None:
-        name = parts[b"n"]
+        name = parts[_N][VALUE:]
         if self._tree and name not in self.parents:
-            parent = parts.get(b"u", b"null")
-            self.parents[name] = self._same.setdefault(parent, parent)
-        if b"r" in parts and parts[b"r"] == b"2":
+            self.parents[name] = self._parent(parts)
+        if _R in parts and parts[_R][VALUE:] == b"2":
             return
         places = self.records.pop(name, 0)
-        forward = _forward(name)
+        if name[-10:] == b'.backward"':  # of a function; a module's name ends in its number
+            forward = name[:-10] + b'.forward"'
+        else:
+            forward = with_direction(name.decode(), "forward").encode()
         if forward in self.forms:
             places = places << PLACE | FORM | self.forms[forward]
         self.records[name] = places << PLACE | at
 
     def on_redo(self, at: int, parts: Pieces) -> None:
-        name = parts[b"n"]
+        name = parts[_N][VALUE:]
         if name in self.records:
             self.records[name] = self.records[name] << PLACE | at
 
     def on_redone(self, at: int, parts: Pieces) -> None:
-        if b"g" in parts:
-            self._form(parts[b"n"], parts[b"g"])
+        self._note_form(parts[_N][VALUE:], parts)
         self.on_redo(at, parts)
 
     def on_pgrad(self, at: int, parts: Pieces) -> None:
-        name = parts[b"n"]
+        name = parts[_N][VALUE:]
         self.records[name] = self.records.get(name, 0) << PLACE | at
 
     def on_save(self, at: int, parts: Pieces) -> None:
-        self.records[parts[b"n"]] = at
-        if b"g" in parts:
-            self.records[jsonio.dumps(jsonio.loads(parts[b"g"])[0])] = at
+        self.records[parts[_N][VALUE:]] = at
+        if _G in parts:
+            self.records[jsonio.dumps(jsonio.loads(parts[_G][VALUE:])[0])] = at
 
     def on_grad(self, at: int, parts: Pieces) -> None:
         self.on_pgrad(at, parts)
 
     def on_stat(self, at: int, parts: Pieces) -> None:
-        self.numbers.update(jsonio.loads(parts[b"r"]))
+        self.numbers.update(jsonio.loads(parts[_R][VALUE:]))
 
     def on_file(self, at: int, parts: Pieces) -> None:
-        self.files.update(jsonio.loads(parts[b"r"]))
+        self.files.update(jsonio.loads(parts[_R][VALUE:]))
 
     def on_fault(self, at: int, parts: Pieces) -> None:
-        key = jsonio.loads(parts[b"w"]), jsonio.loads(parts[b"m"])
-        self.faults[key] = self.faults.get(key, 0) + 1
+        kind = jsonio.loads(parts[_W][VALUE:]), jsonio.loads(parts[_M][VALUE:])
+        self.faults[kind] = self.faults.get(kind, 0) + 1
 
     def on_tally(self, at: int, parts: Pieces) -> None:
-        self.coverage = parts[b"d"]
+        self.coverage = parts[_D][VALUE:]
 
-    def _form(self, name: bytes, form: bytes) -> None:
-        if form not in self.shapes:
-            self.shapes[form] = len(self.shapes)
-        self.forms[name] = self.shapes[form]
+    def _parent(self, parts: Pieces) -> bytes:
+        """Return the parent; all children share one object."""
+        parent = parts[_U][VALUE:] if _U in parts else b"null"
+        return self._same.setdefault(parent, parent)
 
-
-def _forward(backward: bytes) -> bytes:
-    """Return the name of the forward record of a call."""
-    if backward[-10:] == b'.backward"':  # a function's; a module's ends in its number
-        return backward[:-10] + b'.forward"'
-    return with_direction(backward.decode(), "forward").encode()
+    def _note_form(self, name: bytes, parts: Pieces) -> None:
+        if _G in parts:
+            form = parts[_G][VALUE:]
+            if form not in self.shapes:
+                self.shapes[form] = len(self.shapes)
+            self.forms[name] = self.shapes[form]

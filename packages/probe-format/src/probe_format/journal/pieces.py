@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from probe_format import jsonio
 
-__all__ = ["pieces"]
+__all__ = ["VALUE", "Pieces", "key", "pieces"]
 
-Pieces = dict[bytes, bytes]
+#: Letter of a key -> its line, ``,"n":"Torch.add.0.forward"``; the value begins at `VALUE`, and is cut out where it is
+#: used, as most are large and not looked at. Keys of more than one letter stand as they are.
+Pieces = dict[int | str, bytes]
+VALUE = 5
+_COLON = ord(":")
+
+
+def key(name: str) -> int | str:
+    """Return the key under which `pieces` has the key ``name`` of an event."""
+    return ord(name) if len(name) == 1 else name
 
 
 def pieces(event: bytes) -> Pieces:
-    """Return key -> JSON of its value, for any event.
+    """Return the line of each key, for any event.
 
     Values never hold a line break, so those of an event with one line for each key are cut out of its bytes.
     """
@@ -18,11 +27,11 @@ def pieces(event: bytes) -> Pieces:
         return _parsed(event)
     found: Pieces = {}
     for line in event[:-1].split(b"\n"):  # {"k":"exit"  ,"n":"Torch.add.0.forward"  ,"o":[...]
-        if line[3:5] != b'":':
+        if line[4] != _COLON:
             return _parsed(event)
-        found[line[2:3]] = line[5:]
+        found[line[2]] = line
     return found
 
 
 def _parsed(event: bytes) -> Pieces:
-    return {key.encode(): jsonio.dumps(value) for key, value in jsonio.loads(event).items()}
+    return {key(name): b',"_":' + jsonio.dumps(value) for name, value in jsonio.loads(event).items()}

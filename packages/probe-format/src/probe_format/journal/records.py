@@ -10,14 +10,16 @@ from probe_format.names import with_direction
 from .assembly import Assembly
 from .index import FORM, PLACE, Index
 from .late_parts import LateParts
-from .pieces import Pieces, pieces
+from .pieces import VALUE, Pieces, pieces
 from .read_back import ReadBack
 
 __all__ = ["Records"]
 
+_K, _A, _W, _O, _P, _X, _E, _I, _T, _Q, _V = b"kawopxeitqv"
+
 _MASK = (1 << PLACE) - 1
 _EXTRA = b'{"in_backward":true}'
-#: A path of one number, as it stands before the first value of a list of pairs, and before the others.
+#: _A path of one number, as it stands before the first value of a list of pairs, and before the others.
 _SLOTS = {text % i: i for text in (b"[[%d],", b",[[%d],") for i in range(256)}
 
 
@@ -54,7 +56,7 @@ class Records:
             if self._deferred and b'"$' in event:  # its numbers or files came late
                 return None
             parts += (pieces(event),)
-        kind = parts[0][b"k"]
+        kind = parts[0][_K][VALUE:]
         if kind == b'"enter"':
             return _call(parts)
         if kind == b'"back"':
@@ -78,7 +80,7 @@ class Records:
 def _flat(form: bytes) -> tuple[int | None, int | None] | None:
     """Return the numbers of slots in the ``input`` and ``output`` of a backward record; None if they are nested.
 
-    A side that is not recorded has None.
+    _A side that is not recorded has None.
     """
     sides = jsonio.loads(form)
     if isinstance(sides, list) and len(sides) == 2 and all(type(n) in (int, type(None)) for n in sides):
@@ -89,19 +91,19 @@ def _flat(form: bytes) -> tuple[int | None, int | None] | None:
 def _call(parts: list[Pieces]) -> bytes | None:
     """Return the record of a call that returned, and that was not recomputed."""
     enter, *more = parts
-    if len(more) != 1 or more[0][b"k"] != b'"exit"' or b"e" in more[0]:
+    if not more or more[1:] or more[0][_K][VALUE:] != b'"exit"' or _E in more[0]:
         return None
     found: tuple[bytes, ...] = ()
-    if b"a" in enter:
-        found += (b'"input_args":' + enter[b"a"],)
-    if b"w" in enter:
-        found += (b'"input_kwargs":' + enter[b"w"],)
-    if b"o" in more[0]:
-        found += (b'"output":' + more[0][b"o"],)
-    if b"p" in enter:
-        found += (b'"parameters":' + enter[b"p"],)
-    if b"x" in enter:
-        if enter[b"x"] != _EXTRA:
+    if _A in enter:
+        found += (b'"input_args":' + enter[_A][VALUE:],)
+    if _W in enter:
+        found += (b'"input_kwargs":' + enter[_W][VALUE:],)
+    if _O in more[0]:
+        found += (b'"output":' + more[0][_O][VALUE:],)
+    if _P in enter:
+        found += (b'"parameters":' + enter[_P][VALUE:],)
+    if _X in enter:
+        if enter[_X][VALUE:] != _EXTRA:
             return None
         found += (_EXTRA[1:-1],)
     return b"{%b}" % b",".join(found)
@@ -114,19 +116,19 @@ def _gradients(parts: list[Pieces], slots: tuple[int | None, int | None] | None)
     inputs, outputs = slots
     values = {}
     if inputs is not None:
-        values[b"i"] = [b"null"] * inputs
+        values[_I] = [b"null"] * inputs
     if outputs is not None:
-        values[b"o"] = [b"null"] * outputs
+        values[_O] = [b"null"] * outputs
     for part in parts:
-        if part[b"k"] != b'"back"' or part[b"t"] != parts[0][b"t"] or b"partial" in part:
+        if part[_K][VALUE:] != b'"back"' or part[_T] != parts[0][_T] or "partial" in part:
             return None
-        for key in (b"i", b"o"):
-            if key in part:
+        for side in (_I, _O):
+            if side in part:
                 path = b""
                 try:
-                    for text in part[key][1:-1].split(b"\t"):  # [[0],  {...}]  ,[[1],  {...}]
+                    for text in part[side][VALUE + 1 : -1].split(b"\t"):  # [[0],  {...}]  ,[[1],  {...}]
                         if path:
-                            values[key][_SLOTS[path]] = text[:-1]
+                            values[side][_SLOTS[path]] = text[:-1]
                         path = b"" if path else text
                 except LookupError:  # a longer path, or a slot that the form does not have
                     return None
@@ -134,9 +136,9 @@ def _gradients(parts: list[Pieces], slots: tuple[int | None, int | None] | None)
                     return None
     found: tuple[bytes, ...] = ()
     if inputs is not None:
-        found += (b'"input":[%b]' % b",".join(values[b"i"]),)
+        found += (b'"input":[%b]' % b",".join(values[_I]),)
     if outputs is not None:
-        found += (b'"output":[%b]' % b",".join(values[b"o"]),)
+        found += (b'"output":[%b]' % b",".join(values[_O]),)
     return b"{%b}" % b",".join(found)
 
 
@@ -144,7 +146,8 @@ def _parameters(parts: list[Pieces]) -> bytes | None:
     """Return the record of the gradients of parameters that arrived once each."""
     found: dict[bytes, bytes] = {}
     for part in parts:
-        if part[b"k"] != b'"pgrad"' or part[b"q"] in found:
+        name = part[_Q][VALUE:]
+        if part[_K][VALUE:] != b'"pgrad"' or name in found:
             return None
-        found[part[b"q"]] = part[b"v"]
+        found[name] = part[_V][VALUE:]
     return b"{%b}" % b",".join([b"%b:[%b]" % item for item in found.items()])
