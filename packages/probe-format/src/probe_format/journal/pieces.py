@@ -10,7 +10,6 @@ __all__ = ["VALUE", "Pieces", "key", "pieces"]
 #: used, as most are large and not looked at. Keys of more than one letter stand as they are.
 Pieces = dict[int | str, bytes]
 VALUE = 5
-_COLON = ord(":")
 
 
 def key(name: str) -> int | str:
@@ -27,7 +26,7 @@ def pieces(event: bytes) -> Pieces:
         return _parsed(event)
     found: Pieces = {}
     for line in event[:-1].split(b"\n"):  # {"k":"exit"  ,"n":"Torch.add.0.forward"  ,"o":[...]
-        if line[4] != _COLON:
+        if line[4:5] != b":":
             return _parsed(event)
         found[line[2]] = line
     return found
