@@ -1,8 +1,8 @@
 """How a step grows: `python -m bench.growth` writes steps of 10^3 to 10^6 recorded calls through the journal.
 
-Each size runs in a process of its own, so that its peak memory is its own. A recorded call is that of a linear layer: its
-begin, its end and two events of gradients, with seven tensors. Nothing of a framework takes part: what is measured is what
-Probe keeps and writes per record, in CPU time.
+Each size runs in a process of its own, so that its peak memory is its own. A recorded call is that of a linear layer:
+its begin, its end and two events of gradients, with seven tensors. Nothing of a framework takes part: what is measured
+is what Probe keeps and writes per record, in CPU time.
 """
 
 from __future__ import annotations
