@@ -9,8 +9,10 @@ import mindspore as ms
 import mindspore_zoo as zoo
 import numpy as np
 import pytest
+from contract_coverage import *  # noqa: F403  the tests and fixtures that both frameworks have
+from contract_coverage import Training
 from mindspore import Tensor, nn, ops
-from mindspore_dumping import capture, construct, leaves, opened, records, report
+from mindspore_dumping import capture, opened, report
 
 
 def step(case: str, folder: Path, **keys: Any) -> dict[str, Any]:
@@ -19,66 +21,9 @@ def step(case: str, folder: Path, **keys: Any) -> dict[str, Any]:
     return report(folder / "dump")
 
 
-def total(part: Any) -> int:
-    return sum(part.values()) if isinstance(part, dict) else int(part)
-
-
-FILTERS: list[dict[str, Any]] = [
-    {"level": "mix"}, {"level": "L0"}, {"level": "L1"}, {"level": "mix", "list": ["Dense"]},
-    {"level": "mix", "scope": ["Cell.blocks.0.GptBlock.forward.0", "Cell.blocks.0.GptBlock.forward.0"]},
-    {"level": "mix", "data_mode": ["forward"]}, {"level": "mix", "data_mode": ["backward"]},
-    {"level": "mix", "task": "tensor", "list": ["gelu"]}, {"level": "mix", "task": "structure"},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("keys", FILTERS, ids=str)
-def test_the_counts_add_up(keys: dict[str, Any], tmp_path: Path) -> None:
-    said = step("gpt", tmp_path, **keys)
-    counts = said["counts"]
-    seen = total(counts["seen"])
-    assert seen > 10
-    parts = {k: total(counts[k]) for k in ("recorded", "filtered", "unsupported", "failed")}
-    assert seen == sum(parts.values()), counts
-    assert parts["failed"] == 0 and not said["faults"]
-    data = records(tmp_path / "dump")
-    assert said["records"] == len(data)
-    assert said["tensors"] == len(list(leaves(data)))
-    files = [leaf["data_name"] for leaf in leaves(data) if leaf.get("data_name")]
-    assert said["tensor_files"] == len(files) == len(set(files))
-
-
-def test_a_filter_makes_less_and_says_so(tmp_path: Path) -> None:
-    everything = step("gpt", tmp_path / "a", level="mix")
-    some = step("gpt", tmp_path / "b", level="mix", list=["gelu"])
-    assert 0 < some["records"] < everything["records"]
-    assert total(some["counts"]["filtered"]) > 0 == total(everything["counts"]["filtered"])
-    assert all("gelu" in name.lower() for name in records(tmp_path / "b" / "dump"))
-
-
-@pytest.mark.parametrize(
-    ("keys", "value", "nearest"),
-    [
-        ({"list": ["geluu"]}, "geluu", "gelu"),
-        ({"scope": ["Cell.blocks.9.GptBlock.forward.0", "x"]}, "Cell.blocks.9", "Cell.blocks"),
-    ],
-    ids=str,
-)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_filter_that_matches_nothing_names_the_nearest(
-    keys: dict[str, Any], value: str, nearest: str, tmp_path: Path
-) -> None:
-    said = step("gpt", tmp_path, level="mix", **keys)
-    entry = next(u for u in said["unmatched"] if value in str(u["value"]))
-    assert entry["nearest"] and any(nearest in name for name in entry["nearest"])
-
-
-@pytest.mark.parametrize("case", ["gpt", "residual"])
-def test_every_parent_exists(case: str, tmp_path: Path) -> None:
-    step(case, tmp_path, level="mix")
-    tree = construct(tmp_path / "dump")
-    assert not {parent for parent in tree.values() if parent is not None} - tree.keys()
-    data = records(tmp_path / "dump")
-    assert data.keys() - tree.keys() <= {name for name in data if ".parameters_grad" in name}
+@pytest.fixture
+def training() -> Training:
+    return Training(step, ("gpt", "residual"), "Dense")
 
 
 def test_the_first_value_that_is_no_number_is_named(tmp_path: Path) -> None:

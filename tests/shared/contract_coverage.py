@@ -1,0 +1,134 @@
+"""Promise 5 for every framework: what a dump does not hold is said, and the counts add up.
+
+Who runs it has the fixture `training`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from documents import construct, leaves, records
+from framework import Framework
+
+
+@attrs.frozen
+class Training:
+    """A framework's networks: `gpt` and others.
+
+    step: dump one step of a case to ``folder``/dump with a configuration; its report. cases: some cases.
+    layer: a word in the names of dense layers and in no other name of a call of gpt.
+    """
+
+    step: Callable[..., dict[str, Any]]
+    cases: tuple[str, ...]
+    layer: str
+
+
+LAYER, BLOCK = "the layer", "the first block"  # stand for the framework's names in the table below
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"level": "L0"},
+    {"level": "L1"},
+    {"list": [LAYER]},
+    {"scope": [BLOCK, BLOCK]},
+    {"data_mode": ["forward"]},
+    {"data_mode": ["backward"]},
+    {"data_mode": ["input"]},
+    {"task": "tensor", "list": ["gelu"]},
+    {"task": "structure"},
+]
+
+
+def total(part: Any) -> int:
+    return sum(part.values()) if isinstance(part, dict) else int(part)
+
+
+@pytest.fixture
+def words(framework: Framework, training: Training) -> dict[str, str]:
+    return {LAYER: training.layer, BLOCK: f"{framework.kind}.blocks.0.GptBlock.forward.0"}
+
+
+@pytest.fixture(params=FILTERS, ids=str)
+def keys(request: pytest.FixtureRequest, words: dict[str, str]) -> dict[str, Any]:
+    return {
+        key: [words.get(item, item) for item in value] if isinstance(value, list) else value
+        for key, value in request.param.items()
+    }
+
+
+def test_the_counts_add_up(training: Training, keys: dict[str, Any], tmp_path: Path) -> None:
+    said = training.step("gpt", tmp_path, **keys)
+    counts = said["counts"]
+    seen = total(counts["seen"])
+    assert seen > 10
+    parts = {k: total(counts[k]) for k in ("recorded", "filtered", "unsupported", "failed")}
+    assert seen == sum(parts.values()), counts
+    assert total(counts["left_out"]) >= 0
+    assert parts["failed"] == 0 and not said["faults"]
+
+
+def test_the_report_counts_what_is_in_the_dump(
+    training: Training, keys: dict[str, Any], tmp_path: Path
+) -> None:
+    said = training.step("gpt", tmp_path, **keys)
+    data = records(tmp_path / "dump")
+    assert said["records"] == len(data)
+    assert said["tensors"] == len(list(leaves(data)))
+    files = [leaf["data_name"] for leaf in leaves(data) if leaf.get("data_name")]
+    assert said["tensor_files"] == len(files) == len(set(files))
+
+
+def test_a_filter_makes_less_and_says_so(training: Training, tmp_path: Path) -> None:
+    check_a_filter(training, "gelu", tmp_path)
+
+
+def check_a_filter(training: Training, word: str, tmp_path: Path) -> None:
+    """All records of a step filtered by a word of functions have it in their names, and the rest is counted."""
+    everything = training.step("gpt", tmp_path / "a")
+    some = training.step("gpt", tmp_path / "b", list=[word])
+    assert 0 < some["records"] < everything["records"]
+    assert total(some["counts"]["filtered"]) > 0 == total(everything["counts"]["filtered"])
+    for kind in ("calls", "modules"):
+        assert some["counts"]["seen"][kind] == everything["counts"]["seen"][kind]
+    assert all(word.lower() in name.lower() for name in records(tmp_path / "b" / "dump"))
+
+
+@pytest.mark.parametrize("key", ["list", "scope"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_filter_that_matches_nothing_names_the_nearest(
+    framework: Framework, training: Training, key: str, tmp_path: Path
+) -> None:
+    block = f"{framework.kind}.blocks.9"
+    keys = {"list": ["geluu"], "scope": [f"{block}.GptBlock.forward.0", "x"]}
+    value, nearest = {"list": ("geluu", "gelu"), "scope": (block, f"{framework.kind}.blocks")}[key]
+    check_the_nearest(training.step("gpt", tmp_path, **{key: keys[key]}), value, nearest)
+
+
+def check_the_nearest(said: dict[str, Any], value: str, nearest: str) -> None:
+    """A report names what matched nothing, and the nearest names."""
+    entry = next(u for u in said["unmatched"] if value in str(u["value"]))
+    assert entry["nearest"] and any(nearest in name for name in entry["nearest"])
+
+
+def test_what_matches_is_not_called_unmatched(training: Training, tmp_path: Path) -> None:
+    assert training.step("gpt", tmp_path, list=["gelu", training.layer])["unmatched"] == []
+
+
+def test_every_parent_exists(training: Training, tmp_path: Path) -> None:
+    for case in training.cases:
+        training.step(case, tmp_path / case)
+        tree = construct(tmp_path / case / "dump")
+        assert not {parent for parent in tree.values() if parent is not None} - tree.keys()
+        data = records(tmp_path / case / "dump")
+        assert data.keys() - tree.keys() <= {name for name in data if ".parameters_grad" in name}
+
+
+def test_a_healthy_step_has_no_first_non_finite(training: Training, tmp_path: Path) -> None:
+    assert training.step("gpt", tmp_path)["first_non_finite"] is None
+
+
+__all__ = ["keys", "words", *(name for name in dir() if name.startswith("test_"))]
