@@ -37,7 +37,7 @@ class Log:
         self.messages: list[Message] = []
 
     def __call__(self, message: Message) -> int:
-        self.messages.append(Message(message.token, _copied(message.value), message.extra, message.place, 0))
+        self.messages.append(Message(message.token, _copied(message.value), message.extra, message.place))
         return 99 + len(self.messages)
 
     @property

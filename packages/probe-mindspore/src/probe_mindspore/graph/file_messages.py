@@ -20,8 +20,8 @@ from mindspore.ops import operations as P
 from mindspore.ops.primitive import constexpr
 
 from . import host_callback
+from .flatten import flatten
 from .host_callback import FIRST, Callback, deliver, register
-from .value_layouts import flatten
 
 __all__ = ["CallCounter", "FileCall", "Spool"]
 

@@ -5,12 +5,11 @@ the parameter, with a part of the gradient, and fails where there is none (2.7.0
 the complete gradient, and the one that the run uses.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from attrs import define, field
-from mindspore import Parameter, Tensor, nn
+from mindspore import Tensor
 from mindspore._c_expression import GradOperation_
 from mindspore.ops import functional as F
 from mindspore.ops.primitive import constexpr
@@ -19,9 +18,10 @@ from probe_runtime.patching import Function, attribute
 
 from probe_mindspore.patching.compile_hook import parser
 
+from .flatten import is_fixed
 from .host_callback import FIRST
+from .known_parameters import KnownParameters
 from .routes import Route
-from .value_layouts import is_fixed
 
 __all__ = ["watched_grads"]
 
@@ -29,67 +29,7 @@ _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr
 _NAME = "probed"  # name of an operation in Probe's code, which is not replaced
 
 
-@define(eq=False)
-class _KnownParameters:
-    """Find out whose gradients the operations in a graph return, while it is compiled.
-
-    keys: id of each parameter to record -> its number.
-    unknown: called for an operation whose parameters cannot be identified.
-    lists: ids -> each list of parameters that the source has a name for.
-    near: for each operation, the parameters in its own namespace under the name that MindSpore's code uses.
-    """
-
-    keys: Mapping[int, int]
-    unknown: Callable[[], None]
-    lists: dict[tuple[int, ...], tuple[Any, ...]] = field(factory=dict)
-    near: list[tuple[Any, ...]] = field(factory=list)
-
-    def number(self, namespace: Any) -> int:
-        """Return a number for an operation found in this namespace."""
-        try:
-            found = namespace["weights"]
-        except Exception:  # the namespace raises where there is none
-            found = ()
-        self.near.append(_parameters(found))
-        return len(self.near) - 1
-
-    def meet(self, value: Any) -> None:
-        """Add the lists of parameters in the value of a name in the source."""
-        if isinstance(value, nn.Cell):
-            for one in vars(value).values():
-                self._list(one)
-        else:
-            self._list(value)
-
-    def _list(self, value: Any) -> None:
-        found = _parameters(value)
-        if any(id(p) in self.keys for p in found):
-            self.lists[tuple(map(id, found))] = found
-
-    def found(self, number: int, shapes: Sequence[Sequence[int]], dtypes: Sequence[Any]) -> tuple[int, ...]:
-        """Return the numbers of the parameters whose gradients have these shapes; 0 for one that is not recorded."""
-        wanted = [(tuple(s), str(d)) for s, d in zip(shapes, dtypes, strict=True)]
-        near = self.near[number] if number >= 0 else ()
-        fitting = [found for found in (near, *self.lists.values()) if list(map(_shape_and_dtype, found)) == wanted]
-        if not fitting or (fitting[0] is not near and len(fitting) > 1):
-            self.unknown()
-            return (0,) * len(wanted)
-        return tuple(self.keys.get(id(p), 0) for p in fitting[0])
-
-
-def _parameters(value: Any) -> tuple[Any, ...]:
-    """Return the parameters in a list that holds nothing else; () for any other value."""
-    found = (value,) if isinstance(value, Parameter) else value
-    if not isinstance(found, (tuple, list)):
-        return ()
-    return tuple(found) if all(isinstance(p, Parameter) for p in found) else ()
-
-
-def _shape_and_dtype(parameter: Any) -> tuple[tuple[int, ...], str]:
-    return tuple(parameter.shape), str(parameter.dtype)
-
-
-_now: list[_KnownParameters] = []
+_now: list[KnownParameters] = []
 
 
 @_at_compile_time
@@ -208,7 +148,7 @@ def watched_grads(keys: Mapping[int, int], route: Route, unknown: Callable[[], N
         yield
         return
     give = route.parameter
-    compilation = _KnownParameters(keys, unknown)
+    compilation = KnownParameters(keys, unknown)
 
     def resolving(original: Function) -> Function:
         def resolve_symbol(namespace: Any, symbol: Any) -> Any:

@@ -23,7 +23,8 @@ from mindspore.ops import functional as F  # noqa: F401 - for the functions that
 from mindspore.ops import operations as P
 from probe_format.excerpts import error_text
 
-from .value_layouts import flatten, meta, rebuild
+from .flatten import flatten, meta
+from .value_layouts import rebuild
 
 __all__ = ["FIRST", "Callback", "HostCall", "Message", "deliver", "on_fault", "register"]
 
@@ -38,14 +39,12 @@ class Message:
     token: the answer to the earlier call that this one belongs to, 0 without one.
     value: the nest that was sent. Its tensors are `TensorView`s whose memory is valid during the callback only.
     extra, place: the numbers given in the graph.
-    layout: the number of the nest's layout (`value_layouts.leaf_path`).
     """
 
     token: int
     value: Any
     extra: int
     place: int
-    layout: int
 
 
 Callback = Callable[[Message], int | None]
@@ -77,7 +76,7 @@ def deliver(site: int, layout: int, extra: int, place: int, token: int, arrays: 
     """Call a callback with a message. Return its answer. Never raises: an exception would end the user's run."""
     try:
         with _lock:
-            return _callbacks[site](Message(token, rebuild(layout, arrays), extra, place, layout)) or 0
+            return _callbacks[site](Message(token, rebuild(layout, arrays), extra, place)) or 0
     except Exception as e:
         on_fault[-1](e)
         return 0

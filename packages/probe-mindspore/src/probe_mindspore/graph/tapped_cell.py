@@ -10,9 +10,9 @@ from mindspore import Parameter, Tensor, nn
 from mindspore.ops import functional as F
 from mindspore.ops.primitive import constexpr
 
+from .flatten import is_fixed, is_watched
 from .host_callback import FIRST
 from .routes import Route
-from .value_layouts import is_fixed, is_watched
 
 __all__ = ["compiled", "is_hooked", "tapped"]
 

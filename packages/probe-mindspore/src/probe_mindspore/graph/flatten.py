@@ -1,0 +1,121 @@
+"""Flatten a nest of tuples, lists and dicts to a tuple of tensors, inside MindSpore's compiler.
+
+The functions here are read by the compiler, or called by it with constants. The layout of the nest is stored in Python
+meanwhile (`value_layouts`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor
+from mindspore.ops import functional as F
+from mindspore.ops import operations as P
+from mindspore.ops.primitive import constexpr
+
+from .value_layouts import UNKNOWN, ConstantLayout, LeafLayout, NestLayout, number_of
+
+__all__ = ["flatten", "is_fixed", "is_watched", "meta"]
+
+_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
+
+
+@_at_compile_time
+def _leaf(index: Any, dtype: Any, shape: Any, kind: Any) -> int:
+    return number_of(LeafLayout(index if index >= 0 else None, str(dtype), tuple(shape), kind))
+
+
+@_at_compile_time
+def _constant(value: Any) -> int:
+    return number_of(ConstantLayout(value))
+
+
+@_at_compile_time
+def _variable() -> int:
+    return number_of(UNKNOWN)
+
+
+@_at_compile_time
+def _listed(items: Any, type_: Any) -> int:
+    return number_of(NestLayout(None, tuple(items), type_))
+
+
+@_at_compile_time
+def _keyed(keys: Any, items: Any) -> int:
+    return number_of(NestLayout(tuple(keys), tuple(items), "dict"))
+
+
+@_at_compile_time
+def meta(site: Any, layout: Any, extra: Any, place: Any) -> Any:
+    """Return the constant by which the host identifies a call: int64[4]."""
+    return Tensor(np.array([site, layout, extra, place], np.int64))
+
+
+_reshape = P.Reshape()
+_cast = P.Cast()
+_DIFFERENTIABLE = (ms.float16, ms.bfloat16, ms.float32, ms.float64, ms.complex64, ms.complex128)
+_BFLOAT16 = ms.bfloat16
+_FLOAT32 = ms.float32
+
+
+def flatten(value: Any, found: Any) -> Any:
+    """Return (number of the layout, ``found`` with the tensors of ``value`` added). For the compiler to read."""
+    if isinstance(value, Tensor):
+        shape = F.shape(value)
+        dtype = F.dtype(value)
+        if F.is_sequence_value_unknown(shape) or F.is_sequence_shape_unknown(shape):
+            return _leaf(-1, dtype, (), "dynamic"), found
+        if len(shape) == 0:
+            value = F.stop_gradient(value)
+            if dtype == _BFLOAT16:
+                value = _cast(value, _FLOAT32)  # exact; the CPU cannot reshape bfloat16
+            return _leaf(len(found), dtype, shape, "scalar"), (*found, _reshape(value, (1,)))
+        if 0 in shape:
+            return _leaf(-1, dtype, shape, "empty"), found
+        kind = "parameter" if isinstance(value, Parameter) else "plain"
+        return _leaf(len(found), dtype, shape, kind), (*found, F.stop_gradient(value))
+    if isinstance(value, dict):
+        keys, values = _parted(value)
+        items, found = _flatten_each(values, found)
+        return _keyed(keys, items), found
+    if isinstance(value, tuple):
+        items, found = _flatten_each(value, found)
+        return _listed(items, "tuple"), found
+    if isinstance(value, list):
+        items, found = _flatten_each(value, found)
+        return _listed(items, "list"), found
+    if F.isconstant(value):
+        return _constant(value), found
+    return _variable(), found
+
+
+def _flatten_each(values: Any, found: Any) -> Any:
+    items: Any = ()
+    for one in values:
+        item, found = flatten(one, found)
+        items = (*items, item)
+    return items, found
+
+
+def _parted(mapping: Any) -> Any:
+    """Return (keys, values), each as a tuple."""
+    keys: Any = ()
+    values: Any = ()
+    for key in mapping.keys():  # noqa: SIM118 - the compiler goes over a dict's keys only like this
+        keys = (*keys, key)
+        values = (*values, mapping[key])
+    return keys, values
+
+
+def is_fixed(value: Any) -> Any:
+    """Return whether this tensor can be sent: it has elements, and its shape is known. For the compiler to read."""
+    shape = F.shape(value)
+    if F.is_sequence_value_unknown(shape) or F.is_sequence_shape_unknown(shape):
+        return False
+    return 0 not in shape
+
+
+def is_watched(value: Any) -> Any:
+    """Return whether this tensor can have a gradient. For the compiler to read."""
+    return F.dtype(value) in _DIFFERENTIABLE
