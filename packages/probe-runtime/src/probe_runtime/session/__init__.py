@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from .any_session import AnySession
 from .current import class_or_instance
 from .debugger import Debugger
 from .delegated_levels import KernelSession, SavingSession, kernel_package
 from .demo_report import bar, demo_arguments, summary
+from .framework import Framework
 from .preflight import preflight
 from .seed import Seeded, seed_process, set_variable
-from .session import AnySession, Framework, Session, warn
+from .session import Session, warn
 from .step import DumpingStep, Install, RunningStep
 from .token_gate import TokenGate
 

@@ -10,7 +10,7 @@ from probe_format.errors import UsageError
 
 from probe_runtime.config.config import Config
 
-from .session import AnySession
+from .any_session import AnySession
 
 __all__ = ["class_or_instance", "reusable"]
 

@@ -13,8 +13,8 @@ from probe_runtime.config.config import Config
 from probe_runtime.config.config_file import load
 from probe_runtime.config.resolve import resolve
 
+from .any_session import AnySession
 from .current import class_or_instance, reusable
-from .session import AnySession
 
 __all__ = ["Debugger"]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 from probe_format.errors import ProbeError, UsageError
 from probe_format.excerpts import brief, error_text
 from probe_format.layout import existing_dump, rank_dir
@@ -22,69 +20,13 @@ from probe_runtime.config.number_ranges import parse_init_step, parse_token_rang
 from probe_runtime.notice import notice
 from probe_runtime.select.filters import RankFilter, StepFilter
 
+from .framework import Framework
 from .step import RunningStep
 from .token_gate import TokenGate
 
-__all__ = ["AnySession", "Framework", "Session", "warn"]
-
-#: Takes (directory, extra header keys) and returns the step. Raises OSError when nothing can be written.
-OpenStep = Callable[[Path, Mapping[str, Any]], RunningStep]
+__all__ = ["Session", "warn"]
 
 _live: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-@frozen
-class Framework:
-    """What a session needs of a framework's package.
-
-    log: logger for finished steps.
-    rank: returns this process's rank, None when not distributed.
-    target_for: takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
-    wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
-    models: returns the models in what the user gave as one. Raises UsageError when it is not a model.
-    unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
-    """
-
-    log: logging.Logger
-    rank: Callable[[], int | None]
-    target_for: Callable[[Path, Any], tuple[Path, OpenStep]]
-    wants_model: str
-    models: Callable[[Any], object]
-    unstopped: Callable[[], bool] = bool
-
-
-class AnySession(Protocol):
-    """What a debugger needs of its session: `Session`, or one of another level in `delegated_levels`."""
-
-    config: Config
-    model: Any
-    closed: bool
-
-    @property
-    def patches(self) -> Any:
-        """Return the patched functions, which have ``add`` and ``remove``."""
-
-    @property
-    def collecting(self) -> bool:
-        """Return whether calls are being collected now."""
-
-    def start(self, model: Any, token_range: Any) -> None:
-        """Start or resume collecting in the current step."""
-
-    def stop(self) -> None:
-        """Stop collecting."""
-
-    def step(self) -> None:
-        """End the step."""
-
-    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """Save a single value."""
-
-    def set_init_step(self, step: Any) -> None:
-        """Number the steps from ``step``."""
-
-    def close(self) -> None:
-        """Finish the open step and remove every hook."""
 
 
 @define(eq=False, slots=False)

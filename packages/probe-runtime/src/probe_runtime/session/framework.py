@@ -1,0 +1,37 @@
+"""Describe what a session needs of a framework's package."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from .step import RunningStep
+
+__all__ = ["Framework"]
+
+#: Takes (directory, extra header keys) and returns the step. Raises OSError when nothing can be written.
+OpenStep = Callable[[Path, Mapping[str, Any]], RunningStep]
+
+
+@frozen
+class Framework:
+    """What a session needs of a framework's package.
+
+    log: logger for finished steps.
+    rank: returns this process's rank, None when not distributed.
+    target_for: takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
+    wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
+    models: returns the models in what the user gave as one. Raises UsageError when it is not a model.
+    unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
+    """
+
+    log: logging.Logger
+    rank: Callable[[], int | None]
+    target_for: Callable[[Path, Any], tuple[Path, OpenStep]]
+    wants_model: str
+    models: Callable[[Any], object]
+    unstopped: Callable[[], bool] = bool
