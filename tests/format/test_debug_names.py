@@ -33,7 +33,7 @@ def test_names_come_apart_again(name):
 
 @pytest.mark.parametrize("text", ["", "x", "x.debug", ".0.debug", "x.01.debug", "x.-1", "x.1.forward"])
 def test_what_is_no_name(text):
-    with pytest.raises(FormatError, match="no name of a saved value"):
+    with pytest.raises(FormatError, match="not the name of a saved value"):
         parse_debug_name(text)
 
 

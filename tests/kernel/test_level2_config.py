@@ -87,7 +87,7 @@ def test_a_list_of_statistics() -> None:
     assert written(config(summary_mode=["md5"]))["statistic_category"] == ["md5"]
     assert written(config(summary_mode=["statistics"]))["statistic_category"] == ["max", "min", "avg", "l2norm"]
     (problem,) = mindspore_problems(config(summary_mode=["max", "medium"]), ASCEND)
-    assert problem.where == "summary_mode[1]" and "'medium' is no statistic" in str(problem)
+    assert problem.where == "summary_mode[1]" and "'medium' is not a statistic" in str(problem)
     (problem,) = mindspore_problems(config(summary_mode=["count"], device="device"), ASCEND)
     assert problem.where == "summary_mode" and "the device computes max" in str(problem)
     (said,) = mindspore_notes(config("tensor", summary_mode=["max"]), ASCEND)

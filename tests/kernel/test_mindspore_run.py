@@ -170,16 +170,16 @@ WRONG = [
     ({"path": "/data/a.b"}, "'.'; MindSpore takes only letters, digits, '-', '_' and '/'. Write"),
     ({"path": "dump"}, "path: 'dump' is not absolute. Write"),
     ({"path": None}, "path: is not given, and MS_DIAGNOSTIC_DATA_PATH is not set either."),
-    ({"iterations": "a-b"}, "iterations: 'a-b' is no number and no range. Write"),
+    ({"iterations": "a-b"}, "iterations: 'a-b' is neither a number nor a range. Write"),
     ({"iterations": "3-1"}, "iterations: the range '3-1' ends before it begins"),
     ({"saved_data": "foo"}, 'saved_data: \'foo\' is not known. Write "tensor" or "statistic" or "full".'),
     ({"op_debug_mode": 7}, "op_debug_mode: 7 is not known."),
     ({"net_name": "A/B"}, "net_name: 'A/B' may hold letters"),
     ({"kernels": ["name-regex(a"]}, "kernels[0]: 'name-regex(a' has no closing bracket"),
-    ({"kernels": ["name-regex((a)"]}, "is no regular expression"),
+    ({"kernels": ["name-regex((a)"]}, "is not a regular expression"),
     ({"set_dump": True}, "set_dump: MindSpore refuses set_dump (dump_mode 2) on CPU."),
-    ({"iteration": "all"}, "iteration: is no option of a kernel dump. Did you mean 'iterations'?"),
-    ({"backend": "cpuu"}, "backend: 'cpuu' is no backend. Did you mean 'cpu'"),
+    ({"iteration": "all"}, "iteration: is not an option of a kernel dump. Did you mean 'iterations'?"),
+    ({"backend": "cpuu"}, "backend: 'cpuu' is not a backend. Did you mean 'cpu'"),
 ]
 
 

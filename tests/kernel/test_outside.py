@@ -95,7 +95,7 @@ def test_a_true_name_that_no_file_system_takes_is_shortened(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b.npy", "/etc/x.npy", "a\0.npy", "a\n.npy", "", "."])
 def test_no_such_name_is_written(name: str, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="is no name for a file there"):
+    with pytest.raises(FormatError, match="is not a name for a file there"):
         Destination().write(tmp_path, name, tmp_path, [b"x"])
     assert list(tmp_path.iterdir()) == []
 

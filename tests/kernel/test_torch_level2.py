@@ -66,7 +66,7 @@ def test_wanted_steps_only(npu: Npu, tmp_path: Path, direction: str) -> None:
 
 
 def test_calls_inside_a_call_do_not_count(npu: Npu, tmp_path: Path) -> None:
-    """Functional.cross_entropy calls log_softmax: at level L1 that is no record, so it is no number here."""
+    """Functional.cross_entropy calls log_softmax: at level L1 that is not a record, so it is not a number here."""
     config = write(tmp_path, list=["Functional.log_softmax.0.forward"])
     with PrecisionDebugger(config) as debugger:
         debugger.start()

@@ -159,7 +159,7 @@ class Nested(Seeded):
 
 
 class InPlace(Seeded):
-    """Writes into tensors and views of them, and into a parameter that is no weight."""
+    """Writes into tensors and views of them, and into a parameter that is not a weight."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -339,7 +339,7 @@ def test_graph_and_pynative_are_told_apart(capsys, tmp_path):
 def test_numbers_that_are_none_are_refused(capsys, option, value):
     with pytest.raises(SystemExit) as caught:
         main(["show", "d", f"{option}={value}"])
-    assert caught.value.code == 2 and "no whole number" in capsys.readouterr().err
+    assert caught.value.code == 2 and "not a whole number" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_missing_or_broken_report(folder):
             "dump.json",
             b"Torch.log.0.forward",
             b"Torch.log.x.forward",
-            "'Torch.log.x.forward' is no record name",
+            "'Torch.log.x.forward' is not a record name",
         ),
         (
             "dump.json",
@@ -100,7 +100,7 @@ def test_a_missing_or_broken_report(folder):
         ),
         ("dump.json", b"{", b"[", "not JSON"),
         ("stack.json", b"[[", b"[3,[", "neither \\[\\[names\\], \\[frames\\]\\] nor"),
-        ("construct.json", b"null", b"7", "7 is no parent"),
+        ("construct.json", b"null", b"7", "7 is not a parent"),
         ("construct.json", b'": "Module.fc', b'": "Module.ff', "is not a node"),
         ("construct.json", b'"Torch.log.0.forward"', b'"Torch.lug.0.forward"', "does not have the record"),
     ],

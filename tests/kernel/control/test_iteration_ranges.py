@@ -37,7 +37,7 @@ def test_what_is_written(value: object, written: str) -> None:
     ("value", "says"),
     [
         ("3-1", 'Write "1-3"'),
-        ("a-b", "no number and no range"),
+        ("a-b", "neither a number nor a range"),
         ("", "empty part"),
         ("1||2", "empty part"),
         ("1,2", "Write"),
@@ -52,7 +52,7 @@ def test_what_is_written(value: object, written: str) -> None:
         (1.5, "float"),
         (None, "NoneType"),
         (2**32, "beyond"),
-        ("9" * 5000, "no number and no range"),
+        ("9" * 5000, "neither a number nor a range"),
     ],
 )
 def test_what_is_refused(value: object, says: str) -> None:

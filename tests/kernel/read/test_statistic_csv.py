@@ -225,7 +225,7 @@ def test_a_garbled_number_is_named_and_the_rest_of_its_line_stays(
     assert row.values == {"min": 1}
     assert cli.main(["check", str(tmp_path / "in")]) == 3
     said = capsys.readouterr().err
-    assert "line 2" in said and "Max Value '7.25x' is no number" in said
+    assert "line 2" in said and "Max Value '7.25x' is not a number" in said
     assert cli.main(["show", str(tmp_path / "in")]) == 3
     assert cli.main(["export", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 3
     assert main(["verify", str(tmp_path / "out")]) == 0
@@ -250,7 +250,7 @@ def test_a_garbled_number_alone_is_exported(tmp_path: Path) -> None:
 def test_no_number_is_none(cell: str, tmp_path: Path) -> None:
     found = table(tmp_path, f"{FIXED},Max Value", LINE.removesuffix("7") + cell)
     assert len(found.rows) == 1 and found.rows[0].values == {}
-    assert "is no number" in found.problems[0] and len(found.problems[0]) < 200
+    assert "is not a number" in found.problems[0] and len(found.problems[0]) < 200
 
 
 @pytest.mark.parametrize(("cell", "value"), [("inf", np.inf), ("-Inf", -np.inf), ("1e5", 1e5), (".5", 0.5),

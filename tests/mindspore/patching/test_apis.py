@@ -124,7 +124,7 @@ def test_every_problem_of_a_user_file_at_once(tmp_path: Path) -> None:
         load_apis(path)
     assert len(caught.value.problems) == 4
     texts = "\n".join(f"{p.where} {p.what} {p.remedy}" for p in caught.value.problems)
-    for part in ('"rellu" is no function of mindspore.ops', '"-gelux" takes out', "tensor", "list of names"):
+    for part in ('"rellu" is not a function of mindspore.ops', '"-gelux" takes out', "tensor", "list of names"):
         assert part in texts
 
 

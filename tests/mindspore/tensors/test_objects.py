@@ -1,4 +1,4 @@
-"""Values of MindSpore that are no tensors."""
+"""Values of MindSpore that are not tensors."""
 
 import mindspore as ms
 import pytest

@@ -114,7 +114,7 @@ def test_every_problem_of_a_user_file_at_once(tmp_path: Path) -> None:
     assert len(problems) == 4
     texts = "\n".join(" ".join(problem) for problem in problems)
     for part in (
-        '"rellu" is no function of torch',
+        '"rellu" is not a function of torch',
         "relu",
         '"-zerox" takes out',
         "tensr",

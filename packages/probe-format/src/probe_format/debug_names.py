@@ -34,7 +34,7 @@ def parse_debug_name(text: str) -> DebugName:
     """
     found = _NAME.fullmatch(text)
     if found is None:
-        raise FormatError(f"{brief(text)} is no name of a saved value; 'loss.0.debug' would be.")
+        raise FormatError(f"{brief(text)} is not the name of a saved value; 'loss.0.debug' would be.")
     return DebugName(found["name"], int(found["count"]))
 
 

@@ -42,7 +42,7 @@ def file_in(folder: Path, name: str) -> Path:
         why = f"it is longer than the {_LONGEST} bytes that a file system takes"
     if why:
         shown = name if len(name) < 120 else f"{name[:100]}..."
-        raise FormatError(f"{folder}: {shown!r} is no name for a file there: {why}.")
+        raise FormatError(f"{folder}: {shown!r} is not a name for a file there: {why}.")
     return folder / name
 
 

@@ -129,7 +129,7 @@ def _at(path: str) -> Any:
 def _unfound(name: ApiName) -> Iterator[Problem]:
     if name.prefix not in _OWNERS:
         hint = did_you_mean(name.prefix, _OWNERS) or f"There are {', '.join(_OWNERS)}."
-        yield Problem("api", f"{name.prefix!r} is no prefix of a PyTorch API.", hint)
+        yield Problem("api", f"{name.prefix!r} is not a prefix of a PyTorch API.", hint)
     elif _owner(name)[0] is None:
         names: list[str] = []
         for path in _OWNERS[name.prefix]:

@@ -47,8 +47,8 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, LookupError, AttributeError, TypeError, OverflowError):
-            value = brief(node.value) if isinstance(node, yaml.ScalarNode) else "what stands here"
-            what = f"{value} is no {cut(node.tag.rpartition(':')[2], 100)}"
+            value = brief(node.value) if isinstance(node, yaml.ScalarNode) else "this value"
+            what = f"{value} is not of type {cut(node.tag.rpartition(':')[2], 100)}"
             raise yaml.constructor.ConstructorError(None, None, what, node.start_mark) from None
 
 
@@ -97,7 +97,7 @@ def _look_through(root: yaml.Node) -> None:
         if id(node) in sizes:
             return sizes[id(node)]
         if id(node) in inside:
-            raise _complaint("what holds itself is nothing that can be written out", node)
+            raise _complaint("a value that contains itself cannot be written out", node)
         if depth > MOST_LEVELS:
             raise _complaint("it is nested too deeply; a configuration has two levels", node)
         inside.add(id(node))

@@ -107,7 +107,7 @@ def _show_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--all", action="store_true", help="with --bad: the tree of all of them")
     command.add_argument(
-        "--full", action="store_true", help="max, min and every digit, and the arguments that are no tensors"
+        "--full", action="store_true", help="max, min and every digit, and the arguments that are not tensors"
     )
     command.add_argument("--brief", action="store_true", help="names without their tensors")
     command.add_argument("--stack", action="store_true", help="with the line that made the call")
@@ -116,7 +116,7 @@ def _show_arguments(command: argparse.ArgumentParser) -> None:
 def _count(text: str) -> int:
     """Return a number from 0 up. Raises ArgumentTypeError when it is not one."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
     return int(text)
 
 

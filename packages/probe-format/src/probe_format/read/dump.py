@@ -231,7 +231,7 @@ def _check_forms(documents: Documents) -> None:
     for what, mapping in (("header", documents.header), ("data", documents.data)):
         for key in mapping:
             if not isinstance(key, str):
-                raise ValueError(f"{brief(key)} is no key of {what}")
+                raise ValueError(f"{brief(key)} is not a key of {what}")
     for problem in (*check_stack(documents.stack), *check_construct(documents.construct)):
         raise ValueError(str(problem))
     coverage = dict(documents.coverage)
@@ -243,4 +243,4 @@ def _check_forms(documents: Documents) -> None:
         raise ValueError(str(problem))
     for fault in documents.faults:
         if not isinstance(fault["where"], str) or not isinstance(fault["message"], str):
-            raise ValueError(f"{brief(fault)} is no fault")
+            raise ValueError(f"{brief(fault)} is not a fault")

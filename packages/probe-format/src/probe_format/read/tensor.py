@@ -77,7 +77,7 @@ class Tensor:
         shape = self.json["shape"]
         if len(shape) <= _MOST_DIMENSIONS and all(type(size) is int and size >= 0 for size in shape):
             return tuple(shape)
-        raise FormatError(f"{self.name}: {brief(shape)} is no shape.")
+        raise FormatError(f"{self.name}: {brief(shape)} is not a shape.")
 
     def statistic(self, key: str) -> Statistic:
         """Return one number of the tensor object (spec/statistics.md): None when absent, null or not a number."""

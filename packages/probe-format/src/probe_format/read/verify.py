@@ -43,7 +43,7 @@ class Verdict:
     state: ``complete``; ``recovered`` (complete, made by `probe recover`); ``torn`` (the run was killed and
     the journal holds more than the files do: `probe recover`); ``damaged`` (see ``problems``).
     problems: one sentence each, at most 50.
-    notes: remarks that are no fault.
+    notes: remarks that are not faults.
     """
 
     path: Path
@@ -126,7 +126,7 @@ def _checksums(folder: Path, report: Report) -> Iterator[str]:
 def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
     strict = is_strict(rank.header)
     if strict and report is None and rank.file is None:
-        yield "report.json is missing: without it nobody can tell whether the dump is whole."
+        yield "report.json is missing: without it, whether the dump is whole cannot be known."
     for document in rank.documents:
         yield from map(str, _checked(document))
     if strict:
@@ -136,7 +136,7 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
         try:
             _ = record.parsed
         except FormatError:
-            yield f"{brief(record.name)} is no record name."
+            yield f"{brief(record.name)} is not a record name."
     # `rank` may take both from the journal; here the files are checked, whatever is in them.
     stack, construct = rank.stack, rank.construct
     yield from map(str, construct.faults())

@@ -95,7 +95,7 @@ def parse_dump(raw: bytes, where: str = "dump.json") -> Document:
     data = document.pop("data", None)
     if not isinstance(data, dict):
         raise FormatError(
-            f"{where} has no object under 'data', so it is no dump.json. A dump.json has the keys "
+            f"{where} has no object under 'data', so it is not a dump.json. A dump.json has the keys "
             f"task, level, framework, dump_data_dir and data; this one has: {cut(', '.join(document), 200) or 'none'}."
         )
     return Document(document, data)
@@ -158,7 +158,7 @@ def check_debug(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterat
             yield from check_foreign(records[name], (name,))
             continue
         if not _DEBUG.search(name):
-            yield Problem(name, "is no name of a saved value; 'loss.0.debug' would be.")
+            yield Problem(name, "is not the name of a saved value; 'loss.0.debug' would be.")
         yield from check_values(records[name], (name,))
 
 
@@ -186,7 +186,7 @@ def _check_header(header: Mapping[str, Any], levels: tuple[str, ...]) -> Iterato
 def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
     kind = _KIND.search(name)
     if kind is None:
-        yield Problem(name, "is no record name; it ends in neither forward, backward nor parameters_grad.")
+        yield Problem(name, "is not a record name; it ends in neither forward, backward nor parameters_grad.")
         return
     if kind[2]:
         for key, value in record.items():

@@ -107,7 +107,7 @@ def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Itera
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
     for key in (*_STATISTICS, "finite_max", "finite_min"):
         if key in node and not _is_statistic(node[key]):
-            yield Problem(f"{where}.{key}", f"{brief(node[key])} is no number, 'NaN', 'Infinity' or '-Infinity'.")
+            yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a number, 'NaN', 'Infinity' or '-Infinity'.")
     present = [key for key in _BROKEN if key in node]
     if present and len(present) < len(_BROKEN):
         absent = [key for key in _BROKEN if key not in node]
@@ -122,7 +122,7 @@ def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Itera
         yield Problem(f"{where}.requires_grad", f"{brief(node['requires_grad'])} is neither true nor false.")
     others = node.get("shared_with", [""])
     if not isinstance(others, list) or not others or not all(isinstance(other, str) for other in others):
-        yield Problem(f"{where}.shared_with", f"{brief(others)} is no list of slots.")
+        yield Problem(f"{where}.shared_with", f"{brief(others)} is not a list of slots.")
     if "md5" in node and not (node["md5"] is None or isinstance(node["md5"], str)):
         yield Problem(f"{where}.md5", f"{brief(node['md5'])} is neither a text nor null.")
 

@@ -79,9 +79,9 @@ def _fields(text: bytes, encoding: str) -> tuple[np.dtype[Any], bool, tuple[int,
             raise ValueError("it has other keys than descr, fortran_order and shape")
         fortran, shape = fields["fortran_order"], fields["shape"]
         if type(fortran) is not bool or not isinstance(shape, tuple) or len(shape) > _MOST_DIMENSIONS:
-            raise ValueError("its shape or its order is none")
+            raise ValueError("its shape or its order cannot be")
         if not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
-            raise ValueError("its shape is none")
+            raise ValueError("its shape cannot be")
         dtype = _dtype(fields["descr"])
         if math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) >= 1 << 63:
             raise ValueError("its shape is too large for any array")

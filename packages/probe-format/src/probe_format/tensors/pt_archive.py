@@ -61,7 +61,7 @@ def read_archive(file: BinaryIO, size: int) -> dict[str, Member]:
         top = top or name.partition(b"/")[0] + b"/"
         short = name.removeprefix(top).decode("latin-1")
         if not name.startswith(top) or _NAME.fullmatch(short) is None:
-            raise DamagedError(f"its member {_told(name)} is none that torch.save writes")
+            raise DamagedError(f"its member {_told(name)} is not one that torch.save writes")
         if short in members:
             raise DamagedError(f"its member {short} is there twice")
         if member.start != here:

@@ -105,7 +105,7 @@ def _problems(dump: AclDump) -> Iterator[Problem]:
     if dump.path is None and dump.scene is None:
         yield Problem("path", "is not given.", 'Write e.g. path="/data/dump".')
     elif dump.path is not None and (not isinstance(dump.path, str) or not dump.path):
-        yield Problem("path", f"{dump.path!r} is no path.", 'Write e.g. path="/data/dump".')
+        yield Problem("path", f"{dump.path!r} is not a path.", 'Write e.g. path="/data/dump".')
     for name, options in _CHOICES.items():
         value = getattr(dump, name)
         if value is not None and value not in options:
@@ -114,7 +114,7 @@ def _problems(dump: AclDump) -> Iterator[Problem]:
             yield Problem(name, f"{value!r} is not known.", f"{hint} Write {listed}.".strip())
     for name in ("debug", "op_switch"):
         if not isinstance(getattr(dump, name), bool):
-            yield Problem(name, f"{getattr(dump, name)!r} is no bool.", "Write True or False.")
+            yield Problem(name, f"{getattr(dump, name)!r} is not a bool.", "Write True or False.")
     yield from parse_iterations(dump.step, "step")[1]
     yield from _list(dump)
     yield from _statistics(dump)
@@ -123,7 +123,7 @@ def _problems(dump: AclDump) -> Iterator[Problem]:
 
 def _list(dump: AclDump) -> Iterator[Problem]:
     if not isinstance(dump.models, tuple):
-        yield Problem("models", f"{dump.models!r} is no list of AclModel.", "Write e.g. [AclModel()].")
+        yield Problem("models", f"{dump.models!r} is not a list of AclModel.", "Write e.g. [AclModel()].")
         return
     names = []
     for i, model in enumerate(dump.models):
@@ -136,7 +136,7 @@ def _list(dump: AclDump) -> Iterator[Problem]:
         names.append(model.model_name)
         if not isinstance(model.layers, tuple) or not all(isinstance(n, str) and n for n in model.layers):
             yield Problem(
-                f"models[{i}].layers", f"{model.layers!r} is no list of names.", 'Write e.g. ["conv1"].'
+                f"models[{i}].layers", f"{model.layers!r} is not a list of names.", 'Write e.g. ["conv1"].'
             )
 
 
@@ -147,12 +147,12 @@ def _statistics(dump: AclDump) -> Iterator[Problem]:
         what = "is for data 'stats', and data is " + repr(dump.data or "tensor") + "."
         yield Problem("stats", what, 'Leave it out, or write data="stats".')
     if not isinstance(dump.stats, tuple) or not dump.stats:
-        yield Problem("stats", f"{dump.stats!r} is no list of statistics.", 'Write e.g. ["Max", "Min"].')
+        yield Problem("stats", f"{dump.stats!r} is not a list of statistics.", 'Write e.g. ["Max", "Min"].')
         return
     for i, name in enumerate(dump.stats):
         if name not in ACL_STATISTICS:
             hint = did_you_mean(str(name), ACL_STATISTICS) or f"There are {', '.join(ACL_STATISTICS)}."
-            yield Problem(f"stats[{i}]", f"{name!r} is no statistic.", hint)
+            yield Problem(f"stats[{i}]", f"{name!r} is not a statistic.", hint)
 
 
 def _alone(dump: AclDump) -> Iterator[Problem]:

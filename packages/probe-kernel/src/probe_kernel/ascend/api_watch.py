@@ -25,7 +25,7 @@ def parse_api(text: Any, where: str) -> tuple[ApiName | None, tuple[Problem, ...
     """Parse the name of a call, ``Functional.linear.0.backward``; return it, or None with its problem."""
     example = 'Write a name from a dump.json of level L1, e.g. "Functional.linear.0.backward".'
     if not isinstance(text, str):
-        return None, (Problem(where, f"{text!r} is no name of a call.", example),)
+        return None, (Problem(where, f"{text!r} is not the name of a call.", example),)
     try:
         name = parse_name(text)
     except FormatError:

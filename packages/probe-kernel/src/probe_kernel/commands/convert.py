@@ -93,7 +93,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 1024:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of threads from 1 to 1024")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of threads from 1 to 1024")
     return int(text)
 
 

@@ -104,4 +104,4 @@ def backend_named(name: str) -> Backend:
     if name in BACKENDS:
         return BACKENDS[name]
     hint = did_you_mean(str(name), BACKENDS) or f"There are {', '.join(BACKENDS)}."
-    raise ConfigError([Problem("backend", f"{name!r} is no backend.", hint)])
+    raise ConfigError([Problem("backend", f"{name!r} is not a backend.", hint)])

@@ -27,17 +27,17 @@ def read_json(path: Path, notes: list[str]) -> Any:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _refusal(path, f"is no text in UTF-8 ({error.reason} at byte {error.start})") from None
+        raise _refusal(path, f"is not text in UTF-8 ({error.reason} at byte {error.start})") from None
     try:
         return _loads(text, notes)
     except (ValueError, RecursionError) as error:
         plain, commas = _without_trailing_commas(text)
         if not commas:
-            raise _refusal(path, f"is no JSON: {error}") from None
+            raise _refusal(path, f"is not JSON: {error}") from None
         try:
             document = _loads(plain, notes)
         except (ValueError, RecursionError):
-            raise _refusal(path, f"is no JSON: {error}") from None
+            raise _refusal(path, f"is not JSON: {error}") from None
     for line in commas:
         notes.append(
             f"line {line}: a comma before a closing bracket; MindSpore refuses the file until it is gone."
@@ -54,7 +54,7 @@ def _loads(text: str, notes: list[str]) -> Any:
         return found
 
     def constant(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is not JSON")
 
     return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
 

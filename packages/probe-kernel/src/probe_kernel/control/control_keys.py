@@ -111,7 +111,7 @@ class KeyReader:
         if path is None or isinstance(path, str):
             yield "path", path or None
         else:
-            self.problem("path", f"is {_short(path)}, and no text.", 'Write e.g. "/data/dump".')
+            self.problem("path", f"is {_short(path)}, not text.", 'Write e.g. "/data/dump".')
 
     def _iterations(self, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         iteration = given.get("iteration")
@@ -123,7 +123,7 @@ class KeyReader:
                 )
             yield "iterations", plain
         elif "iteration" in given:
-            self.problem("iteration", f"is {_short(iteration)}, and no text.", 'Write e.g. "0|5-8" or "all".')
+            self.problem("iteration", f"is {_short(iteration)}, not text.", 'Write e.g. "0|5-8" or "all".')
 
     def _lists(self, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         mode, kernels = given.get("dump_mode", 0), given.get("kernels", [])
@@ -137,7 +137,7 @@ class KeyReader:
         if not isinstance(kernels, list):
             self.problem(
                 "kernels",
-                f"is {_short(kernels)}, and no list.",
+                f"is {_short(kernels)}, not a list.",
                 'Write e.g. ["Default/conv1-Conv2d/Conv2D-op12"].',
             )
         elif mode == 0 and kernels:
@@ -162,7 +162,7 @@ class KeyReader:
             categories = None  # msprobe writes it so where no statistics are wanted
         if categories is not None:
             if not isinstance(categories, list):
-                what = f"is {_short(categories)}, and no list."
+                what = f"is {_short(categories)}, not a list."
                 self.problem("statistic_category", what, 'Write e.g. ["max", "min"].')
             else:
                 yield "statistic_category", categories
@@ -186,7 +186,7 @@ class KeyReader:
         """Record a key that no backend reads."""
         remedy = did_you_mean(key, known) or "Remove it."
         self.problem(
-            key[:80], "is no key of a control file; MindSpore passes over it without a word.", remedy
+            key[:80], "is not a key of a control file; MindSpore passes over it without a word.", remedy
         )
 
 

@@ -91,7 +91,7 @@ def _item(item: Any, where: str) -> list[tuple[int, int] | Problem] | Problem:
 def _part(text: str, whole: str, where: str) -> tuple[int, int] | Problem:
     """Parse one part of a string, which has no blanks: MindSpore refuses them, though its own document has them."""
     if len(text) > 40:
-        return Problem(where, f"{text[:20] + '...'!r} is no number and no range.", _EXAMPLE)
+        return Problem(where, f"{text[:20] + '...'!r} is neither a number nor a range.", _EXAMPLE)
     if _NUMBER.fullmatch(text):
         return int(text), int(text)
     if match := _RANGE.fullmatch(text):
@@ -105,12 +105,12 @@ def _part(text: str, whole: str, where: str) -> tuple[int, int] | Problem:
     if text == "all":
         return Problem(where, f"{whole!r} mixes all with numbers.", 'Write "all" alone.')
     if match := _NEARLY.fullmatch(text):
-        return Problem(where, f"{text!r} is no range.", f'Write "{match[1]}-{match[2]}".')
+        return Problem(where, f"{text!r} is not a range.", f'Write "{match[1]}-{match[2]}".')
     if "," in text:
         return Problem(where, f"{text!r} has a comma.", f'Join with a bar: "{text.replace(",", "|")}".')
     if re.fullmatch(r"-\d+", text):
         return _negative(text, where)
-    return Problem(where, f"{text!r} is no number and no range.", _EXAMPLE)
+    return Problem(where, f"{text!r} is neither a number nor a range.", _EXAMPLE)
 
 
 def _negative(item: object, where: str) -> Problem:

@@ -88,7 +88,7 @@ def _odd(value: str) -> tuple[str, str] | None:
     if low.startswith(("name-regex", "nameregex", "regex(")):
         inside = value.partition("(")[2].rstrip(")") or "Default/.+"
         return (
-            "is no regular expression to MindSpore: the form is name-regex(...).",
+            "is not a regular expression to MindSpore: the form is name-regex(...).",
             f'Write "{_PREFIX}{inside})".',
         )
     if re.search(r"[*^$\[\](){}|?+]", value):
@@ -118,7 +118,7 @@ def _wrong_regex(regex: str) -> tuple[str, str] | None:
             warnings.simplefilter("error")
             re.compile(_as_python(regex))
     except (re.error, FutureWarning, OverflowError) as e:
-        return f"is no regular expression: {e}.", "Correct it."
+        return f"is not a regular expression: {e}.", "Correct it."
     except RecursionError:
         return "is nested too deeply.", "Write a simpler one."
     return None

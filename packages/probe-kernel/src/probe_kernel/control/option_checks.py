@@ -116,7 +116,7 @@ def _clean(path: str) -> str:
 
 def _net_name(name: Any) -> Iterator[Problem]:
     if not isinstance(name, str) or not name:
-        yield Problem("net_name", f"{name!r} is no name.", 'Write e.g. "ResNet50".')
+        yield Problem("net_name", f"{name!r} is not a name.", 'Write e.g. "ResNet50".')
     elif not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)
         yield Problem(
@@ -135,11 +135,11 @@ def _chosen(dump: KernelDump) -> Iterator[Problem]:
     for name in _FLAGS:
         value = getattr(dump, name)
         if value is not None and not isinstance(value, bool):
-            yield Problem(name, f"{value!r} is no bool.", "Write True or False.")
+            yield Problem(name, f"{value!r} is not a bool.", "Write True or False.")
     for name, least in _LEAST.items():
         value = getattr(dump, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            yield Problem(name, f"{value!r} is no whole number from {least} up.", "Write e.g. 100.")
+            yield Problem(name, f"{value!r} is not a whole number from {least} up.", "Write e.g. 100.")
     if dump.inputs is False and dump.outputs is False:
         yield Problem("outputs", "neither inputs nor outputs are wanted.", "Leave one of them True.")
 
@@ -148,13 +148,13 @@ def _devices(devices: Any) -> Iterator[Problem]:
     if devices is None:
         return
     if not isinstance(devices, Sequence) or isinstance(devices, str):
-        yield Problem("devices", f"{devices!r} is no list of numbers.", "Write e.g. [0, 1].")
+        yield Problem("devices", f"{devices!r} is not a list of numbers.", "Write e.g. [0, 1].")
         return
     if not devices:
         yield Problem("devices", "is empty, so no device would dump.", "Leave it out to take 0 to 7.")
     for i, device in enumerate(devices):
         if isinstance(device, bool) or not isinstance(device, int) or device < 0:
-            yield Problem(f"devices[{i}]", f"{device!r} is no device number.", "Write e.g. 0.")
+            yield Problem(f"devices[{i}]", f"{device!r} is not a device number.", "Write e.g. 0.")
         elif device in devices[:i]:
             yield Problem(f"devices[{i}]", f"{device} is there twice.", "Keep one.")
 
@@ -163,7 +163,7 @@ def _statistics(categories: Any) -> Iterator[Problem]:
     if categories is None:
         return
     if not isinstance(categories, tuple):
-        yield Problem("statistic_category", f"{categories!r} is no list.", 'Write e.g. ["max", "min"].')
+        yield Problem("statistic_category", f"{categories!r} is not a list.", 'Write e.g. ["max", "min"].')
         return
     if not categories:
         what = "is empty, so there would be no statistics."
@@ -179,4 +179,4 @@ def _statistics(categories: Any) -> Iterator[Problem]:
             hint = f'Write "{_MEANT.get(text, text)}".'
         else:
             hint = did_you_mean(text, _WRITTEN) or f"There are {', '.join(STATISTICS)}."
-        yield Problem(where, f"{category!r} is no statistic.", hint)
+        yield Problem(where, f"{category!r} is not a statistic.", hint)

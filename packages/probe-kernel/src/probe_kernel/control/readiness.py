@@ -58,7 +58,7 @@ def ready(
     known = {a.name for a in attrs.fields(KernelDump)}
     for name in [n for n in options if n not in known]:
         hint = did_you_mean(name, known) or f"There are {', '.join(sorted(known))}."
-        problems.append(Problem(name, "is no option of a kernel dump.", hint))
+        problems.append(Problem(name, "is not an option of a kernel dump.", hint))
     given = {k: v for k, v in options.items() if k in known}
     if description is not None and given:
         named = ", ".join(sorted(given))

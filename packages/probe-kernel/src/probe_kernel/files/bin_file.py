@@ -70,7 +70,7 @@ class Section:
             dtype = dtype_of(self.tensor.dtype)
         except FormatError:
             raise FormatError(
-                f"{self.path}: {self} is of dtype {self.tensor.dtype}, which is no number."
+                f"{self.path}: {self} is of dtype {self.tensor.dtype}, which is not a number."
             ) from None
         count = math.prod(self.tensor.shape)
         if dtype.size(count) != self.size:
@@ -111,7 +111,7 @@ def open_bin(path: Path) -> BinFile:
         head = file.read(12)
         if len(head) < 8:
             raise DamagedError(
-                f"{path} is no dump file: it has {total} bytes, and the length of a header has 8."
+                f"{path} is not a dump file: it has {total} bytes, and the length of a header has 8."
             )
         (length,) = struct.unpack_from("<Q", head)
         if len(head) == 12 and struct.unpack_from("<I", head, 8) == (_NANO,):

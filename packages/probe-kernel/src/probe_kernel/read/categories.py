@@ -37,7 +37,7 @@ def check_categories(categories: Iterable[str]) -> tuple[str, ...]:
             out.append(name)
         else:
             hint = did_you_mean(name, CATEGORIES) or f"Choose from {', '.join(CATEGORIES)}."
-            problems.append(Problem("statistic_category", f"{category!r} is no statistic.", hint))
+            problems.append(Problem("statistic_category", f"{category!r} is not a statistic.", hint))
     if problems:
         raise ConfigError(problems)
     return tuple(dict.fromkeys(out))

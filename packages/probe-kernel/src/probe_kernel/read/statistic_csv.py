@@ -46,7 +46,7 @@ def read_table(path: Path, owner: FileName | None = None) -> Table:
             if cells is not None and draft.add(cells, where, several=len(lines) > 1):
                 continue
             if len(lines) == 1:
-                draft.refuse(_where(path.name, first, first), "it is no line of a CSV")
+                draft.refuse(_where(path.name, first, first), "it is not a line of CSV")
                 continue
             # A quotation mark without its pair joins the lines behind it into one record: read each line alone.
             for at, line in enumerate(lines, start=first):
@@ -130,7 +130,7 @@ class _Draft:
             return True
         self.rows.append(row)
         for column, cell in odd.items():
-            self.problem(f"{where}: {column} {cell[:40]!r} is no number, so {row.op_name} has none.")
+            self.problem(f"{where}: {column} {cell[:40]!r} is not a number, so {row.op_name} has none.")
         return True
 
     def refuse(self, where: str, why: str) -> None:

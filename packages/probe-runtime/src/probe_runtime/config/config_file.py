@@ -94,7 +94,7 @@ def _path(given: object) -> Path:
         raise _error("config_path", f"must be the path of a file, not a {type(given).__name__}.",
                      'Settings are keywords, as level="L1"; a model goes to start(model).')  # fmt: skip
     if not text.strip() or "\0" in text:
-        raise _error("config_path", f"{text!r} is no path.", 'Write e.g. "./config.json", or leave it out.')
+        raise _error("config_path", f"{text!r} is not a path.", 'Write e.g. "./config.json", or leave it out.')
     path = Path(text)
     if path.is_dir():
         inside = [p.name for p in sorted(path.iterdir()) if p.suffix.lower() in _SUFFIXES][:3]

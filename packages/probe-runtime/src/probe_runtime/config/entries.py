@@ -128,4 +128,4 @@ def _foreign(key: object, value: object, where: str, known: Iterable[str], findi
     else:
         known = tuple(known)
         hint = did_you_mean(str(key), known) or f"Known here: {', '.join(known)}."
-        findings.problems.append(Problem(where, f"{brief(key)} is no key of the configuration.", hint))
+        findings.problems.append(Problem(where, f"{brief(key)} is not a key of the configuration.", hint))

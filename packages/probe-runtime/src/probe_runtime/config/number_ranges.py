@@ -53,7 +53,7 @@ def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
             where, f"{brief(item)} is a {type(item).__name__}, not a whole number or a range.", fix
         )
     if len(item) > 40:  # also keeps the text below the limit of int(), 4300 digits
-        return Problem(where, f"{item[:20] + '...'!r} is no number and no range.", 'Write e.g. 3 or "4-6".')
+        return Problem(where, f"{item[:20] + '...'!r} is neither a number nor a range.", 'Write e.g. 3 or "4-6".')
     if _NUMBER.fullmatch(item):
         return (int(item),)
     if _NEGATIVE.fullmatch(item):
@@ -70,8 +70,8 @@ def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
             )
         return range(first, last + 1)
     if match := _NEARLY_RANGE.fullmatch(item):
-        return Problem(where, f"{item!r} is no range.", f'Write "{match[1]}-{match[2]}".')
-    return Problem(where, f"{item!r} is no number and no range.", 'Write e.g. 3 or "4-6".')
+        return Problem(where, f"{item!r} is not a range.", f'Write "{match[1]}-{match[2]}".')
+    return Problem(where, f"{item!r} is neither a number nor a range.", 'Write e.g. 3 or "4-6".')
 
 
 def _negative(item: object, where: str) -> Problem:
@@ -103,7 +103,7 @@ def parse_token_range(value: object) -> tuple[int, int] | None:
     for n in value:
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise UsageError(
-                f"token_range {brief(value)}: {brief(n)} is no whole number from 0 on. Write e.g. [1, 3]."
+                f"token_range {brief(value)}: {brief(n)} is not a whole number from 0 on. Write e.g. [1, 3]."
             )
     first, last = value
     if last < first:

@@ -37,7 +37,7 @@ def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
     task = arguments.get("task") or given.get("task") or "statistics"
     known = findings.keys
     for key in arguments.keys() - known.keys():
-        what = f"{key!r} is no key of the configuration."
+        what = f"{key!r} is not a key of the configuration."
         findings.problems.append(Problem(f"argument {key}", what, did_you_mean(key, known)))
     chosen = {
         k: ConfigEntry(k, v, f"argument {k}") for k, v in arguments.items() if v is not None and k in known

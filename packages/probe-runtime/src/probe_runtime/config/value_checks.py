@@ -152,7 +152,7 @@ def _path(value: object, where: str, example: str) -> Checked:
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
-        return _one(where, f"{text!a} is no text that a file system takes.", "Write it without escapes.")
+        return _one(where, f"{text!a} is not text that a file system takes.", "Write it without escapes.")
     try:
         return Path(text).expanduser().absolute(), ()
     except RuntimeError as e:  # "~name" of a user that does not exist

@@ -188,7 +188,7 @@ def _problem_with(api: Api, listed: set[str], where: str, source: Source, *, rem
     if not owners or api.name in listed or any(_is_callable(owner, api.name) for owner in owners):
         return None
     known = {name for owner in owners for name in dir(owner) if _is_callable(owner, name)} | listed
-    what = f'"{api.name}" is no function of {api.owners[0]}'
+    what = f'"{api.name}" is not a function of {api.owners[0]}'
     return Problem(where, what, _remedy(api.name, known, source))
 
 
