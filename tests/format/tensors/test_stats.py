@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from probe_format.tensors import stats_fast
+from probe_format.tensors import stats_fast, widen
 from probe_format.tensors.stats import NO_STATS, Stats, stats_json, stats_of
 
 TINY = 1e-322  # a few steps of the smallest float64
@@ -366,6 +366,22 @@ def test_numbers_at_an_address_are_those_of_the_array(part, dtype):
         assert repr(stats_fast.numbers_at(a.ctypes.data, a.size, dtype)) == repr(right)  # repr: -0.0 is not 0.0
 
     run()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_numbers_at_an_address_are_those_of_the_array(part, dtype):
+    stats_fast.widens.cache_clear()
+    assert stats_fast.widens(dtype) is (part == "numkong")
+    every = np.arange(1 << 16, dtype=np.uint16)
+    few = np.random.default_rng(0).integers(0, 1 << 16, (300, 5), dtype=np.uint16)
+    for bits in (every[:1], every[:9], every[0x3C00:0x3C80], every[:0x2000], every[0x7000:0x7D00], *few):
+        with np.errstate(all="ignore"):
+            wide = widen(bits, dtype) if dtype == "bfloat16" else bits.view(dtype).astype(np.float32)
+        s = stats_fast.quick_stats(wide)
+        four = s.max, s.min, s.mean, s.norm
+        right = four if part == "numkong" and all(map(math.isfinite, four)) else None
+        assert repr(stats_fast.numbers_at(bits.ctypes.data, bits.size, dtype)) == repr(right)
+    stats_fast.widens.cache_clear()
 
 
 @given(hnp.arrays("float32", st.integers(1, 40), elements=st.floats(-(2.0**-52), 2.0**-52, width=32)))

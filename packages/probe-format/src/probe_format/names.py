@@ -188,7 +188,8 @@ def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], s
     """
     head = f"{record}.{category}" if category else record
     place = ".".join(map(str, indexes))
-    return safe_file_name(f"{head}.{place}.{suffix}" if indexes else f"{head}.{suffix}")
+    text = f"{head}.{place}.{suffix}" if indexes else f"{head}.{suffix}"
+    return text if _KEPT.fullmatch(text) else safe_file_name(text)
 
 
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-+=@()[]{},")

@@ -7,6 +7,7 @@ finite goes to the reference in `stats`, so both agree on it by construction.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .addresses import array_at
+from .narrow_floats import widen
 from .stats import Numbers, Stats, numbers_of, stats_of
 
 try:
@@ -22,7 +24,7 @@ try:
 except ImportError:
     numkong = None
 
-__all__ = ["CHUNK", "Part", "combine", "numbers_at", "numbers_in", "proven", "quick", "quick_stats"]
+__all__ = ["CHUNK", "Part", "combine", "numbers_at", "numbers_in", "proven", "quick", "quick_stats", "widens"]
 
 # Elements: 512 KB of float32, inside the second-level cache of current CPUs.
 CHUNK = 1 << 17
@@ -139,20 +141,25 @@ def quick_stats(a: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
 def numbers_at(address: int, count: int, dtype: str) -> Numbers | None:
     """Return the max, min, mean and norm of contiguous floats in memory, equal to those of `quick_stats`.
 
-    Returns None if one of these numbers is not finite.
+    Returns None if one of these numbers is not finite, or if the elements cannot be read from here.
 
     count: how many elements there are, one or more.
-    dtype: ``float32`` or ``float64``.
+    dtype: ``float32``, ``float64``, ``float16`` or ``bfloat16``, whose numbers are those of its elements as float32.
     """
+    narrow = dtype not in _WIDE
+    if narrow and not widens(dtype):
+        return None
     if count <= _SMALL and quick is _numkong_part:  # which so gets along without an array
         a = numkong.from_pointer(address, count, dtype)
+        if narrow:
+            a = a.astype("float32")
         total, squares = a.moments()
         if 1e-30 < squares < math.inf:
             if (found := a.minmax()) is not None:
                 return found[2], found[0], total / count, math.sqrt(squares)
-        elif squares <= 1e-30 and dtype == "float32":
-            return numbers_of(array_at(address, count, dtype).astype(np.float64))
-    return numbers_in(array_at(address, count, dtype))
+        elif squares <= 1e-30 and dtype != "float64":
+            return numbers_of(np.array(a, np.float64))
+    return None if narrow else numbers_in(array_at(address, count, dtype))
 
 
 def numbers_in(a: npt.NDArray[Any]) -> Numbers | None:
@@ -169,3 +176,19 @@ def numbers_in(a: npt.NDArray[Any]) -> Numbers | None:
     s = quick_stats(a)
     four: Any = s.max, s.min, s.mean, s.norm
     return four if s.all_finite and math.isfinite(sum(x - x for x in four)) else None
+
+
+_WIDE = ("float32", "float64")
+
+
+@functools.cache
+def widens(dtype: str) -> bool:
+    """Return whether numkong converts every ``float16`` or ``bfloat16`` to float32 rightly, on this processor."""
+    if quick is not _numkong_part:
+        return False
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    found = np.array(numkong.from_pointer(bits.ctypes.data, bits.size, dtype).astype("float32"))
+    with np.errstate(all="ignore"):
+        right = widen(bits, dtype) if dtype == "bfloat16" else bits.view(dtype).astype(np.float32)
+    same = found.view(np.uint32) == right.view(np.uint32)
+    return bool(np.all(same | (np.isnan(found) & np.isnan(right))))

@@ -7,6 +7,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,17 @@ from probe_torch.aside import aside
 from .described import Described, described
 from .inflight import InFlight
 from .objects import object_json
-from .plain import Form, form_of
+from .plain import FORMS
 from .sharing import Seen, Sharing, memory, owns_dispatch
 from .statistics import DeferredStats, cpu_stats, raw_bytes
 from .sums import GradientSum
-from .tensor_view import TensorView, view_of
+from .tensor_view import EXACT, ORDINARY, TensorView, view_of
 
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
-_data_ptr = _T.data_ptr
+_data_ptr, _is_contiguous = _T.data_ptr, _T.is_contiguous
+_keys: Any = torch._C._dispatch_keys
 _NO_STATS = stats_json(Stats())
 
 
@@ -67,10 +69,8 @@ class TensorLeaf(CommonLeaf):
         self._waiting = DeferredStats(options.zero_count, options.bound)
         self._contents = itertools.count(1)
         self._counter = self._tensors.counter
-        # Whether the object of a plain tensor is four numbers, known at once.
-        self._straight = (
-            options.statistics and options.checksum is None and not (options.zero_count or options.deferred)
-        )
+        # Whether the numbers of a plain tensor are four, and taken at once.
+        self._straight = options.statistics and not (options.zero_count or options.deferred)
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of ``value`` if it is a value of torch or a numpy array, else UNKNOWN."""
@@ -88,23 +88,48 @@ class TensorLeaf(CommonLeaf):
         return found
 
     def tensor(
-        self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, *, gradient: bool = True
+        self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True
     ) -> dict[str, Any] | bytes:
         """Return the tensor object of a tensor, within `aside`; write its file when the placement wants one.
 
         It is finished JSON unless something of it comes later.
+
+        t: a tensor of any class, or a GradientSum.
         """
+        # One straight function, because each tensor of a step comes through here.
         next(self._counter)
         sharing = self.sharing
         at = id(t)
         seen = sharing.known.get(at)
-        if seen is not None and sharing.holds(seen, t):
+        if seen is not None and seen[0]() is t and sharing.holds(seen, t):
             return self._again(placement, t, path, seen) if placement.wants_file else seen[5]
-        inflight = self.inflight
-        if self._straight and not (inflight.open or inflight.works) and (form := form_of(t)) is not None:
-            found = self._plain(placement, t, at, path, form, gradient)
-            if found is not None:
-                return found
+        if (
+            self._straight
+            and type(t) in EXACT
+            and _keys(t).raw_repr() in ORDINARY
+            and _is_contiguous(t)
+            and (form := FORMS[t.dtype, t.shape]) is not None
+            and not (self.inflight.open or self.inflight.works)
+        ):
+            # No operation of torch is called here, so no mode and no level of torch.func can notice.
+            within = sharing.trust(t, gradient=gradient)
+            version, requires_grad, pointer = t._version, t.requires_grad, _data_ptr(t)
+            numbers = numbers_at(pointer, form.count, form.kind)
+            if numbers is not None:
+                high, low, mean, norm = numbers
+                body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm, "requires_grad": requires_grad}
+                json, cut = form.opening + encode(body)[1:], -1
+                if self._o.checksum is not None:
+                    json, cut = form.with_checksum(json, pointer, self._o.checksum)
+                content = next(self._contents) if placement.wants_file else None
+                if within is not None and sharing.open:
+                    seen = weakref.ref(t), version, pointer, within, requires_grad, json, cut, content
+                    sharing.known[at] = seen
+                if norm > self.summary.least:
+                    summarise(self.summary, placement, path, {"dtype": form.kind, "Norm": norm})
+                if content is None:
+                    return json
+                return self._with_file(placement, path, json, cut, content, partial(form.file_parts, pointer))
         out = self._any(placement, t, path, gradient)
         return out if "$" in out or "$f" in out else dumps(out)
 
@@ -115,37 +140,12 @@ class TensorLeaf(CommonLeaf):
 
     aside = staticmethod(aside)
 
-    def _plain(
-        self, placement: Placement, t: Any, at: int, path: ValuePath, form: Form, gradient: bool
-    ) -> dict[str, Any] | bytes | None:
-        """Describe a plain tensor with the id ``at``; return None if one of its numbers is not finite.
-
-        No operation of torch is called here, so no mode and no level of torch.func can notice.
-        """
-        sharing = self.sharing
-        within = sharing.trust(t, gradient=gradient)
-        version, requires_grad, pointer = t._version, t.requires_grad, _data_ptr(t)
-        numbers = numbers_at(pointer, form.count, form.kind)
-        if numbers is None:
-            return None
-        high, low, mean, norm = numbers
-        body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm, "requires_grad": requires_grad}
-        json = form.opening + encode(body)[1:]
-        content = next(self._contents) if placement.wants_file else None
-        if within is not None:
-            sharing.keep(at, (weakref.ref(t), version, pointer, within, requires_grad, json, -1, content))
-        if norm > self.summary.least:
-            summarise(self.summary, placement, path, {"dtype": form.kind, "Norm": norm})
-        if content is None:
-            return json
-        return self._with_file(placement, path, json, -1, content, lambda: form.file_parts(pointer))
-
     def _again(self, placement: Placement, t: Any, path: ValuePath, seen: Seen) -> dict[str, Any] | bytes:
         """Return the object of a tensor that is known, with a file. The summary has had its numbers."""
         *_, json, cut, content = seen
         if content is None:
             content = next(self._contents)
-            self.sharing.keep(id(t), (*seen[:-1], content))
+            self.sharing.known[id(t)] = (*seen[:-1], content)
         if not content:
             return json
         return self._with_file(placement, path, json, cut, content, lambda: _fresh_parts(t))
@@ -188,10 +188,10 @@ class TensorLeaf(CommonLeaf):
             within = None
         else:
             found = self._described(p, steady=within is not None and p.shareable and requires_grad)
-        if within is not None and p.shareable and "$" not in found.tail and self.sharing.on:
+        if within is not None and self.sharing.open and p.shareable and "$" not in found.tail:
             json, cut = found.json(requires_grad)
             seen = weakref.ref(t), version, _data_ptr(t), within, requires_grad, json, cut, found.content
-            self.sharing.keep(id(t), seen)
+            self.sharing.known[id(t)] = seen
         file: dict[str, Any] = {}
         if placement.wants_file and found.content:
             file = self._files.save(placement, path, "pt", lambda: _fresh_parts(t), found.content)

@@ -1,24 +1,23 @@
-"""Know plain tensors at a glance: contiguous floats on the CPU, neither lazy, wrapped, empty nor of a subclass.
+"""Hold what all plain tensors of one dtype and shape have in common, worked out once.
 
-What all those of one dtype and shape have in common is worked out once.
+A plain tensor is one of contiguous floats on the CPU, not empty, neither lazy nor wrapped nor of a subclass.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from attrs import frozen
 from probe_format.jsonio import dumps
-from probe_format.tensors import memory_at, pt_bytes
+from probe_format.tensors import checksum_of, memory_at, pt_bytes
 
-from .tensor_view import EXACT, ORDINARY
+__all__ = ["FORMS", "Form"]
 
-__all__ = ["Form", "form_of"]
-
-_keys: Any = torch._C._dispatch_keys
-_is_contiguous: Any = torch._C.TensorBase.is_contiguous
-_KINDS = {torch.float32: "float32", torch.float64: "float64"}
+_KINDS = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+}
 _MOST = 4096
 
 
@@ -43,30 +42,29 @@ class Form:
         """Return the parts of the ``.pt`` file of the tensor at this address."""
         return pt_bytes(self.kind, self.shape, memoryview(memory_at(pointer, self.nbytes)))
 
-
-_FORMS: dict[tuple[torch.dtype, torch.Size], Form | None] = {}
-
-
-def form_of(t: Any) -> Form | None:
-    """Return the form of ``t``; None if it is not plain, and `view_of` says what it is."""
-    if type(t) not in EXACT or _keys(t).raw_repr() not in ORDINARY or not _is_contiguous(t):
-        return None
-    try:
-        return _FORMS[t.dtype, t.shape]
-    except KeyError:
-        return _new_form(t.dtype, t.shape)
+    def with_checksum(self, json: bytes, pointer: int, kind: str) -> tuple[bytes, int]:
+        """Return a tensor's JSON with the checksum of its bytes, and where a file's keys belong, from the end."""
+        last = b',"md5":"%b"}' % checksum_of(memoryview(memory_at(pointer, self.nbytes)), kind).encode()
+        return json[:-1] + last, -len(last)
 
 
-def _new_form(dtype: torch.dtype, shape: torch.Size) -> Form | None:
-    sizes = list(shape)
-    if any(type(n) is not int for n in sizes):  # while torch.jit traces, they are tensors
-        return None
-    form = None
-    if dtype in _KINDS and shape.numel():
-        head = dumps({"type": "torch.Tensor", "dtype": str(dtype), "shape": sizes})
-        count = shape.numel()
-        form = Form(head[:-1] + b",", _KINDS[dtype], count, tuple(sizes), count * dtype.itemsize)
-    if len(_FORMS) > _MOST:
-        _FORMS.clear()
-    _FORMS[dtype, shape] = form
-    return form
+class _Forms(dict[tuple[torch.dtype, torch.Size], Form | None]):
+    """Find the form for a dtype and a shape; None if tensors of them are not plain."""
+
+    def __missing__(self, key: tuple[torch.dtype, torch.Size]) -> Form | None:
+        dtype, shape = key
+        sizes = list(shape)
+        if any(type(n) is not int for n in sizes):  # while torch.jit traces, they are tensors
+            return None
+        form, count = None, shape.numel()
+        if dtype in _KINDS and count:
+            head = dumps({"type": "torch.Tensor", "dtype": str(dtype), "shape": sizes})
+            form = Form(head[:-1] + b",", _KINDS[dtype], count, tuple(sizes), count * dtype.itemsize)
+        if len(self) > _MOST:
+            self.clear()
+        self[key] = form
+        return form
+
+
+#: (dtype, shape) -> the form. A dict, because the search in it costs no call.
+FORMS = _Forms()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import Factory, define, field
 from torch.nn import Parameter
 
 __all__ = ["Seen", "Sharing", "memory", "owns_dispatch"]
@@ -48,13 +48,13 @@ class Sharing:
     """Remember the tensors seen in one step. Safe to use from many threads.
 
     on: whether anything is used again at all.
-    open: whether it is between start() and stop(). After that nothing is remembered: weak references would make
+    open: whether tensors are remembered: if ``on``, between start() and stop(). After that weak references would make
     `torch.utils.swap_tensors` fail, whose calls are noticed only until then.
-    known: id of a tensor -> what is known about it.
+    known: id of a tensor -> what is known about it. Tensors that have died are cleared away now and then.
     """
 
     on: bool
-    open: bool = True
+    open: bool = field(default=Factory(lambda self: self.on, takes_self=True))
     known: dict[int, Seen] = field(factory=dict)
     _handed_out: set[int] = field(factory=set)
     _silent_steps: int = 0
@@ -62,13 +62,11 @@ class Sharing:
     _room: int = _MOST
 
     def holds(self, seen: Seen, t: Any) -> bool:
-        """Return whether ``seen`` is what is known of ``t``, and certainly still true."""
-        ref, version, pointer, within, requires_grad, *_ = seen
-        alive: Any = ref()
+        """Return whether ``seen``, which is of ``t``, is certainly still true."""
+        _, version, pointer, within, requires_grad, *_ = seen
         try:
-            return (
-                alive is t
-                and version == t._version
+            return bool(
+                version == t._version
                 and pointer == _data_ptr(t)
                 and requires_grad == t.requires_grad
                 and (within < 0 or within == _current_pass())
@@ -79,12 +77,18 @@ class Sharing:
     def trust(self, t: torch.Tensor, *, gradient: bool) -> int | None:
         """Return ``within`` of `Seen` for what is seen of ``t`` from here on; None where it may not be used again.
 
+        The caller puts what it sees into ``known`` if this is ``open``.
+
         It may if every write to ``t`` from here on raises its version or is made by a watched call. Ask this, and then
         for the version, before reading ``t``, because another thread may write meanwhile.
 
         t: a tensor that has a version, and no `__torch_dispatch__` of its own.
         gradient: whether ``t`` was recorded as a gradient or parameter.
         """
+        self._room -= 1
+        if self._room < 0:
+            self.known = {k: s for k, s in list(self.known.items()) if s[0]() is not None}
+            self._room = max(_MOST - len(self.known), _MOST // 4)
         if self._silent_steps:
             return None
         if t.requires_grad:
@@ -113,20 +117,10 @@ class Sharing:
             return None
         return within
 
-    def keep(self, at: int, seen: Seen) -> None:
-        """Remember what was seen of the tensor with the id ``at``."""
-        if not (self.on and self.open):
-            return
-        self.known[at] = seen
-        self._room -= 1
-        if self._room < 0:
-            self.known = {k: s for k, s in list(self.known.items()) if s[0]() is not None}
-            self._room = max(_MOST - len(self.known), _MOST // 4)
-
     @contextlib.contextmanager
     def between_stops(self) -> Iterator[None]:
         """Remember tensors until the block is left, then forget them all."""
-        self.open = True
+        self.open = self.on
         try:
             yield
         finally:
