@@ -51,6 +51,7 @@ ONLY_MINDSPORE = {
     "patching.primitives": "torch has no operators as objects in the attributes of modules",
     "patching.traced_jit": "torch.compile is seen by is_compiling; MindSpore's jit must be guarded",
     "session.two_modes": "torch has no step that is partly a compiled graph",
+    "tensors.forms": "tensors.plain has it for torch, whose plain tensors take another way",
 }
 
 

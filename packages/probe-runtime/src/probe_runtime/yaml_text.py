@@ -8,13 +8,15 @@ import yaml
 from attrs import frozen
 from probe_format.excerpts import brief, cut
 
-__all__ = ["MOST_BYTES", "MOST_LEVELS", "YamlError", "compose", "parse"]
+__all__ = ["MOST_BYTES", "MOST_LEVELS", "YamlError", "compose", "parse", "parse_own"]
 
 #: A configuration with thousands of names has some hundred thousand bytes, and five levels.
 MOST_BYTES, MOST_LEVELS = 1 << 20, 40
 #: Counts keys, values and lists, each as often as aliases and merges repeat it.
 _MOST_NODES = 100_000
 _MOST_DIGITS = 400
+#: Reads 1,700 names in 10 ms, the loader in Python in 150. Both are the safe loader; for text that needs no checks.
+_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @frozen
@@ -77,10 +79,15 @@ def parse(text: str) -> tuple[Any, yaml.Node | None]:
         raise YamlError(cut(" ".join(str(error).split()), 300)) from None
 
 
+def parse_own(text: bytes) -> Any:
+    """Return the content of a file that came with a package of Probe's, which is known to be right."""
+    return yaml.load(text, Loader=_FAST)
+
+
 def compose(text: str) -> yaml.Node | None:
     """Return the root node of a text that is known to be JSON; None where YAML cannot parse it."""
     try:
-        node: yaml.Node | None = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        node: yaml.Node | None = yaml.compose(text, Loader=_FAST)
     except (yaml.YAMLError, RecursionError, ValueError):
         return None
     return node
