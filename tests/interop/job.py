@@ -4,7 +4,8 @@ Run as a program, because each tool patches torch for the whole process, and msp
 of its own. The two differ in one import line; everything else is the same script, which is the point.
 
 VARIANT: "plain"; "perturbed" (the last layer's weight times 1.5); "nan" (the logarithm of a negative number);
-"accumulated" (two passes add up their gradients); "checkpointed" (one block is computed again in backward).
+"accumulated" (two passes add up their gradients); "checkpointed" (one block is computed again in backward);
+"shared" (a module gets one tensor three times, so that three slots of its backward record hold one sum).
 """
 
 import sys
@@ -28,6 +29,11 @@ class Block(nn.Module):
         return x + (y if mask is None else y.masked_fill(mask, 0.0))
 
 
+class Mix(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, *, v: torch.Tensor) -> torch.Tensor:
+        return q * 2 + k * 3 - v * 4
+
+
 class Net(nn.Module):
     """Shared blocks, keyword tensors, an in-place module, a tuple output, integers and booleans."""
 
@@ -41,9 +47,12 @@ class Net(nn.Module):
         self.act = nn.ReLU(inplace=True)
         self.head = nn.Linear(16, 5)
         self.checkpointed = False
+        self.mix: nn.Module | None = None
 
     def forward(self, tokens: torch.Tensor, shift: float) -> torch.Tensor:
         x = self.embed(tokens)
+        if self.mix is not None:
+            x = self.mix(x, x, v=x)
         x = self.first(x, scale=0.5)
         mask = tokens[..., None] == 3
         x = (
@@ -70,6 +79,8 @@ def main(tool: str, config: str, variant: str) -> None:
         with torch.no_grad():
             model.head.weight.mul_(1.5)
     model.checkpointed = variant == "checkpointed"
+    if variant == "shared":
+        model.mix = Mix()
     tokens = torch.randint(0, 11, (4, 6))
     target = torch.randint(0, 5, (4,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -21,7 +21,7 @@ KINDS = {
     "tensor": {"task": "tensor"},
 }
 ANY = [(level, kind, "plain") for level in LEVELS for kind in KINDS]
-ANY += [("L0", "md5", "accumulated"), ("mix", "md5", "checkpointed")]
+ANY += [("L0", "md5", "accumulated"), ("mix", "md5", "checkpointed"), ("L0", "md5", "shared")]
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +81,21 @@ def test_rows_carry_the_numbers_and_the_stack(shop: Shop) -> None:
         assert float(row[column]) == pytest.approx(record["output"][0][key], rel=1e-6)
     stacks = {r["NPU_Stack_Info"] for r in shop.compare(rank, rank)}
     assert any("job.py" in s and "self.head(torch.log(peak + shift))" in s for s in stacks)
+
+
+def test_one_sum_in_several_slots_is_compared_slot_by_slot(shop: Shop) -> None:
+    """`shared_with` is a key that msprobe does not know: it passes over it, and compares the numbers beside it."""
+    rank, name = shop.dump("L0", "statistics", "shared"), "Module.mix.Mix.backward.0"
+    shared = clients.load(rank, "dump.json")["data"][name]["output"]
+    assert [leaf["shared_with"] for leaf in shared] == [
+        ["output.1", "output.2"], ["output.0", "output.2"], ["output.0", "output.1"],
+    ]  # fmt: skip
+    rows = shop.compare(rank, rank)
+    assert {r["Result"] for r in rows} == {"pass"}
+    assert clients.rows_of_tensors(rows) == clients.tensors(rank)
+    for place, leaf in enumerate(shared):
+        row = by_name(rows)[f"{name}.output.{place}"]
+        assert float(row["NPU l2norm"]) == pytest.approx(leaf["Norm"]) and leaf["Norm"] > 0
 
 
 def test_checksums_and_files_are_what_is_compared(shop: Shop) -> None:

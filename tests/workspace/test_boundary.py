@@ -122,10 +122,7 @@ OPTIONAL = {
 # One place each for a library with pitfalls of its own.
 ONLY_IN = {
     "orjson": {"probe_format.jsonio"},
-    "yaml": {
-        "probe_runtime.yaml_text", "probe_runtime.config.config_file", "probe_runtime.patching.api_list",
-        "probe_analysis.align.mapping",
-    },
+    "yaml": {"probe_runtime.yaml_text", "probe_runtime.config.config_file", "probe_analysis.align.mapping"},
 }
 
 # Whose dicts begin with a key "k": the functions that make the journal's events.
