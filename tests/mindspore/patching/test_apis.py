@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from probe_format.errors import ConfigError
+from contract_apis import *  # noqa: F403  the tests that both frameworks have
+from contract_apis import Listing, user_file
 from probe_mindspore.patching.apis import MINDTORCH, RISK_LEVELS, SECTIONS, Api, load_apis, resolve_owner
 from probe_mindspore.patching.lookup import look_up_all
 from probe_runtime.patching.lookup import go_down
 
 ALL = load_apis()
+LISTING = Listing(
+    load=load_apis, levels=RISK_LEVELS,
+    views={"Tensor.__getitem__", "Tensor.contiguous", "Tensor.copy_", "Mint.randn"},
+    dropped={"Tensor.reshape", "Functional.cat", "Tensor.to", "Functional.shape"},
+    core={"Mint.matmul", "Functional.cross_entropy", "MintDistributed.all_reduce"},
+    not_core="Tensor.__add__", added=("functional", "stop_gradient", "Functional.stop_gradient"),
+    removed=(
+        ("functional", "relu", "Functional.relu"), ("tensor", "__add__", "Tensor.__add__"),
+        ("tensor", "__setitem__", "Tensor.__setitem__"),
+    ),
+    owner="mindspore.ops", other="mint",
+)  # fmt: skip
+labels = LISTING.labels
 SECTION_OF = {
     "ops": "functional",
     "tensor": "tensor",
@@ -36,8 +49,14 @@ risk_level:
 """
 
 
-def labels(**options: Any) -> set[str]:
-    return {f"{api.prefix}.{api.api}" for api in load_apis(**options)}
+@pytest.fixture
+def listing() -> Listing:
+    return LISTING
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_section_is_a_list(section: str) -> None:
+    assert len(load_apis(views=True).names(section)) > 10
 
 
 def msprobe_names() -> set[tuple[str, str]]:
@@ -56,12 +75,6 @@ def test_everything_that_msprobe_records_is_listed() -> None:
     assert len(wanted) > 1000
     assert wanted <= {(api.section, api.name) for api in ALL}
     assert {("tensor", "bool"), ("tensor", "astype")} <= {(api.section, api.name) for api in ALL}
-
-
-@pytest.mark.parametrize("section", SECTIONS)
-def test_no_name_twice(section: str) -> None:
-    names = load_apis(views=True).names(section)
-    assert len(names) == len(set(names)) > 10
 
 
 def test_what_msprobe_forgets() -> None:
@@ -83,49 +96,6 @@ def test_the_missing_are_told_and_the_others_are_found() -> None:
             assert (f"{path}.{name}" in missing) == (not hasattr(owner, last))
     # What MindSpore moved; nothing that a network of today uses is among them.
     assert len([path for path in missing if path.startswith(("mindspore.ops", "mindspore.Tensor"))]) < 20
-
-
-def test_views_are_a_second_list() -> None:
-    more = labels(views=True) - labels()
-    assert {"Tensor.__getitem__", "Tensor.contiguous", "Tensor.copy_", "Mint.randn"} <= more
-    assert labels() < labels(views=True)
-
-
-def test_risk_levels_are_nested() -> None:
-    everything, focus, core = (labels(risk_level=level) for level in RISK_LEVELS)
-    assert core < focus < everything
-    assert {"Tensor.reshape", "Functional.cat", "Tensor.to", "Functional.shape"} & focus == set()
-    assert {"Mint.matmul", "Functional.cross_entropy", "MintDistributed.all_reduce"} <= core
-    assert "Tensor.__add__" not in core
-
-
-def test_unknown_risk_level() -> None:
-    with pytest.raises(ConfigError, match=r"risk_level is 'focus'.*FOCUS"):
-        load_apis(risk_level="focus")
-
-
-def user_file(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "apis.yaml"
-    path.write_text(text)
-    return path
-
-
-def test_a_user_file_adds_and_removes(tmp_path: Path) -> None:
-    path = user_file(tmp_path, "functional: [stop_gradient, -relu]\ntensor: [-__add__, -__setitem__]\n")
-    assert labels(path=path) - labels() == {"Functional.stop_gradient"}
-    assert labels() - labels(path=path) == {"Functional.relu", "Tensor.__add__", "Tensor.__setitem__"}
-    # What the user asks for is there at every level.
-    assert "Functional.stop_gradient" in labels(path=path, risk_level="CORE")
-
-
-def test_every_problem_of_a_user_file_at_once(tmp_path: Path) -> None:
-    path = user_file(tmp_path, "functional: [rellu, -gelux]\ntensr: [add]\nmint: relu\n")
-    with pytest.raises(ConfigError) as caught:
-        load_apis(path)
-    assert len(caught.value.problems) == 4
-    texts = "\n".join(f"{p.where} {p.what} {p.remedy}" for p in caught.value.problems)
-    for part in ('"rellu" is not a function of mindspore.ops', '"-gelux" takes out', "tensor", "list of names"):
-        assert part in texts
 
 
 def test_labels_of_dotted_names() -> None:
