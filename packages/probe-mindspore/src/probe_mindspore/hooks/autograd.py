@@ -14,12 +14,12 @@ import mindspore
 from attrs import define, field
 from mindspore._c_expression import typing
 from mindspore.common.api import _pynative_executor
-from probe_runtime.collect import guarded
 
 __all__ = [
     "GRAPH",
     "LEAF",
     "Handle",
+    "NodeHooks",
     "add",
     "backward_pass",
     "grad_flag",
@@ -35,7 +35,7 @@ __all__ = [
 
 _Tensor: Any = mindspore._c_expression.TensorPy
 _Node: Any = getattr(mindspore._c_expression, "BackwardNodePy", None)
-_executor: Any = _pynative_executor
+_executor: Any = getattr(_pynative_executor, "_executor", _pynative_executor)  # without the layer in Python
 _DIFFERENTIABLE = (typing.Float, typing.BFloat, typing.Complex)
 #: Whether the graph can be walked from Python.
 GRAPH = (
@@ -66,20 +66,19 @@ def in_backward() -> bool:
 
 def takes_gradient(t: Any) -> bool:
     """Return whether a gradient may come for this tensor in the graph that is being recorded."""
-    if not isinstance(t.dtype, _DIFFERENTIABLE):  # mindtorch's is_floating_point knows no bfloat16
-        return False  # an index made from a float has a node too
-    if GRAPH:
-        return t._grad_node is not None
-    return bool(recording())
+    if GRAPH and t._grad_node is None:
+        return False
+    # An index made from a float has a node too. mindtorch's is_floating_point knows no bfloat16.
+    return isinstance(t._dtype, _DIFFERENTIABLE) and (GRAPH or bool(recording()))
 
 
 def key(node: Any) -> Any:
     """Return the identity of a node: MindSpore makes a new Python object each time a node is read."""
-    unique = getattr(node, "_unique_id", None)
-    if unique is not None:
-        return unique()
-    number = node._sequence_nr()
-    return number if number != LEAF else node.name()
+    try:
+        return node._unique_id()
+    except AttributeError:  # not every MindSpore has it
+        number = node._sequence_nr()
+        return number if number != LEAF else node.name()
 
 
 def is_graph(node: Any) -> bool:
@@ -136,16 +135,26 @@ class Handle:
             off()
 
 
-def hook_node(node: Any, hook: Callable[[Any, Any], None]) -> Handle:
-    """Call ``hook(gradients of the node's inputs, gradients of its outputs)`` when it has run in a pass."""
-    handle = node.register_hook(guarded("a gradient", "its arrival at a node", hook))
+def hook_node(node: Any, hook: Callable[[Any, Any], None]) -> Any:
+    """Call ``hook(gradients of the node's inputs, gradients of its outputs)`` when it has run in a pass.
 
-    def off() -> None:
-        hooks = handle.hook_dict_ref and handle.hook_dict_ref()
-        if hooks is not None:
-            hooks.pop(handle.handle_id, None)
+    Returns a hook of MindSpore's, for `NodeHooks`. The caller guards the hook against exceptions.
+    """
+    return node.register_hook(hook)
 
-    return Handle(off)
+
+@define
+class NodeHooks:
+    """Remove the hooks on the nodes of one call, without invalidating the jit cache; see `Handle`."""
+
+    _hooks: list[Any] = field(alias="hooks")
+
+    def remove(self) -> None:
+        hooks, self._hooks = self._hooks, []
+        for hook in hooks:
+            held = hook.hook_dict_ref and hook.hook_dict_ref()
+            if held is not None:
+                held.pop(hook.handle_id, None)
 
 
 def hook_tensor(t: Any, hook: Callable[[Any], None]) -> Handle | None:

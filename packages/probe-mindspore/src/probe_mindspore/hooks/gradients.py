@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from probe_format.values import ValuePath
-from probe_runtime.collect import Autograd, Emit, GradientTap, guarded
+from probe_runtime.collect import Autograd, Emit, GradientTap, guard, guarded
 
 from . import autograd, tensor_hooks
 from .autograd import Handle, in_backward, recording, takes_gradient
 from .input_edges import InputEdges
-from .nodes import HookedNode, InputGradients, add_consumers, split_shares
+from .nodes import TOO_FEW, HookedNode, InputGradients, add_consumers, split_shares
 
 __all__ = [
     "OWN",
@@ -91,7 +92,7 @@ def attach(
     outputs: Sequence[tuple[ValuePath, Tensor]],
     keep: Callable[[GradientTap], None],
     emit: Emit,
-) -> list[Handle]:
+) -> Sequence[Any]:
     """Hook the graph between the inputs and the outputs of a call. Return the handles of the hooks.
 
     outputs: (path in the outputs, tensor).
@@ -103,48 +104,55 @@ def attach(
         inputs.add(late)
     if inputs.hooks is not None:
         return tensor_hooks.attach(inputs.hooks, outputs, emit)
-    sinks: dict[Any, HookedNode] = {}
-    handles: list[Handle] = []
+    edges = inputs.edges
+    nodes: dict[Any, HookedNode] = {}
     passed_on: list[tuple[ValuePath, Tensor, int | None]] = []
+    through: dict[tuple[Any, int], int] = {}
     for path, t in outputs:
         if not takes_gradient(t):
             continue
-        node = t._grad_node
+        node, nr = t._grad_node, t._output_index
         number = autograd.key(node)
+        index = edges.get((number, nr))
         if node._sequence_nr() == autograd.LEAF:
-            passed_on.append((path, t, inputs.edges.get((number, t._output_index))))
-        else:
-            sinks.setdefault(number, HookedNode(node)).made.append((t._output_index, path))
-    nodes = dict(sinks)
+            passed_on.append((path, t, index))
+            continue
+        if number not in nodes:
+            nodes[number] = HookedNode(node)
+        nodes[number].made.append((nr, path))
+        if index is not None:
+            through[number, nr] = index
     used = add_consumers(inputs, nodes)
     # An input may be used by the call and also returned. What comes through the returned tensor cannot be separated
     # from what others send to it, so only the share of the uses is recorded. Without uses the whole gradient is.
-    for number, sink in sinks.items():
-        for nr in {nr for nr, _ in sink.made}:
-            index = inputs.edges.get((number, nr))
-            if index is not None and index not in used:
-                sink.passed_through.append((nr, index))
+    for (number, nr), index in through.items() if through else ():
+        if index not in used:
+            nodes[number].passed_through.append((nr, index))
     paths = split_shares(inputs, nodes)
-    tap = GradientTap(_AUTOGRAD, emit, paths, [0] * len(paths))
-    for node in nodes.values():
-        for _, index in (*node.consumed, *node.passed_through):
-            tap.need[index] += 1
+    need = [0] * len(paths)
+    for each in nodes.values():
+        for _, index in each.consumed:
+            need[index] += 1
+        for _, index in each.passed_through:
+            need[index] += 1
+    tap = GradientTap(_AUTOGRAD, emit, paths, need)
+    handles: list[Any] = []
     for path, t, index in passed_on:  # a leaf's own node calls no hooks: the tensor does
         if index is not None and index not in used:
-            tap.need[index] += 1
+            need[index] += 1
         else:
             index = None
         handle = autograd.hook_tensor(t, guarded("a leaf", "its gradient's arrival", _leaf_hook(tap, path, index)))
         if handle is not None:
             handles.append(handle)
-    if any(n > 1 for n in tap.need):
+    if need and max(need) > 1:
         keep(tap)
-    for node in nodes.values():
-        sheds = node.consumed and autograd.is_graph(node.node)
-        shares = InputGradients(
-            inputs.edges, node.consumed, node.edges, node.shares, node.node if sheds else None
-        )
-        handles.append(autograd.hook_node(node.node, _hook(tap, node, shares)))
+    hooks = []
+    for each in nodes.values():
+        hook = partial(_arrived, tap, each.made, each.passed_through, each.consumed, each.edges, each.later)
+        hooks.append(autograd.hook_node(each.node, hook))
+    if hooks:
+        handles.append(autograd.NodeHooks(hooks))
     return handles
 
 
@@ -161,13 +169,28 @@ def watch(parameter: Tensor, arrived: Callable[[Tensor], None]) -> Handle | None
     return autograd.hook_tensor(parameter, guarded("a parameter", "its gradient's arrival", hook))
 
 
-def _hook(tap: GradientTap, node: HookedNode, inputs: InputGradients) -> Callable[[Grads, Grads], None]:
-    made, through = node.made, node.passed_through  # not the node itself, which owns the hook: cycles there leak
+def _arrived(
+    tap: GradientTap,
+    made: Sequence[tuple[int, ValuePath]],
+    through: Sequence[tuple[int, int]],
+    consumed: Sequence[tuple[int, int]],
+    edges: int,
+    later: InputGradients | None,
+    grad_inputs: Grads,
+    grad_outputs: Grads,
+) -> None:
+    """Take the gradients of a node. Nothing here may refer to the node, which owns the hook: cycles there leak.
 
-    def hook(grad_inputs: Grads, grad_outputs: Grads) -> None:
-        tap.fire(grad_inputs, grad_outputs, made, through, inputs.of(len(grad_inputs)))
-
-    return hook
+    The other arguments are those of its `HookedNode`.
+    """
+    try:
+        if later is not None:
+            consumed = later.of(len(grad_inputs))
+        elif consumed and len(grad_inputs) != edges:
+            raise LookupError(TOO_FEW)
+        tap.fire(grad_inputs, grad_outputs, made, through, consumed)
+    except Exception as e:
+        guard.report_fault("a gradient", "its arrival at a node", e)
 
 
 def _leaf_hook(tap: GradientTap, path: ValuePath, index: int | None) -> Callable[[Tensor | None], None]:

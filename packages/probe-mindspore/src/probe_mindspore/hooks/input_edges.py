@@ -21,7 +21,7 @@ class InputEdges:
     positional: the number of arguments without a keyword.
     edges: (key of a node, its output number) -> index into ``paths``.
     paths: for each different input tensor, its places in the arguments.
-    nodes: the nodes of ``edges``; held, so that their keys are not used again for other nodes.
+    nodes: the nodes of ``edges`` by their keys; held, so that their keys are not used again for other nodes.
     hooks: hooks on the inputs themselves, in place of all this where MindSpore does not show its graph.
     late: the inputs, where MindSpore begins to record gradients only inside the call.
     """
@@ -30,19 +30,22 @@ class InputEdges:
     positional: int = 0
     edges: dict[tuple[Any, int], int] = field(factory=dict)
     paths: list[list[ValuePath]] = field(factory=list)
-    nodes: list[Any] = field(factory=list)
+    nodes: dict[Any, Any] = field(factory=dict)
     hooks: tensor_hooks.InputHooks | None = None
     late: Sequence[tuple[ValuePath, Any]] | None = None
 
     def add(self, tensors: Sequence[tuple[ValuePath, Any]]) -> None:
         """Add the edges of those inputs that take a gradient."""
+        edges, paths, nodes = self.edges, self.paths, self.nodes
         for path, t in tensors:
             node = t._grad_node
             if node is None:
                 continue
-            self.nodes.append(node)
-            index = self.edges.setdefault((autograd.key(node), t._output_index), len(self.paths))
-            if index == len(self.paths):
-                self.paths.append([path])
+            number = autograd.key(node)
+            edge = number, t._output_index
+            if edge in edges:
+                paths[edges[edge]].append(path)
             else:
-                self.paths[index].append(path)
+                nodes[number] = node
+                edges[edge] = len(paths)
+                paths.append([path])

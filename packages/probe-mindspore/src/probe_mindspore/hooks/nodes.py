@@ -12,10 +12,10 @@ from probe_format.values import ValuePath
 from . import autograd
 from .input_edges import InputEdges
 
-__all__ = ["HookedNode", "InputGradients", "add_consumers", "split_shares"]
+__all__ = ["TOO_FEW", "HookedNode", "InputGradients", "add_consumers", "split_shares"]
 
 _MAX_NODES = 200_000
-_TOO_FEW = "fewer gradients came for the inputs of a graph than it has, and nothing says of which they are"
+TOO_FEW = "fewer gradients came for the inputs of a graph than it has, and nothing says of which they are"
 
 
 @define
@@ -28,6 +28,7 @@ class HookedNode:
     made: (output number of the node, path in the call's outputs) for each output of the call that it made.
     passed_through: (output number, index) for each of these outputs that is an input, unchanged.
     consumed: (edge number, index) for each edge into an input.
+    later: finds them anew in the backward pass, for a compiled graph, which may remove edges; else None.
     """
 
     node: Any
@@ -36,6 +37,7 @@ class HookedNode:
     made: list[tuple[int, ValuePath]] = field(factory=list)
     passed_through: list[tuple[int, int]] = field(factory=list)
     consumed: list[tuple[int, int]] = field(factory=list)
+    later: InputGradients | None = None
 
 
 def add_consumers(inputs: InputEdges, nodes: dict[Any, HookedNode]) -> set[int]:
@@ -49,26 +51,32 @@ def add_consumers(inputs: InputEdges, nodes: dict[Any, HookedNode]) -> set[int]:
     used: set[int] = set()
     if not edges:
         return used
-    todo = [(number, root.node) for number, root in nodes.items() if root.node._sequence_nr() > since]
-    visited = {number for number, _ in todo}
+    todo: list[tuple[Any, Any]] = []
+    for number, root in nodes.items():
+        if root.node._sequence_nr() > since:
+            todo.append((number, root.node))
+    visited = set(nodes)
     while todo:
         number, node = todo.pop()
+        hooked = nodes.get(number)
         following_edges = node.next_functions
         for i, (following, nr) in enumerate(following_edges):
             if following is None:
                 continue
             target = autograd.key(following)
-            index = edges.get((target, nr))
-            if index is not None:
+            if (target, nr) in edges:
+                index = edges[target, nr]
                 used.add(index)
-                nodes.setdefault(number, HookedNode(node)).consumed.append((i, index))
+                if hooked is None:
+                    hooked = nodes[number] = HookedNode(node)
+                hooked.consumed.append((i, index))
             elif target not in visited and since < following._sequence_nr() < autograd.LEAF:
                 visited.add(target)
                 todo.append((target, following))
                 if len(visited) > _MAX_NODES:
                     raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
-        if number in nodes:
-            nodes[number].edges = len(following_edges)
+        if hooked is not None:
+            hooked.edges = len(following_edges)
     return used
 
 
@@ -79,11 +87,12 @@ def split_shares(inputs: InputEdges, nodes: dict[Any, HookedNode]) -> list[list[
     that has one edge for each argument, in the order of its signature. Its node's ``consumed`` and ``shares`` are
     changed accordingly, and the new inputs come at the end of the list.
     """
+    graphs = [node for node in nodes.values() if node.consumed and autograd.is_graph(node.node)]
+    if not graphs:
+        return inputs.paths
     paths = list(inputs.paths)
     uses = Counter(index for node in nodes.values() for _, index in node.consumed)
-    for node in nodes.values():
-        if not node.consumed or not autograd.is_graph(node.node):
-            continue
+    for node in graphs:
         here = Counter(index for _, index in node.consumed)
         for index, number in here.items():
             places = inputs.paths[index]
@@ -93,6 +102,7 @@ def split_shares(inputs: InputEdges, nodes: dict[Any, HookedNode]) -> list[list[
                 node.shares[index] = range(len(paths), len(paths) + number)
                 paths.extend([place] for place in places)
         node.consumed = _split(node.consumed, node.shares)
+        node.later = InputGradients(inputs.edges, node.consumed, node.edges, node.shares, node.node)
     return paths
 
 
@@ -105,7 +115,7 @@ def _split(consumed: Sequence[tuple[int, int]], shares: dict[int, Sequence[int]]
     own = [(i, next(parts[index], -1) if index in parts else index) for i, index in consumed]
     for index, each in shares.items():
         if index in {index for _, index in consumed} and any(part not in {p for _, p in own} for part in each):
-            raise LookupError(_TOO_FEW)
+            raise LookupError(TOO_FEW)
     return own
 
 
@@ -141,7 +151,7 @@ class InputGradients:
             return self.consumed
         now = [] if node is None else node.next_functions
         if len(now) != gradients:
-            raise LookupError(_TOO_FEW)
+            raise LookupError(TOO_FEW)
         keys = [None if following is None else (autograd.key(following), nr) for following, nr in now]
         left = [(i, self.inputs[key]) for i, key in enumerate(keys) if key in self.inputs]
         self.consumed, self.number = _split(left, self.shares), gradients

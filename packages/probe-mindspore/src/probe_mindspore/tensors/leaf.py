@@ -17,7 +17,7 @@ from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summari
 from .forms import form_of, is_usual
 from .objects import object_json
 from .statistics import four_numbers, statistics_of
-from .tensor_view import SPARSE, TensorView, is_tensor, layout_of, read, unreadable, view_of
+from .tensor_view import DENSE, SPARSE, TensorView, layout_of, read, unreadable, view_of
 
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
@@ -57,7 +57,7 @@ class TensorLeaf(CommonLeaf):
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of ``value`` if it is a value of MindSpore or a numpy array, else UNKNOWN."""
-        if is_tensor(value):
+        if isinstance(value, DENSE):
             placement.found.append((path, value))
             return self.tensor(placement, value, path) if placement.show else None
         if isinstance(value, SPARSE):

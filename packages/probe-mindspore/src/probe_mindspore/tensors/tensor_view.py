@@ -16,7 +16,7 @@ from mindspore._c_expression import TensorPy
 
 from .forms import Form, form_of
 
-__all__ = ["SPARSE", "TensorView", "is_tensor", "layout_of", "read", "unreadable", "view_of"]
+__all__ = ["DENSE", "SPARSE", "TensorView", "is_tensor", "layout_of", "read", "unreadable", "view_of"]
 
 # The C methods themselves: the attributes of mindspore.Tensor may be patched while we run.
 _asnumpy: Any = TensorPy.asnumpy
@@ -54,9 +54,13 @@ class TensorView:
     is_parameter: bool = False
 
 
+#: The classes of dense tensors; a Parameter is one, and so is what only C++ code made.
+DENSE = (TensorPy, TensorView)
+
+
 def is_tensor(value: object) -> bool:
-    """Return whether it is a dense MindSpore tensor (a Parameter or one made by C++ code too), or a TensorView."""
-    return isinstance(value, (TensorPy, TensorView))
+    """Return whether it is a dense MindSpore tensor, or a TensorView."""
+    return isinstance(value, DENSE)
 
 
 def view_of(t: Any) -> TensorView:
