@@ -10,6 +10,7 @@ from typing import Any
 import probe_save as ps
 import pytest
 from attrs import evolve
+from probe_runtime.describe import LARGE
 from saving import data, document, load
 
 torch = pytest.importorskip("torch")
@@ -407,6 +408,35 @@ def test_a_large_tensor_is_written_while_it_is_counted(tmp_path: Path, mode: str
 
 
 # -- while torch makes a graph ------------------------------------------------------------------------
+
+
+def test_no_look_is_seen_by_the_users_own_modes_and_subclasses(saver: ps.Saver) -> None:
+    """The values, large ones that a thread writes among them, are asked for their kind and their gradient aside."""
+    seen: list[str] = []
+
+    class Functions(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(torch.overrides.resolve_name(func) or str(func))
+            return func(*args, **(kwargs or {}))
+
+    class Own(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(torch.overrides.resolve_name(func) or str(func))
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    class Dispatched(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    large, small = torch.ones(LARGE // 4, requires_grad=True), torch.ones(3, requires_grad=True)
+    own = torch.ones(3).as_subclass(Own).requires_grad_()
+    seen.clear()
+    with Functions(), Dispatched():
+        for name, value in {"large": large, "small": small, "own": own, "many": [large, {"a": own}]}.items():
+            saver.save(value, name)
+    assert not seen
 
 
 def test_a_save_inside_a_trace_leaves_the_graph_as_it_is(full: ps.Saver, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.describe import LARGE, Placement, TensorOptions, run_both
 
+from probe_torch.aside import apart, aside
 from probe_torch.tensors.leaf import TensorLeaf
 
 from .ranks import current_rank
@@ -44,7 +45,7 @@ class TorchSaving:
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of torch, UNKNOWN for another one; write a tensor's file if one is wanted."""
-        with untraced():
+        with untraced(), aside():
             return self._described(placement, value, path)
 
     def _described(self, placement: Placement, value: Any, path: ValuePath) -> Any:
@@ -52,11 +53,11 @@ class TorchSaving:
             return self._leaf.leaf(evolve(placement, wants_file=False, found=[]), value, path)
         placement.found.append((path, value))
         if not (placement.wants_file and _is_large(value)):
-            return _object(self._leaf, placement, value, path)
+            return self._leaf.object(placement, value, path)
         numbers = evolve(placement, wants_file=False)
         out, file = run_both(
-            lambda: _object(self._leaf, numbers, value, path),
-            lambda: _object(self._writer, placement, value, path),
+            lambda: self._leaf.object(numbers, value, path),
+            lambda: apart(self._writer.object)(placement, value, path),  # in a thread, which has modes of its own
         )
         checksum = {"md5": out.pop("md5")} if "md5" in out else {}
         return {**out, "data_name": file["data_name"], **checksum}
@@ -68,15 +69,16 @@ class TorchSaving:
 
         The hook returns nothing, so autograd goes on with the gradient it had.
         """
-        if not tensor.requires_grad:
-            return None
 
         def hook(gradient: torch.Tensor) -> None:
             arrived(gradient)
 
-        register: Any = tensor.register_hook
-        undo: Callable[[], None] = register(hook).remove
-        return undo
+        with aside():
+            if not tensor.requires_grad:
+                return None
+            register: Any = tensor.register_hook
+            undo: Callable[[], None] = register(hook).remove
+            return undo
 
     def fill_numbers(self, value: Any) -> None:
         """Fetch the numbers that still wait on a device, and put in those of ``value``."""
@@ -106,11 +108,6 @@ class TorchSaving:
                     del item["$"]
                     item.update(numbers)
                 todo.extend(item.values())
-
-
-def _object(leaf: TensorLeaf, placement: Placement, t: torch.Tensor, path: ValuePath) -> dict[str, Any]:
-    with leaf.aside():
-        return leaf.object(placement, t, path)
 
 
 @contextlib.contextmanager
