@@ -1,0 +1,146 @@
+"""What a user calls, option by option, whatever the framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from documents import rank_dir, records
+from framework import Framework
+from opening import capture, opened
+
+
+@pytest.fixture
+def chain(framework: Framework) -> Any:
+    return framework.sequence(framework.linear(3, 3), framework.linear(3, 1))
+
+
+def _dense(framework: Framework, number: int = 0) -> str:
+    return f"{framework.kind}.{number}.{framework.linear.__name__}"
+
+
+def test_token_range_counts_the_models_calls_from_zero(
+    framework: Framework, chain: Any, tmp_path: Path
+) -> None:
+    with opened(framework.debugger, tmp_path, level="mix") as debugger:
+        debugger.start(chain, token_range=[1, 2])
+        for _ in range(5):
+            framework.gelu()
+            chain(framework.ones(1, 3))
+        debugger.stop()
+        debugger.step()
+    data, dense = records(tmp_path / "dump"), _dense(framework)
+    assert [n for n in data if n.startswith(f"{dense}.forward")] == [
+        f"{dense}.forward.0",
+        f"{dense}.forward.1",
+    ]
+    # Between the second call and the third.
+    assert len([n for n in data if n.startswith("Functional.gelu")]) == 1
+
+
+def test_custom_functions_come_and_go(framework: Framework, tmp_path: Path) -> None:
+    library = SimpleNamespace(__name__="library", twice=lambda x: x * 2)
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        debugger.register_custom_api(library, "twice", "Mine")
+        debugger.start()
+        library.twice(framework.ones(2))
+        debugger.stop()
+        debugger.restore_custom_api(library, "twice")
+        debugger.start()
+        library.twice(framework.ones(2))
+        debugger.stop()
+        debugger.step()
+    assert list(records(tmp_path / "dump")) == ["Mine.twice.0.forward", "Tensor.__mul__.0.forward"]
+
+
+def test_steps_are_counted_from_where_the_user_says(framework: Framework, chain: Any, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="L0", step=[7]) as debugger:
+        debugger.set_init_step(6)
+        for _ in range(3):  # calls work on the class
+            framework.debugger.start(chain)
+            framework.train(chain, framework.ones(2, 3))
+            framework.debugger.forward_backward_dump_end()
+            framework.debugger.step()
+    assert [p.name for p in (tmp_path / "dump").iterdir()] == ["step7"]
+
+
+def test_two_stretches_of_one_step(framework: Framework, chain: Any, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="mix") as debugger:
+        debugger.start(chain)
+        chain(framework.ones(1, 3))
+        debugger.stop()
+        chain(framework.ones(1, 3))  # not recorded
+        debugger.start(chain)
+        chain(framework.ones(1, 3))
+        debugger.stop()
+        debugger.step()
+    dense = _dense(framework)
+    names = [n for n in records(tmp_path / "dump") if n.startswith(f"{dense}.forward")]
+    assert names == [f"{dense}.forward.0", f"{dense}.forward.1"]
+
+
+def test_scope_reaches_from_begin_to_end_with_the_ends_output(framework: Framework, tmp_path: Path) -> None:
+    functions = framework.functions
+
+    def work() -> None:
+        x = framework.ones(3)
+        for name in ("relu", "gelu", "silu", "tanh", "sigmoid"):
+            x = getattr(functions, name)(x)
+
+    scope = ["Functional.gelu.0.forward", "Functional.tanh.0.forward"]
+    data = capture(framework.debugger, tmp_path, work, level="L1", scope=scope)
+    assert list(data) == [scope[0], "Functional.silu.0.forward", scope[1]]
+    assert data[scope[1]]["output"][0]["Max"] > 0
+
+
+def test_list_of_a_modules_call_brings_its_content(framework: Framework, chain: Any, tmp_path: Path) -> None:
+    def work() -> None:
+        framework.train(chain, framework.ones(2, 3))
+
+    first = f"{_dense(framework)}.forward.0"
+    data = capture(framework.debugger, tmp_path, work, chain, level="mix", list=[first])
+    assert first in data
+    assert [name for name in data if not name.startswith(f"{framework.kind}.")], "the functions inside"
+    assert not [name for name in data if name.startswith(f"{framework.kind}.1")]
+
+
+def test_extra_info_false_writes_the_records_alone(framework: Framework, chain: Any, tmp_path: Path) -> None:
+    def work() -> None:
+        framework.train(chain, framework.ones(2, 3))
+
+    capture(framework.debugger, tmp_path, work, chain, level="mix", extra_info=False)
+    assert {p.name for p in rank_dir(tmp_path / "dump").iterdir()} == {"dump.json", "report.json"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "has"),
+    [
+        (["forward"], {"forward"}),
+        (["backward"], {"backward", "parameters_grad"}),
+        (["input"], {"forward", "backward", "parameters_grad"}),
+    ],
+    ids=str,
+)
+def test_data_mode(framework: Framework, chain: Any, mode: list[str], has: set[str], tmp_path: Path) -> None:
+    def work() -> None:
+        framework.train(chain, framework.ones(2, 3))
+
+    data = capture(framework.debugger, tmp_path, work, chain, level="L0", data_mode=mode)
+    kinds = {kind for kind in ("forward", "backward", "parameters_grad") for n in data if f".{kind}" in n}
+    assert kinds == has
+    if mode == ["input"]:
+        assert "output" not in data[f"{_dense(framework)}.forward.0"]
+
+
+def test_tensor_list_saves_some(framework: Framework, chain: Any, tmp_path: Path) -> None:
+    def work() -> None:
+        framework.train(chain, framework.ones(2, 3))
+
+    data = capture(framework.debugger, tmp_path, work, chain, level="L0", tensor_list=[_dense(framework, 1)])
+    assert "data_name" in data[f"{_dense(framework, 1)}.forward.0"]["output"][0]
+    assert "data_name" not in data[f"{_dense(framework)}.forward.0"]["output"][0]
+
+
+__all__ = ["chain", *(name for name in dir() if name.startswith("test_"))]
