@@ -199,6 +199,15 @@ def test_what_is_no_pytorch_file_is_damaged(tmp_path, junk):
         load_pt(path)
 
 
+def test_a_file_from_before_torch_1_6_is_refused_by_name(tmp_path):
+    path = tmp_path / "x.pt"
+    torch.save(torch.arange(3.0), path, _use_new_zipfile_serialization=False)
+    with pytest.raises(DamagedError, match=r"x\.pt has the form that torch.save wrote before torch 1\.6"):
+        load_pt(path)
+    torch.save(torch.load(path, weights_only=True), path)  # the way out that README.md gives
+    assert torch.equal(load_pt(path), torch.arange(3.0))
+
+
 def test_a_missing_file_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_pt(tmp_path / "none")

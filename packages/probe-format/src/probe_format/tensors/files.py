@@ -80,7 +80,7 @@ def load_npy(path: Path | str) -> npt.NDArray[Any]:
 def load_pt(path: Path | str) -> Any:
     """Read a ``.pt`` file with torch (``weights_only=True``, onto the CPU).
 
-    Raises ProbeError when torch is not installed, DamagedError when it is no PyTorch file or not whole, OSError when
+    Raises ProbeError when torch is not installed, DamagedError when it is not a PyTorch file or not whole, OSError when
     it cannot be opened.
     """
     try:

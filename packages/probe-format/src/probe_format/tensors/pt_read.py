@@ -19,6 +19,8 @@ __all__ = ["PtContent", "read_pt"]
 
 _SMALL = 1 << 16
 _VERSIONS = range(1, 11)
+#: How a file begins that torch.save wrote before torch 1.6: its first pickle is this number.
+_BEFORE_ZIP = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 
 
 @frozen
@@ -40,6 +42,9 @@ def read_pt(path: Path | str) -> PtContent:
     OSError when it cannot be opened.
     """
     with open(path, "rb") as file:
+        if file.read(len(_BEFORE_ZIP)) == _BEFORE_ZIP:
+            form = "has the form that torch.save wrote before torch 1.6, without checksums"
+            raise DamagedError(f"{path} {form}; load it with torch, and save it again.")
         try:
             members = read_archive(file, os.fstat(file.fileno()).st_size)
             tensors = _tensors(file, members)
