@@ -68,7 +68,7 @@ def uses(tree: ast.AST, names: set[str]) -> Iterator[tuple[int, str]]:
             elif "\n" in node.value:
                 try:
                     inner = ast.parse(node.value)
-                except SyntaxError:  # not code
+                except (SyntaxError, ValueError):  # not code, or characters that no source has
                     continue
                 yield from ((node.lineno, name) for _, name in uses(inner, names))
 
