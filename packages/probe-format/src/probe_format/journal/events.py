@@ -184,16 +184,22 @@ def back(
     partial: whether some of them are sums that never became whole.
     kept: `STRUCTURE` where there will be no record.
     """
-    event = b'{"k":"back"\n,"n":%b\n,"t":%d\n,"u":%b' % (_quoted(name), number, _quoted(parent))
+    event = [b'{"k":"back"\n,"n":%b\n,"t":%d\n,"u":%b' % (_quoted(name), number, _quoted(parent))]
     if kept is not None:
-        event += b'\n,"r":%d' % kept
-    if inputs is not None:
-        event += b'\n,"i":' + _pairs(inputs)
-    if outputs is not None:
-        event += b'\n,"o":' + _pairs(outputs)
-    if partial:
-        event += b'\n,"partial":true'
-    return event + b"}"
+        event += (b'\n,"r":%d' % kept,)
+    for before, pairs in ((b'\n,"i":[', inputs), (b'\n,"o":[', outputs)):
+        if pairs is not None:
+            event += (before,)
+            between = b""
+            for path, value in pairs:
+                try:
+                    event += (between, b"[[%d],\t%b]" % (*path, value))
+                except TypeError:  # a longer path, or a value that is not finished
+                    event += (between, b"[%b,\t%b]" % (jsonio.dumps(path), jsonio.dumps(value)))
+                between = b"\t,"
+            event += (b"]",)
+    event += (b'\n,"partial":true}' if partial else b"}",)
+    return b"".join(event)
 
 
 def pgrad(name: str, parameter: str, value: Json) -> bytes:
@@ -222,17 +228,6 @@ def _form(gradients: Json) -> bytes:
         return b"[%d,%d]" % (*gradients,)
     except TypeError:  # not two numbers of slots
         return jsonio.dumps(gradients)
-
-
-def _pairs(pairs: Iterable[Sequence[Any]]) -> bytes:
-    """Return ``[path, encoded value]`` pairs, with tabs between paths and values (spec/journal.md)."""
-    found: list[bytes] = []
-    for path, value in pairs:
-        try:
-            found += (b"[[%d],\t%b]" % (*path, value),)
-        except TypeError:  # a longer path, or a value that is not finished
-            found += (b"[%b,\t%b]" % (jsonio.dumps(path), jsonio.dumps(value)),)
-    return b"[%b]" % b"\t,".join(found)
 
 
 def save(name: str, value: Json, gradients: tuple[str, Json] | None = None) -> dict[str, Any]:
