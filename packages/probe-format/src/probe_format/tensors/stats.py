@@ -138,18 +138,16 @@ def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_co
 def numbers_of(wide: npt.NDArray[np.float64]) -> Numbers:
     """Return the max, min, mean and norm of a 1-D array; the mean is not finite when the sum is not."""
     # The ufuncs themselves: the methods of the array call them too, by way of Python.
-    mx, mn = float(_top(wide)), float(_bottom(wide))
-    return mx, mn, float(_sum(wide)) / wide.size, _norm(wide, mx, mn)
+    mx, mn, squares = float(_top(wide)), float(_bottom(wide)), float(wide.dot(wide))
+    norm = math.sqrt(squares) if 1e-280 < squares < math.inf else _norm(wide, mx, mn, squares)
+    return mx, mn, float(_sum(wide)) / wide.size, norm
 
 
 _top, _bottom, _sum = np.maximum.reduce, np.minimum.reduce, np.add.reduce
 
 
-def _norm(wide: npt.NDArray[np.float64], mx: float, mn: float) -> float:
-    """Return the Euclidean norm, scaled when the plain sum of squares over- or underflows float64."""
-    total = float(wide.dot(wide))
-    if total > 1e-280 and total != math.inf:
-        return math.sqrt(total)
+def _norm(wide: npt.NDArray[np.float64], mx: float, mn: float, total: float) -> float:
+    """Return the Euclidean norm, scaled because ``total``, the plain sum of squares, over- or underflows float64."""
     top = max(abs(mx), abs(mn))
     if total != total or top == 0.0 or not math.isfinite(top):
         return math.sqrt(total) if total >= 0 else total

@@ -37,6 +37,7 @@ __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 _T: Any = torch._C.TensorBase
 _data_ptr, _is_contiguous = _T.data_ptr, _T.is_contiguous
 _keys: Any = torch._C._dispatch_keys
+_current_pass = torch._C._current_graph_task_id
 _NO_STATS = stats_json(Stats())
 
 
@@ -101,8 +102,21 @@ class TensorLeaf(CommonLeaf):
         sharing = self.sharing
         at = id(t)
         seen = sharing.known.get(at)
-        if seen is not None and seen[0]() is t and sharing.holds(seen, t):
-            return self._again(placement, t, path, seen) if placement.wants_file else seen[5]
+        if seen is not None:
+            ref, version, pointer, during, requires_grad, json, _, _ = seen
+            alive: Any = ref()
+            try:
+                same = (
+                    alive is t
+                    and version == t._version
+                    and pointer == _data_ptr(t)
+                    and requires_grad == t.requires_grad
+                    and (during < 0 or during == _current_pass())
+                )
+            except RuntimeError:  # it has no memory any more
+                same = False
+            if same:
+                return self._again(placement, t, path, seen) if placement.wants_file else json
         if (
             self._straight
             and type(t) in EXACT

@@ -21,7 +21,6 @@ __all__ = ["Seen", "Sharing", "memory", "owns_dispatch"]
 
 _T: Any = torch._C.TensorBase
 _current_pass = torch._C._current_graph_task_id
-_data_ptr = _T.data_ptr
 _storage = _T.untyped_storage
 _use_count = getattr(torch._C, "_storage_Use_Count", None)
 _MOST = 4096
@@ -60,19 +59,6 @@ class Sharing:
     _silent_steps: int = 0
     _open_steps: int = 0
     _room: int = _MOST
-
-    def holds(self, seen: Seen, t: Any) -> bool:
-        """Return whether ``seen``, which is of ``t``, is certainly still true."""
-        _, version, pointer, within, requires_grad, *_ = seen
-        try:
-            return bool(
-                version == t._version
-                and pointer == _data_ptr(t)
-                and requires_grad == t.requires_grad
-                and (within < 0 or within == _current_pass())
-            )
-        except RuntimeError:
-            return False
 
     def trust(self, t: torch.Tensor, *, gradient: bool) -> int | None:
         """Return ``within`` of `Seen` for what is seen of ``t`` from here on; None where it may not be used again.
