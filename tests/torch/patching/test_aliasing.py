@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch._dynamo
 from dumping import records
+from probe_runtime.patching.originals import originals_by_id
 from probe_runtime.patching.places import Attribute
 from probe_torch import PrecisionDebugger
 from probe_torch.patching import aliasing
@@ -213,7 +214,7 @@ def test_every_step_is_like_the_first(tmp_path: Path) -> None:
         optimizer.step()
         debugger.stop()
         debugger.step()
-        kept.append(len(aliasing._made))
+        kept.append(len(originals_by_id()))
         fused.append([name for name in records(tmp_path, step) if "fused_adam" in name])
     debugger.close()
     assert fused == [["Torch._fused_adam_.0.forward"]] * 4
