@@ -109,7 +109,12 @@ class GradientTap:
         """
         passes, need = self.passes, self.need
         current = self.autograd.current_pass()
-        number = passes[current] if current in passes else self._begun(current)
+        if current not in passes:
+            with self.lock:
+                if current not in passes:
+                    passes[current] = self.count
+                    self.count += 1
+        number = passes[current]
         of_outputs: list[tuple[ValuePath, Any]] = []
         of_inputs: list[tuple[Sequence[ValuePath], Any]] = []
         for nr, path in made:
@@ -140,13 +145,6 @@ class GradientTap:
         for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
             if total is not None:
                 self.emit(number, [], [(self.paths[index], total)], True)
-
-    def _begun(self, current: int) -> int:
-        with self.lock:
-            if current not in self.passes:
-                self.passes[current] = self.count
-                self.count += 1
-            return self.passes[current]
 
     def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[ValuePath], Any]]) -> None:
         if self.need[index] == 1:

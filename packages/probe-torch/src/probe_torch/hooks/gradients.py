@@ -64,10 +64,10 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
 
 def flows(outputs: Found) -> bool:
     """Return whether a gradient will come to any of these outputs."""
-    for _, t in whole(outputs) if transform() is not None else outputs:  # noqa: SIM110 - any() costs more calls
+    for _, t in outputs:
         if t.requires_grad:
             return True
-    return False
+    return transform() is not None and any(t.requires_grad for _, t in whole(outputs))
 
 
 def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], None], emit: Emit) -> list[Any]:

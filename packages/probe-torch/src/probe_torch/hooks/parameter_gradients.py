@@ -92,11 +92,11 @@ class ParameterGradients:
                 known.remove()
 
     def _on_arrival(self, p: torch.Tensor) -> None:
-        known = self._hooked.get(id(p))
-        if known is not None:
+        key, hooked = id(p), self._hooked
+        if key in hooked:
             with aside():
                 if p.grad is not None:
-                    self.collector.parameter_gradient(known.entry, p.grad)
+                    self.collector.parameter_gradient(hooked[key].entry, p.grad)
 
     @apart
     def late(self) -> None:
