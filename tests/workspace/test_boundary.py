@@ -303,7 +303,10 @@ def test_the_reader_needs_only_numpy_orjson_and_attrs() -> None:
 
 
 # Standard modules that take milliseconds to import, and that reading a dump does without.
-HEAVY = {"argparse", "difflib", "hmac", "importlib.metadata", "inspect", "random", "secrets", "subprocess", "yaml"}
+HEAVY = {
+    "argparse", "difflib", "hashlib", "hmac", "importlib.metadata", "inspect", "pickletools", "random", "secrets",
+    "subprocess", "yaml",
+}  # fmt: skip
 
 
 def test_importing_probe_format_loads_nothing_heavy() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from typing import Literal
@@ -206,6 +205,8 @@ def safe_file_name(text: str) -> str:
     """
     if _KEPT.fullmatch(text):
         return text
+    import hashlib  # it loads OpenSSL, which reading a dump does without
+
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
     stem, dot, suffix = text.rpartition(".")
     if not dot or len(suffix) > 8 or not _SAFE.issuperset(suffix):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, field
@@ -15,10 +16,12 @@ from probe_format.tensors.checksum import crc32
 from probe_format.tensors.narrow_floats import bits_of, narrow_name
 from probe_format.tensors.npy_file import map_npy
 from probe_format.tensors.pt_file import PT_DTYPES
-from probe_format.tensors.pt_read import PtContent, read_pt
-from probe_format.tensors.pt_tensor import PtTensor
 
 from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from probe_format.tensors.pt_read import PtContent
+    from probe_format.tensors.pt_tensor import PtTensor
 
 __all__ = ["TensorFiles"]
 
@@ -82,6 +85,8 @@ class TensorFiles:
         stat = path.stat()
         key = (stat.st_dev, stat.st_ino)
         if key not in self._seen:
+            from probe_format.tensors.pt_read import read_pt  # not every dump has .pt files
+
             self._seen[key] = read_pt(path)
         content = self._seen[key]
         found = content.tensors[0]

@@ -19,7 +19,6 @@ from probe_format.safe_files import FILE_MODE
 
 from .npy_file import read_npy
 from .pt_file import PT_DTYPES, Buffer, pt_bytes
-from .pt_read import read_pt
 
 __all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"]
 
@@ -90,6 +89,8 @@ def load_pt(path: Path | str) -> Any:
             f"{path} is a PyTorch file and torch is not installed here. Install torch (any CPU build), or "
             "use the statistics, which need no framework."
         ) from e
+    from .pt_read import read_pt  # not every dump has .pt files
+
     try:
         read_pt(path)  # torch.load checks no checksum, and trusts the sizes in the file
     except DamagedError:
