@@ -100,7 +100,7 @@ class StepOpener:
                 arrivals.hook()
             with contextlib.ExitStack() as stack:
                 if table.entries:
-                    stack.enter_context(patched_call(table, step.on_call, _is_left_alone))
+                    stack.enter_context(patched_call(table, step.tap, _is_left_alone))
                     stack.enter_context(watched_traces(table.add_traced))
                 stack.enter_context(self._functions(step, models))
                 yield

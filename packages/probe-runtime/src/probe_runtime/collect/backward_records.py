@@ -94,7 +94,7 @@ class BackwardRecords:
                 stream.append(events.back(call.backward, number, parent, kept=events.STRUCTURE))
                 return
             record = call.backward if number == 0 else f"{call.backward}.pass{number}"
-            files = self._files(call.backward)
+            files = plan.files or (plan.tensor_list and self._files(call.backward))
             tensor = self._leaf.tensor
             inputs = outputs = None
             if plan.keep.backward_input and of_outputs:

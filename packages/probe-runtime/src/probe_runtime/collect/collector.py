@@ -39,19 +39,20 @@ class Collector:
         """Begin a step, and listen for faults. module_prefix: what the keys of modules begin with (``Module.``)."""
         self.recorder = recorder
         self.plan = recorder.plan
+        self.thread = recorder.thread
         self.stream: EventStream = recorder.stream
         self.coverage: Coverage = recorder.coverage
         self.segments = recorder.counters.segments
         self.works = collectives.works
         self._leaf = leaf
         self._names = names
-        self._thread = recorder.thread
         self._collectives = collectives
         self._prefixes = collectives.prefixes
+        self._collective: dict[str, bool] = {}
         self._module_prefix = module_prefix
         self._append = self.stream.append
         self._nodes: set[str] = set()
-        self._arrivals: dict[int, itertools.count[int]] = {}
+        self._arrivals: dict[int, Callable[[], int]] = {}
         self._last_tally: dict[str, Any] = {}
         guard.listen(self.stream)
 
@@ -75,7 +76,7 @@ class Collector:
         kind: the key that the list has for it, where the user gave it another.
         """
         kind = kind or key
-        thread = self._thread
+        thread = self.thread
         if thread.inside or not self.stream.on:
             return original(*args, **kwargs)
         if thread.quiet is not None:
@@ -86,7 +87,10 @@ class Collector:
         out = None
         thread.inside += 1
         try:
-            collective = kind.startswith(self._prefixes)
+            try:
+                collective = self._collective[kind]
+            except KeyError:
+                collective = self._collective.setdefault(kind, kind.startswith(self._prefixes))
             given = self._collectives.without_buffers(kind, args, kwargs) if collective else (args, kwargs)
             call = recorder.begin(key, *given)
             began = True
@@ -119,7 +123,7 @@ class Collector:
         self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
     ) -> Any:
         """Make a call of a tracked module and record it."""
-        thread = self._thread
+        thread = self.thread
         if not self.stream.on:
             return original(module, *args, **kwargs)
         if thread.quiet is not None:
@@ -137,8 +141,9 @@ class Collector:
             thread.inside -= 1
         if call is None:
             return original(module, *args, **kwargs)
-        depth = len(thread.stack)
-        thread.stack.append((call.name, call.backward))
+        stack = thread.stack
+        depth = len(stack)
+        stack += ((call.name, call.backward),)
         if entry.opaque:
             thread.quiet = "inside module_dump"
         try:
@@ -147,7 +152,7 @@ class Collector:
             recorder.raised(call, e)
             raise
         finally:
-            del thread.stack[depth:]
+            del stack[depth:]
             if entry.opaque:
                 thread.quiet = None
         thread.inside += 1
@@ -164,11 +169,11 @@ class Collector:
         if self.stream.on and self.plan.construct and node not in self._nodes:
             self._nodes.add(node)
             self._append(events.enter(node, None, kept=events.NODE))
-        self._thread.stack.append((node, node))
+        self.thread.stack.append((node, node))
 
     def pop(self, node: str) -> None:
         """End a region that `push` began."""
-        stack = self._thread.stack
+        stack = self.thread.stack
         if (node, node) in stack:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
@@ -179,13 +184,14 @@ class Collector:
         recorder = self.recorder
         decision = recorder.decision
         recorder.backward.arrived = True
-        thread = self._thread
+        thread = self.thread
         thread.inside += 1
         try:
-            arrivals = self._arrivals.get(id(entry.parameter))
-            if arrivals is None:
-                arrivals = self._arrivals.setdefault(id(entry.parameter), itertools.count())
-            arrival = next(arrivals)
+            which = id(entry.parameter)
+            try:
+                arrival = self._arrivals[which]()
+            except KeyError:
+                arrival = self._arrivals.setdefault(which, itertools.count().__next__)()
             for record, name in entry.owners:
                 if decision.selective and not decision.parameter_gradients(record):
                     continue
@@ -210,7 +216,7 @@ class Collector:
         values = self._collectives.results(kind, args, kwargs, out)
 
         def finish(complete: bool) -> None:
-            self._thread.inside += 1
+            self.thread.inside += 1
             try:
                 if complete:
                     self._leaf.invalidate()
@@ -218,7 +224,7 @@ class Collector:
                 else:
                     self.recorder.cut(call, "never waited for before stop()")
             finally:
-                self._thread.inside -= 1
+                self.thread.inside -= 1
 
         if not self.works.add(out, finish):
             self.recorder.end(call, values)
@@ -227,7 +233,7 @@ class Collector:
 
     def flush_numbers(self, *, final: bool) -> None:
         """Bring the journal up to date: late statistics and, at the end, sums that stayed partial."""
-        self._thread.inside += 1
+        self.thread.inside += 1
         try:
             if final:
                 self.recorder.backward.leftovers()
@@ -235,7 +241,7 @@ class Collector:
         except Exception as e:
             self.stream.fault("the end of the step", "late numbers", e)
         finally:
-            self._thread.inside -= 1
+            self.thread.inside -= 1
 
     def tally(self, table: Table) -> dict[str, Any] | None:
         """Return the event with the counts of what was seen and recorded so far; None if they have not changed.
@@ -288,7 +294,7 @@ class Target:
     def __call__(self, label: Any, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Make the call. label: its ``name`` is the key of the call, its ``kind`` the key of the list (`Label`)."""
         collector = self.collector
-        if collector is None:
+        if collector is None or collector.thread.inside:
             return original(*args, **kwargs)
         return collector.api(label.name, original, args, kwargs, composite=label.composite, kind=label.kind)
 

@@ -36,7 +36,6 @@ class Decision:
         self._names = names
         self._thread = thread
         self._redone: set[str] = set()
-        self._any_files = plan.files or plan.tensor_list
         self._forward = plan.keep.forward or plan.structure
 
     def call(self, key: str, name: str, backward: str, redo: bool, counted: str) -> Call:
@@ -51,7 +50,7 @@ class Decision:
         stack = self._thread.stack
         parent = stack[-1] if stack else None
         if not (redo or self.selective):
-            files = self._any_files and self.files(name)
+            files = self._plan.files or (self._plan.tensor_list and self.files(name))
             return Call(key, name, backward, parent, True, self._forward, None, False, files)
         if redo:
             if name in self._redone:  # where the graph is retained, every backward pass recomputes

@@ -94,6 +94,7 @@ class Parts:
         parts: list[Json] = []
         forms: list[Form] = []
         nested = False
+        count = 0
         finished = join
         for key, value in pairs:
             kind = type(value)
@@ -127,8 +128,9 @@ class Parts:
             finished = finished and type(part) is bytes
             parts += (part,)
             forms += (form,)
+            count += 1
         described = b"[%b]" % b",".join(parts) if finished else parts
-        return described, forms if nested else len(forms)
+        return described, forms if nested else count
 
     def _encoded(self, placement: Placement, value: Any, path: ValuePath, identity: tuple[Any, ...]) -> Json:
         """Return a value as the encoder gives it, and remember the JSON of what will be the same the next time."""

@@ -166,7 +166,7 @@ class Recorder:
                     call.form = _both(call.form, form)
             if self._keep_backward:
                 inputs = positional.found
-                if kwargs:
+                if named is not positional and named.found:
                     places = {key: len(args) + i for i, key in enumerate(kwargs)}
                     inputs = [*inputs, *(((places[str(p[0])], *p[1:]), t) for p, t in named.found)]
                 call.edges = self._gradients.enter(inputs, len(args))

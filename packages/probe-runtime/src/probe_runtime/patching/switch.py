@@ -21,6 +21,7 @@ class Label:
     composite: whether what the function calls is recorded as well.
     listed: the name that the list has for the function, where the user registered it under another one.
     name: both parts, "Torch.relu", for use as a dict key.
+    kind: the name that the list has for the function: "Distributed.all_reduce".
     """
 
     prefix: str
@@ -28,14 +29,11 @@ class Label:
     composite: bool = attrs.field(default=False, eq=False)
     listed: str = attrs.field(default="", eq=False)
     name: str = attrs.field(init=False, eq=False, repr=False)
+    kind: str = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "name", f"{self.prefix}.{self.api}")
-
-    @property
-    def kind(self) -> str:
-        """Return the name that the list has for the function: "Distributed.all_reduce"."""
-        return self.listed or self.name
+        object.__setattr__(self, "kind", self.listed or self.name)
 
     def __str__(self) -> str:
         return self.name

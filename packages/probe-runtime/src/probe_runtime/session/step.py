@@ -134,6 +134,11 @@ class DumpingStep:
         else:
             self.collector.stream.pause()
 
+    @property
+    def tap(self) -> Callable[..., Any]:
+        """Return what takes the calls of tracked modules until the next stop(), with the arguments of `on_call`."""
+        return self.collector.module if self.gate is None else self.on_call
+
     def on_call(
         self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
     ) -> Any:

@@ -15,10 +15,10 @@ import torch
 from attrs import define, field
 from probe_format.errors import UsageError
 from probe_runtime.collect import TrackedModule, TrackedParameter, kind_of, tracked_parameters
+from probe_runtime.patching import thread as _thread
 from torch import nn
 
 from probe_torch.compiling import is_compiling
-from probe_torch.patching.wrappers import is_muted
 
 __all__ = ["ModuleTable", "models_in", "patched_call"]
 
@@ -140,8 +140,11 @@ def patched_call(table: ModuleTable, on_call: OnCall) -> Iterator[None]:
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or torch._C._get_tracing_state() is not None:
             return original(self, *args, **kwargs)
-        entry = entries.get(id(self))
-        if entry is None or is_muted():
+        try:
+            entry = entries[id(self)]
+        except KeyError:
+            return original(self, *args, **kwargs)
+        if _thread.muted:
             return original(self, *args, **kwargs)
         return on_call(entry, self, args, kwargs, original)
 

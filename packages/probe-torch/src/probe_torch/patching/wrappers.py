@@ -55,17 +55,16 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
         if tap is None:
             return original(*args, **kwargs)
         call = original
-        if has_override(args) or (kwargs and has_override(tuple(kwargs.values()))):
+        if has_override((*args, *kwargs.values()) if kwargs else args):
             call = truly_named(original, args, kwargs)
         if _thread.muted:
             return call(*args, **kwargs)
         try:
-            frame = caller(1)
+            seen = verdicts[caller(1).f_code.co_filename]
+        except KeyError:
+            seen = is_model_code(caller(1))
         except ValueError:  # called from C with no Python below, where the user passed it (threads)
-            return tap(label, call, args, kwargs)
-        seen = verdicts.get(frame.f_code.co_filename)
-        if seen is None:
-            seen = is_model_code(frame)
+            seen = True
         if not seen:
             with muted():  # calls that this one makes are not the model's either
                 return call(*args, **kwargs)

@@ -92,7 +92,7 @@ class StepOpener:
                 arrivals.hook()
             with contextlib.ExitStack() as stack:
                 if table.entries:
-                    stack.enter_context(patched_call(table, arrivals.on_call(step.on_call)))
+                    stack.enter_context(patched_call(table, arrivals.on_call(step.tap)))
                 stack.enter_context(leaf.sharing.between_stops())
                 stack.enter_context(watched_swaps(guarded("a swap", "its tensors", let_go)))
                 stack.enter_context(watched_checkpoints(collector.segments))
