@@ -111,7 +111,8 @@ class BackwardRecords:
             stream.append(
                 events.back(call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum)
             )
-            self._leaf.flush_numbers()
+            if self._leaf.waits:
+                self._leaf.flush_numbers()
         except Exception as e:
             stream.fault(call.key, "its gradients", e)
         finally:

@@ -200,7 +200,8 @@ class Collector:
                 placement = Placement(record, "", decision.files(record))
                 value = self._leaf.tensor(placement, grad, (name,))
                 self._append(events.pgrad(record, name, value))
-            self._leaf.flush_numbers()
+            if self._leaf.waits:
+                self._leaf.flush_numbers()
         except Exception as e:
             self.stream.fault(entry.owners[0][0], "a parameter's gradient", e)
         finally:

@@ -129,7 +129,9 @@ class Parts:
             parts += (part,)
             forms += (form,)
             count += 1
-        described = b"[%b]" % b",".join(parts) if finished else parts
+        described: Json = parts
+        if finished:
+            described = b"[%b]" % (parts[0] if count == 1 else b",".join(parts))
         return described, forms if nested else count
 
     def _encoded(self, placement: Placement, value: Any, path: ValuePath, identity: tuple[Any, ...]) -> Json:

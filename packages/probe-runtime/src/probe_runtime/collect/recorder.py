@@ -98,7 +98,8 @@ class Recorder:
             self.coverage.outcome(counted, "failed", kind)
             return None
         try:
-            self._leaf.flush_numbers()
+            if self._leaf.waits:
+                self._leaf.flush_numbers()
         except Exception as e:
             self.stream.fault(key, "numbers that were waited for", e)
         return call
@@ -244,7 +245,8 @@ class Recorder:
             call.edges = call.form = None
             if hooked:
                 self.backward.attach(call, edges, outputs)
-        self._leaf.flush_numbers()
+        if self._leaf.waits:
+            self._leaf.flush_numbers()
 
     def _taps(self, call: Call) -> bool:
         """Return whether the gradients of a call, which will come, are recorded."""

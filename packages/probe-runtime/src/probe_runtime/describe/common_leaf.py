@@ -26,6 +26,7 @@ class CommonLeaf:
 
     tensor_types: frozenset[type] = frozenset()
     constant_types: frozenset[type] = frozenset()
+    waits = False
 
     def __init__(
         self,

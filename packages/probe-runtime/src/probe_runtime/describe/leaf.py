@@ -49,6 +49,10 @@ class Leaf(Protocol):
         """Return the types whose values never change; equal values of a type have equal JSON."""
 
     @property
+    def waits(self) -> bool:
+        """Return whether a number has waited for a device in this step, and so others may wait now."""
+
+    @property
     def tally(self) -> dict[str, int]:
         """Return the number of tensors seen so far."""
 

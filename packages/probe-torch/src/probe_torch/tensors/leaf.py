@@ -335,6 +335,7 @@ class TensorLeaf(CommonLeaf):
     def _numbers(self, p: TensorView, data: torch.Tensor, body: dict[str, Any], *, steady: bool) -> None:
         if data.device.type != "cpu" or (self._o.deferred and data.numel()):
             ref = next(self._refs)
+            self.waits = True
             if self._waiting.add(ref, data, steady=steady):
                 body.update(_NO_STATS)
                 body["$"] = ref
