@@ -13,9 +13,9 @@ from faults import broken
 from framework import Framework
 from opening import opened
 from probe_format.journal import events
-from probe_format.values import ValueEncoder
 from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.collector import Collector
+from probe_runtime.collect.parts import Parts
 from probe_runtime.collect.recorder import Recorder
 
 __all__ = ["PLACES", "check_a_fault", "check_the_report"]
@@ -23,9 +23,9 @@ __all__ = ["PLACES", "check_a_fault", "check_the_report"]
 #: Where a framework comes to us -> what breaks the first function of ours that is called there.
 PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     "a call begins": partial(broken, Recorder, "begin"),
-    "its inputs": partial(broken, ValueEncoder, "describe"),
+    "its inputs": partial(broken, Parts, "are_plain"),
     "it ends": partial(broken, Recorder, "end"),
-    "its output": partial(broken, ValueEncoder, "output"),
+    "its output": partial(broken, events, "exit"),
     "the graph is hooked": partial(broken, BackwardRecords, "attach"),
     "a gradient is recorded": partial(broken, events, "back"),
     "a parameter's gradient": partial(broken, Collector, "parameter_gradient"),
