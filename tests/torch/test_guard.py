@@ -26,7 +26,7 @@ PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     "a hook on a node": partial(broken, GradientTap, "fire"),
     "a hook on a leaf": partial(broken, leaf_gradients, "aside"),
     "a hook on a parameter": partial(broken_callback, parameter_gradients, "guarded"),
-    "a tensor": partial(broken, TensorLeaf, "leaf"),
+    "a tensor": partial(broken, TensorLeaf, "tensor"),
     "a gradient": partial(broken, TensorLeaf, "tensor"),
     "what is shared": partial(broken, Sharing, "trust"),
     "a way to the bytes": partial(broken, TensorLeaf, "touched"),
