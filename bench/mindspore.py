@@ -9,6 +9,7 @@ Dumps go to a temporary folder (TMPDIR). msprobe gets a norm that the CPU has.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -29,6 +30,7 @@ CASES = {
 NETWORKS = ("gpt", "cnn")
 TOOLS = ("none", "none again", "probe", "msprobe")
 HEAD = ["network", "dump", "time", "a step, ms", "noise", "Probe", "msprobe", "overhead part"]
+TAIL = "Overhead part: (Probe - 1) / (msprobe - 1), to be at most 0.05; noise: a second plain process."
 WARM_UP = 2
 
 Times = dict[str, list[dict[str, float]]]
@@ -70,11 +72,11 @@ def rows_of(name: str, case: str, times: Times) -> list[list[str]]:
 
 
 def main() -> None:
-    """Measure everything, print the table, write it."""
+    """Measure everything, print the table, write it for docs/performance.md (`python -m bench --page`)."""
     parser = argparse.ArgumentParser(prog="python -m bench.mindspore", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--networks", default=",".join(NETWORKS))
-    parser.add_argument("--out", type=Path, default=Path("bench/results/mindspore.md"))
+    parser.add_argument("--out", type=Path, default=Path("bench/results/mindspore.json"))
     given = parser.parse_args()
     rows: list[list[str]] = []
     for name in given.networks.split(","):
@@ -82,10 +84,11 @@ def main() -> None:
             print(f"{name}, {case} ...", file=sys.stderr, flush=True)
             rows += rows_of(name, case, measure(name, case, given.rounds))
             print(table(HEAD, rows[-2:]), flush=True)
-    head = "# Cost of a dumped MindSpore step (CPU, PyNative)\n\nMade by `hatch run bench-mindspore:run`; how it is "
-    tail = "overhead part: (Probe - 1) / (msprobe - 1), to be at most 0.33; noise: a second plain process."
-    text = f"{head}measured is told in bench/mindspore.py. Rounds: {given.rounds}.\n\n{table(HEAD, rows)}\n\n{tail}\n"
-    given.out.write_text(text)
+    about = (
+        "PyNative on the CPU, made by `hatch run bench-mindspore:run`; how it is measured is told in "
+        f"bench/mindspore.py. Rounds: {given.rounds}. {TAIL}"
+    )
+    given.out.write_text(json.dumps({"about": about, "head": HEAD, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

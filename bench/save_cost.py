@@ -13,7 +13,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,9 @@ import torch
 
 from .tables import table
 
-RESULTS = Path(__file__).parent / "results"
 SIZES = {"1 KB": 256, "1 MB": 1 << 18, "100 MB": 25 << 20}
 HEAD = [
-    "float32", "size", "one pass us", "save, statistics us", "over one pass us", "bare write us", "np/torch.save us",
+    "float32", "one pass us", "save, statistics us", "over one pass us", "bare write us", "np/torch.save us",
     "save, tensor us", "of a bare write", "of np/torch.save",
 ]  # fmt: skip
 
@@ -55,8 +54,8 @@ def turns(
     return {name: statistics.median(found) * 1e6 for name, found in times.items()}
 
 
-def row(kind: str, label: str, count: int, rounds: int, folder: Path) -> list[str]:
-    """One line of the table."""
+def times(kind: str, count: int, rounds: int, folder: Path) -> dict[str, float]:
+    """Return the microseconds of each work on a value of so many floats."""
     array = np.random.default_rng(0).standard_normal(count).astype(np.float32)
     value: Any = array if kind == "numpy" else torch.from_numpy(array)
     raw = memoryview(array).cast("B")
@@ -88,32 +87,35 @@ def row(kind: str, label: str, count: int, rounds: int, folder: Path) -> list[st
     tensors.close()
     shutil.rmtree(folder / "tensor")
     shutil.rmtree(folder / "statistics")
+    return found
+
+
+def measure(rounds: int, folder: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the microseconds of each kind and size; 100 MB has this many rounds, the smaller sizes more."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        for kind in ("numpy", "torch"):
+            for label, count in SIZES.items():
+                more = rounds * (1 if count > 1 << 20 else 20)
+                yield {"name": f"{kind} {label}", **times(kind, count, more, Path(name))}
+
+
+def row(found: dict[str, Any]) -> list[str]:
+    """One line of the table."""
     return [
-        kind, label, f"{found['pass']:,.0f}", f"{found['statistics']:,.0f}",
+        found["name"], f"{found['pass']:,.0f}", f"{found['statistics']:,.0f}",
         f"{found['statistics'] - found['pass']:+,.0f}", f"{found['bare']:,.0f}", f"{found['own']:,.0f}",
         f"{found['tensor']:,.0f}", f"{found['tensor'] / found['bare']:.2f}", f"{found['tensor'] / found['own']:.2f}",
     ]  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure on one thread, print the table, write results/save_cost.md."""
+    """Measure on one thread, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.save_cost", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="at 100 MB; smaller sizes have more")
-    parser.add_argument("--folder", type=Path, default=None, help="where to write; a temporary folder")
+    parser.add_argument("--folder", default=None, help="where to write; a temporary folder")
     given = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    rows = []
-    with tempfile.TemporaryDirectory(dir=given.folder) as name:
-        for kind in ("numpy", "torch"):
-            for label, count in SIZES.items():
-                rounds = given.rounds * (1 if count > 1 << 20 else 20)
-                rows.append(row(kind, label, count, rounds, Path(name)))
-    text = table(HEAD, rows)
-    print(text)
-    RESULTS.mkdir(exist_ok=True)
-    where = given.folder or Path(tempfile.gettempdir())
-    load = f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.0f} (others were using the machine when above 1)"
-    (RESULTS / "save_cost.md").write_text(f"# One save, files below {where}\n\n{load}\n\n{text}\n")
+    print(table(HEAD, [row(found) for found in measure(given.rounds, given.folder)]))
     return 0
 
 

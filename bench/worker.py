@@ -1,8 +1,9 @@
-"""One process that trains the demo's model with one tool (none, probe or msprobe), a step at a time.
+"""One process that trains the demo's model with one tool, a step at a time.
 
 Runs by path, in any environment with torch: it imports the tool that it measures and nothing else of ours.
 Reads one word a line ("plain" or "dumped"), makes that step, and answers with a line of JSON: wall and CPU
-seconds of the step (start and stop included) and how much was written.
+seconds of the step (start and stop included), how much was written, and the most memory so far. The tools: none,
+probe, slow (Probe without numkong), made (Probe's debugger, never started), msprobe, and those of `peers.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import importlib.util
 import json
 import os
+import resource
 import shutil
 import sys
 import time
@@ -32,15 +34,27 @@ def demo_model() -> Any:
     return module
 
 
-def debugger(tool: str, level: str, task: str, dump: Path) -> Any:
-    """The tool's PrecisionDebugger, told to record the same: every call, every step, statistics of all."""
+def debugger(tool: str, level: str, task: str, dump: Path, section: dict[str, Any]) -> Any:
+    """The tool's PrecisionDebugger, told to record the same: every call, every step.
+
+    section: of the configuration, for the task, where it differs from what records everything.
+    """
     if tool == "none":
         return None
-    config = {"task": task, "level": level, "dump_path": str(dump), "rank": [], "step": [], task: {}}
+    if tool in ("hooks", "debug"):
+        sys.path.insert(0, str(Path(__file__).parent))
+        import peers
+
+        return (peers.Hooks if tool == "hooks" else peers.Debug)(dump)
+    if tool == "slow":
+        sys.modules["numkong"] = None  # type: ignore[assignment]  # as where the extra `fast` is not installed
+    config: dict[str, Any] = {"task": task, "level": level, "dump_path": str(dump), "rank": [], "step": []}
+    config[task] = {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics", **section}
+    if task == "tensor":
+        del config[task]["summary_mode"]
     if tool == "msprobe":
-        config[task] = {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"}
         config["risk_level"] = "ALL"  # the default leaves out reshape, transpose, cat, to, ...
-    path = dump.parent / f"{tool}.json"
+    path = dump.parent / "config.json"
     path.write_text(json.dumps(config))
     if tool == "msprobe":
         from msprobe.pytorch import PrecisionDebugger  # type: ignore[import-not-found]
@@ -71,8 +85,8 @@ def serve(given: argparse.Namespace, answers: TextIO) -> None:
     tool = None
     for order in sys.stdin:
         dumped = order.strip() == "dumped"
-        if dumped and tool is None:
-            tool = debugger(given.tool, given.level, given.task, given.dump)
+        if tool is None and (dumped or given.tool == "made"):
+            tool = debugger(given.tool, given.level, given.task, given.dump, json.loads(given.section))
         window = next(data)
         wall, cpu = time.perf_counter(), time.process_time()
         if dumped and tool is not None:
@@ -86,16 +100,18 @@ def serve(given: argparse.Namespace, answers: TextIO) -> None:
             tool.step()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         files, size = written(given.dump) if dumped else (0, 0)
-        answer = {"wall": wall, "cpu": cpu, "loss": loss.item(), "files": files, "bytes": size}
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        answer = {"wall": wall, "cpu": cpu, "loss": loss.item(), "files": files, "bytes": size, "peak": peak}
         print(json.dumps(answer), file=answers, flush=True)
 
 
 def main() -> None:
     """Take the real standard output for the answers; what the tools print goes to standard error."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("tool", choices=["none", "probe", "msprobe"])
+    parser.add_argument("tool", choices=["none", "probe", "slow", "made", "msprobe", "hooks", "debug"])
     parser.add_argument("--level", default="mix")
     parser.add_argument("--task", default="statistics")
+    parser.add_argument("--section", default="{}")
     parser.add_argument("--dump", type=Path, required=True)
     for name in ("layers", "width", "batch", "length", "threads"):
         parser.add_argument(f"--{name}", type=int, required=True)

@@ -1,0 +1,64 @@
+"""One step of more and more records: `python bench/long_step.py COUNT FOLDER` makes one, and prints JSON.
+
+Seconds in the step and in stop(), and the most memory, in a fresh process. The time of a record, and the memory,
+should not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+
+def run(count: int, folder: str) -> dict[str, Any]:
+    """Dump one step with so many calls."""
+    import torch
+    from probe_torch import PrecisionDebugger
+
+    torch.set_num_threads(1)
+    debugger = PrecisionDebugger(dump_path=folder, level="L1", task="statistics")
+    x = torch.ones(16)
+    for calls in (100, count):  # the first step makes what is made once
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        debugger.start()
+        begin = time.process_time()
+        for _ in range(calls):
+            torch.relu(x)
+        step = time.process_time() - begin
+        begin = time.process_time()
+        debugger.stop()
+        debugger.step()
+        stop = time.process_time() - begin
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    size = sum(path.stat().st_size for path in Path(folder).glob("step1/*/*") if path.is_file())
+    return {
+        "records": count,
+        "step_us": step / count * 1e6,
+        "stop_us": stop / count * 1e6,
+        "above_mib": (peak - before) / 2**20,
+        "bytes": size,
+    }
+
+
+def measure(count: int) -> dict[str, Any]:
+    """Run one count in a process of its own."""
+    sources = sorted(str(p) for p in (Path(__file__).parents[1] / "packages").glob("*/src"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory(prefix="probe-growth-") as folder:
+        command = [sys.executable, __file__, str(count), folder]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{count} records could not be dumped:\n{done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(int(sys.argv[1]), sys.argv[2])))

@@ -1,0 +1,294 @@
+"""Make docs/performance.md, its pictures and README's numbers out of what was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import call_count, memory, save_cost
+from .chart import Bars, picture
+from .curve import curve
+from .steps import ROOT, share
+from .tables import table
+from .turns import Answer
+
+__all__ = ["PAGE", "RESULT", "brief", "load", "make", "text_of"]
+
+RESULT = Path(__file__).parent / "results" / "performance.json"
+MINDSPORE = Path(__file__).parent / "results" / "mindspore.json"
+PAGE = ROOT / "docs" / "performance.md"
+README = ROOT / "README.md"
+_BEGIN, _END = "<!-- made by python -m bench: begin -->", "<!-- end -->"
+
+Known = dict[str, Any]
+
+
+def load() -> Known:
+    """Return what was measured before, by group."""
+    return json.loads(RESULT.read_text()) if RESULT.exists() else {}
+
+
+def make(known: Known) -> None:
+    """Write the page, its pictures, and README's part, which a quick run leaves alone."""
+    PAGE.write_text(text_of(known))
+    bars = _bars(known)
+    if bars:
+        title = "A dumped step over a plain one (shorter is cheaper)"
+        (PAGE.parent / "step-ratios.svg").write_text(picture(title, bars))
+    grown = _answers(known, "growth")
+    if grown:
+        lines = {"in the step": [(a["records"], a["step_us"]) for a in grown],
+                 "in stop()": [(a["records"], a["stop_us"]) for a in grown]}  # fmt: skip
+        (PAGE.parent / "growth-time.svg").write_text(curve("Microseconds of a record, by records in a step", lines))
+        lines = {"MiB": [(a["records"], a["above_mib"]) for a in grown]}
+        (PAGE.parent / "growth-memory.svg").write_text(curve("Memory above the plain step, by records", lines))
+    text = README.read_text()
+    if "statistics" in known and not any(group["about"]["quick"] for group in known.values()) and _BEGIN in text:
+        head, rest = text.split(_BEGIN)
+        README.write_text(head + _BEGIN + "\n" + _readme(known) + "\n" + _END + rest.partition(_END)[2])
+
+
+def text_of(known: Known) -> str:
+    """Return the page."""
+    return "\n\n".join(part for part in _parts(known) if part) + "\n"
+
+
+def brief(group: str, answer: Answer) -> str:
+    """Return one line about an answer, for the terminal."""
+    if "cpu_ratios" in answer:
+        return answer["name"] + ": " + ", ".join(f"{tool} {r:.2f}" for tool, r in answer["cpu_ratios"].items())
+    return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in answer.items())
+
+
+# -- the page -------------------------------------------------------------------------------------------------------
+
+
+def _parts(known: Known) -> list[str]:
+    return [
+        "# What Probe costs",
+        "Made by `python -m bench` ([how it measures](../bench/README.md)); not written by hand. A ratio is that of a "
+        "dumped step over a plain one, in turns; a share is Probe's overhead (ratio minus 1) over the peer's, in CPU "
+        "time. \"without fast\" is Probe without the extra `fast` (numkong).",
+        _about(known),
+        _short(known),
+        _steps(known, "statistics", "Statistics"),
+        "![Step ratios](step-ratios.svg)" if _bars(known) else "",
+        _steps(known, "md5", "md5"),
+        _tensors(known),
+        _cheap(known),
+        _idle(known),
+        _memory(known),
+        _growth(known),
+        _calls(known),
+        _save(known),
+        _convert(known),
+        _mindspore(),
+    ]
+
+
+def _answers(known: Known, group: str) -> list[Answer]:
+    return list(known.get(group, {}).get("answers", ()))
+
+
+def _about(known: Known) -> str:
+    """Say on what machine the groups were measured; a group apart where it was another day or machine."""
+    said: dict[str, list[str]] = {}
+    for group, found in known.items():
+        about = found["about"]
+        flags = ", ".join(about["flags"]) or "none of the wide ones"
+        text = (
+            f"{about['date']}: {about['processor']}, {about['cores']} cores ({flags}); Python {about['python']}, "
+            f"torch {about['torch']}, numpy {about['numpy']}, numkong {about['numkong']}"
+        )
+        if about["quick"]:
+            text += "; **a quick run on a machine in use: it shows that the measurement works, not the numbers**"
+        said.setdefault(text, []).append(group)
+    return "\n".join(f"- {text} ({', '.join(groups)})." for text, groups in said.items())
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _goals(known: Known) -> list[tuple[str, float | None, float]]:
+    """Return (row, what was measured, the most that it may be) of every row that has a goal."""
+    found: list[tuple[str, float | None, float]] = []
+    for group in ("statistics", "md5", "tensor"):
+        for a in _answers(known, group):
+            goal = a["case"]["goal"]
+            if goal is not None:
+                found.append((f"{a['name']}: share of msprobe's overhead", share(a), goal))
+            if group == "statistics":
+                found.append((f"{a['name']} without fast: share of msprobe's overhead", share(a, "slow"), 1 / 5))
+            if group == "tensor" and not a["case"]["place"]:
+                theirs = a["written"].get("msprobe", {}).get("bytes")
+                ours = a["written"]["probe"]["bytes"]
+                found.append((f"{a['name']}: share of msprobe's bytes", ours / theirs if theirs else None, 1 / 2))
+                found.append((f"{a['name']}: overhead over a raw write of the bytes", _over_raw(a), 1.3))
+    for a in _answers(known, "idle"):
+        found += [(f"a debugger that is {n}: ratio", a["cpu_ratios"][n], 1.02) for n in ("made", "stopped")]
+    found += [(f"memory, {a['name']}: MiB", a["above_mib"], a["goal_mib"]) for a in _answers(known, "memory")]
+    grown = [a["step_us"] + a["stop_us"] for a in _answers(known, "growth")]
+    if grown:
+        found.append(("growth: the slowest record over the fastest", max(grown) / min(grown), 1.2))
+    for a in _answers(known, "calls"):
+        goal = call_count.GOALS.get((a["level"], a["task"]))
+        if a["tool"] == "probe" and goal is not None:
+            name = f"calls, {a['level']} {a['task']}"
+            found.append((f"{name}: in the step", a["per_record"], goal))
+            found.append((f"{name}: with start, stop and step()", a["per_record_with_start_stop"], goal + 60))
+    for a in _answers(known, "save"):
+        found.append((f"save() of {a['name']}, statistics: us over one pass", a["statistics"] - a["pass"], 20))
+    found += [("convert over a copy", a["convert"] / a["copy"], 1.3) for a in _answers(known, "convert")]
+    return found
+
+
+def _over_raw(a: Answer) -> float | None:
+    raw = a["raw_write_seconds"]
+    return (a["seconds"]["probe"] - a["seconds"]["none"]) / raw if raw else None
+
+
+def _short(known: Known) -> str:
+    goals = _goals(known)
+    unknown = [row for row, value, _ in goals if value is None]
+    rows = [[row, f"{value:.3g}", f"{most:.3g}"] for row, value, most in goals if value is not None and value > most]
+    met = len(goals) - len(rows) - len(unknown)
+    text = f"## Rows that fall short of their goal\n\n{met} of {len(goals)} goals are met."
+    if unknown:
+        text += f" {len(unknown)} could not be measured, for want of msprobe or of a plain step to compare with."
+    return text + ("\n\n" + table(["row", "measured", "at most"], rows) if rows else "")
+
+
+_TOOLS = {"probe": "Probe", "slow": "without fast", "msprobe": "msprobe", "debug": "DebugMode", "hooks": "hooks"}
+
+
+def _steps(known: Known, group: str, title: str) -> str:
+    answers = _answers(known, group)
+    if not answers:
+        return ""
+    tools = [tool for tool in _TOOLS if any(tool in a["cpu_ratios"] for a in answers)]
+    head = ["dump", "plain ms", "noise", *(_TOOLS[t] for t in tools), "share", "share without fast", "next step"]
+    rows = [
+        [
+            a["name"], f"{a['cpu_seconds']['none'] * 1e3:.1f}", _number(a["cpu_ratios"]["none again"]),
+            *(_number(a["cpu_ratios"].get(tool)) for tool in tools), _number(share(a)), _number(share(a, "slow")),
+            _number(a["cpu_ratios"]["probe stopped"]),
+        ]
+        for a in answers
+    ]  # fmt: skip
+    note = (
+        "Ratios of CPU time. small: 6 layers, width 64, 16 tokens, batch 1, which is bound by Python's dispatch, the "
+        "worst case; 6x512: 4 x 256 tokens. DebugMode (a hash of every tensor) and the script of hooks write other "
+        "things than a dump. Next step: the undumped step right after a dumped one."
+    )
+    return f"## {title}\n\n{table(head, rows)}" + (f"\n\n{note}" if group == "statistics" else "")
+
+
+def _tensors(known: Known) -> str:
+    rows = []
+    for a in _answers(known, "tensor"):
+        megabytes = {tool: w["bytes"] / 1e6 for tool, w in a["written"].items()}
+        rows.append([
+            a["name"], _number(a["ratios"]["probe"]), _number(a["ratios"].get("msprobe")), _number(share(a)),
+            f"{megabytes['probe']:.1f}", _number(megabytes.get("msprobe"), 1), _number(_over_raw(a)),
+        ])  # fmt: skip
+    head = ["dump", "Probe", "msprobe", "share (CPU)", "MB", "MB msprobe", "overhead / raw write"]
+    note = (
+        "Ratios of wall time. The raw write is one of as many bytes as Probe wrote (each content once), in 1 MB "
+        "blocks, to the same place in the same rounds."
+    )
+    return f"## Tensors\n\n{table(head, rows)}\n\n{note}" if rows else ""
+
+
+def _cheap(known: Known) -> str:
+    rows = [
+        [a["name"], _number(a["cpu_ratios"]["none again"]), _number(a["cpu_ratios"]["probe"]),
+         f"{a['written']['probe']['bytes'] / 1e3:.0f}"]
+        for a in _answers(known, "cheap")
+    ]  # fmt: skip
+    note = (
+        "What one can afford at every step: statistics of a few modules (`list` or `scope`, level L0), or of outputs "
+        "only (`data_mode: [output]`). [How to write it](../packages/probe-torch/README.md#cheap-dumps)."
+    )
+    head = ["dump", "noise", "Probe", "KB a step"]
+    return f"## Cheap dumps\n\n{note}\n\n{table(head, rows)}" if rows else ""
+
+
+def _idle(known: Known) -> str:
+    rows = [[n, _number(a["cpu_ratios"][n], 3)] for a in _answers(known, "idle") for n in a["cpu_ratios"]]
+    note = "Plain steps of the small model: with a debugger made and not started, and after `stop()`."
+    return f"## Doing nothing\n\n{note}\n\n{table(['process', 'ratio'], rows)}" if rows else ""
+
+
+def _memory(known: Known) -> str:
+    rows = [
+        [a["name"], f"{a['plain_mib']:.0f}", f"{a['above_mib']:.0f}", str(a["goal_mib"])]
+        for a in _answers(known, "memory")
+    ]
+    head = ["dump", "plain step, MiB", "above it, MiB", "goal"]
+    return f"## Memory\n\n{memory.__doc__.strip() if memory.__doc__ else ''}\n\n{table(head, rows)}" if rows else ""
+
+
+def _growth(known: Known) -> str:
+    rows = [
+        [f"{a['records']:,}", f"{a['step_us']:.1f}", f"{a['stop_us']:.1f}", f"{a['above_mib']:.0f}",
+         f"{a['bytes'] / 1e6:.1f}"]
+        for a in _answers(known, "growth")
+    ]  # fmt: skip
+    head = ["records in one step", "us each, in the step", "us each, in stop()", "MiB above", "MB written"]
+    pictures = "![Time of a record](growth-time.svg)\n\n![Memory](growth-memory.svg)"
+    return f"## Growth of one step\n\n{table(head, rows)}\n\n{pictures}" if rows else ""
+
+
+def _calls(known: Known) -> str:
+    answers = _answers(known, "calls")
+    if not answers:
+        return ""
+    note = "Python-level calls for each recorded call, forward and backward: counted, so the same on every machine."
+    return f"## Calls\n\n{note}\n\n{table(call_count.HEAD, call_count.rows(answers))}"
+
+
+def _save(known: Known) -> str:
+    answers = _answers(known, "save")
+    return f"## One save()\n\n{table(save_cost.HEAD, [save_cost.row(a) for a in answers])}" if answers else ""
+
+
+def _convert(known: Known) -> str:
+    return "\n".join(
+        f"## Converting a kernel dump\n\n256 MB of NC1HWC0 fp16 to NCHW: {a['convert']:.2f} s; a plain copy of the "
+        f"file: {a['copy']:.2f} s ({a['convert'] / a['copy']:.2f})."
+        for a in _answers(known, "convert")
+    )
+
+
+def _mindspore() -> str:
+    if not MINDSPORE.exists():
+        return ""
+    found = json.loads(MINDSPORE.read_text())
+    return f"## MindSpore\n\n{found['about']}\n\n{table(found['head'], found['rows'])}"
+
+
+# -- pictures and README --------------------------------------------------------------------------------------------
+
+
+def _bars(known: Known) -> list[Bars]:
+    return [
+        Bars(a["name"].replace(" statistics", ""), {
+            label: a["cpu_ratios"][tool] for tool, label in (("probe", "Probe"), ("msprobe", "msprobe"))
+            if tool in a["cpu_ratios"] and math.isfinite(a["cpu_ratios"][tool])
+        })
+        for a in _answers(known, "statistics")
+    ]  # fmt: skip
+
+
+def _readme(known: Known) -> str:
+    rows = [
+        [a["name"], _number(a["cpu_ratios"]["probe"]), _number(a["cpu_ratios"].get("msprobe")), _number(share(a))]
+        for group in ("statistics", "tensor")
+        for a in _answers(known, group)
+    ]
+    first: Sequence[str] = ["dump", "Probe", "msprobe", "share"]
+    return table(first, rows)

@@ -1,0 +1,104 @@
+"""What `python -m bench` measures: the rows, in groups that can be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from . import call_count, convert_cost, long_step, memory, save_cost, steps
+from .steps import MEMORY, Case
+from .turns import Answer
+
+__all__ = ["GROUPS", "How"]
+
+_EVERYONE = ("slow", "msprobe", "debug", "hooks")
+STATISTICS = tuple(
+    Case(setup, level, peers=_EVERYONE if (setup, level) == ("small", "L0") else ("slow", "msprobe"), goal=1 / 8,
+         rounds=9 if setup == "small" else 5)
+    for setup in ("small", "6x512") for level in ("L0", "L1", "mix")
+)  # fmt: skip
+MD5 = tuple(
+    Case(setup, "mix", section='{"summary_mode": "md5"}', peers=("msprobe",), goal=1 / 4, label="md5", rounds=rounds)
+    for setup, rounds in (("small", 9), ("6x512", 3))
+)
+TENSORS = tuple(
+    Case(setup, level, "tensor", place, peers=("msprobe",), goal=1 / 10 if place else None, rounds=rounds)
+    for place in (MEMORY, "") for setup, rounds in (("small", 7), ("6x256", 3)) for level in ("mix", "L1")
+)  # fmt: skip
+#: What one can afford at every step.
+CHEAP = tuple(
+    Case(setup, level, section=section, peers=(), label=label, rounds=9 if setup == "small" else 5)
+    for setup in ("small", "6x512")
+    for level, label, section in (
+        ("L0", "two modules", '{"list": ["Module.blocks.0.norm1.LayerNorm", "Module.head.Linear"]}'),
+        ("L0", "scope of a block",
+         '{"scope": ["Module.blocks.2.Block.forward.0", "Module.blocks.2.Block.forward.0"]}'),
+        ("L0", "outputs", '{"data_mode": ["output"]}'),
+        ("L1", "outputs", '{"data_mode": ["output"]}'),
+    )
+)  # fmt: skip
+
+
+@attrs.frozen
+class How:
+    """How to measure. rounds: of each case; 0 for each one's own. quick: as little as shows that it works."""
+
+    msprobe: str = ""
+    disk: str = ""
+    rounds: int = 0
+    quick: bool = False
+
+    def of(self, rounds: int) -> int:
+        """Return the rounds of a case with so many of its own."""
+        return self.rounds or (1 if self.quick else rounds)
+
+
+def _cases(cases: tuple[Case, ...]) -> Callable[[How], Iterator[Answer]]:
+    def run(how: How) -> Iterator[Answer]:
+        for case in cases:
+            yield steps.measure(case, how.msprobe, how.of(case.rounds), how.disk)
+
+    return run
+
+
+def _calls(how: How) -> Iterator[Answer]:
+    for case in call_count.CASES:
+        for answer in call_count.measure(how.msprobe, [case]):
+            yield {"name": f"{answer['tool']} {' '.join(case)}", **answer}
+
+
+def _idle(how: How) -> Iterator[Answer]:
+    yield steps.idle(how.of(60))
+
+
+def _memory(how: How) -> Iterator[Answer]:
+    yield from map(memory.measure, memory.CASES[:1] if how.quick else memory.CASES)
+
+
+def _growth(how: How) -> Iterator[Answer]:
+    for count in (10**3, 10**4) if how.quick else (10**3, 10**4, 10**5, 10**6):
+        yield {"name": f"{count:,} records", **long_step.measure(count)}
+
+
+def _save(how: How) -> Iterator[Answer]:
+    yield from save_cost.measure(how.of(15), MEMORY)
+
+
+def _convert(how: How) -> Iterator[Answer]:
+    yield convert_cost.measure(how.of(3), how.disk)
+
+
+GROUPS: dict[str, Callable[[How], Iterator[Answer]]] = {
+    "calls": _calls,
+    "statistics": _cases(STATISTICS),
+    "md5": _cases(MD5),
+    "tensor": _cases(TENSORS),
+    "cheap": _cases(CHEAP),
+    "idle": _idle,
+    "memory": _memory,
+    "growth": _growth,
+    "save": _save,
+    "convert": _convert,
+}
+"""Name of a group -> what yields its answers; each has a name, and the numbers by name."""

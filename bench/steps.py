@@ -1,0 +1,185 @@
+"""Measure the steps of a training with each tool, in turns in the same minutes: a step each, in rotation.
+
+Every tool trains the same model from the same seed in a process of its own. Ratios are medians over the rounds of
+(step with the tool) / (plain step of the same round). Start, stop and the writing of all files are in the step.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import attrs
+
+from .turns import Answer, Worker, started
+
+ROOT = Path(__file__).parents[1]
+SOURCES = [str(path) for path in sorted((ROOT / "packages").glob("*/src"))]
+MEMORY = "/dev/shm"
+
+
+@attrs.frozen
+class Setup:
+    """What is trained. batch sequences of length tokens; threads of each process (they take turns)."""
+
+    layers: int = 6
+    width: int = 256
+    batch: int = 8
+    length: int = 128
+    threads: int = 2
+
+    @property
+    def arguments(self) -> list[str]:
+        """For worker.py."""
+        return [text for name, value in attrs.asdict(self).items() for text in (f"--{name}", str(value))]
+
+
+#: small is bound by Python's dispatch: the worst case of every tool.
+SETUPS = {"small": Setup(6, 64, 1, 16, 1), "6x256": Setup(), "6x512": Setup(6, 512, 4, 256)}
+
+
+@attrs.frozen
+class Case:
+    """One row: a dump, where it goes, the tools beside Probe, and the goals.
+
+    goal: (tool, share): Probe's overhead is to be at most this share of the tool's.
+    """
+
+    setup: str
+    level: str
+    task: str = "statistics"
+    place: str = ""
+    section: str = "{}"
+    peers: tuple[str, ...] = ("slow", "msprobe")
+    goal: float | None = None
+    rounds: int = 7
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the row's name: "small L1 statistics"."""
+        place = " in memory" if self.place == MEMORY else " on disk" if self.task == "tensor" else ""
+        return f"{self.setup} {self.level} {self.label or self.task}{place}"
+
+
+@contextmanager
+def worker(tool: str, python: str, case: Case, folder: Path) -> Iterator[Worker]:
+    """Start one; it ends with the block."""
+    dump = folder / tool / "dump"
+    dump.parent.mkdir(parents=True)
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(SOURCES)}
+    command = [python, str(Path(__file__).parent / "worker.py"), tool.partition(" ")[0], *SETUPS[case.setup].arguments]
+    command += ["--level", case.level, "--task", case.task, "--section", case.section, "--dump", str(dump)]
+    with started(command, folder / f"{tool}.log", environment) as process:
+        yield process
+
+
+def tools_of(names: Sequence[str], msprobe: str) -> dict[str, str]:
+    """Return the tools that can run here, with the Python of each."""
+    there = {"msprobe": bool(msprobe), "debug": find_spec("torch.utils._debug_mode") is not None}
+    return {name: msprobe if name == "msprobe" else sys.executable for name in names if there.get(name, True)}
+
+
+def measure(case: Case, msprobe: str, rounds: int, disk: str) -> Answer:
+    """Measure one case."""
+    place = case.place or disk
+    tools = tools_of(("none", "none again", "probe", *case.peers), msprobe)
+    wall: dict[str, list[float]] = {}
+    cpu: dict[str, list[float]] = {}
+    written: dict[str, Answer] = {}
+    losses: dict[str, list[float]] = {}
+    raw: list[float] = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-bench-", dir=place)))
+        workers = {t: stack.enter_context(worker(t, python, case, folder)) for t, python in tools.items()}
+        for i in range(-2, rounds):  # two rounds to warm up
+            order = list(workers)
+            order = order[i % len(order) :] + order[: i % len(order)]
+            for tool in order:
+                for kind in ("plain",) if tool.startswith("none") else ("dumped", "plain"):
+                    answer = workers[tool].step(kind)
+                    if i < 0:
+                        continue
+                    name = tool if kind == "dumped" or tool.startswith("none") else f"{tool} stopped"
+                    wall.setdefault(name, []).append(answer["wall"])
+                    cpu.setdefault(name, []).append(answer["cpu"])
+                    losses.setdefault(tool, []).append(answer["loss"])
+                    if kind == "dumped":
+                        written[tool] = {"files": answer["files"], "bytes": answer["bytes"]}
+            if case.task == "tensor" and i >= 0:
+                raw.append(raw_write(folder / "raw", written["probe"]["bytes"]))
+    return {
+        "name": case.name,
+        "case": attrs.asdict(case),
+        "seconds": {name: statistics.median(values) for name, values in wall.items()},
+        "cpu_seconds": {name: statistics.median(values) for name, values in cpu.items()},
+        "ratios": {name: ratio(wall[name], wall["none"]) for name in wall if name != "none"},
+        "cpu_ratios": {name: ratio(cpu[name], cpu["none"]) for name in cpu if name != "none"},
+        "written": written,
+        "raw_write_seconds": statistics.median(raw) if raw else None,
+        "rounds": rounds,
+        "losses_equal": _same_losses(losses),
+    }
+
+
+def ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the median ratio."""
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+
+
+def share(answer: Answer, tool: str = "probe", of: str = "msprobe") -> float | None:
+    """Return a tool's overhead as a part of another's, in CPU time; None where the other was not measured."""
+    ratios = answer["cpu_ratios"]
+    if tool not in ratios or ratios.get(of, 0) <= 1:
+        return None
+    return float((ratios[tool] - 1) / (ratios[of] - 1))
+
+
+def raw_write(path: Path, size: int) -> float:
+    """Return the seconds that it takes to write so many bytes, which is the least that a dump of them can take."""
+    block = os.urandom(1 << 20)
+    begin = time.perf_counter()
+    with open(path, "wb", buffering=0) as file:
+        while size > 0:
+            size -= file.write(block[: min(size, len(block))])
+    seconds = time.perf_counter() - begin
+    path.unlink()
+    return seconds
+
+
+def idle(rounds: int) -> Answer:
+    """Measure steps in which Probe does nothing: its debugger made and never started, and after a dumped step."""
+    case = Case("small", "mix")
+    times: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-bench-")))
+        tools = {"none": "none", "none again": "none again", "made": "made", "stopped": "probe"}
+        workers = {
+            name: stack.enter_context(worker(tool, sys.executable, case, folder)) for name, tool in tools.items()
+        }
+        for _ in range(2):
+            workers["stopped"].step("dumped")
+        for i in range(-5, rounds):
+            order = list(workers)
+            order = order[i % len(order) :] + order[: i % len(order)]
+            for name in order:
+                workers[name].step("plain")  # the first finds the caches full of another process's data
+                answer = workers[name].step("plain")
+                if i >= 0:
+                    times.setdefault(name, []).append(answer["cpu"])
+    fastest = {name: min(values) for name, values in times.items()}
+    ratios = {name: ratio(times[name], times["none"]) for name in times if name != "none"}
+    return {"name": "idle", "cpu_seconds": fastest, "cpu_ratios": ratios, "rounds": rounds}
+
+
+def _same_losses(losses: dict[str, list[float]]) -> bool:
+    """Return whether every run with two steps a round has the same losses, step for step."""
+    watched = [values for tool, values in losses.items() if not tool.startswith("none")]
+    return all(values == watched[0] for values in watched)
