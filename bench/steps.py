@@ -99,7 +99,7 @@ def measure(case: Case, msprobe: str, rounds: int, disk: str) -> Answer:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-bench-", dir=place)))
         workers = {t: stack.enter_context(worker(t, python, case, folder)) for t, python in tools.items()}
-        for i in range(-2, rounds):  # two rounds to warm up
+        for i in range(-2 if rounds > 3 else -1, rounds):  # the first to warm up
             order = list(workers)
             order = order[i % len(order) :] + order[: i % len(order)]
             for tool in order:
