@@ -42,7 +42,11 @@ CHEAP = tuple(
 
 @attrs.frozen
 class How:
-    """How to measure. rounds: of each case; 0 for each one's own. quick: the small model only, as little as shows that it works."""
+    """How to measure.
+
+    rounds: of each case; 0 for each one's own number.
+    quick: the small model only, and as little as shows that it works.
+    """
 
     msprobe: str = ""
     disk: str = ""
