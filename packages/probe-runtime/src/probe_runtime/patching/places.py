@@ -86,8 +86,27 @@ def attribute(owner: Any, name: str, make: Callable[[Function], Function], label
     return Attribute(owner, name, raw, replacement, original, replacement, label)
 
 
+class _Swapped:
+    """A place that holds the function itself, so that putting and restoring are one exchange in both directions."""
+
+    __slots__ = ()
+    original: Function
+    replacement: Function
+
+    def put(self) -> None:
+        """Set the place to the replacement, if it still holds the original."""
+        self._swap(self.original, self.replacement)
+
+    def restore(self) -> None:
+        """Set the place to the original again, if it still holds the replacement."""
+        self._swap(self.replacement, self.original)
+
+    def _swap(self, old: Any, new: Any) -> None:
+        raise NotImplementedError
+
+
 @attrs.frozen(eq=False)
-class Item:
+class Item(_Swapped):
     """The item holder[key] of a namespace, a dict or a list.
 
     original: the function that it holds.
@@ -99,14 +118,6 @@ class Item:
     original: Function
     replacement: Function
 
-    def put(self) -> None:
-        """Set the item to the replacement, if it still is the original."""
-        self._swap(self.original, self.replacement)
-
-    def restore(self) -> None:
-        """Set the item to the original again, if it still is the replacement."""
-        self._swap(self.replacement, self.original)
-
     def _swap(self, old: Any, new: Any) -> None:
         try:
             if self.holder[self.key] is old:
@@ -116,7 +127,7 @@ class Item:
 
 
 @attrs.frozen(eq=False)
-class Default:
+class Default(_Swapped):
     """A default argument of a function: `def block(x, act=F.relu)`.
 
     key: its index among the positional defaults, or the name of a keyword-only one.
@@ -128,14 +139,6 @@ class Default:
     key: int | str
     original: Function
     replacement: Function
-
-    def put(self) -> None:
-        """Set the default to the replacement, if it still is the original."""
-        self._swap(self.original, self.replacement)
-
-    def restore(self) -> None:
-        """Set it to the original again, if it still is the replacement."""
-        self._swap(self.replacement, self.original)
 
     def _swap(self, old: Any, new: Any) -> None:
         if isinstance(self.key, str):
