@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             answers.append(answer)
         known[group] = {"about": about(given.quick), "answers": answers}
         page.RESULT.write_text(json.dumps(known, indent=1) + "\n")
+        page.make(known)
     page.make(known)
     print(f"{time.perf_counter() - begin:.0f} s; see {page.PAGE}")
     return 0

@@ -16,11 +16,11 @@ import pytest
 COUNTED = Path(__file__).parents[2] / "bench" / "counted_step.py"
 #: (level, task) -> at most so many calls in the step, and with start(), stop() and step().
 BOUNDS = {
-    ("L1", "statistics"): (245, 405),
-    ("L0", "statistics"): (250, 415),
-    ("mix", "statistics"): (220, 370),
-    ("mix", "tensor"): (320, 470),
-    ("L1", "tensor"): (365, 525),
+    ("L1", "statistics"): (232, 390),
+    ("L0", "statistics"): (236, 400),
+    ("mix", "statistics"): (205, 352),
+    ("mix", "tensor"): (303, 450),
+    ("L1", "tensor"): (347, 505),
 }
 RECORDS = {"L0": 200, "L1": 201, "mix": 401}
 
