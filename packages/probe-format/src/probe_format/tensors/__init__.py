@@ -5,7 +5,7 @@ from __future__ import annotations
 from .addresses import array_at, memory_at
 from .array_json import array_object, checksum_of, stored
 from .checksum import crc32, crc32_hex, xor_hex
-from .files import PT_DTYPES, load_npy, load_pt, npy_bytes, pt_bytes, write_parts
+from .files import PT_DTYPES, load_npy, load_pt, npy_bytes, npy_head, pt_bytes, write_parts
 from .narrow_floats import narrow_name, widen
 from .stats import NO_STATS, Stats, stats_json, stats_of
 from .stats_fast import CHUNK, combine, numbers_at, numbers_in, quick, quick_stats
@@ -26,6 +26,7 @@ __all__ = [
     "memory_at",
     "narrow_name",
     "npy_bytes",
+    "npy_head",
     "numbers_at",
     "numbers_in",
     "pt_bytes",

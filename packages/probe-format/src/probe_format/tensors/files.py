@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from probe_format.safe_files import FILE_MODE
 from .npy_file import read_npy
 from .pt_file import PT_DTYPES, Buffer, pt_bytes
 
-__all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "pt_bytes", "write_parts"]
+__all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "npy_head", "pt_bytes", "write_parts"]
 
 
 def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
@@ -60,12 +61,19 @@ def npy_bytes(array: npt.NDArray[Any]) -> list[Buffer]:
     if array.dtype.hasobject:
         raise FormatError("An array of Python objects cannot be written to a .npy file.")
     a = np.asarray(array, order="C")  # ascontiguousarray would give a 0-d array one dimension
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(a))
     if not a.nbytes:
-        return [head.getvalue()]
+        return [npy_head(a.dtype, a.shape)]
     data: Any = a.reshape(-1).view(np.uint8)
-    return [head.getvalue(), memoryview(data)]
+    return [npy_head(a.dtype, a.shape), memoryview(data)]
+
+
+@functools.lru_cache(maxsize=1024)
+def npy_head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return what comes before the elements in a ``.npy`` file: those of an array in C order."""
+    head = io.BytesIO()
+    about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, about)
+    return head.getvalue()
 
 
 def load_npy(path: Path | str) -> npt.NDArray[Any]:

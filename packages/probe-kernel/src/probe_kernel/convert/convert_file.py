@@ -10,19 +10,20 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import FormatError, ProbeError
-from probe_format.tensors import npy_bytes, pt_bytes
+from probe_format.tensors import npy_bytes, npy_head, pt_bytes
 
 from probe_kernel.files.bin_file import BinFile, Section, open_bin
 from probe_kernel.files.dtypes import dtype_of
 from probe_kernel.files.dump_data import Tensor
 from probe_kernel.files.opdebug import is_opdebug, opdebug_json
-from probe_kernel.files.tensor_layouts import convert
+from probe_kernel.files.tensor_layouts import in_order
 from probe_kernel.read.file_name import FileName, is_file_name, parse_file_name
 from probe_kernel.read.find import walk
 from probe_kernel.read.listing import NO_TRUE_NAME, list_files
 from probe_kernel.read.mapping_csv import read_mapping
 
 from .destination import Destination
+from .reordered import LARGE, Reordered
 
 __all__ = ["TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_file"]
 
@@ -94,7 +95,7 @@ def convert_file(
     return ConvertOutcome(path, tuple(written), tuple(faults))
 
 
-Made = tuple[str, Path, list[bytes | memoryview]]
+Made = tuple[str, Path, list[bytes | memoryview] | Reordered]
 """Name, source, and what to write."""
 
 
@@ -108,8 +109,15 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> Made:
     values = section.load()
     shown = tensor.format
     if how.target:
-        values = convert(values, tensor.format, how.target, how.shape or tensor.original_shape)
+        view, shape = in_order(values, tensor.format, how.target, how.shape or tensor.original_shape)
         shown = how.target
+        if how.type in ("npy", "msnpy") and view.nbytes >= LARGE and not view.flags.c_contiguous:
+            if how.type == "msnpy":
+                name = _for_mindspore(file, name, section, shown)
+            else:
+                name = f"{head}.{'x'.join(map(str, shape))}.npy"
+            return name, file.path, Reordered(npy_head(view.dtype, shape), view)
+        values = view.reshape(shape)
     if how.type == "pt":
         head = f"{head}.{'x'.join(map(str, values.shape or (1,)))}" if how.target else head
         return f"{head}.pt", file.path, pt_bytes(values.dtype.name, values.shape, _memory(values))

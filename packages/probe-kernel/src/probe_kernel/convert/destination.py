@@ -15,6 +15,8 @@ from probe_format.tensors import write_parts
 from probe_kernel.output_folder import file_in
 from probe_kernel.read.mapping_csv import MAPPING
 
+from .reordered import Reordered
+
 __all__ = ["Destination", "short_name"]
 
 _LONGEST = 254  # msaccucmp renames from 255 bytes on
@@ -28,13 +30,13 @@ class Destination:
         self._lines: dict[Path, set[str]] = {}
         self._lock = threading.Lock()
 
-    def write(self, folder: Path, name: str, source: Path, parts: Sequence[bytes | memoryview]) -> Path:
+    def write(self, folder: Path, name: str, source: Path, parts: Sequence[bytes | memoryview] | Reordered) -> Path:
         """Write a file, in place of one that an earlier conversion wrote; return its path.
 
         folder: where to.
         name: the file's name, which is shortened where it is too long.
         source: the bin file that it is converted from.
-        parts: its bytes.
+        parts: its bytes, or what they are made of.
 
         Raises FormatError when another source has become that file, or the name is not one of a file in ``folder``;
         OSError when the file cannot be written.
@@ -50,7 +52,10 @@ class Destination:
                 f"{path} has come from {owner} already: the names differ only in what this --type leaves out. "
                 "Convert the two into different folders, or use another --type."
             )
-        write_parts(path, parts)
+        if isinstance(parts, Reordered):
+            parts.write(path)
+        else:
+            write_parts(path, parts)
         if short != name:
             self._record_name(folder, f"{short},{name}")
         return path

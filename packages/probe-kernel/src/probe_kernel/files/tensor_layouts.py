@@ -14,7 +14,7 @@ import numpy.typing as npt
 from probe_format.errors import FormatError
 from probe_format.suggest import did_you_mean
 
-__all__ = ["TARGETS", "convert"]
+__all__ = ["TARGETS", "convert", "in_order"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -44,22 +44,29 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
 
     Raises FormatError when the layout cannot be converted, or the shapes do not fit.
     """
+    view, shape = in_order(array, source, target, original)
+    return view.reshape(shape)
+
+
+def in_order(array: Array, source: str, target: str, original: Shape = ()) -> tuple[Array, Shape]:
+    """Return the values in the order of the layout ``target``, and the shape that they have there; see `convert`.
+
+    They are a view of more dimensions wherever only padding would make a copy necessary.
+    """
     if target not in TARGETS:
         raise FormatError(f"There is no conversion to {target!r}. {did_you_mean(target, TARGETS)}".rstrip())
     if source == target:
-        return array
+        return array, array.shape
     if source in _PLAIN and array.ndim != len(source):
         source = "ND"  # the device calls every unpadded tensor NCHW, whatever its number of dimensions
         if target == source:
-            return array
+            return array, array.shape
     what = f"{source} {list(array.shape)}"
     if source == "FRACTAL_NZ":
-        found = _from_nz(array, original, what)
-        if target == "ND" or found.ndim != 4:
-            return (
-                found  # matrices have no axes to reorder: msaccucmp writes them as they are, too
-            )
-        return convert(found, "NCHW", target)  # as in msaccucmp: the order of four dimensions is unknown
+        found, shape = _from_nz(array, original, what)
+        if target == "ND" or len(shape) != 4:
+            return found, shape  # matrices have no axes to reorder: msaccucmp writes them as they are, too
+        return in_order(found.reshape(shape), "NCHW", target)  # as in msaccucmp: the order of four is unknown
     if source != "ND" and source not in _DEVICE:
         near = did_you_mean(source, [*_DEVICE, *TARGETS])
         raise FormatError(
@@ -78,14 +85,16 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
     return _turned(array, axes, order, sizes)
 
 
-def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> Array:
+def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> tuple[Array, Shape]:
     """Transpose to ``order`` with the parts of each axis side by side, join these, and cut to ``sizes``."""
     parts = [[i for i, axis in enumerate(axes) if axis[0] == letter] for letter in order]
     parts = [sorted(found, key=lambda i: axes[i], reverse=True) for found in parts]  # C1 before C0
     whole = array.transpose([i for found in parts for i in found])
-    if len(axes) != len(order):
-        whole = whole.reshape([_product(tuple(array.shape[i] for i in found)) for found in parts])
-    return whole[tuple(slice(sizes.get(letter)) for letter in order)]
+    joined = tuple(_product(tuple(array.shape[i] for i in found)) for found in parts)
+    cut = tuple(min(sizes.get(letter, size), size) for letter, size in zip(order, joined, strict=True))
+    if cut != joined:
+        whole = whole.reshape(joined)[tuple(map(slice, cut))]
+    return whole, cut
 
 
 def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> tuple[str, Sizes]:
@@ -128,19 +137,21 @@ def _parted(array: Array, source: str, original: Shape, what: str) -> Array:
     raise FormatError(f"{what} has {', '.join(axes[:joined])} in one; {basis} does not say which is which.")
 
 
-def _from_nz(x: Array, original: Shape, what: str) -> Array:
+def _from_nz(x: Array, original: Shape, what: str) -> tuple[Array, Shape]:
     """Join the tiles of matrices: (..., columns outer, rows outer, rows inner, columns inner)."""
     if x.ndim < 4:
         raise FormatError(f"FRACTAL_NZ has 4 dimensions or more, and this tensor {list(x.shape)}.")
     *outer, c1, no, ni, c0 = x.shape
     k = len(outer)
-    whole = x.transpose(*range(k), k + 1, k + 2, k, k + 3).reshape(*outer, no * ni, c1 * c0)
+    tiles, joined = x.transpose(*range(k), k + 1, k + 2, k, k + 3), (*outer, no * ni, c1 * c0)
     if not original:
-        return whole
+        return tiles, joined
     rows, columns = original[-2:] if len(original) > 1 else (1, original[0])  # a vector is one row
     if rows > no * ni or columns > c1 * c0 or _product(original[:-2]) != _product(tuple(outer)):
         raise FormatError(f"The original shape {list(original)} does not fit {what}.")
-    return whole[..., :rows, :columns].reshape(original)
+    if (rows, columns) != joined[-2:]:
+        tiles = tiles.reshape(joined)[..., :rows, :columns]
+    return tiles, original
 
 
 def _product(shape: Shape) -> int:

@@ -1,0 +1,70 @@
+"""Large tensors are put in order piece by piece: the files are those of a conversion in one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from binfiles import made, written
+from probe_format.tensors import npy_bytes, npy_head
+from probe_kernel.convert.convert_file import Conversion, convert_file
+from probe_kernel.convert.reordered import LARGE, Reordered
+from probe_kernel.files.tensor_layouts import convert
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((3, 40, 50, 7, 16), (0, 1, 4, 2, 3)),
+        ((2, 5, 4000, 33), (0, 3, 1, 2)),
+        ((1_500_000, 3), (1, 0)),
+        ((3, 1_500_000), (1, 0)),
+        ((2, 0, 3), (2, 1, 0)),
+        ((5, 1, 1), (2, 0, 1)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.uint16, np.float64, np.uint8])
+def test_the_bytes_are_those_of_a_copy_of_the_whole(
+    tmp_path: Path, shape: tuple[int, ...], axes: tuple[int, ...], dtype: Any
+) -> None:
+    view = RNG.integers(0, 255, shape).astype(dtype).transpose(axes)
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"an earlier conversion")
+    Reordered(npy_head(view.dtype, view.shape), view).write(path)
+    assert path.read_bytes() == b"".join(npy_bytes(np.ascontiguousarray(view)))
+
+
+def test_a_large_tensor_of_the_device_is_converted_as_a_small_one(tmp_path: Path) -> None:
+    for shape, original in (((2, 8, 130, 128, 16), (2, 128, 130, 128)), ((2, 8, 130, 128, 16), (2, 120, 130, 128))):
+        values = RNG.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
+        assert values.nbytes >= LARGE
+        folder = tmp_path / str(original[1])
+        folder.mkdir()
+        source = written(folder, made(2, 3, shape, values.tobytes(), original))
+        outcome = convert_file(source, folder, Conversion(target="NCHW"))
+        assert not outcome.faults
+        (path,) = outcome.written
+        assert path.name.endswith(f".{'x'.join(map(str, original))}.npy")
+        expected = np.ascontiguousarray(convert(values, "NC1HWC0", "NCHW", original))
+        assert path.read_bytes() == b"".join(npy_bytes(expected))
+
+
+def test_what_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full in the middle of the file."""
+    real = os.pwrite
+
+    def full(fd: int, raw: Any, offset: int) -> int:
+        if offset > 1 << 20:
+            raise OSError(28, "No space left on device")
+        return real(fd, raw[: 1 << 16], offset)  # and a system that writes less than it is given
+
+    monkeypatch.setattr(os, "pwrite", full)
+    view = RNG.integers(0, 255, (64, 1 << 15)).astype(np.uint16).T
+    with pytest.raises(OSError, match="No space left"):
+        Reordered(npy_head(view.dtype, view.shape), view).write(tmp_path / "x.npy")
+    assert not list(tmp_path.iterdir())
