@@ -8,7 +8,7 @@ from probe_format.debug_names import blank, debug_record, gradient_record, parse
 from probe_format.errors import FormatError
 from probe_format.journal.assembly import assemble
 from probe_format.names import DebugName
-from probe_format.write.rank_writer import documents_bytes
+from probe_format.write import documents_bytes
 
 CORPUS = Path(__file__).parent / "corpus"
 HEAD = {"k": "head", "header": {"task": "statistics", "level": "debug"}}
