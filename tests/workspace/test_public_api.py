@@ -49,7 +49,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "EVENTS", "Event", "FORWARD_PARTS", "GRADIENT_PARTS", "Kind", "NODE", "STRUCTURE", "back", "enter", "exit",
         "fault", "file", "frames", "grad", "head", "pgrad", "redo", "redone", "save", "stat", "tally",
     },
-    "probe_format.jsonio": {"dumps", "encode", "finite", "fragment", "loads", "number"},
+    "probe_format.jsonio": {"dumps", "encode", "finite", "loads", "number"},
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
         "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "is_dump_dir", "mode_of",
@@ -66,7 +66,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "assemble_journal", "open", "verify", "verify_rank",
     },
     "probe_format.safe_files": {"FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"},
-    "probe_format.schema": {"Report", "parse_object", "path_text", "tensors"},
+    "probe_format.schema": {"Report", "is_tensor", "others", "parse_object", "path_text", "tensors"},
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
         "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_at", "array_object", "checksum_of", "combine", "crc32",

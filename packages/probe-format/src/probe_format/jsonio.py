@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["dumps", "encode", "finite", "fragment", "loads", "number"]
+__all__ = ["dumps", "encode", "finite", "loads", "number"]
 
 
 def finite(x: float) -> float | str:
@@ -64,17 +64,10 @@ def _finished(value: Any) -> Any:
 
 
 def _thaw(value: Any) -> Any:
-    """Return the value in a `fragment` or in finished JSON, for the standard library's encoder."""
+    """Return the value in finished JSON, for the standard library's encoder."""
     if type(value) is bytes:
         return loads(value)
-    if isinstance(value, orjson.Fragment):
-        return loads(orjson.dumps(value))
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
-
-
-def fragment(value: Any) -> Any:
-    """Return ``value`` as encoded JSON that `dumps` inserts unchanged: one object instead of a tree."""
-    return orjson.Fragment(dumps(value))
 
 
 def loads(data: bytes | str) -> Any:

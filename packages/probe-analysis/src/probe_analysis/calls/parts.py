@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from attrs import frozen
+from probe_format.schema import is_tensor, others, path_text, tensors
 
 __all__ = ["Parts", "Side", "Value", "parts_of"]
 
@@ -60,45 +61,21 @@ def parts_of(record: Any) -> Parts:
     """
     if not isinstance(record, dict):
         return Parts((), ())
-    if _is_tensor(record):  # a saved value
+    if is_tensor(record):  # a saved value
         return Parts((Value("", "out", record),), ())
     values: list[Value] = []
-    others: list[tuple[str, Any]] = []
+    arguments: list[tuple[str, Any]] = []
     for key, part in record.items():
         if key in _AGAIN or not isinstance(part, list | dict):
             continue
         side: Side = _SIDES.get(key, "out")
         items = enumerate(part) if isinstance(part, list) else part.items()
         for name, item in items:
-            if type(item) is dict and "dtype" in item and _is_tensor(item):
+            if is_tensor(item):
                 values.append(Value(f"{key}.{name}", side, item))
             elif item is not None:
-                _walk(f"{key}.{name}", side, item, values, others)
-    return Parts(tuple(values), tuple(others))
-
-
-def _walk(slot: str, side: Side, node: Any, values: list[Value], others: list[tuple[str, Any]]) -> None:
-    """Add the leaves below a node that is not a tensor itself."""
-    for at, leaf in _leaves(slot, node):
-        if _is_tensor(leaf):
-            values.append(Value(at, side, leaf))
-        elif side == "in" and leaf is not None:
-            others.append((at, leaf))
-
-
-def _is_tensor(node: Any) -> bool:
-    return isinstance(node, dict) and "dtype" in node and "shape" in node and isinstance(node.get("type"), str)
-
-
-def _leaves(slot: str, node: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (slot, leaf) of every leaf below a node; a leaf is a tensor, an encoded value or a bare value."""
-    # A stack of its own instead of recursion: a damaged file may nest deeper than Python can.
-    todo = [(slot, node)]
-    while todo:
-        at, found = todo.pop()
-        if isinstance(found, list):
-            todo.extend((f"{at}.{i}", found[i]) for i in range(len(found) - 1, -1, -1))
-        elif isinstance(found, dict) and not isinstance(found.get("type"), str):
-            todo.extend((f"{at}.{key}", found[key]) for key in reversed(found))
-        else:
-            yield at, found
+                values += [Value(path_text((key, name, *path)), side, node) for path, node in tensors(item)]
+                if side == "in":
+                    found = ((path_text((key, name, *path)), leaf) for path, leaf in others(item))
+                    arguments += [(slot, leaf) for slot, leaf in found if leaf is not None]
+    return Parts(tuple(values), tuple(arguments))

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from probe_format.errors import ProbeError
 from probe_format.progress import ProgressLine
 
 from probe_analysis.align import load_mapping, suggest_mapping
 from probe_analysis.compare import Tolerance
 from probe_analysis.diff import CallDiff, Diff, RunDiff, diff
 
+from .outcome import exit_code
 from .table import FORMATS, table
 
 __all__ = ["main"]
@@ -28,6 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv: the words after ``probe diff``; those of the process when None.
     """
     arguments = _parser().parse_args(argv)
+    return exit_code("diff", lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
     line = ProgressLine(terminal=0.2, elsewhere=10.0)
 
     def progress(label: str, done: int, total: int) -> None:
@@ -45,20 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             load=not arguments.statistics_only,
             progress=progress,
         )
+    finally:
         line.end()
-        if arguments.suggest_map:
-            Path(arguments.suggest_map).write_text(_mapping_text(found), "utf-8")
-            print(f"wrote {arguments.suggest_map}: check it, then give it with --map")
-        return _show(found, arguments)
-    except BrokenPipeError:
-        raise
-    except KeyboardInterrupt:
-        print("probe diff: stopped.", file=sys.stderr)
-        return 130
-    except (ProbeError, OSError) as error:
-        line.end()
-        print(f"probe diff: {error}", file=sys.stderr)
-        return 2
+    if arguments.suggest_map:
+        Path(arguments.suggest_map).write_text(_mapping_text(found), "utf-8")
+        print(f"wrote {arguments.suggest_map}: check it, then give it with --map")
+    return _show(found, arguments)
 
 
 def _parser() -> argparse.ArgumentParser:

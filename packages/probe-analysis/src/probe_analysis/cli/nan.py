@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
-
-from probe_format.errors import ProbeError
 
 from probe_analysis.calls import Call
 from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
+
+from .outcome import exit_code
 
 __all__ = ["main"]
 
@@ -22,16 +21,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv: the words after ``probe nan``; those of the process when None.
     """
     arguments = _parser().parse_args(argv)
-    try:
-        found = first_non_finite(
-            arguments.dir, step=arguments.step, rank=arguments.rank, before=arguments.before, factor=arguments.factor
-        )
-    except KeyboardInterrupt:
-        print("probe nan: stopped.", file=sys.stderr)
-        return 130
-    except (ProbeError, OSError) as error:
-        print(f"probe nan: {error}", file=sys.stderr)
-        return 2
+    return exit_code("nan", lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    found = first_non_finite(
+        arguments.dir, step=arguments.step, rank=arguments.rank, before=arguments.before, factor=arguments.factor
+    )
     for line in _story(found, arguments.risks):
         print(line)
     return 0 if found.first is None else 1

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .dump import parse_object
 from .report import Report
-from .tensor_objects import path_text, tensors
+from .tensor_objects import is_tensor, others, path_text, tensors
 
-__all__ = ["Report", "parse_object", "path_text", "tensors"]
+__all__ = ["Report", "is_tensor", "others", "parse_object", "path_text", "tensors"]

@@ -1,0 +1,46 @@
+"""The commands that the package adds to ``probe``: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from probe_format.cli.main import main
+
+NUMBERS = {"Max": 2.0, "Min": -1.0, "Mean": 0.5, "Norm": 2.5}
+
+
+def dump(folder: Path, eps: float, **numbers: object) -> str:
+    x = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], **NUMBERS}
+    kwargs = {"eps": {"type": "float", "value": eps}, "of": [{"a": x}, None]}
+    record = {"input_args": [x], "input_kwargs": kwargs, "output": [x | numbers]}
+    rank = folder / "step0" / "rank0"
+    rank.mkdir(parents=True)
+    document = {"task": "statistics", "level": "L1", "data": {"Functional.rms_norm.0.forward": record}}
+    (rank / "dump.json").write_text(json.dumps(document))
+    return str(folder)
+
+
+def test_diff_says_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b, c = (dump(tmp_path / name, eps) for name, eps in (("a", 1e-5), ("b", 1e-6), ("c", 1e-5)))
+    assert main(["diff", a, c]) == 0
+    assert capsys.readouterr().out.startswith("same: ")
+    assert main(["diff", a, b]) == 1
+    assert "input_kwargs.eps 1e-05 against 1e-06" in capsys.readouterr().out
+    assert main(["diff", a, b, "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["cause"] == "arguments"
+
+
+def test_nan_says_where_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nan", dump(tmp_path / "whole", 1e-5)]) == 0
+    assert main(["nan", dump(tmp_path / "broken", 1e-5, Max="NaN", Min="NaN", Norm="NaN")]) == 1
+    assert "Functional.rms_norm.0.forward makes the first value that is not finite" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["diff", "nothing", "nothing"], ["nan", "nothing"]])
+def test_what_cannot_be_read_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"probe {words[0]}: ")
+    assert "nothing does not exist" in said
