@@ -310,7 +310,7 @@ HEAVY = {
 
 
 def test_importing_probe_format_loads_nothing_heavy() -> None:
-    """What `import probe_format` adds to `import numpy`: neither the command, nor the writer, nor the journal."""
+    """What `import probe_format` adds to `import numpy`: no command, no writer, no journal, no reader of tensors."""
     code = """
         import sys
         import attr, numpy, orjson
@@ -320,7 +320,7 @@ def test_importing_probe_format_loads_nothing_heavy() -> None:
     """
     loaded = set(with_probe_format_alone(code).split())
     assert not loaded & HEAVY
-    rooms = ("probe_format.cli", "probe_format.journal", "probe_format.write")
+    rooms = ("probe_format.cli", "probe_format.journal", "probe_format.tensors", "probe_format.write")
     assert not {name for name in loaded if name.startswith(rooms)}
 
 
