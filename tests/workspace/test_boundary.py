@@ -91,7 +91,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "probe_analysis": (
         {"calls", "compare"},
         {"align", "nonfinite"},
-        {"diff"},
+        {"diff", "ranks"},
         {"cli"},
         {"face"},
     ),

@@ -15,7 +15,8 @@ from members import MEMBERS, modules
 # What `from PACKAGE import NAME` offers.
 PACKAGE_NAMES: dict[str, set[str]] = {
     "probe_analysis": {
-        "Diff", "Mapping", "NonFinite", "Tolerance", "__version__", "diff", "first_non_finite", "load_mapping",
+        "Diff", "Mapping", "NonFinite", "Ranks", "Tolerance", "__version__", "diff", "first_non_finite",
+        "load_mapping", "ranks",
     },
     "probe_format": {
         "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",
