@@ -91,7 +91,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "probe_analysis": (
         {"calls", "compare"},
         {"align", "nonfinite"},
-        {"diff", "ranks"},
+        {"diff", "ranks", "trend"},
         {"cli"},
         {"face"},
     ),
@@ -114,6 +114,7 @@ OPTIONAL = {
     ("probe_format.tensors.files", "torch"),  # the one place that opens a .pt file
     ("probe_format.tensors.checksum", "isal"),  # the extra "fast"
     ("probe_format.tensors.stats_fast", "numkong"),  # the same
+    ("probe_analysis.trend.picture", "matplotlib"),  # the extra "plot"
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),
     ("probe_torch", "numkong"),
