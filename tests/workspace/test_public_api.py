@@ -15,15 +15,14 @@ from members import MEMBERS, modules
 # What `from PACKAGE import NAME` offers.
 PACKAGE_NAMES: dict[str, set[str]] = {
     "probe_analysis": {
-        "Diff", "Mapping", "NonFinite", "Ranks", "Tolerance", "Trend", "__version__", "diff", "first_non_finite",
-        "load_mapping", "ranks", "trend",
+        "Diff", "Mapping", "NonFinite", "Tolerance", "__version__", "diff", "first_non_finite", "load_mapping",
     },
     "probe_format": {
         "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",
         "__version__", "open",
     },
     "probe_runtime": {"__version__"},
-    "probe_torch": {"PrecisionDebugger", "__version__", "seed_all"},
+    "probe_torch": {"PrecisionDebugger", "__version__", "plan", "seed_all"},
     "probe_save": {"Saver", "__version__", "configure", "save", "step"},
     "probe_kernel": {
         "BACKENDS", "AclDump", "AclModel", "ControlFile", "Dump", "KernelDump", "__version__", "acl_settings",
@@ -38,7 +37,6 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # Doors: the rooms, and modules beside them, that other packages and analysis tools build on. Whatever is not listed
 # is private to its package (test_boundary.py).
 MODULE_NAMES: dict[str, set[str]] = {
-    "probe_format.cli": {"exit_code"},
     "probe_format.debug_names": {"blank", "debug_record", "gradient_record", "parse_debug_name"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",
@@ -73,8 +71,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.tensors": {
         "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_at", "array_object", "checksum_of", "combine", "crc32",
         "crc32_hex", "load_npy", "load_pt", "memory_at", "narrow_name", "npy_bytes", "npy_head", "numbers_at",
-        "numbers_in", "pt_bytes", "quick", "quick_stats", "stats_json", "stats_of", "stored", "widen", "write_parts",
-        "xor_hex",
+        "numbers_in", "pt_bytes", "pt_frame", "quick", "quick_stats", "stats_json", "stats_of", "stored", "widen",
+        "write_parts", "xor_hex",
     },
     "probe_format.values": {
         "EncodeLeaf", "MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "ValueEncoder", "ValuePath", "is_leaf", "unsupported",
@@ -91,7 +89,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
     "probe_runtime.describe": {
         "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "StepFiles", "TensorOptions", "array_json",
-        "options_of", "run_both", "slot_of", "summarise",
+        "options_of", "run_both", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},
@@ -102,6 +100,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "is_muted", "look_up_all", "muted", "name_of", "original_of", "patches", "quiet", "remember_original",
         "replaced", "resolve_owner", "suspended", "thread",
     },
+    "probe_runtime.planning": {"CountedFiles", "DumpPlan", "disk_free", "obstacles", "typical_numbers"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession",

@@ -20,6 +20,7 @@ if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 6):
     )
 
 from .debugger import PrecisionDebugger
+from .planning import plan
 from .seed import seed_all
 
-__all__ = ["PrecisionDebugger", "__version__", "seed_all"]
+__all__ = ["PrecisionDebugger", "__version__", "plan", "seed_all"]

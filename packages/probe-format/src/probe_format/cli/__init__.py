@@ -1,7 +1,3 @@
-"""Implement the command ``probe``, and end those that other packages add to it in its own way."""
+"""Implement the command ``probe``."""
 
-from __future__ import annotations
-
-from .outcome import exit_code
-
-__all__ = ["exit_code"]
+__all__: list[str] = []

@@ -32,10 +32,7 @@ _keys: dict[str, bytes] = {}
 
 
 class Parts:
-    """Describe the parts of records. Safe to use from many threads.
-
-    plain: the types of single values for which the short way may be taken.
-    """
+    """Describe the parts of records. Safe to use from many threads."""
 
     def __init__(self, leaf: Leaf, note: Callable[[str], None]) -> None:
         """Begin a step.
@@ -46,11 +43,11 @@ class Parts:
         self._leaf = leaf
         self._note = note
         self._tensors = leaf.tensor_types
-        self.plain = _SCALARS | leaf.tensor_types | leaf.constant_types
+        self._plain = _SCALARS | leaf.tensor_types | leaf.constant_types
 
     def are_plain(self, values: Iterable[Any]) -> bool:
         """Return whether the short way may be taken for all of these values."""
-        plain = self.plain
+        plain = self._plain
         left = MAX_LEAVES
         for value in values:
             left -= 1

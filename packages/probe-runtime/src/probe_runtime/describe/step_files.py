@@ -22,6 +22,10 @@ __all__ = ["StepFiles"]
 
 Buffer = bytes | memoryview
 Parts = Sequence[Buffer] | Callable[[], Sequence[Buffer]]
+#: Takes a path and the pieces of a file, and makes the file; returns its size.
+WriteFile = Callable[[str, Sequence[Buffer]], int]
+#: Takes the path of a file, and a second name for it.
+LinkFile = Callable[[str, str], None]
 
 
 class StepFiles:
@@ -33,6 +37,7 @@ class StepFiles:
     deferred: whether files are written by a thread of their own.
     bound: how many bytes may wait for it.
     refs: gives the numbers under ``$f``.
+    write, link: make a file, and a second name of one; only for files that are not deferred.
     """
 
     def __init__(
@@ -44,7 +49,11 @@ class StepFiles:
         deferred: bool = False,
         bound: int = 1 << 30,
         refs: Iterator[int] | None = None,
+        write: WriteFile = write_parts,
+        link: LinkFile = link_or_copy,
     ) -> None:
+        self._write = write
+        self._link = link
         self._folder = str(directory)
         self._coverage = coverage
         self._append = append
@@ -80,9 +89,9 @@ class StepFiles:
         else:
             keys = {"data_name": name}
             if known is None:
-                write_parts(target, parts() if callable(parts) else parts)
+                self._write(target, parts() if callable(parts) else parts)
             else:
-                link_or_copy(known, target)
+                self._link(known, target)
         before = self._content.pop(name, None)
         if before is not None and before != content and self._written.get(before) == target:
             del self._written[before]  # the name has other bytes now

@@ -18,7 +18,7 @@ from probe_torch.saving import FRAMEWORK
 from .level2 import open_kernels
 from .step import StepOpener
 
-__all__ = ["open_session"]
+__all__ = ["listed", "open_session"]
 
 _WANTS_MODEL = (
     "level {level} records modules, so it needs the model: start(model=...) "
@@ -39,7 +39,7 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
     target = Target()
-    patches = Patches(_listed(config), target)
+    patches = Patches(listed(config), target)
     steps = StepOpener(config, tool, patches, target)
     log = logging.getLogger("probe_torch")
     return Session(
@@ -50,7 +50,7 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     )
 
 
-def _listed(config: Config) -> Apis:
+def listed(config: Config) -> Apis:
     """Return the functions to patch; an empty list at L0, where only modules are recorded."""
     if config.level == "L0":
         return Apis(())

@@ -46,12 +46,14 @@ class StepOpener:
     tool: name and version of Probe, as the header has them.
     patches: the wrappers of torch's functions.
     target: the tap of ``patches``.
+    leaf: makes what describes a step's tensors.
     """
 
     config: Config
     tool: str
     patches: Patches
     target: Target
+    leaf: Callable[..., TensorLeaf] = TensorLeaf
 
     def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpingStep]]:
         """Return the directory for the steps of a model, and the function that opens a step."""
@@ -73,7 +75,7 @@ class StepOpener:
         coverage = Coverage()
         options = options_of(config, writer.tensor_directory)
         stream = EventStream(writer.append, config.max_faults)
-        leaf: Any = TensorLeaf(options, coverage, stream.append, late=deferred)
+        leaf: Any = self.leaf(options, coverage, stream.append, late=deferred)
         collector = collector_for(plan_of(config), stream, leaf, coverage, NameFilter(config))
         table = ModuleTable()
         arrivals = ParameterGradients(collector, table)

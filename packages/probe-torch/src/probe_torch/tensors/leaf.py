@@ -19,7 +19,7 @@ from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_b
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.collect import faults_reported
-from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, slot_of, summarise
+from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summarise
 
 from probe_torch.aside import aside
 
@@ -98,16 +98,10 @@ class TensorLeaf(CommonLeaf):
         t: a tensor of any class, or a GradientSum.
         """
         # One straight function, because each tensor of a step comes through here.
-        for _ in self._counter:  # counts it, without a call
-            break
+        next(self._counter)
         sharing = self.sharing
         at = id(t)
-        known, seen = sharing.known, None
-        try:
-            if at in known:
-                seen = known[at]
-        except KeyError:  # another thread forgot it meanwhile
-            seen = None
+        seen = sharing.known.get(at)
         if seen is not None:
             ref, version, pointer, during, requires_grad, json, _, _ = seen
             alive: Any = ref()
@@ -146,7 +140,7 @@ class TensorLeaf(CommonLeaf):
                     seen = weakref.ref(t), version, pointer, within, requires_grad, json, cut, content
                     sharing.known[at] = seen
                 if norm > self.summary.least:
-                    self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
+                    summarise(self.summary, placement, path, {"dtype": form.kind, "Norm": norm})
                 if content is None:
                     return json
                 return self._with_file(placement, path, json, cut, content, partial(form.file_parts, pointer))
@@ -168,7 +162,7 @@ class TensorLeaf(CommonLeaf):
             self.sharing.known[id(t)] = (*seen[:-1], content)
         if not content:
             return json
-        return self._with_file(placement, path, json, cut, content, lambda: _fresh_parts(t))
+        return self._with_file(placement, path, json, cut, content, lambda: self._fresh_parts(t))
 
     def _with_file(
         self,
@@ -214,7 +208,7 @@ class TensorLeaf(CommonLeaf):
             self.sharing.known[id(t)] = seen
         file: dict[str, Any] = {}
         if placement.wants_file and found.content:
-            file = self._files.save(placement, path, "pt", lambda: _fresh_parts(t), found.content)
+            file = self._files.save(placement, path, "pt", lambda: self._fresh_parts(t), found.content)
         return found.object(requires_grad, file)
 
     def invalidate(self) -> None:
@@ -253,7 +247,7 @@ class TensorLeaf(CommonLeaf):
         summed = _summed(shares)
         found = self._described(summed, steady=False)
         if placement.wants_file and found.content:
-            file = self._files.save(placement, path, "pt", _parts(summed))
+            file = self._files.save(placement, path, "pt", self._parts(summed))
             found = evolve(found, tail={**file, **found.tail})
         return found
 
@@ -329,7 +323,7 @@ class TensorLeaf(CommonLeaf):
                     if self._o.checksum is not None:
                         numbers["md5"] = checksum_of(raw_bytes(_T.cpu(p.data)), self._o.checksum)
                     if placement.wants_file and p.data.numel():
-                        numbers.update(self._files.save(placement, path, "pt", _parts(p)))
+                        numbers.update(self._files.save(placement, path, "pt", self._parts(p)))
             else:
                 numbers["unsupported"] = _NOT_COMPLETE
         except Exception as e:  # this runs in the user's own wait
@@ -376,6 +370,23 @@ class TensorLeaf(CommonLeaf):
         self.flush_numbers(force=True)
         super().flush()
 
+    def _fresh_parts(self, t: torch.Tensor) -> list[bytes | memoryview]:
+        """Return the bytes of a ``.pt`` file for a tensor seen before, read anew from its memory."""
+        with _outside():
+            return self._parts(view_of(t))
+
+    def _parts(self, p: TensorView) -> list[bytes | memoryview]:
+        """Return the bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
+        data = p.bits if p.bits is not None else p.data
+        assert data is not None
+        on_cpu = _T.cpu(data)
+        name = str(on_cpu.dtype).removeprefix("torch.")
+        if name not in PT_DTYPES:
+            on_cpu = _T.contiguous(on_cpu)
+            on_cpu = _T.view(on_cpu if on_cpu.dim() else _T.view(on_cpu, 1), torch.uint8)
+            name = "uint8"
+        return pt_bytes(name, tuple(on_cpu.shape), raw_bytes(on_cpu))
+
     def close(self) -> None:
         """End the writing thread, if there is one, and release every tensor."""
         self.flush()
@@ -393,25 +404,6 @@ def _summed(shares: list[TensorView]) -> TensorView:
         return first
     data = functools.reduce(_T.add, [p.data for p in shares])
     return evolve(first, data=data, bits=None)
-
-
-def _fresh_parts(t: torch.Tensor) -> list[bytes | memoryview]:
-    """Return the bytes of a ``.pt`` file for a tensor seen before, read anew from its memory."""
-    with _outside():
-        return _parts(view_of(t))
-
-
-def _parts(p: TensorView) -> list[bytes | memoryview]:
-    """Return the bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
-    data = p.bits if p.bits is not None else p.data
-    assert data is not None
-    on_cpu = _T.cpu(data)
-    name = str(on_cpu.dtype).removeprefix("torch.")
-    if name not in PT_DTYPES:
-        on_cpu = _T.contiguous(on_cpu)
-        on_cpu = _T.view(on_cpu if on_cpu.dim() else _T.view(on_cpu, 1), torch.uint8)
-        name = "uint8"
-    return pt_bytes(name, tuple(on_cpu.shape), raw_bytes(on_cpu))
 
 
 def _outside() -> AbstractContextManager[Any]:

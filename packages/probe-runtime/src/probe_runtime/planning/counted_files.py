@@ -1,0 +1,77 @@
+"""Count the files that a dump would write, in the place of what writes them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from attrs import define, field
+
+__all__ = ["CountedFiles"]
+
+_BLOCK = 4096
+#: The class of a module's record, or the name of a function's, at the beginning of a file name.
+_KIND = re.compile(
+    r"(?:Module|Cell)\..*?\.(?P<module>\w+)\.(?:(?:forward|backward)\.\d+|parameters_grad)\."
+    r"|(?P<function>\w+\.\w+)\.\d+\.(?:forward|backward)\."
+)
+
+
+@define
+class CountedFiles:
+    """Stand in for a disk: take files and second names of them, and keep their sizes.
+
+    sizes: path of each name -> the size of its file in bytes.
+    second: the paths that are second names.
+    """
+
+    sizes: dict[str, int] = field(factory=dict)
+    second: set[str] = field(factory=set)
+
+    def write(self, path: str, parts: Sequence[bytes | memoryview]) -> int:
+        """Count a file of these pieces; return its size. Only the sizes of the pieces matter."""
+        size = sum(len(p) if isinstance(p, bytes) else p.nbytes for p in parts)
+        self.sizes[path] = size
+        self.second.discard(path)
+        return size
+
+    def link(self, source: str, target: str) -> None:
+        """Count a second name of a file."""
+        self.sizes[target] = self.sizes[source]
+        self.second.add(target)
+
+    @property
+    def names(self) -> int:
+        """Return how many names of files there are."""
+        return len(self.sizes)
+
+    @property
+    def written(self) -> int:
+        """Return how many files there are."""
+        return len(self.sizes) - len(self.second)
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of all files."""
+        return sum(size for path, size in self.sizes.items() if path not in self.second)
+
+    @property
+    def bytes_of_all_names(self) -> int:
+        """Return the bytes that the files had if each name were a file of its own."""
+        return sum(self.sizes.values())
+
+    def largest(self, most: int = 5) -> list[tuple[str, int]]:
+        """Return (kind of call, bytes) of the kinds with the largest files, each name counted."""
+        found: Counter[str] = Counter()
+        for path, size in self.sizes.items():
+            at = _KIND.match(PurePath(path).name)
+            kind = "other" if at is None else at["function"] or f"{at['module']} (module)"
+            found[kind] += size
+        return found.most_common(most)
+
+    @property
+    def allocated(self) -> int:
+        """Return the bytes that the files take on a disk with blocks of 4 KiB."""
+        return sum(-(-size // _BLOCK) * _BLOCK for path, size in self.sizes.items() if path not in self.second)

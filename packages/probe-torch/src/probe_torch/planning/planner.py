@@ -1,0 +1,148 @@
+"""Plan a dump: run one step of the model on tensors without numbers, through what records a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import evolve
+from probe_format.errors import UsageError
+from probe_runtime.collect import Target, kind_of
+from probe_runtime.config import Config, load, resolve
+from probe_runtime.planning import CountedFiles, DumpPlan, disk_free, obstacles
+from probe_runtime.session import DumpingStep
+from torch import nn
+
+from probe_torch import __version__
+from probe_torch.debugger import PrecisionDebugger
+from probe_torch.patching.patches import Patches
+from probe_torch.session.session import listed
+from probe_torch.session.step import StepOpener
+
+from .planned_leaf import PlannedLeaf
+from .stand_ins import StandIns
+from .training import Training, unchanged_randomness
+
+__all__ = ["plan"]
+
+
+def plan(
+    model: nn.Module,
+    config: Config | Mapping[str, Any] | str | Path,
+    *inputs: Any,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    **keywords: Any,
+) -> DumpPlan:
+    """Return what a dump of one training step would write: records, tensors, files, bytes.
+
+    The step runs on copies whose tensors have shapes and no numbers, through what records a real step: nothing is
+    computed, nothing is written to dump_path, and the model stays as it is. A model and inputs made under
+    ``torch.device("meta")`` will do, so that no memory is needed for the weights.
+
+    model: the model that `PrecisionDebugger.start` will get.
+    config: the path of a configuration, its keys as a dict, or a Config.
+    inputs, keywords: what the model is called with.
+    loss: takes what the model returned and returns the loss; what it calls is recorded, as in a real step. Without it
+        the backward pass starts from a loss in the output, else from the sum of the outputs, which is not recorded.
+    optimizer: makes a step after the backward pass, recorded as when it stands before `stop()`.
+
+    Raises ConfigError for a wrong configuration; UsageError where the level records no calls, while a dump is being
+    made, and where the model asks for the numbers of a tensor (``.item()``, ``if t > 0``).
+    """
+    config = _resolved(config)
+    _check(model, config)
+    stand_ins = StandIns()
+    copied, copied_optimizer = stand_ins.model(model, optimizer)
+    training = Training(
+        copied,
+        tuple(stand_ins.value(value) for value in inputs),
+        {key: stand_ins.value(value) for key, value in keywords.items()},
+        loss,
+        copied_optimizer,
+    )
+    files = CountedFiles()
+    with tempfile.TemporaryDirectory(prefix="probe-plan-") as folder, unchanged_randomness():
+        step = _opened(config, Path(folder) / "rank", files)
+        with stand_ins.mode, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
+            if optimizer is not None:
+                training.run()  # the first step makes the optimizer's state, a usual one has it
+            with _ended(step):
+                step.resume(copied, None)
+                training.run()
+            report = step.end()
+        sizes = [path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()]
+    assert report is not None
+    return _plan(config, report, sizes, files, training.notes)
+
+
+def _resolved(config: Config | Mapping[str, Any] | str | Path) -> Config:
+    if isinstance(config, Config):
+        return config
+    return resolve(load(str(config)) if isinstance(config, (str, Path)) else config)
+
+
+def _check(model: object, config: Config) -> None:
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"The model to plan for must be a torch.nn.Module; got {kind_of(model)}.")
+    if config.level not in ("L0", "L1", "mix"):
+        raise UsageError(f"Levels L0, L1 and mix can be planned; this configuration's is {config.level}.")
+    session = PrecisionDebugger._current
+    if session is not None and session.collecting:
+        raise UsageError("A dump is being made here. Plan before start(), or after stop().")
+
+
+def _opened(config: Config, directory: Path, files: CountedFiles) -> DumpingStep:
+    """Return a step that collects into a folder of its own, and only counts its tensor files."""
+    target = Target()
+    leaf: Any = partial(PlannedLeaf, files=files)
+    opener = StepOpener(config, f"probe-torch {__version__}", Patches(listed(config), target), target, leaf)
+    step = opener.open(directory, {"rank": None, "step": 0})
+    step.matched_elsewhere = lambda _filter, _value: True  # the plan says it
+    return step
+
+
+@contextlib.contextmanager
+def _ended(step: DumpingStep) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        step.abandon()
+        raise
+
+
+def _plan(
+    config: Config, report: Mapping[str, Any], sizes: list[int], files: CountedFiles, notes: list[str]
+) -> DumpPlan:
+    counts = report["counts"]
+    faults = sum(fault["count"] for fault in report["faults"])
+    if faults:
+        notes = [*notes, f"{faults} calls could not be followed; the real dump may be larger."]
+    found = DumpPlan(
+        level=config.level,
+        task=config.task,
+        records=report["records"],
+        tensors=counts["recorded"].get("tensors", 0),
+        documents=len(sizes),
+        document_bytes=sum(sizes),
+        files=files.names,
+        written=files.written,
+        file_bytes=files.bytes,
+        file_bytes_unshared=files.bytes_of_all_names,
+        allocated=files.allocated + sum(-(-size // 4096) * 4096 for size in sizes),
+        free=disk_free(config.dump_path),
+        steps=len(config.step) or None,
+        ranks=len(config.rank) or None,
+        largest=tuple(files.largest()),
+        unmatched=tuple((u["filter"], u["value"], tuple(u["nearest"])) for u in report["unmatched"]),
+        not_seen=tuple((n["what"], n["why"]) for n in report["not_seen"]),
+        notes=tuple(notes),
+    )
+    return evolve(found, problems=tuple(obstacles(found, config)))

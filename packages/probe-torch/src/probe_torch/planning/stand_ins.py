@@ -1,0 +1,109 @@
+"""Copy a model, its optimizer and its inputs with tensors that have shapes and dtypes, and no memory."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from attrs import define, field
+from probe_format.errors import UsageError
+from probe_format.excerpts import error_text
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+__all__ = ["StandIns"]
+
+
+class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """Raise the versions of the tensors that are written in lists, as the real operators do (`_foreach_add_`)."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if isinstance(value, (list, tuple)) and argument.alias_info is not None and argument.alias_info.is_write:
+                for t in value:
+                    torch.autograd.graph.increment_version(t)
+        return out
+
+
+@define
+class StandIns:
+    """Make fake tensors, one for each real one, all of one mode.
+
+    mode: the mode that they belong to.
+    """
+
+    mode: FakeTensorMode = field(factory=lambda: _Mode(allow_non_fake_inputs=True))
+    _memo: dict[int, Any] = field(factory=dict)
+    _kept: list[Any] = field(factory=list)  # their ids are in the memo
+
+    def model(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[nn.Module, Any]:
+        """Return a copy of the model, and of its optimizer, whose parameters and buffers are fake.
+
+        Raises UsageError when they cannot be copied.
+        """
+        for t in [*model.parameters(), *model.buffers()]:
+            self.tensor(t)
+        if optimizer is not None:  # its state, which a first step makes anew, has numbers that it asks for
+            self._memo[id(optimizer.state)] = defaultdict(dict)
+        try:
+            with self.mode:
+                copied: tuple[nn.Module, Any] = copy.deepcopy((model, optimizer), self._memo)
+        except Exception as e:
+            raise UsageError(
+                "A plan works on a copy of the model, so that yours stays as it is, and this one cannot be copied "
+                f"({error_text(e)}). Give the module inside the wrapper (model.module for DDP), or one made without "
+                "what cannot be copied."
+            ) from e
+        return copied
+
+    def tensor(self, t: torch.Tensor) -> torch.Tensor:
+        """Return the fake of a tensor, always the same. One on the device meta stands for one on the CPU."""
+        found: torch.Tensor | None = self._memo.get(id(t))
+        if found is None:
+            found = self._memo[id(t)] = self._fake(t)
+            self._kept.append(t)
+        return found
+
+    def value(self, value: Any) -> Any:
+        """Return a value with fakes for its tensors: a tensor, or lists, tuples, dicts and dataclasses of them."""
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        if isinstance(value, Mapping):
+            changed = {key: self.value(v) for key, v in value.items()}
+            return changed if type(value) is dict else _filled(value, changed)
+        if isinstance(value, (list, tuple)):
+            items = [self.value(v) for v in value]
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            changed = {f.name: self.value(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+            return dataclasses.replace(value, **changed)
+        return value
+
+    def _fake(self, t: torch.Tensor) -> torch.Tensor:
+        if isinstance(t, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+            raise UsageError(
+                "A parameter of the model is not initialised yet (a lazy module). Run the model once before planning."
+            )
+        if t.device.type == "meta" or isinstance(t, FakeTensor):
+            device = "cpu" if t.device.type == "meta" else t.device
+            with self.mode, torch.no_grad():
+                made = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
+        else:
+            made = self.mode.from_tensor(t.detach())
+        made.requires_grad_(t.requires_grad)
+        if isinstance(t, nn.Parameter):
+            made._is_param = True  # what makes a tensor subclass a Parameter
+        return made
+
+
+def _filled(value: Mapping[Any, Any], changed: dict[Any, Any]) -> Any:
+    """Return a mapping of the class of ``value`` with other values."""
+    made: Any = copy.copy(value)
+    for key, v in changed.items():
+        made[key] = v
+    return made

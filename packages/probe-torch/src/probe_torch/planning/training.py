@@ -1,0 +1,118 @@
+"""Run one training step on tensors without numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import define, field
+from probe_format.errors import UsageError
+from probe_format.own_code import FRAMEWORKS, is_own
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.utils._pytree import tree_leaves
+
+from probe_torch.patching.wrappers import muted
+
+__all__ = ["Training", "unchanged_randomness"]
+
+_NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+_NO_BACKWARD = "Nothing that the model returned needs a gradient, so there is no backward pass in this plan."
+
+
+@define
+class Training:
+    """One training step: the model's call, the backward pass, and the optimizer's step where there is one.
+
+    model: the model, whose tensors are fake.
+    inputs, keywords: what it is called with.
+    loss: takes its output and returns the loss; None for one that is in the output, or the sum of the output.
+    optimizer: its optimizer, or None.
+    notes: what the user should know of how it went.
+    """
+
+    model: nn.Module
+    inputs: tuple[Any, ...]
+    keywords: dict[str, Any]
+    loss: Callable[[Any], torch.Tensor] | None
+    optimizer: torch.optim.Optimizer | None
+    notes: list[str] = field(factory=list)
+
+    def run(self) -> None:
+        """Make the step. Raises UsageError where it asks for the numbers of a tensor."""
+        try:
+            self._run()
+        except _NEEDS_NUMBERS as e:
+            raise UsageError(
+                f"A plan computes no numbers, and {_line(e)} asks for some ({_operator(e)}): .item(), a condition on a "
+                "tensor, or a shape that depends on values. Plan without that part, or dump a real step with task "
+                "statistics and look at its size."
+            ) from e
+        except Exception as e:
+            e.add_note("This came while probe_torch.plan ran the model on tensors that have shapes and no numbers.")
+            raise
+
+    def _run(self) -> None:
+        out = self.model(*self.inputs, **self.keywords)
+        loss = self.loss(out) if self.loss is not None else _loss(out)
+        if loss is None or not loss.requires_grad:
+            if _NO_BACKWARD not in self.notes:
+                self.notes.append(_NO_BACKWARD)
+            return
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.optimizer is not None:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+def _loss(out: Any) -> torch.Tensor | None:
+    """Return the loss in what a model returned, else the sum of what needs a gradient, which is not recorded."""
+    own = getattr(out, "loss", None)
+    if isinstance(own, torch.Tensor):
+        return own
+    flowing = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
+    if len(flowing) == 1 and flowing[0].dim() == 0:
+        return flowing[0]
+    with muted():
+        sums = [t.sum().float() if not t.is_complex() else t.abs().sum().float() for t in flowing]
+        return sum(sums[1:], sums[0]) if sums else None
+
+
+def _line(error: BaseException) -> str:
+    """Return the line of the user's code that an error came from."""
+    mine = [(f, n) for f, n in traceback.walk_tb(error.__traceback__) if not _is_library(f.f_globals.get("__name__"))]
+    if not mine:
+        return "the model"
+    frame, number = mine[-1]
+    file = frame.f_code.co_filename
+    return f"{file}:{number} `{linecache.getline(file, number).strip()}`"
+
+
+def _is_library(module: object) -> bool:
+    return is_own(module) or is_own(module, FRAMEWORKS)
+
+
+def _operator(error: BaseException) -> str:
+    return str(getattr(error, "func", None) or (error.args[0] if error.args else type(error).__name__))
+
+
+@contextlib.contextmanager
+def unchanged_randomness() -> Iterator[None]:
+    """Put the states of all random number generators on the CPU back when the block is left."""
+    states = torch.random.get_rng_state(), random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])

@@ -1,0 +1,265 @@
+"""A plan says what the dump then writes: held against the files of real dumps."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from dumping import report
+from planned import Written, written
+from probe_format.errors import ConfigError, UsageError
+from probe_runtime.config import resolve
+from probe_torch import PrecisionDebugger, demo, plan, seed_all
+from probe_torch.demo_model import Gpt, batches
+from torch import Tensor, nn
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    **{
+        f"{level} {task}": {"level": level, "task": task}
+        for level in ("L0", "L1", "mix")
+        for task in ("statistics", "tensor", "structure")
+    },
+    "forward": {"task": "tensor", "data_mode": ["forward"]},
+    "backward": {"task": "tensor", "data_mode": ["backward"]},
+    "input": {"level": "L0", "task": "tensor", "data_mode": ["input"]},
+    "output": {"task": "statistics", "data_mode": ["output"]},
+    "list": {"task": "tensor", "list": ["qkv", "layer_norm"]},
+    "scope": {"scope": ["Module.blocks.0.Block.forward.0", "Module.blocks.0.Block.forward.0"]},
+    "tensor_list": {"task": "statistics", "tensor_list": ["linear"]},
+    "md5": {"summary_mode": "md5"},
+    "xor": {"summary_mode": "xor"},
+    "zeros": {"zero_count": True},
+    "views": {"views": True, "task": "tensor"},
+    "unshared": {"task": "tensor", "share": False},
+    "later": {"task": "tensor", "async_dump": True},
+    "short": {"extra_info": False},
+}
+
+
+def dumped(folder: Path, keys: dict[str, Any], step: Callable[[Any], object]) -> Written:
+    """What a dump of the second of two steps writes. step: makes one, with the debugger."""
+    with PrecisionDebugger(**keys, dump_path=str(folder / "dump"), step=[1]) as debugger:
+        for _ in range(2):
+            step(debugger)
+    return written(folder / "dump")
+
+
+def close(planned: int, real: int) -> bool:
+    """Within five percent."""
+    return abs(planned - real) <= 0.05 * real
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.filterwarnings("ignore:Probe. argument:RuntimeWarning")
+def test_the_plan_is_what_is_written(name: str, tmp_path: Path) -> None:
+    keys = {"level": "mix", **CONFIGS[name]}
+    torch.manual_seed(0)
+    model, window = Gpt(1, 32, length=32), next(batches(2, 32))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(debugger: Any) -> None:
+        debugger.start(model)
+        model(window).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        debugger.stop()
+        debugger.step()
+
+    planned = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, window, optimizer=optimizer)
+    real = dumped(tmp_path, keys, step)
+    said = report(tmp_path / "dump", 1)
+    assert (planned.records, planned.tensors) == (said["records"], said["counts"]["recorded"].get("tensors", 0))
+    assert (planned.files, planned.written, planned.documents) == (real.names, real.files, real.documents)
+    assert close(planned.bytes, real.bytes) and close(planned.bytes_unshared, real.bytes_unshared)
+    assert close(planned.document_bytes, real.document_bytes)
+    assert planned.file_bytes == real.bytes - real.document_bytes, "a tensor's file is as large as it is"
+    assert not planned.problems and not planned.notes
+
+
+# Not moe, whose routes depend on values.
+CASES = [(case, "none") for case in zoo.CASES if case != "moe"] + [("gpt", "non_reentrant"), ("gpt", "reentrant")]
+
+
+@pytest.mark.parametrize(("case", "rerun"), CASES)
+def test_small_networks(case: str, rerun: str, tmp_path: Path) -> None:
+    chosen = zoo.CASES[case]
+    keys = {"level": "mix", "task": "tensor"}
+    with zoo.fixed():
+        model, optimizer = zoo.build(chosen, zoo.Variant(rerun=rerun))
+        batch = chosen.batch()
+        planned = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, *batch, optimizer=optimizer)
+
+        def step(debugger: Any) -> None:
+            debugger.start(model)
+            model(*batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            debugger.stop()
+            debugger.step()
+
+        real = dumped(tmp_path, keys, step)
+    assert planned.records == report(tmp_path / "dump", 1)["records"]
+    assert planned.files == real.names and close(planned.written, real.files)
+    assert close(planned.bytes, real.bytes) and close(planned.bytes_unshared, real.bytes_unshared)
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    """The demo writes two steps; the plan is for one."""
+    demo.train(tmp_path / "dump", steps=5, dumped=(2, 3), layers=2, width=64)
+    seed_all(1234)
+    model = Gpt(2, 64)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    keys = {"task": "statistics", "level": "mix", "dump_path": str(tmp_path / "other"), "step": [2, 3]}
+    planned = plan(model, keys, next(batches()), optimizer=optimizer)
+    assert planned.steps == 2 and planned.total is not None
+    assert close(2 * planned.bytes, written(tmp_path / "dump").bytes)
+
+
+def test_nothing_is_changed(tmp_path: Path) -> None:
+    model, window = Gpt(1, 16, length=8), next(batches(1, 8))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(window).backward()
+    optimizer.step()
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    grads = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    held = {id(t) for t in (*model.parameters(), *model.buffers())}
+    moments = [{k: v.clone() for k, v in s.items()} for s in optimizer.state.values()]
+    relu, call = torch.relu, nn.Module.__call__
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    plan(model, {"level": "mix", "task": "tensor", "dump_path": str(tmp_path / "d")}, window, optimizer=optimizer)
+    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), grads, strict=True) if p.grad is not None)
+    assert {id(t) for t in (*model.parameters(), *model.buffers())} == held
+    for now, then in zip(optimizer.state.values(), moments, strict=True):
+        assert all(torch.equal(now[k], then[k]) for k in then)
+    assert torch.relu is relu and nn.Module.__call__ is call
+    assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1]
+    assert np.random.get_state()[1].tolist() == states[2]
+    assert not list(tmp_path.iterdir()), "nothing is written where the dump goes"
+
+
+def test_a_model_on_meta_is_planned_as_a_real_one(tmp_path: Path) -> None:
+    keys = {"level": "mix", "task": "tensor", "dump_path": str(tmp_path / "d")}
+    model, window = Gpt(1, 16, length=8), next(batches(1, 8))
+    with torch.device("meta"):
+        ghost = Gpt(1, 16, length=8)
+    a, b = plan(model, keys, window), plan(ghost, keys, window.to("meta"))
+    assert (a.records, a.files, a.written, a.bytes) == (b.records, b.files, b.written, b.bytes)
+
+
+def test_a_loss_of_the_users_own_is_recorded(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)
+    keys = {"level": "L1", "dump_path": str(tmp_path / "d")}
+    without = plan(model, keys, x)
+    with_loss = plan(model, keys, x, loss=lambda out: out.square().mean())
+    assert with_loss.records == without.records + 4, "two functions, forward and backward"
+
+
+def test_without_gradients_there_is_no_backward(tmp_path: Path) -> None:
+    keys = {"level": "L0", "dump_path": str(tmp_path / "d")}
+    with torch.no_grad():
+        planned = plan(nn.Sequential(nn.Linear(4, 4)), keys, torch.randn(2, 4))
+    assert planned.records == 1
+    assert "no backward pass" in planned.notes[0] and planned.notes[0] in str(planned)
+
+
+def test_a_filter_without_a_match_is_told(tmp_path: Path) -> None:
+    keys = {"level": "mix", "list": ["linaer"], "dump_path": str(tmp_path / "d")}
+    planned = plan(nn.Sequential(nn.Linear(4, 4)), keys, torch.randn(2, 4))
+    ((which, entry, near),) = planned.unmatched
+    assert (which, entry, planned.records) == ("list", "linaer", 0) and near
+    assert "'linaer' matches nothing" in str(planned)
+
+
+def test_a_disk_that_is_too_small_is_told(tmp_path: Path) -> None:
+    with torch.device("meta"):
+        model, x = nn.Sequential(nn.Linear(1 << 20, 1 << 20)), torch.empty(1, 1 << 20)
+    keys = {"level": "L0", "task": "tensor", "dump_path": str(tmp_path / "deep" / "d")}
+    planned = plan(model, keys, x)
+    assert planned.bytes > 8 << 40
+    assert "are free" in planned.problems[0] and str(tmp_path) in planned.problems[0]
+    assert not list(tmp_path.iterdir())
+    small = nn.Sequential(nn.Linear(4, 4))
+    many = plan(small, {**keys, "step": ["0-99"]}, torch.randn(1, 4))
+    assert many.total == 100 * many.allocated and not many.problems
+
+
+def test_an_earlier_dump_is_told(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4)), torch.randn(2, 4)
+    with PrecisionDebugger(dump_path=str(tmp_path / "d"), level="L0") as debugger:
+        debugger.start(model)
+        model(x)
+        debugger.stop()
+    keys = {"level": "L0", "dump_path": str(tmp_path / "d")}
+    assert "already holds a dump" in plan(model, keys, x).problems[0]
+    assert not plan(model, {**keys, "overwrite": True}, x).problems
+
+
+class Asks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.fc(x)
+        return y * 2 if y.sum().item() > 0 else y
+
+
+class Locked(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(4, 4)
+        self.lock = threading.Lock()
+
+
+def test_what_cannot_be_planned_is_said(tmp_path: Path) -> None:
+    x, keys = torch.randn(2, 4), {"level": "mix", "dump_path": str(tmp_path / "d")}
+    for model, said in (
+        (Asks(), r"no numbers, and .*test_plan\.py:\d+ `return y \* 2 if y\.sum\(\)\.item\(\) > 0 else y` asks"),
+        (Locked(), "cannot be copied"),
+        (nn.LazyLinear(4), "not initialised"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            plan(model, keys, x)
+    with pytest.raises(UsageError, match=r"must be a torch.nn.Module; got a list"):
+        plan([nn.Linear(4, 4)], keys, x)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="configuration's is debug"):
+        plan(nn.Linear(4, 4), {**keys, "level": "debug"}, x)
+    with pytest.raises(ConfigError, match="levle"):
+        plan(nn.Linear(4, 4), {**keys, "levle": "mix"}, x)
+    relu, call = torch.relu, nn.Module.__call__
+    with pytest.raises(RuntimeError) as error:
+        plan(nn.Sequential(nn.Linear(4, 4)), keys, torch.randn(2, 5))
+    assert "probe_torch.plan" in "".join(error.value.__notes__)
+    assert torch.relu is relu and nn.Module.__call__ is call, "undone after an error, too"
+
+
+def test_not_while_a_dump_is_made(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4)), torch.randn(2, 4)
+    config = resolve(level="mix", dump_path=str(tmp_path / "d"))
+    with PrecisionDebugger(level="mix", dump_path=str(tmp_path / "e")) as debugger:
+        debugger.start(model)
+        with pytest.raises(UsageError, match="Plan before start"):
+            plan(model, config, x)
+        debugger.stop()
+        assert plan(model, config, x).records
+        assert debugger.current() is not None
+
+
+def test_it_runs_and_collects_after_a_plan(tmp_path: Path) -> None:
+    """A plan leaves nothing behind that a dump would meet."""
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.GELU()), torch.randn(2, 4)
+    planned = plan(model, {"level": "mix", "dump_path": str(tmp_path / "d")}, x)
+    with PrecisionDebugger(level="mix", dump_path=str(tmp_path / "d")) as debugger:
+        debugger.start(model)
+        model(x).sum().backward()
+        debugger.stop()
+        debugger.step()
+    said = report(tmp_path / "d")
+    assert not said["faults"] and said["records"] == planned.records + 2, "sum(), forward and backward"
