@@ -10,10 +10,20 @@ __all__ = ["broken", "broken_callback"]
 
 
 @contextmanager
-def broken(owner: Any, name: str) -> Iterator[list[int]]:
-    """While open, that function of ours raises; how often it did."""
+def broken(
+    owner: Any, name: str, when: Callable[..., bool] = lambda *args, **kwargs: True
+) -> Iterator[list[int]]:
+    """While open, that function of ours raises; how often it did.
+
+    when: takes the arguments of a call (the object itself first) and returns whether this one raises.
+    """
     raises, times = _raising()
-    with _replaced(owner, name, raises):
+    original = getattr(owner, name)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return (raises if when(*args, **kwargs) else original)(*args, **kwargs)
+
+    with _replaced(owner, name, called):
         yield times
 
 

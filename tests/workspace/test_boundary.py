@@ -92,7 +92,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "probe_analysis": (
         {"calls", "compare"},
         {"align", "nonfinite"},
-        {"diff"},
+        {"diff", "ranks", "trend"},
         {"cli"},
         {"face"},
     ),
@@ -115,6 +115,7 @@ OPTIONAL = {
     ("probe_format.tensors.files", "torch"),  # the one place that opens a .pt file
     ("probe_format.tensors.checksum", "isal"),  # the extra "fast"
     ("probe_format.tensors.stats_fast", "numkong"),  # the same
+    ("probe_analysis.trend.picture", "matplotlib"),  # the extra "plot"
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),
     ("probe_torch", "numkong"),
@@ -311,7 +312,7 @@ HEAVY = {
 
 
 def test_importing_probe_format_loads_nothing_heavy() -> None:
-    """What `import probe_format` adds to `import numpy`: neither the command, nor the writer, nor the journal."""
+    """What `import probe_format` adds to `import numpy`: no command, no writer, no journal, no reader of tensors."""
     code = """
         import sys
         import attr, numpy, orjson
@@ -321,7 +322,7 @@ def test_importing_probe_format_loads_nothing_heavy() -> None:
     """
     loaded = set(with_probe_format_alone(code).split())
     assert not loaded & HEAVY
-    rooms = ("probe_format.cli", "probe_format.journal", "probe_format.write")
+    rooms = ("probe_format.cli", "probe_format.journal", "probe_format.tensors", "probe_format.write")
     assert not {name for name in loaded if name.startswith(rooms)}
 
 

@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 
 import pytest
 from members import MEMBERS, modules, toml
+from probe_format.cli.added import COMMANDS
 
 # The groups, and the package that looks for what is in them.
 GROUPS = {"probe.commands", "probe.levels", "probe.frameworks"}
@@ -55,6 +56,11 @@ def test_no_package_names_a_module_of_another_in_a_string() -> None:
         if (names := named(package, path.read_text()))
     }
     assert found.keys() == NAMED.keys(), found
+
+
+def test_the_command_knows_what_to_install_for_each_command_of_ours() -> None:
+    ours = {name: package.replace("_", "-") for package, group, name, _ in declared() if group == "probe.commands"}
+    assert ours.items() <= {name: package for name, (package, _) in COMMANDS.items()}.items()
 
 
 def test_a_string_that_names_a_module_is_found() -> None:

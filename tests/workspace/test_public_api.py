@@ -15,7 +15,8 @@ from members import MEMBERS, modules
 # What `from PACKAGE import NAME` offers.
 PACKAGE_NAMES: dict[str, set[str]] = {
     "probe_analysis": {
-        "Diff", "Mapping", "NonFinite", "Tolerance", "__version__", "diff", "first_non_finite", "load_mapping",
+        "Diff", "Mapping", "NonFinite", "Ranks", "Tolerance", "Trend", "__version__", "diff", "first_non_finite",
+        "load_mapping", "ranks", "trend",
     },
     "probe_format": {
         "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",
@@ -37,6 +38,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # Doors: the rooms, and modules beside them, that other packages and analysis tools build on. Whatever is not listed
 # is private to its package (test_boundary.py).
 MODULE_NAMES: dict[str, set[str]] = {
+    "probe_format.cli": {"exit_code"},
     "probe_format.debug_names": {"blank", "debug_record", "gradient_record", "parse_debug_name"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",
@@ -89,7 +91,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
     "probe_runtime.describe": {
         "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "StepFiles", "TensorOptions", "array_json",
-        "options_of", "run_both", "summarise",
+        "options_of", "run_both", "slot_of", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import probe_format
 import pytest
+from probe_format.cli import added
+from probe_format.cli import main as cli_main
 from probe_format.cli.main import main
 from probe_format.errors import UsageError
 
@@ -425,6 +427,21 @@ def test_any_package_can_add_a_command(capsys, a_package):
 def test_a_fault_inside_a_package_is_not_taken_for_its_absence(a_package):
     with pytest.raises(ModuleNotFoundError, match="a_library_that_is_missing"):
         main(["fail"])
+
+
+def test_a_command_of_ours_that_is_not_installed_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setattr(added, "added_commands", dict)
+    assert run(capsys, "diff", "a", "b") == (
+        1, "", "probe diff: not installed here. Install it with: pip install probe-analysis\n"
+    )  # fmt: skip
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(capsys, monkeypatch):
+    def stopped(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_main, "open", stopped)
+    assert run(capsys, "show", PROBE / "complete") == (130, "", "probe show: stopped.\n")
 
 
 def command(*arguments, **options):

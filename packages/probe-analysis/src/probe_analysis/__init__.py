@@ -6,14 +6,20 @@ from probe_analysis.align import Mapping, load_mapping
 from probe_analysis.compare import Tolerance
 from probe_analysis.diff import Diff, diff
 from probe_analysis.nonfinite import NonFinite, first_non_finite
+from probe_analysis.ranks import Ranks, ranks
+from probe_analysis.trend import Trend, trend
 
 __all__ = [
     "Diff",
     "Mapping",
     "NonFinite",
+    "Ranks",
     "Tolerance",
+    "Trend",
     "__version__",
     "diff",
     "first_non_finite",
     "load_mapping",
+    "ranks",
+    "trend",
 ]

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from probe_format.errors import ProbeError
+from probe_format.cli import exit_code
 
 from probe_kernel.commands.command import Command
 from probe_kernel.commands.config import CONFIG
@@ -30,18 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv: the words after ``probe kernel``; sys.argv's when None.
     """
     arguments = _parser().parse_args(argv)
-    try:
-        code: int = arguments.run(arguments)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        raise
-    except KeyboardInterrupt:
-        print(f"probe kernel {arguments.command}: stopped.", file=sys.stderr)
-        return 130
-    except (ProbeError, OSError) as error:
-        print(f"probe kernel {arguments.command}: {error}", file=sys.stderr)
-        return 1
+    code = exit_code(f"kernel {arguments.command}", lambda: int(arguments.run(arguments)))
+    sys.stdout.flush()
+    return code
+
 
 
 def _parser() -> argparse.ArgumentParser:

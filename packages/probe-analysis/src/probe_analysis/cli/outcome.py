@@ -1,11 +1,10 @@
-"""Turn what ends a command early into a message and an exit code, in the same way for every command."""
+"""End a command of this package: the exit code 1 means a finding here, so what cannot be read gets another."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
-from probe_format.errors import ProbeError
+from probe_format.cli import exit_code as ended
 
 __all__ = ["exit_code"]
 
@@ -14,14 +13,6 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
     """Run a command and return its exit code: its own, 2 where a dump cannot be read, 130 after Ctrl-C.
 
     command: its name, for the message.
+    work: does it, and returns its code.
     """
-    try:
-        return work()
-    except BrokenPipeError:
-        raise  # `probe` itself ends quietly then
-    except KeyboardInterrupt:
-        print(f"probe {command}: stopped.", file=sys.stderr)
-        return 130
-    except (ProbeError, OSError) as error:
-        print(f"probe {command}: {error}", file=sys.stderr)
-        return 2
+    return ended(command, work, failed=2)

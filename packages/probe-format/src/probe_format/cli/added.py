@@ -10,10 +10,19 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 
-__all__ = ["added_commands", "describe", "run_added"]
+__all__ = ["COMMANDS", "added_commands", "describe", "run_added"]
 
-#: Commands of Probe's other packages -> what to install for them.
-_OURS = {"kernel": "probe-kernel"}
+#: Commands of Probe's other packages: what to install for them, and what they do.
+COMMANDS = {
+    "diff": ("probe-analysis", "compare two dumps: the first call that made a difference"),
+    "export": ("probe-analysis", "write a dump as Parquet, or for TensorBoard"),
+    "kernel": ("probe-kernel", "look at kernel dumps by MindSpore and Ascend, convert and check them"),
+    "nan": ("probe-analysis", "find the first value that is not finite"),
+    "plan": ("probe-torch", "say what a dump of a model would write, before the run"),
+    "ranks": ("probe-analysis", "find ranks that should agree and do not"),
+    "report": ("probe-analysis", "make a page of a dump, or of two, to look at in a browser"),
+    "trend": ("probe-analysis", "follow a quantity over steps, layers and ranks"),
+}
 
 
 def added_commands() -> dict[str, EntryPoint]:
@@ -22,9 +31,12 @@ def added_commands() -> dict[str, EntryPoint]:
 
 
 def describe(entry: EntryPoint) -> str:
-    """Return a line for ``probe --help``, the package's own summary, without loading the command."""
+    """Return a line for ``probe --help``, without loading the command: a stranger's is its package's own summary."""
     if entry.dist is None:
         return entry.value
+    package, what = COMMANDS.get(entry.name, ("", ""))
+    if entry.dist.name == package:
+        return f"{what} (package {package})"
     summary = (entry.dist.metadata["Summary"] or "").rstrip(".")
     return f"{summary[:1].lower()}{summary[1:]} (package {entry.dist.name})".lstrip()
 
@@ -44,7 +56,7 @@ def run_added(name: str, words: Sequence[str]) -> int | None:
         else:
             code: int = run(words)
             return code
-    package = entry.dist.name if entry is not None and entry.dist is not None else _OURS.get(name)
+    package = entry.dist.name if entry is not None and entry.dist is not None else COMMANDS.get(name, (None,))[0]
     if package is None:
         return None
     print(f"probe {name}: not installed here. Install it with: pip install {package}", file=sys.stderr)

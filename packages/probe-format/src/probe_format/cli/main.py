@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint
 
 from probe_format import __version__
-from probe_format.errors import FormatError, ProbeError
+from probe_format.errors import FormatError
 from probe_format.layout import MODES
 from probe_format.progress import ProgressLine
 from probe_format.read.dump import Rank, Step, open
@@ -19,6 +19,7 @@ from probe_format.read.verify import STATES, Verdict, verify_rank
 from probe_format.write.recover import Recovery, recover_rank
 
 from .added import added_commands, describe, run_added
+from .outcome import exit_code
 from .show import heading, summary, tree
 from .view import View
 
@@ -63,14 +64,7 @@ def _run(words: Sequence[str]) -> int:
         if added is not None:
             return added
     arguments = _parser({} if own else added_commands()).parse_args(words)
-    try:
-        code: int = arguments.run(arguments)
-        return code
-    except BrokenPipeError:
-        raise
-    except (ProbeError, OSError) as error:
-        print(f"probe {arguments.command}: {error}", file=sys.stderr)
-        return 1
+    return exit_code(arguments.command, lambda: int(arguments.run(arguments)))
 
 
 def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:

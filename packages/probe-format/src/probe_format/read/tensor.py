@@ -19,8 +19,6 @@ from probe_format.jsonio import number
 from probe_format.plain_files import is_file, refuse_link
 from probe_format.schema.report import non_finite
 from probe_format.schema.tensor_objects import path_text
-from probe_format.tensors import files
-from probe_format.tensors.narrow_floats import bits_of, narrow_name
 from probe_format.values import ValuePath
 
 if TYPE_CHECKING:
@@ -166,6 +164,8 @@ class Tensor:
         Raises FormatError when nothing was saved, DamagedError when the file is missing or not whole,
         ProbeError when torch is needed and not installed.
         """
+        from probe_format.tensors import files  # here, as most who open a dump read no file of a tensor
+
         path = self._saved()
         if path.suffix == ".npy":
             return files.load_npy(path)
@@ -180,6 +180,8 @@ class Tensor:
 
         Raises FormatError when it has another dtype, or a value that this dtype cannot hold; else like `load`.
         """
+        from probe_format.tensors.narrow_floats import bits_of, narrow_name  # as in load
+
         name = narrow_name(self.dtype)
         if name is None:
             raise FormatError(f"{self.name} is {self.dtype}, which numpy has itself: use load().")
@@ -195,6 +197,8 @@ class Tensor:
 
     def load_torch(self) -> Any:
         """Read the ``torch.Tensor`` in a ``.pt`` file, as it was saved. Raises like `load`."""
+        from probe_format.tensors import files  # as in load
+
         path = self._saved()
         if path.suffix == ".npy":
             raise FormatError(f"{path} is a numpy file: use load().")

@@ -23,7 +23,6 @@ from probe_format.schema.report import Report
 from probe_format.schema.stack import Stack
 
 from .dump import Rank, open
-from .tensor_file import TensorFiles
 
 __all__ = ["STATES", "Progress", "State", "Verdict", "verify", "verify_rank"]
 
@@ -197,6 +196,8 @@ def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> It
     lost = sum(isinstance(tensor.json.get("lost"), str) for tensor in tensors)
     if lost:
         notes.append(f"{lost} tensors were not saved; their records say why ('lost').")
+    from .tensor_file import TensorFiles  # only here: it needs all that reads a tensor's file
+
     files = TensorFiles(checksums=rank.header.get("checksum") == "crc32")
     saved = [tensor for tensor in tensors if tensor.json.get("data_name") is not None]
     names = {name for tensor in saved if isinstance(name := tensor.json["data_name"], str)}

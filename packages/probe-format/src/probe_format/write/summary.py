@@ -22,6 +22,7 @@ class Summary:
     """Keep the extremes of the tensors of a step. Safe to use from many threads.
 
     norms: each with the first slot that had it, as a tensor that is passed on has many.
+    least: the smallest of them once there are `LARGEST`, -1 before.
     complete: False when some tensors had no numbers yet (``$``).
     """
 
@@ -44,17 +45,21 @@ class Summary:
             return
         if norm - norm == 0:
             if norm > self.least and not is_whole(tensor.get("dtype")):
-                self._keep(f"{record}.{slot}" if slot else record, float(norm))
+                self.keep(f"{record}.{slot}" if slot else record, float(norm))
         elif self.first is None:
             self.first = {"record": record, "slot": slot, "why": _why(tensor)}
 
-    def _keep(self, name: str, norm: float) -> None:
+    def keep(self, name: str, norm: float) -> None:
+        """Keep a finite norm of floats that is over ``least``. name: its record and slot."""
         with self._lock:
-            self.norms.setdefault(norm, name)
-            if len(self.norms) > LARGEST:
-                del self.norms[min(self.norms)]
-            if len(self.norms) == LARGEST:
-                self.least = min(self.norms)
+            if norm <= self.least or norm in self.norms:
+                return
+            self.norms[norm] = name
+            if self.least >= 0.0:
+                del self.norms[self.least]
+            elif len(self.norms) < LARGEST:
+                return
+            self.least = min(self.norms)
 
     def json(self) -> dict[str, Any]:
         """Return the keys for report.json."""

@@ -12,7 +12,7 @@ from probe_format import jsonio
 from probe_format.tensors import Stats, checksum_of, crc32, npy_bytes, stats_json, widen
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
-from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summarise
+from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, slot_of, summarise
 
 from .forms import form_of, is_usual
 from .objects import object_json
@@ -93,7 +93,7 @@ class TensorLeaf(CommonLeaf):
             keys = self._keys(placement, path, form.dtype, form.narrow, elements.reshape(form.shape), numbers)
             body = body[:-1] + b"," + jsonio.dumps(keys)[1:]
         if norm > self.summary.least:
-            summarise(self.summary, placement, path, {"dtype": form.dtype, "Norm": norm})
+            self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
         return body
 
     def _described(self, placement: Placement, p: TensorView, path: ValuePath, t: Any) -> dict[str, Any]:

@@ -96,10 +96,13 @@ class BackwardRecords:
             record = call.backward if number == 0 else f"{call.backward}.pass{number}"
             files = plan.files or (plan.tensor_list and self._files(call.backward))
             tensor = self._leaf.tensor
-            inputs = outputs = None
+            inputs: list[Any] | None = None
+            outputs: list[Any] | None = None
             if plan.keep.backward_input and of_outputs:
                 placement = Placement(record, "input", files, label="input")
-                inputs = [(path, tensor(placement, g, path)) for path, g in of_outputs]
+                inputs = []
+                for path, g in of_outputs:
+                    inputs += ((path, tensor(placement, g, path)),)
             if plan.keep.backward_output and of_inputs:
                 placement = Placement(record, "output", files, label="output")
                 outputs = []
@@ -107,7 +110,7 @@ class BackwardRecords:
                     if others:
                         outputs += self._shared(placement, (path, *others), g)
                     else:
-                        outputs.append((path, tensor(placement, g, path)))
+                        outputs += ((path, tensor(placement, g, path)),)
             stream.append(
                 events.back(call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum)
             )

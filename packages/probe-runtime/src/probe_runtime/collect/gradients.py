@@ -120,7 +120,7 @@ class GradientTap:
         for nr, path in made:
             g = grad_outputs[nr]
             if g is not None:
-                of_outputs.append((path, g))
+                of_outputs += ((path, g),)
         for nr, index in through:
             self._arrived(number, index, grad_outputs[nr], of_inputs)
         for i, index in consumed:
@@ -128,7 +128,7 @@ class GradientTap:
             if need[index] != 1:
                 self._arrived(number, index, g, of_inputs)
             elif g is not None:
-                of_inputs.append((self.paths[index], g))
+                of_inputs += ((self.paths[index], g),)
         for view in written:
             arrived = view.cut(grad_outputs[0])
             if arrived is not None:

@@ -32,7 +32,10 @@ _keys: dict[str, bytes] = {}
 
 
 class Parts:
-    """Describe the parts of records. Safe to use from many threads."""
+    """Describe the parts of records. Safe to use from many threads.
+
+    plain: the types of single values for which the short way may be taken.
+    """
 
     def __init__(self, leaf: Leaf, note: Callable[[str], None]) -> None:
         """Begin a step.
@@ -43,11 +46,11 @@ class Parts:
         self._leaf = leaf
         self._note = note
         self._tensors = leaf.tensor_types
-        self._plain = _SCALARS | leaf.tensor_types | leaf.constant_types
+        self.plain = _SCALARS | leaf.tensor_types | leaf.constant_types
 
     def are_plain(self, values: Iterable[Any]) -> bool:
         """Return whether the short way may be taken for all of these values."""
-        plain = self._plain
+        plain = self.plain
         left = MAX_LEAVES
         for value in values:
             left -= 1

@@ -218,7 +218,7 @@ class Recorder:
         )
         kind = type(out)
         results = out if kind is tuple or kind is list else (out,)
-        plain = parts.are_plain(results)
+        plain = kind in parts.plain or parts.are_plain(results)
         described, form, fields = None, None, False
         if not plain:
             described = parts.encoder(placement).output(out)

@@ -7,7 +7,7 @@ from .common_leaf import CommonLeaf
 from .file_names import FileNames
 from .leaf import Leaf, Placement
 from .step_files import StepFiles
-from .tensor_options import TensorOptions, options_of, summarise
+from .tensor_options import TensorOptions, options_of, slot_of, summarise
 from .two_at_once import LARGE, run_both
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "array_json",
     "options_of",
     "run_both",
+    "slot_of",
     "summarise",
 ]

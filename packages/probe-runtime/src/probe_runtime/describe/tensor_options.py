@@ -13,7 +13,7 @@ from probe_runtime.config.config import Config
 
 from .leaf import Placement
 
-__all__ = ["TensorOptions", "options_of", "summarise"]
+__all__ = ["TensorOptions", "options_of", "slot_of", "summarise"]
 
 
 @define
@@ -62,5 +62,10 @@ def summarise(summary: Summary, placement: Placement, path: ValuePath, tensor: d
     norm = tensor.get("Norm")
     # Norms of integers are left out: token ids are large without being a sign of trouble.
     if norm is None or type(norm) is str or (norm > summary.least and "float" in tensor["dtype"].lower()):
-        shown = (placement.label, *path) if placement.label else (*path, 0)  # each of parameters_grad is a list
-        summary.add(placement.record, ".".join(map(str, shown)), tensor)
+        summary.add(placement.record, slot_of(placement, path), tensor)
+
+
+def slot_of(placement: Placement, path: ValuePath) -> str:
+    """Return the path in the record of what is at ``path`` in the placement, as the summary has it."""
+    shown = (placement.label, *path) if placement.label else (*path, 0)  # each of parameters_grad is a list
+    return ".".join(map(str, shown))

@@ -125,7 +125,7 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
     tap = GradientTap(_AUTOGRAD, emit, inputs.paths, need)
     if sums:
         keep(tap)
-    handles = []
+    handles: list[Any] = []
     for node in nodes:
         made, consumed = nodes[node]
         hook = partial(_arrived, tap, made, consumed)
@@ -133,7 +133,7 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
             hook = partial(
                 hook, through=through.get(node, ()), written=written.get(node, ()), casts=casts.get(node)
             )
-        handles.append(node.register_hook(hook))
+        handles += (node.register_hook(hook),)
     for which, (leaf, places) in leaves.items() if leaves else ():
         handles.append(watch(leaf, tap, places, through.get(which, ())))
     return handles

@@ -56,7 +56,7 @@ def add_consumers(
                         casts.setdefault(node, {})[i] = leaf.dtype
                     elif following not in visited:
                         visited.add(following)
-                        todo.append(following)
+                        todo += (following,)
             if key in indexes:
                 index = indexes[key]
                 if index in need:
@@ -64,7 +64,7 @@ def add_consumers(
                     sums = True
                 else:
                     need[index] = 1
-                used.append((i, index))
+                used += ((i, index),)
         if used:
             nodes[node] = nodes[node][0] if node in nodes else [], used
     return need, sums, casts

@@ -19,7 +19,7 @@ from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_b
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.collect import faults_reported
-from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, summarise
+from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, slot_of, summarise
 
 from probe_torch.aside import aside
 
@@ -98,10 +98,16 @@ class TensorLeaf(CommonLeaf):
         t: a tensor of any class, or a GradientSum.
         """
         # One straight function, because each tensor of a step comes through here.
-        next(self._counter)
+        for _ in self._counter:  # counts it, without a call
+            break
         sharing = self.sharing
         at = id(t)
-        seen = sharing.known.get(at)
+        known, seen = sharing.known, None
+        try:
+            if at in known:
+                seen = known[at]
+        except KeyError:  # another thread forgot it meanwhile
+            seen = None
         if seen is not None:
             ref, version, pointer, during, requires_grad, json, _, _ = seen
             alive: Any = ref()
@@ -140,7 +146,7 @@ class TensorLeaf(CommonLeaf):
                     seen = weakref.ref(t), version, pointer, within, requires_grad, json, cut, content
                     sharing.known[at] = seen
                 if norm > self.summary.least:
-                    summarise(self.summary, placement, path, {"dtype": form.kind, "Norm": norm})
+                    self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
                 if content is None:
                     return json
                 return self._with_file(placement, path, json, cut, content, partial(form.file_parts, pointer))

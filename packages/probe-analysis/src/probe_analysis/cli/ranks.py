@@ -1,0 +1,153 @@
+"""Run ``probe ranks DIR``: say in a sentence where ranks that should agree do not, then show the rest."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from probe_format.errors import UsageError
+from probe_format.progress import ProgressLine
+
+from probe_analysis.ranks import WHY, Disagreement, Ranks, ranks, ranks_text
+
+from .outcome import exit_code
+from .table import FORMATS, table
+
+__all__ = ["main"]
+
+_EXIT = "exit codes: 0 the ranks agree; 1 they do not; 2 cannot be compared (one rank alone)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    argv: the words after ``probe ranks``; those of the process when None.
+    """
+    arguments = _parser().parse_args(argv)
+    return exit_code("ranks", lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    line = ProgressLine(terminal=0.2, elsewhere=10.0)
+
+    def progress(label: str, done: int, total: int) -> None:
+        line.show(f"probe ranks: {label}: {done} of {total} calls")
+
+    try:
+        found = ranks(
+            arguments.dir,
+            step=arguments.step,
+            groups=[_group(text) for text in arguments.groups],
+            agree=arguments.agree,
+            tolerance=arguments.tolerance,
+            progress=progress,
+        )
+    finally:
+        line.end()
+    rows = [_row(each) for each in found.disagreements]
+    if arguments.output:
+        Path(arguments.output).write_text(table(rows, arguments.format) + "\n", "utf-8")
+    for text in _story(found):
+        print(text)
+    if rows and not arguments.output:
+        print()
+        print(table(rows[: arguments.rows], arguments.format))
+        if len(rows) > arguments.rows:
+            print(
+                f"... and {len(rows) - arguments.rows} more, most of which follow: --rows N or -o FILE shows them"
+            )
+    return 0 if found.first is None else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="probe ranks",
+        description="Compare the ranks of a dump where they should agree, and name the first place where they do not.",
+        epilog=_EXIT,
+    )
+    parser.add_argument("dir", help="a dump_path, or a step folder, with several ranks")
+    parser.add_argument("--step", type=int, metavar="N", help="only this step")
+    parser.add_argument(
+        "--groups",
+        nargs="+",
+        default=[],
+        metavar="RANKS",
+        help="which ranks are replicas, as '0,2 1,3' or '0-3 4-7'; found out from the weights without",
+    )
+    parser.add_argument(
+        "--agree",
+        nargs="+",
+        default=[],
+        metavar="PATTERN",
+        help="further tensors that all ranks should agree on, as 'Module.norm.*.output.*'",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="the relative difference up to which ranks agree (0)",
+    )
+    parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the table of all disagreements into this file"
+    )
+    parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows on the terminal (20)")
+    return parser
+
+
+def _group(text: str) -> list[int]:
+    """Return the ranks in ``0,2`` or ``0-3``."""
+    found: list[int] = []
+    try:
+        for part in text.split(","):
+            low, dash, high = part.partition("-")
+            found += range(int(low), int(high) + 1) if dash else [int(low)]
+    except ValueError:
+        raise UsageError(f"--groups wants ranks as 0,2 or 0-3, not {text!r}.") from None
+    return found
+
+
+def _story(found: Ranks) -> Iterator[str]:
+    ranks, first = ranks_text(found.numbers), found.first
+    total = sum(found.checked.values())
+    if first is None:
+        yield (
+            f"agree: {ranks} agree on all {total} tensors that they should agree on, in {', '.join(found.steps[:4])}"
+            + (", ..." if len(found.steps) > 4 else ".")
+        )
+    else:
+        yield f"disagree: {first.step}: {first.sentence}"
+        if first.line:
+            yield f"  {first.line}"
+        for module in first.modules:
+            yield f"  inside {module}"
+        if first.odd:
+            yield f"  the odd one out: {ranks_text(first.odd)}"
+        else:
+            yield "  no majority tells which of them is wrong"
+    yield ""
+    yield found.replicas.why
+    yield "what should agree, and how often that was looked at:"
+    for reason, why in WHY.items():
+        apart = sum(each.reason == reason for each in found.disagreements)
+        if found.checked.get(reason) or apart:
+            count = f"{found.checked[reason]} tensors, " if found.checked.get(reason) else ""
+            yield f"  {count}{apart} apart: {why}"
+    yield "not blamed: data, activations and gradients before their reduction, which differ between data-parallel ranks"
+    for note in found.notes:
+        yield f"note: {note}"
+
+
+def _row(found: Disagreement) -> dict[str, Any]:
+    return {
+        "step": found.step,
+        "call": found.call.name,
+        "slot": found.slot,
+        "why": found.reason,
+        "ranks": " | ".join(",".join(map(str, group)) for group in found.parting),
+        "odd": ",".join(map(str, found.odd)),
+        "difference": found.detail,
+    }

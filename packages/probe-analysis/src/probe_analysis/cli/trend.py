@@ -1,0 +1,158 @@
+"""Run ``probe trend DIR``: say which layer's gradients, weights or activations changed most, then show the others."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from probe_format.progress import ProgressLine
+
+from probe_analysis.trend import QUANTITIES, STATISTICS, Series, Trend, draw, sparkline, trend
+
+from .outcome import exit_code
+from .table import FORMATS, table
+
+__all__ = ["main"]
+
+_EXIT = "exit codes: 0 shown; 2 cannot be read, or nothing of the quantity was recorded"
+_TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".txt": "table"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    argv: the words after ``probe trend``; those of the process when None.
+    """
+    arguments = _parser().parse_args(argv)
+    return exit_code("trend", lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    line = ProgressLine(terminal=0.2, elsewhere=10.0)
+
+    def progress(label: str, done: int, total: int) -> None:
+        line.show(f"probe trend: {label}: {done} of {total}")
+
+    try:
+        found = trend(
+            arguments.dir,
+            arguments.quantity,
+            statistic=arguments.statistic,
+            step=arguments.step,
+            rank=arguments.rank,
+            progress=progress,
+        )
+    finally:
+        line.end()
+    rows = [_row(found, series) for series in found.series]
+    if arguments.output:
+        form = _TABLES.get(Path(arguments.output).suffix.lower())
+        if form is None:
+            draw(found, arguments.output)
+        else:
+            Path(arguments.output).write_text(table(rows, form) + "\n", "utf-8")
+    if arguments.format != "table":
+        print(table(rows, arguments.format))  # for a program: nothing else on standard output
+        print(_sentence(found), file=sys.stderr)
+        return 0
+    for text in _story(found):
+        print(text)
+    print()
+    print(table(rows[: arguments.rows], "table"))
+    if len(rows) > arguments.rows:
+        print(f"... and {len(rows) - arguments.rows} more that changed less: --rows N or -o FILE shows them")
+    if arguments.output:
+        print(f"wrote {arguments.output}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="probe trend",
+        description="Follow one quantity over steps, layers and ranks; what changed most comes first.",
+        epilog=_EXIT,
+    )
+    parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
+    parser.add_argument(
+        "quantity", nargs="?", choices=QUANTITIES, default="gradients", help="what to follow (gradients)"
+    )
+    parser.add_argument(
+        "--statistic", choices=STATISTICS, default="Norm", help="which number of each tensor (Norm)"
+    )
+    parser.add_argument("--step", type=int, metavar="N", help="only this step")
+    parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="a picture (.svg, .png, .pdf), or the table (.csv, .json, .md, .txt)",
+    )
+    parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows on the terminal (20)")
+    return parser
+
+
+def _story(found: Trend) -> Iterator[str]:
+    yield _sentence(found)
+    steps = f"{len(found.steps)} steps" if len(found.steps) > 1 else "1 step"
+    ranks = f"{len(found.ranks)} ranks" if len(found.ranks) > 1 else "1 rank"
+    calm = sum(found.ranked(series) < 2.0 for series in found.series)
+    yield f"{len(found.series)} tensors over {steps} and {ranks}, {found.rule}; {calm} by less than 2 times"
+    for note in found.notes:
+        yield f"note: {note}"
+
+
+def _sentence(found: Trend) -> str:
+    first = found.series[0]
+    ranked = found.ranked(first)
+    what = f"{found.quantity}, {found.statistic}: {first.name}"
+    broken = next((p for p in first.points if p.value is not None and not math.isfinite(p.value)), None)
+    if broken is not None:
+        return f"{what} is not finite from step {broken.step} on{_on(broken.rank)}."
+    if ranked == 1.0:
+        return f"{found.quantity}, {found.statistic}: nothing changes."
+    if math.isinf(ranked):
+        zero = [p for p in first.points if p.value == 0.0][-1]
+        return f"{what} is zero in step {zero.step}{_on(zero.rank)}, and elsewhere is not."
+    if len(found.steps) == 1 and len(found.ranks) == 1:
+        return f"{what} is {ranked:.3g} times off the median layer: {_cell(first.of_step(found.steps[0]))}."
+    points = [p for p in first.points if p.value is not None]
+    if len(found.steps) > 1:
+        points = max(([p for p in points if p.rank == r and p.value] for r in found.ranks), key=_span)
+    low, high = (f(points, key=lambda p: abs(p.value or 0.0)) for f in (min, max))
+    return (
+        f"{what} changes most, {ranked:.3g} times: {_cell(low.value)} in step {low.step}{_on(low.rank)}, "
+        f"{_cell(high.value)} in step {high.step}{_on(high.rank)}."
+    )
+
+
+def _span(points: list[Any]) -> float:
+    sizes = [abs(p.value) for p in points]
+    return max(sizes) / min(sizes) if sizes else 0.0
+
+
+def _on(rank: int | None) -> str:
+    return "" if rank is None else f" of rank {rank}"
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _row(found: Trend, series: Series) -> dict[str, Any]:
+    values = [series.of_step(step) for step in found.steps]
+    there = [value for value in values if value is not None]
+    plain = not (sys.stdout.encoding or "").lower().startswith("utf")
+    return {
+        "tensor": series.name,
+        "first": there[0] if there else None,
+        "last": there[-1] if there else None,
+        "largest": max(there, key=lambda v: abs(v) if v == v else math.inf, default=None),
+        "over steps": series.change,
+        "over ranks": series.apart,
+        "steps": sparkline(values, plain=plain),
+    }

@@ -1,0 +1,8 @@
+"""Find what ranks that should agree do not agree on: weights, reduced gradients, replicated tensors, collectives."""
+
+from __future__ import annotations
+
+from .disagreement import WHY, Disagreement, Reason, ranks_text
+from .ranks import Ranks, ranks
+
+__all__ = ["WHY", "Disagreement", "Ranks", "Reason", "ranks", "ranks_text"]

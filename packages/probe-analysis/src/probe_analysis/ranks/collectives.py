@@ -1,0 +1,186 @@
+"""Follow the collective calls of each process group: who makes which, and where each rank's result is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from probe_analysis.align import aligned
+from probe_analysis.calls import Call, Run, Value
+
+__all__ = ["Missing", "Together", "collective", "is_collective", "makes_pipes", "rounds"]
+
+# function -> (name of the argument with the result, its place); that result is the same on every rank of the group.
+_RESULTS = {
+    "all_reduce": ("tensor", 0),
+    "all_reduce_coalesced": ("tensors", 0),
+    "broadcast": ("tensor", 0),
+    "all_gather": ("tensor_list", 0),
+    "all_gather_into_tensor": ("output_tensor", 0),
+    "all_gather_single": ("output", 0),
+    "_all_gather_base": ("output_tensor", 0),
+    "all_gather_coalesced": ("output_tensor_lists", 0),
+}
+#: Every rank of the group must call these, but each may get something else.
+_OTHERS = frozenset(
+    [
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "reduce_scatter_single",
+        "_reduce_scatter_base",
+        "gather",
+        "scatter",
+        "all_to_all",
+        "all_to_all_single",
+        "barrier",
+        "monitored_barrier",
+        "gather_into_tensor",
+        "scatter_tensor",
+    ]
+)
+_UNEVEN = frozenset(("all_to_all", "all_to_all_single", "gather", "scatter", "barrier", "monitored_barrier"))
+_PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
+_PREFIXES = ("Distributed.", "MintDistributed.")
+
+
+@frozen(eq=False)
+class Together:
+    """Hold one collective call as the ranks of its group made it.
+
+    calls: rank -> its call.
+    """
+
+    what: str
+    calls: Mapping[int, Call]
+
+    def results(self) -> Iterator[tuple[str, dict[int, Value]]]:
+        """Yield the slot of each result that all ranks share, with the result of each rank."""
+        if self.what not in _RESULTS:
+            return
+        found: dict[str, dict[int, Value]] = {}
+        for rank, call in self.calls.items():
+            for value in _results(call, self.what):
+                found.setdefault(value.slot, {})[rank] = value
+        yield from found.items()
+
+
+@frozen(eq=False)
+class Missing:
+    """Hold a collective call that not all ranks of its group make.
+
+    group: the ranks of the group that are in the dump.
+    present, absent: which of them make it, and which do not.
+    """
+
+    call: Call
+    group: tuple[int, ...]
+    present: tuple[int, ...]
+    absent: tuple[int, ...]
+
+
+def collective(call: Call) -> str | None:
+    """Return the name of the function when a call is a collective or sends to another rank; None for others."""
+    if call.kind != "api" or call.backward or not call.name.startswith(_PREFIXES):
+        return None
+    return call.what
+
+
+def is_collective(what: str) -> bool:
+    """Return whether all ranks of a group must make a call of this function."""
+    return what in _RESULTS or what in _OTHERS
+
+
+def makes_pipes(run: Run) -> bool:
+    """Return whether a run sends tensors from rank to rank, as pipelines do."""
+    return any(collective(call) in _PIPES for call in run.calls)
+
+
+def rounds(runs: Mapping[int, Run]) -> tuple[list[Together], list[Missing]]:
+    """Return the collective calls that were made together, and those that some rank of a group did not make.
+
+    runs: rank -> its run of one step.
+    """
+    sequences: dict[tuple[int, ...] | None, dict[int, list[tuple[Hashable, Call]]]] = {}
+    for rank, run in runs.items():
+        for call in run.calls:
+            what = collective(call)
+            if what is not None and is_collective(what):
+                ranks, key = _described(call, what)
+                members = sequences.setdefault(ranks, {})
+                members.setdefault(rank, []).append((key, call))
+    together: list[Together] = []
+    missing: list[Missing] = []
+    for ranks, made in sequences.items():
+        group = tuple(rank for rank in runs if ranks is None or rank in ranks)
+        if len(group) > 1:
+            _match(group, {rank: made.get(rank, []) for rank in group}, together, missing)
+    return together, missing
+
+
+Made = list[tuple[Hashable, Call]]
+
+
+def _match(
+    group: tuple[int, ...], made: Mapping[int, Made], together: list[Together], missing: list[Missing]
+) -> None:
+    """Put the calls of one group together: each rank's with those of the sequence that most ranks have."""
+    keys = {rank: tuple(key for key, _ in calls) for rank, calls in made.items()}
+    common, _ = Counter(keys.values()).most_common(1)[0]
+    if len(set(keys.values())) == len(keys) > 1:  # no two ranks have the same: the longest is the whole one
+        common = max(keys.values(), key=len)
+    first = next(rank for rank in group if keys[rank] == common)
+    rows: list[dict[int, Call]] = [{first: call} for _, call in made[first]]
+    for rank in group:
+        if rank == first:
+            continue
+        pairs = (
+            [(i, i) for i in range(len(common))]
+            if keys[rank] == common
+            else list(aligned(common, keys[rank]))
+        )
+        for i, j in pairs:
+            rows[i][rank] = made[rank][j][1]
+        taken = {j for _, j in pairs}
+        missing += [
+            Missing(call, group, (rank,), tuple(r for r in group if r != rank))
+            for j, (_, call) in enumerate(made[rank])
+            if j not in taken
+        ]
+    for row in rows:
+        call = row[first]
+        if len(row) < len(group):
+            missing.append(Missing(call, group, tuple(sorted(row)), tuple(r for r in group if r not in row)))
+        together.append(Together(call.what, row))
+
+
+def _described(call: Call, what: str) -> tuple[tuple[int, ...] | None, Hashable]:
+    """Return the group of a call, None for that of all ranks, and what all its ranks must say alike."""
+    parts = call.read()
+    ranks = next((g for _, other in parts.others if (g := _group(other)) is not None), None)
+    if what in _UNEVEN:
+        return ranks, what
+    given = [
+        v
+        for v in parts.side("in")
+        if what not in ("all_gather", "all_gather_coalesced") or v.slot.count(".") < 2
+    ]
+    return ranks, (what, tuple((str(v.tensor["dtype"]), str(v.tensor["shape"])) for v in given))
+
+
+def _group(other: Any) -> tuple[int, ...] | None:
+    ranks = other.get("group_ranks") if isinstance(other, dict) else None
+    return tuple(ranks) if isinstance(ranks, list) else None
+
+
+def _results(call: Call, what: str) -> Sequence[Value]:
+    """Return the tensors in the argument that holds the result: ``output`` has all arguments after the call."""
+    name, place = _RESULTS[what]
+    record = call.record.json
+    kwargs = list(record.get("input_kwargs") or ())
+    at = len(record.get("input_args") or ()) + kwargs.index(name) if name in kwargs else place
+    slot = f"output.{at}"
+    return [v for v in call.read().side("out") if v.slot == slot or v.slot.startswith(f"{slot}.")]

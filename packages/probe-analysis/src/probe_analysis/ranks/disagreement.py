@@ -1,0 +1,86 @@
+"""Hold one thing that ranks should agree on and do not, and say it in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from attrs import frozen
+
+from probe_analysis.calls import Call, Run
+from probe_analysis.compare import distance
+
+from .equality import Parting
+
+__all__ = ["WHY", "Disagreement", "Reason", "difference", "odd_of", "ranks_text"]
+
+#: Why ranks should agree on something.
+Reason = Literal["call", "weight", "update", "collective", "placement", "form", "computed", "asked"]
+
+WHY: Mapping[Reason, str] = {
+    "call": "collective calls, and the modules of replicas: every rank must make them, or the others wait for it",
+    "weight": "weights of replicas: all begin alike and get the same updates",
+    "update": "what the optimizer, or the clipping of gradients, of replicas works with: gradients are reduced by then",
+    "collective": "results of all_reduce, broadcast and all_gather: the same on each rank of the group",
+    "placement": "DTensors, on ranks that hold the same part: their placement says so",
+    "form": "dtype, whole shape and placement of a DTensor: the same on each rank of its mesh",
+    "computed": "what a function returns for arguments that agree",
+    "asked": "what was asked for with --agree",
+}
+"""Reason -> which things it holds for, in words."""
+
+
+@frozen(eq=False)
+class Disagreement:
+    """Hold a place where ranks should agree and do not.
+
+    step: ``step0``.
+    call: the call, in the first of the ranks that makes it.
+    slot: the tensor's place in its record; empty where the call itself is missing on some ranks.
+    reason: why the ranks should agree (`WHY`).
+    parting: the ranks by what they hold, the largest group first; of a missing call those that make it, then the rest.
+    odd: the ranks that stand against a majority; empty where there is none, as with two ranks.
+    detail: what differs, in few words; empty where the call itself is missing.
+    sentence: the finding in words.
+    run: the run that ``call`` is of.
+    """
+
+    step: str
+    call: Call
+    slot: str
+    reason: Reason
+    parting: Parting
+    odd: tuple[int, ...]
+    detail: str
+    sentence: str
+    run: Run
+
+    @property
+    def line(self) -> str:
+        """Return the line of the user's code that made the call; empty where it is not known."""
+        return self.run.line_of(self.call)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Return the modules around the call, innermost first."""
+        return self.run.above(self.call.name)
+
+
+def ranks_text(ranks: tuple[int, ...]) -> str:
+    """Return ``rank 1``, or ``ranks 0, 2, 3``; of many the first few."""
+    shown = ", ".join(map(str, ranks[:8])) + (f", ... ({len(ranks)} in all)" if len(ranks) > 8 else "")
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}"
+
+
+def odd_of(parting: Parting) -> tuple[int, ...]:
+    """Return the ranks that stand against a majority; empty where no group is larger than every other."""
+    if len(parting) > 1 and len(parting[0]) > len(parting[1]):
+        return tuple(sorted(rank for group in parting[1:] for rank in group))
+    return ()
+
+
+def difference(slot: str, parting: Parting, tensors: Mapping[int, Mapping[str, Any]]) -> str:
+    """Return how the odd ranks differ from the others: ``input_args.1 Norm 0.2 on rank 1 against 0.3 on rank 0``."""
+    most, other = parting[0], parting[-1]
+    said = distance(tensors[other[0]], tensors[most[0]]).what
+    return f"{slot} on {ranks_text(other)} against {ranks_text(most)}: {said}"

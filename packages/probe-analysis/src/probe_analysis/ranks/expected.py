@@ -1,0 +1,175 @@
+"""Say which tensors of a call ranks should agree on, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from attrs import frozen
+
+from probe_analysis.calls import Call, Parts, Value
+from probe_analysis.compare import Tolerance
+
+from .collectives import collective
+from .disagreement import Reason
+from .equality import mark, trusted
+from .placement import copies, global_form, is_placed, is_sharded
+from .rows import Row
+
+__all__ = ["Expected", "expected_of", "in_update"]
+
+#: Nodes of construct.json around what works on the reduced gradients.
+_UPDATES = ("optimizer", "clip_grad")
+#: Parts of the names of functions that draw random numbers, or return what was in memory.
+_CHANCE = (
+    *(
+        "rand",
+        "dropout",
+        "empty",
+        "bernoulli",
+        "normal",
+        "uniform",
+        "multinomial",
+        "exponential",
+        "geometric",
+    ),
+    *(
+        "cauchy",
+        "gumbel",
+        "rrelu",
+        "fractional",
+        "poisson",
+        "attention",
+        "lstm",
+        "gru",
+        "rnn",
+        "resize",
+        "new_",
+    ),
+)
+# Functions -> the places and names of their weights, for dumps without modules.
+_WEIGHTS = {
+    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "dense"), ("input_args.1", "input_args.2")),
+    "embedding": ("input_args.1",),
+    "layer_norm": ("input_args.2", "input_args.3"),
+    "rms_norm": ("input_args.2",),
+}
+_NAMES = ("input_kwargs.weight", "input_kwargs.bias")
+
+
+@frozen(eq=False)
+class Expected:
+    """Hold a tensor that some ranks should agree on.
+
+    tensors: rank -> the tensor.
+    tolerance: the relative difference that rounding explains; 0 where there should be none at all.
+    """
+
+    reason: Reason
+    slot: str
+    tensors: Mapping[int, Mapping[str, Any]]
+    tolerance: float = 0.0
+
+
+def in_update(call: Call) -> bool:
+    """Return whether a call is made by the optimizer, or where gradients are clipped."""
+    return call.parent in _UPDATES
+
+
+def expected_of(
+    row: Row,
+    parts: Mapping[int, Parts],
+    groups: Sequence[Sequence[int]],
+    *,
+    updates: bool,
+    weights: bool,
+    asked: Sequence[str] = (),
+) -> Iterator[Expected]:
+    """Yield the tensors of a call that ranks should agree on, and why.
+
+    parts: rank -> what is in its record.
+    groups: the ranks that are replicas.
+    updates: whether the replicas update the same weights (a sharded optimizer does not).
+    weights: whether modules' parameters are recorded; else the weights that functions get stand for them.
+    asked: patterns of ``record.slot`` that every rank should agree on.
+    """
+    call = row.call
+    by_slot = _by_slot(parts)
+    yield from _placed(by_slot)
+    for slot, values in by_slot.items():
+        if any(fnmatchcase(f"{call.name}.{slot}", pattern) for pattern in asked):
+            yield Expected("asked", slot, {rank: value.tensor for rank, value in values.items()})
+    plain = {slot: v for slot, v in by_slot.items() if not any(_sharded(value) for value in v.values())}
+    for group in groups:
+        for slot, values in plain.items():
+            reason = _reason(call, slot, next(iter(values.values())), updates=updates, weights=weights)
+            tensors = {rank: values[rank].tensor for rank in group if rank in values}
+            if reason is not None and len(tensors) > 1:
+                yield Expected(reason, slot, tensors)
+    if not in_update(call):
+        yield from _computed(call, parts)
+
+
+def _by_slot(parts: Mapping[int, Parts]) -> dict[str, dict[int, Value]]:
+    found: dict[str, dict[int, Value]] = {}
+    for rank, part in parts.items():
+        for value in part.values:
+            found.setdefault(value.slot, {})[rank] = value
+    return {slot: values for slot, values in found.items() if len(values) > 1}
+
+
+def _sharded(value: Value) -> bool:
+    return is_placed(value.tensor) or is_sharded(value.tensor)
+
+
+def _reason(call: Call, slot: str, value: Value, *, updates: bool, weights: bool) -> Reason | None:
+    if call.kind == "module" and not call.backward and value.side == "parameter":
+        return "weight"
+    names = (*_WEIGHTS[call.what], *_NAMES) if call.what in _WEIGHTS else ()
+    if (
+        not weights
+        and call.kind == "api"
+        and not call.backward
+        and slot in names
+        and value.tensor.get("requires_grad")
+    ):
+        return "weight"
+    return "update" if updates and in_update(call) else None
+
+
+def _placed(by_slot: Mapping[str, Mapping[int, Value]]) -> Iterator[Expected]:
+    for slot, values in by_slot.items():
+        tensors = {rank: value.tensor for rank, value in values.items() if is_placed(value.tensor)}
+        if len(tensors) < 2:
+            continue
+        own = 0.0 if next(iter(values.values())).side == "parameter" else Tolerance().of(tensors.values())
+        if len({global_form(tensor) for tensor in tensors.values()}) > 1:
+            yield Expected("form", slot, tensors)
+            continue
+        for group in copies(tensors):
+            yield Expected("placement", slot, group, own)
+
+
+def _computed(call: Call, parts: Mapping[int, Parts]) -> Iterator[Expected]:
+    """Yield the results of a function on the ranks that gave it the same arguments."""
+    if call.kind != "api" or call.backward or collective(call) or any(word in call.what for word in _CHANCE):
+        return
+    same: dict[str, list[int]] = {}
+    for rank, part in parts.items():
+        took = part.side("in")
+        if took and all(_is_whole(v) and trusted(v.tensor) for v in took):
+            key = repr((sorted((v.slot, mark(v.tensor)) for v in took), part.others))
+            same.setdefault(key, []).append(rank)
+    for ranks in same.values():
+        if len(ranks) > 1:
+            tolerance = Tolerance().of([v.tensor for v in parts[ranks[0]].values])
+            for slot, values in _by_slot({rank: parts[rank] for rank in ranks}).items():
+                first = next(iter(values.values()))
+                if first.side == "out":
+                    yield Expected("computed", slot, {r: v.tensor for r, v in values.items()}, tolerance)
+
+
+def _is_whole(value: Value) -> bool:
+    """Return whether a tensor has no values that come later, and is no view of something else."""
+    return value.tensor.get("type") in ("torch.Tensor", "mindspore.Tensor")

@@ -1,0 +1,91 @@
+"""Keep what the steps of a dump have shown about its ranks, and what need not be a fault."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from probe_analysis.calls import Parts, Run
+
+from .equality import mark
+from .expected import in_update
+from .replicas import Replicas
+from .rows import Row
+
+__all__ = ["History", "note_inputs", "same_updates"]
+
+
+@define(eq=False)
+class History:
+    """Keep what the steps before have shown.
+
+    weights: whether modules' parameters are recorded.
+    agreed: (record, slot) of a weight -> the last step in which the ranks agreed on it.
+    checked: reason -> how many tensors were compared.
+    noted: what need not be a fault: kind -> the first sentence on it, and in how many steps it was seen.
+    """
+
+    weights: bool
+    agreed: dict[tuple[str, str], str] = field(factory=dict)
+    checked: Counter[str] = field(factory=Counter)
+    noted: dict[str, tuple[str, int]] = field(factory=dict)
+
+    def note(self, kind: str, label: str, text: str) -> None:
+        """Keep what was seen in a step, and of the same kind in later steps only that it was seen again."""
+        first, count = self.noted.get(kind, (f"{label}: {text}", 0))
+        self.noted[kind] = first, count + 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what was noted, as sentences."""
+        return tuple(
+            text if count == 1 else f"{text} The like in {count - 1} more steps."
+            for text, count in self.noted.values()
+        )
+
+
+def same_updates(
+    rows: Sequence[Row], runs: Mapping[int, Run], replicas: Replicas, history: History, label: str
+) -> bool:
+    """Return whether the replicas' optimizers update the same weights; one that is sharded does not."""
+    known: dict[int, dict[Any, set[tuple[str, str]]]] = {}
+    updated: dict[int, set[tuple[str, str]]] = {}
+    for rank, run in runs.items():
+        marks = known.setdefault(rank, {})
+        touched = updated.setdefault(rank, set())
+        for call in run.calls:
+            if call.kind == "module" and not call.backward:
+                for value in call.read().side("parameter"):
+                    marks.setdefault(mark(value.tensor), set()).add((call.path, value.slot))
+            elif in_update(call):
+                for value in call.read().side("in"):
+                    touched |= marks.get(mark(value.tensor), set())
+    some = [updated[rank] for group in replicas.groups for rank in group if rank in updated]
+    same = bool(some) and bool(some[0]) and all(each == some[0] for each in some)
+    if any(some) and not same:
+        text = "the ranks update different weights (a sharded optimizer, or modules that not all call): not compared."
+        history.note("updates", label, text)
+    return same
+
+
+def note_inputs(label: str, rows: Sequence[Row], history: History) -> None:
+    """Note it when every replica gets the same data: data-parallel ranks should not."""
+    row = next(
+        (r for r in rows if r.call.kind == "module" and not r.call.backward and r.call.parent is None), None
+    )
+    if row is None or len(row.calls) < 2:
+        return
+    inputs: dict[int, Parts] = {rank: call.read() for rank, call in row.calls.items()}
+    marks = {
+        repr([mark(v.tensor) for v in parts.side("in")]) for parts in inputs.values() if parts.side("in")
+    }
+    if len(marks) == 1:
+        text = (
+            f"all ranks give {row.call.name} the same inputs, so they all compute the same. Right for tensor "
+        )
+        history.note(
+            "inputs", label, f"{text}parallelism; in data parallelism a DistributedSampler is missing."
+        )

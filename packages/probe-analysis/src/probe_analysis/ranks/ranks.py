@@ -1,0 +1,116 @@
+"""Compare the ranks of a dump where they should agree, and name the first place where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from probe_format import Dump
+from probe_format.errors import FormatError, UsageError
+
+from probe_analysis.calls import Run, runs_of
+
+from .disagreement import Disagreement
+from .history import History
+from .replicas import Replicas, replicas_of, weights_of
+from .step import compare_step
+
+__all__ = ["Ranks", "ranks"]
+
+Progress = Callable[[str, int, int], None]
+
+
+@frozen(eq=False)
+class Ranks:
+    """Hold what the ranks of a dump should agree on, and whether they do.
+
+    first: the first disagreement in the order of execution; None where the ranks agree.
+    disagreements: all of them, in that order; most that come after the first follow from it.
+    checked: reason -> how many tensors were compared for it (`WHY` says what each reason means).
+    replicas: which ranks should hold the same weights, and how that was found out.
+    numbers: the ranks that were compared.
+    steps: the steps, by their labels.
+    notes: what else is different, or could not be compared, and need not be a fault.
+    """
+
+    first: Disagreement | None
+    disagreements: tuple[Disagreement, ...]
+    checked: Mapping[str, int]
+    replicas: Replicas
+    numbers: tuple[int, ...]
+    steps: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def state(self) -> str:
+        """Return ``agree`` or ``disagree``."""
+        return "agree" if self.first is None else "disagree"
+
+
+def ranks(
+    dump: str | Path | Dump,
+    *,
+    step: int | None = None,
+    groups: Sequence[Sequence[int]] = (),
+    agree: Sequence[str] = (),
+    tolerance: float = 0.0,
+    progress: Progress | None = None,
+) -> Ranks:
+    """Return where ranks disagree that should agree.
+
+    step: only this one; None for all.
+    groups: which ranks are replicas, each group a sequence of ranks; found out from the weights when empty.
+    agree: patterns of further tensors that all ranks should agree on, as ``Module.norm.*.output.*``.
+    tolerance: the relative difference up to which two tensors agree, where not even rounding explains one.
+    progress: called with (label, calls compared, calls in all).
+    Raises FormatError when the dump cannot be read or has no step with several ranks, UsageError for a rank in
+    ``groups`` that the dump does not have.
+    """
+    steps = _steps(dump, step)
+    first = next(iter(steps.values()))
+    missing = {rank for group in groups for rank in group} - set(first)
+    if missing:
+        raise UsageError(f"The groups name rank {min(missing)}, but the dump has the ranks {_listed(first)}.")
+    weights = {rank: weights_of(run) for rank, run in first.items()}
+    replicas = replicas_of(first, weights, groups)
+    history = History(any(weights.values()))
+    found: list[Disagreement] = []
+    for label, runs in steps.items():
+        found += compare_step(label, runs, replicas, history, agree, tolerance, progress)
+    notes = [
+        f"{label} has the ranks {_listed(runs)} alone."
+        for label, runs in steps.items()
+        if set(runs) != set(first)
+    ]
+    return Ranks(
+        found[0] if found else None,
+        tuple(found),
+        dict(history.checked),
+        replicas,
+        tuple(first),
+        tuple(steps),
+        (*notes, *history.notes),
+    )
+
+
+def _steps(dump: str | Path | Dump, step: int | None) -> dict[str, dict[int, Run]]:
+    """Return the steps with several ranks: label -> rank -> its run."""
+    found: dict[str, dict[int, Run]] = {}
+    labels = []
+    for run in runs_of(dump, step=step):
+        labels.append(run.label)
+        if run.rank.number is not None:
+            found.setdefault(run.label.rpartition("/")[0], {})[run.rank.number] = run
+    several = {label: dict(sorted(runs.items())) for label, runs in found.items() if len(runs) > 1}
+    if not several:
+        raise FormatError(
+            f"{_listed(labels[:4])} is all there is: to compare ranks it takes two of one step. Give the dump_path, "
+            "or a step folder, in which each rank has a folder."
+        )
+    return several
+
+
+def _listed(items: Any) -> str:
+    return ", ".join(map(str, items))

@@ -1,0 +1,146 @@
+"""Find out which ranks are replicas: those that hold the same weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from probe_analysis.calls import Run
+
+from .collectives import makes_pipes
+from .equality import mark
+from .placement import is_placed, is_sharded
+
+__all__ = ["Replicas", "Weight", "replicas_of", "weights_of"]
+
+
+@frozen
+class Weight:
+    """Name a parameter: the record that shows it first, its module's path and class, and its own name."""
+
+    record: str
+    path: str
+    cls: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        """Return the name that the model has for it, as ``blocks.0.up.weight``."""
+        return f"{self.path}.{self.name}" if self.path else self.name
+
+
+@frozen
+class Replicas:
+    """Say which ranks should hold the same weights, and how that is known.
+
+    groups: ranks that are replicas of one another, in groups of two or more.
+    why: how that was found out, as a sentence.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    why: str
+
+
+def weights_of(run: Run) -> dict[Weight, Mapping[str, Any]]:
+    """Return the parameters of the modules that a run called, as the first call of each saw them.
+
+    Those that a record says to be sharded or placed on a mesh are not among them: their own placement speaks for them.
+    """
+    found: dict[Weight, Mapping[str, Any]] = {}
+    seen: set[tuple[str, str]] = set()
+    for call in run.calls:
+        if call.kind != "module" or call.backward:
+            continue
+        for value in call.read().side("parameter"):
+            name = value.slot.partition(".")[2]
+            if (call.path, name) not in seen and not is_placed(value.tensor) and not is_sharded(value.tensor):
+                seen.add((call.path, name))
+                found[Weight(call.name, call.path, call.what, name)] = value.tensor
+    return found
+
+
+def replicas_of(
+    runs: Mapping[int, Run],
+    weights: Mapping[int, Mapping[Weight, Mapping[str, Any]]],
+    given: Sequence[Sequence[int]],
+) -> Replicas:
+    """Return which ranks of a step are replicas.
+
+    weights: rank -> its parameters.
+    given: groups that the user named; empty to find them out.
+    """
+    if given:
+        named = tuple(tuple(rank for rank in group if rank in runs) for group in given)
+        return Replicas(
+            tuple(g for g in named if len(g) > 1), "The groups of replicas are those that were given."
+        )
+    if not any(weights.values()):
+        everyone = tuple(runs)
+        return Replicas(
+            (everyone,),
+            "No parameters are recorded but DTensors, so every rank counts as a replica of every other.",
+        )
+    groups = _alike(weights)
+    whole = tuple(sorted(runs))
+    if groups == [whole]:
+        return Replicas((whole,), "All ranks hold the same weights: they are replicas.")
+    sizes = {len(group) for group in groups}
+    if len(sizes) == 1 and sizes != {1}:
+        words = "; ".join(_words(group) for group in groups)
+        return Replicas(tuple(groups), f"These ranks hold the same weights, and are replicas: {words}.")
+    why = _parallel(runs, weights)
+    if not why:
+        return Replicas(
+            (whole,), "The ranks have the same modules with the same shapes: they should be replicas."
+        )
+    found = tuple(group for group in groups if len(group) > 1)
+    return Replicas(found, f"Weights are compared only among ranks that hold the same ones, since {why}.")
+
+
+def _words(group: Sequence[int]) -> str:
+    return f"ranks {', '.join(map(str, group))}"
+
+
+def _alike(weights: Mapping[int, Mapping[Weight, Mapping[str, Any]]]) -> list[tuple[int, ...]]:
+    """Return the ranks in groups that agree on most of their weights, by count of elements."""
+    groups: list[tuple[dict[Weight, tuple[Hashable, int]], list[int]]] = []
+    for rank, tensors in weights.items():
+        # What is filled with one number (a new norm's weight) says nothing.
+        telling = {w: t for w, t in tensors.items() if t.get("Max") != t.get("Min")} or tensors
+        marks = {weight: (mark(tensor), math.prod(tensor["shape"])) for weight, tensor in telling.items()}
+        for other, members in groups:
+            same = sum(
+                size for weight, (own, size) in marks.items() if other.get(weight, (None, 0))[0] == own
+            )
+            if 2 * same > max(sum(size for _, size in m.values()) for m in (marks, other)):
+                members.append(rank)
+                break
+        else:
+            groups.append((marks, [rank]))
+    return [tuple(sorted(members)) for _, members in groups]
+
+
+def _parallel(runs: Mapping[int, Run], weights: Mapping[int, Mapping[Weight, Mapping[str, Any]]]) -> str:
+    """Return what tells that the model is divided among the ranks; empty where nothing does."""
+    forms = [{(w.path, w.name): str(t["shape"]) for w, t in tensors.items()} for tensors in weights.values()]
+    if any(form.keys() != forms[0].keys() for form in forms):
+        return "the ranks have other modules (pipeline or expert parallelism)"
+    if any(form != forms[0] for form in forms):
+        return "parameters have other shapes on other ranks"
+    for weight in next(iter(weights.values())):
+        if "Parallel" in weight.cls and "DataParallel" not in weight.cls:
+            return f"{weight.path} is a {weight.cls} (tensor parallelism)"
+        if (
+            "_fsdp_wrapped_module" in weight.path
+            or "FullySharded" in weight.cls
+            or "_flat_param" in weight.name
+        ):
+            return f"{weight.path} is sharded by FSDP"
+        if "experts" in weight.path.split("."):
+            return f"{weight.path} is an expert (expert parallelism)"
+    if any(makes_pipes(run) for run in runs.values()):
+        return "tensors are sent from rank to rank (pipeline parallelism)"
+    return ""

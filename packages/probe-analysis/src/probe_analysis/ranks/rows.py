@@ -1,0 +1,56 @@
+"""Put the calls of the ranks of one step beside one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from probe_analysis.align import align
+from probe_analysis.calls import Call, Run
+
+__all__ = ["Alone", "Row", "rows_of"]
+
+
+@frozen(eq=False)
+class Row:
+    """Hold one call as each rank made it. calls: rank -> its call, the lowest rank first."""
+
+    calls: Mapping[int, Call]
+
+    @property
+    def call(self) -> Call:
+        """Return the call of the lowest rank."""
+        return next(iter(self.calls.values()))
+
+
+@frozen(eq=False)
+class Alone:
+    """Hold a call that some ranks do not make: a call of the lowest rank without a partner, or of another rank."""
+
+    call: Call
+    present: tuple[int, ...]
+    absent: tuple[int, ...]
+
+
+def rows_of(runs: Mapping[int, Run]) -> tuple[list[Row], list[Alone]]:
+    """Return the calls of a step in the order of the lowest rank, and those that not every rank makes.
+
+    runs: rank -> its run.
+    """
+    first, *others = runs
+    found: dict[str, dict[int, Call]] = {call.name: {first: call} for call in runs[first].calls}
+    extra: dict[str, dict[int, Call]] = {}
+    for rank in others:
+        alignment = align(runs[first], runs[rank])
+        for pair in alignment.pairs:
+            found[pair.a.name][rank] = pair.b
+        for call in alignment.only_b:
+            extra.setdefault(call.name, {})[rank] = call
+    everyone = set(runs)
+    alone = []
+    for calls in (*found.values(), *extra.values()):
+        absent = everyone - set(calls)
+        if absent:
+            alone.append(Alone(next(iter(calls.values())), tuple(calls), tuple(sorted(absent))))
+    return [Row(calls) for calls in found.values()], alone

@@ -1,0 +1,196 @@
+"""Compare the ranks of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import define
+
+from probe_analysis.calls import Call, Run
+
+from .collectives import Missing, collective, is_collective, rounds
+from .disagreement import Disagreement, difference, odd_of, ranks_text
+from .equality import parted
+from .expected import Expected, expected_of, in_update
+from .history import History, note_inputs, same_updates
+from .placement import global_form
+from .replicas import Replicas
+from .rows import Alone, Row, rows_of
+from .unreduced import Local, unreduced
+
+__all__ = ["compare_step"]
+
+Progress = Callable[[str, int, int], None]
+
+
+def compare_step(
+    label: str,
+    runs: Mapping[int, Run],
+    replicas: Replicas,
+    history: History,
+    asked: Sequence[str],
+    tolerance: float,
+    progress: Progress | None,
+) -> list[Disagreement]:
+    """Return where the ranks of a step disagree, in the order of execution.
+
+    runs: rank -> its run.
+    """
+    rows, alone = rows_of(runs)
+    at = _Step(label, runs, replicas, history, tolerance, {rank: Local(run) for rank, run in runs.items()})
+    found = [*at.missing(alone), *at.collectives()]
+    updates = same_updates(rows, runs, replicas, history, label)
+    for n, row in enumerate(rows):
+        if len(row.calls) > 1:
+            found += at.row(row, updates, asked)
+        if progress is not None and n % 256 == 255:
+            progress(label, n + 1, len(rows))
+    if history.weights and replicas.groups and replicas.groups[0] == tuple(runs):
+        note_inputs(label, rows, history)
+    return sorted(found, key=lambda d: (d.call.order, d.reason != "call"))
+
+
+@define(eq=False)
+class _Step:
+    """Compare one step. local: rank -> the gradients that its own backward pass left."""
+
+    label: str
+    runs: Mapping[int, Run]
+    replicas: Replicas
+    history: History
+    tolerance: float
+    local: Mapping[int, Local]
+
+    def row(self, row: Row, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
+        """Yield where the ranks disagree in one call."""
+        call = row.call
+        if collective(call):
+            return  # paired by their groups instead
+        parts = {rank: each.read() for rank, each in row.calls.items()}
+        taken: set[tuple[int, ...]] = set()
+        for expected in expected_of(
+            row, parts, self.replicas.groups, updates=updates, weights=self.history.weights, asked=asked
+        ):
+            ranks = tuple(expected.tensors)
+            follows = expected.slot.startswith("output") and expected.reason in ("update", "placement")
+            if follows and ranks in taken:
+                continue  # what it returns differs because what it got does
+            found = self._compare(call, expected)
+            if found is not None:
+                taken.add(ranks)
+                yield found
+
+    def collectives(self) -> Iterator[Disagreement]:
+        """Yield the collective calls that a rank does not make, and results that ranks do not share."""
+        together, missing = rounds(self.runs)
+        for each in sorted(missing, key=lambda m: -len(m.present)):
+            yield self._absent(each)
+        for joint in together:
+            for slot, values in joint.results():
+                if len(values) > 1:
+                    expected = Expected("collective", slot, {rank: v.tensor for rank, v in values.items()})
+                    found = self._compare(next(iter(joint.calls.values())), expected)
+                    if found is not None:
+                        yield found
+
+    def missing(self, alone: Sequence[Alone]) -> Iterator[Disagreement]:
+        """Yield the calls of modules that only some of the replicas make; note other calls."""
+        others: list[Alone] = []
+        for each in alone:
+            call = each.call
+            if call.kind == "api" and not in_update(call):
+                if not is_collective(collective(call) or ""):
+                    others.append(each)
+                continue
+            for group in self.replicas.groups:
+                absent = tuple(rank for rank in group if rank in each.absent)
+                present = tuple(rank for rank in group if rank in each.present)
+                if absent and present and call.kind != "debug":
+                    yield self._absent(Missing(call, tuple(group), present, absent))
+                    break
+        if others:
+            first = others[0]
+            text = f"{len(others)} function calls are made by some ranks alone, as {first.call.name} by "
+            self.history.note("alone", self.label, f"{text}{ranks_text(first.present)}.")
+
+    def _absent(self, each: Missing) -> Disagreement:
+        call, absent, present = each.call, each.absent, each.present
+        if call.backward or call.kind == "parameters_grad":
+            have = "has" if len(absent) == 1 else "have"
+            what = f"{ranks_text(absent)} {have} no {call.name}, which {ranks_text(present)} made"
+            then = "A reduction of its gradients waits for ever, or takes in zeros."
+        else:
+            form = _form(call) if collective(call) else ""
+            group = ", ".join(map(str, each.group))
+            what = f"{call.name}{form} is called on {ranks_text(present)}, of the group {group}, and has no "
+            what += f"counterpart on {ranks_text(absent)}"
+            then = "The others wait for it, or pair with another call: the run can hang."
+        what = what[0].upper() + what[1:]
+        parting = tuple(sorted((present, absent), key=lambda ranks: -len(ranks)))
+        run = next(self.runs[rank] for rank in present)
+        odd = odd_of(parting) or absent
+        return Disagreement(self.label, call, "", "call", parting, odd, what, f"{what}. {then}", run)
+
+    def _compare(self, call: Call, expected: Expected) -> Disagreement | None:
+        reason, slot, tensors = expected.reason, expected.slot, expected.tensors
+        self.history.checked[reason] += 1
+        key = call.name, slot
+        parting = (
+            _formed(tensors) if reason == "form" else parted(tensors, max(self.tolerance, expected.tolerance))
+        )
+        if len(parting) < 2:
+            if reason == "weight":
+                self.history.agreed[key] = self.label
+            return None
+        if reason == "weight" and not self.history.weights and key not in self.history.agreed:
+            return None  # never agreed, and only the function says that it is a weight
+        odd = odd_of(parting)
+        words = detail = difference(slot, parting, tensors)
+        if reason == "update":
+            lonely, more = unreduced({r: (self.local[r], tensor) for r, tensor in tensors.items()})
+            odd = odd or lonely
+            if more:
+                words += f". {more}"
+        elif reason == "weight":
+            words += f". {self._since(key)}"
+        run = next(self.runs[rank] for rank in tensors)
+        says = _SAYS[reason].format(where=_PLACES.get(call.parent or "", ""))
+        sentence = f"{call.name} {says}: {words}".rstrip(".") + "."
+        return Disagreement(self.label, call, slot, reason, parting, odd, detail, sentence, run)
+
+    def _since(self, key: tuple[str, str]) -> str:
+        before = self.history.agreed.get(key)
+        if before is None:
+            return "They differ from the first record on: look at how each rank initialises, loads or broadcasts them"
+        return (
+            f"In {before} they agreed: look at the reduction of the gradients, the optimizer's step, and whatever "
+            "else writes weights between"
+        )
+
+
+_SAYS = {
+    "weight": "has other weights on some replicas",
+    "update": "{where} gets other numbers on some replicas",
+    "collective": "gives the ranks of its group other results",
+    "placement": "has a DTensor that differs between ranks that hold the same part",
+    "form": "has a DTensor that the ranks describe in different ways",
+    "computed": "returns something else for the same arguments",
+    "asked": "differs between ranks",
+}
+
+
+_PLACES = {"optimizer": "in the optimizer's step", "clip_grad": "in the clipping of the gradients"}
+
+
+def _form(call: Call) -> str:
+    """Return dtype and shape of the first tensor that a collective takes, to tell it from others of its name."""
+    first = next((v.tensor for v in call.read().values), None)
+    return "" if first is None else f" ({first['dtype']} {first['shape']})"
+
+
+def _formed(tensors: Mapping[int, Mapping[str, Any]]) -> tuple[tuple[int, ...], ...]:
+    forms: dict[tuple[str, ...], list[int]] = {}
+    for rank, tensor in tensors.items():
+        forms.setdefault(global_form(tensor), []).append(rank)
+    return tuple(sorted((tuple(f) for f in forms.values()), key=lambda f: (-len(f), f)))

@@ -1,0 +1,106 @@
+"""Draw a trend: the layers from top to bottom and the steps from left to right, and what changed most as lines."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from probe_format.errors import UsageError
+
+from .trend import Trend
+
+__all__ = ["draw"]
+
+_LINES = 8
+_LAYERS = 120
+
+
+def draw(trend: Trend, path: str | Path) -> None:
+    """Write the picture of a trend; the ending of the name is the format: ``.svg``, ``.png``, ``.pdf``, ...
+
+    Left, lines: the series that changed most, on a logarithmic scale; of one step, all layers in their order. Right, a
+    map of all of them in the order of execution. Of several ranks the largest magnitude is shown.
+    Raises UsageError when matplotlib is not installed, or the format is none that it writes.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError(
+            "A picture needs matplotlib, which is not installed here. Install it with: pip install "
+            "'probe-analysis[plot]'. The table has a line for each layer without it."
+        ) from None
+    shown = sorted(trend.series[:_LAYERS], key=lambda series: series.place)
+    height = max(4.0, 1.5 + 0.18 * len(shown))
+    figure = Figure(figsize=(15, height), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    formats = canvas.get_supported_filetypes()
+    ending = Path(path).suffix.lstrip(".").lower()
+    if ending not in formats:
+        raise UsageError(f"{path} should end with the format of the picture: .{', .'.join(sorted(formats))}.")
+    lines, colours = figure.subplots(1, 2)
+    figure.suptitle(f"{trend.quantity}: {trend.statistic} ({trend.rule})", fontsize=10)
+    if len(trend.steps) > 1:
+        _over_steps(lines, trend)
+    else:
+        _over_layers(lines, trend)
+    _map(figure, colours, trend, shown)
+    figure.savefig(path, format=ending)
+
+
+def _over_steps(axes: Any, trend: Trend) -> None:
+    for series in trend.series[:_LINES]:
+        axes.plot(
+            trend.steps, [_size(series.of_step(step)) for step in trend.steps], marker=".", label=series.name
+        )
+    axes.set_xlabel("step")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    _finish(axes, trend)
+
+
+def _over_layers(axes: Any, trend: Trend) -> None:
+    ordered = sorted(trend.series, key=lambda series: series.place)
+    for rank in trend.ranks:
+        sizes = [_size(next((value for _, value in series.values(rank)), None)) for series in ordered]
+        axes.plot(range(len(sizes)), sizes, marker=".", label="all" if rank is None else f"rank {rank}")
+    axes.set_xlabel("layer, in the order of execution")
+    _finish(axes, trend)
+
+
+def _finish(axes: Any, trend: Trend) -> None:
+    axes.set_ylabel(
+        f"{trend.statistic}" + ("" if trend.statistic in ("Norm", "magnitude", "rms") else ", absolute")
+    )
+    if any(size > 0 for line in axes.get_lines() for size in line.get_ydata()):
+        axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+
+
+def _map(figure: Any, axes: Any, trend: Trend, shown: list[Any]) -> None:
+    """Colour each series in each step by the logarithm of its magnitude; what has none stays blank, or is a cross."""
+    sizes = [[_size(series.of_step(step)) for step in trend.steps] for series in shown]
+    logs = [[math.log10(size) if size > 0 else math.nan for size in row] for row in sizes]
+    image = axes.imshow(logs, aspect="auto", interpolation="nearest", cmap="viridis")
+    for y, series in enumerate(shown):
+        for x, step in enumerate(trend.steps):
+            value = series.of_step(step)
+            if value is not None and not math.isfinite(value):
+                axes.text(x, y, "x", ha="center", va="center", color="red")
+    axes.set_yticks(range(len(shown)), [_short(series.name) for series in shown], fontsize=6)
+    ticks = range(0, len(trend.steps), 1 + len(trend.steps) // 20)
+    axes.set_xticks(ticks, [str(trend.steps[i]) for i in ticks], fontsize=7)
+    axes.set_xlabel("step")
+    more = f" ({len(trend.series) - len(shown)} more are left out)" if len(trend.series) > len(shown) else ""
+    axes.set_title(f"all in the order of execution{more}; red x: not finite", fontsize=9)
+    figure.colorbar(image, ax=axes, label=f"log10 {trend.statistic}")
+
+
+def _size(value: float | None) -> float:
+    """Return the magnitude, NaN where there is none that a line can be drawn through."""
+    return abs(value) if value is not None and math.isfinite(value) else math.nan
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 48 else f"…{name[-47:]}"

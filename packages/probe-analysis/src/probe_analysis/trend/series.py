@@ -1,0 +1,81 @@
+"""Hold the values that one tensor of a layer takes over steps and ranks, and measure how much they change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from attrs import frozen
+
+__all__ = ["Point", "Series", "grown", "span"]
+
+
+@frozen
+class Point:
+    """Hold one value. value: NaN or infinite where the tensor's own is, None where the record has none."""
+
+    step: int
+    rank: int | None
+    value: float | None
+
+
+@frozen
+class Series:
+    """Hold the values of one tensor over steps and ranks.
+
+    layer: the qualified name of its module; of a function's call, the record's name.
+    what: which tensor of the layer it is, as ``weight`` or ``output.0``.
+    points: by step, then by rank.
+    place: its place among the layers, in the order of execution.
+    change: by how many times the values differ over the steps: the largest magnitude through the smallest on one
+        rank, on the rank where that is the most. Infinite where a value is not finite, or becomes zero; zeros that
+        come first, as of a new bias, do not count.
+    apart: the same over the ranks of one step, in the step where that is the most.
+    """
+
+    layer: str
+    what: str
+    points: tuple[Point, ...]
+    place: int
+    change: float
+    apart: float
+
+    @property
+    def name(self) -> str:
+        """Return layer and tensor, as ``blocks.0.up.weight``."""
+        return f"{self.layer}.{self.what}" if self.layer else self.what
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Return the steps that it has values of."""
+        return tuple(dict.fromkeys(point.step for point in self.points))
+
+    def of_step(self, step: int) -> float | None:
+        """Return its value in a step: of several ranks that of the largest magnitude, or one that is not finite."""
+        values = [p.value for p in self.points if p.step == step and p.value is not None]
+        return max(values, key=_rank_of, default=None)
+
+    def values(self, rank: int | None) -> tuple[tuple[int, float | None], ...]:
+        """Return (step, value) of one rank."""
+        return tuple((point.step, point.value) for point in self.points if point.rank == rank)
+
+
+def span(values: Iterable[float | None]) -> float:
+    """Return by how many times values differ in magnitude; 1 when they do not, infinity where one has no size."""
+    sizes = [abs(value) for value in values if value is not None]
+    if not sizes or max(sizes) == 0.0 == min(sizes):
+        return 1.0
+    if not all(math.isfinite(size) for size in sizes) or min(sizes) == 0.0:
+        return math.inf
+    return max(sizes) / min(sizes)
+
+
+def grown(values: Iterable[float | None]) -> tuple[float | None, ...]:
+    """Return values in their order without the zeros that come first, unless there is nothing else."""
+    whole = tuple(values)
+    first = next((i for i, value in enumerate(whole) if value), 0)
+    return whole[first:]
+
+
+def _rank_of(value: float) -> float:
+    return abs(value) if value == value else math.inf

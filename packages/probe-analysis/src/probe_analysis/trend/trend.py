@@ -1,0 +1,158 @@
+"""Follow one quantity over the steps, layers and ranks of a dump."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from attrs import frozen
+from probe_format import Dump
+from probe_format.errors import FormatError
+
+from probe_analysis.calls import runs_of
+
+from .series import Point, Series, grown, span
+from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
+
+__all__ = ["Trend", "trend"]
+
+Progress = Callable[[str, int, int], None]
+_LEVELS = {
+    "gradients": "the gradients of parameters are recorded at the levels L0 and mix, after a backward pass",
+    "weights": "parameters are recorded at the levels L0 and mix",
+    "updates": "updates are the difference between the parameters of two steps: dump two, at level L0 or mix",
+    "activations": "every level records them, of what the model calls",
+}
+
+
+@frozen(eq=False)
+class Trend:
+    """Hold one quantity over steps, layers and ranks.
+
+    quantity, statistic: what was followed.
+    series: one for each tensor, those that changed most first (`rule` says by what).
+    steps, ranks: those of the dump.
+    rule: how the change is ranked, in words.
+    notes: what the numbers do not say.
+    """
+
+    quantity: Quantity
+    statistic: Statistic
+    series: tuple[Series, ...]
+    steps: tuple[int, ...]
+    ranks: tuple[int | None, ...]
+    rule: str
+    notes: tuple[str, ...]
+
+    def ranked(self, series: Series) -> float:
+        """Return the number that a series is ranked by."""
+        if len(self.steps) > 1:
+            return series.change
+        return series.apart if len(self.ranks) > 1 else self._from_middle(series)
+
+    def _from_middle(self, series: Series) -> float:
+        value = series.of_step(self.steps[0])
+        return 1.0 if value is None else span([value, _middle(self.series)])
+
+
+def trend(
+    dump: str | Path | Dump,
+    quantity: Quantity = "gradients",
+    *,
+    statistic: Statistic = "Norm",
+    step: int | None = None,
+    rank: int | None = None,
+    progress: Progress | None = None,
+) -> Trend:
+    """Return how a quantity runs over the steps, layers and ranks of a dump.
+
+    quantity: ``gradients`` (of parameters, before any reduction over ranks), ``weights``, ``updates`` (of weights, from
+        one step to the next) or ``activations``.
+    statistic: which number of each tensor: Norm, Max, Min, Mean, ``magnitude`` (the largest absolute value) or ``rms``.
+    step, rank: only these; None for all.
+    progress: called with (label, runs read, runs in all).
+    Raises FormatError when the dump cannot be read, or has nothing of the quantity.
+    """
+    runs = list(runs_of(dump, step=step, rank=rank))
+    values: dict[tuple[str, str], list[Point]] = {}
+    before: dict[tuple[int | None, str, str], tuple[int, Found]] = {}
+    bounds = 0
+    for n, run in enumerate(runs):
+        at, of = run.rank.step or 0, run.rank.number
+        for found in tensors_of(run, quantity):
+            key = found.layer, found.what
+            if quantity != "updates":
+                values.setdefault(key, []).append(Point(at, of, statistic_of(found.value.tensor, statistic)))
+                continue
+            last = before.get((of, *key))
+            before[of, *key] = at, found
+            if last is not None:
+                value, exact = _update(last[1], found, statistic)
+                bounds += not exact
+                values.setdefault(key, []).append(Point(last[0], of, value))
+        if progress is not None:
+            progress(run.label, n + 1, len(runs))
+    if not values:
+        raise FormatError(f"There is nothing of {quantity} in {runs[0].label}: {_LEVELS[quantity]}.")
+    series = [_series(key, points, place) for place, (key, points) in enumerate(values.items())]
+    notes = []
+    if bounds:
+        notes.append(
+            "Tensors were not saved, so an update counts as what the statistic of its weight changed by: at least that."
+        )
+    steps = tuple(dict.fromkeys(point.step for each in series for point in each.points))
+    ranks = tuple(dict.fromkeys(run.rank.number for run in runs))
+    whole = Trend(quantity, statistic, tuple(series), steps, ranks, _rule(steps, ranks), tuple(notes))
+    first = sorted(series, key=lambda each: (-whole.ranked(each), each.place))
+    return Trend(quantity, statistic, tuple(first), steps, ranks, whole.rule, tuple(notes))
+
+
+def _series(key: tuple[str, str], points: list[Point], place: int) -> Series:
+    points = sorted(points, key=lambda point: (point.step, -1 if point.rank is None else point.rank))
+    over_steps = (span(grown(p.value for p in points if p.rank == rank)) for rank in {p.rank for p in points})
+    over_ranks = (span(p.value for p in points if p.step == step) for step in {p.step for p in points})
+    return Series(*key, tuple(points), place, max(over_steps), max(over_ranks))
+
+
+def _rule(steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
+    if len(steps) > 1:
+        return "ranked by the largest magnitude through the smallest over the steps of one rank"
+    if len(ranks) > 1:
+        return "one step: ranked by the largest magnitude through the smallest over the ranks"
+    return (
+        "one step and rank: ranked by how many times a magnitude is larger or smaller than the median layer's"
+    )
+
+
+def _middle(series: tuple[Series, ...]) -> float:
+    sizes = [abs(v) for each in series if (v := each.points[0].value) is not None and math.isfinite(v) and v]
+    return median(sizes) if sizes else 0.0
+
+
+def _update(last: Found, found: Found, statistic: Statistic) -> tuple[float | None, bool]:
+    """Return a statistic of the difference of two tensors, and whether it is that of their saved values."""
+    if last.value.tensor.get("data_name") and found.value.tensor.get("data_name"):
+        with contextlib.suppress(FormatError):
+            old, new = (each.call.record.tensor(each.value.slot).load() for each in (last, found))
+            if old.shape == new.shape and old.size:
+                apart = np.subtract(new, old, dtype=np.result_type(new, np.float64))
+                return _of_array(apart, statistic), True
+    one, two = (statistic_of(each.value.tensor, statistic) for each in (last, found))
+    return (None if one is None or two is None else abs(two - one)), False
+
+
+def _of_array(apart: np.ndarray, statistic: Statistic) -> float:
+    size = np.abs(apart) if np.iscomplexobj(apart) else apart
+    norm = float(np.linalg.norm(apart.ravel()))
+    return {
+        "Norm": norm,
+        "rms": norm / math.sqrt(apart.size),
+        "Max": float(size.max()),
+        "Min": float(size.min()),
+        "Mean": float(size.mean()),
+        "magnitude": float(np.abs(apart).max()),
+    }[statistic]

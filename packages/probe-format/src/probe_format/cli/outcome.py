@@ -1,0 +1,31 @@
+"""Turn what ends a command early into a message and an exit code, in the same way for every command of ``probe``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from probe_format.errors import ProbeError
+
+__all__ = ["exit_code"]
+
+
+def exit_code(command: str, work: Callable[[], int], failed: int = 1) -> int:
+    """Run a command and return its exit code: its own, or 130 after Ctrl-C.
+
+    command: its name, for the message: ``show``, ``kernel convert``.
+    work: does it, and returns its code.
+    failed: the code where a dump or file cannot be read.
+
+    Raises BrokenPipeError, after which ``probe`` itself ends quietly.
+    """
+    try:
+        return work()
+    except BrokenPipeError:
+        raise
+    except KeyboardInterrupt:
+        print(f"probe {command}: stopped.", file=sys.stderr)
+        return 130
+    except (ProbeError, OSError) as error:
+        print(f"probe {command}: {error}", file=sys.stderr)
+        return failed

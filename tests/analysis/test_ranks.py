@@ -1,0 +1,224 @@
+"""Dump real runs on several processes, with one rank at fault, and see whether that rank and place are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from probe_analysis import ranks
+from probe_analysis.cli.ranks import main
+from probe_format.errors import FormatError, UsageError
+
+HERE = Path(__file__).parent
+HONEST = ("honest=mix", "honest=L0", "honest=L1", "sgd=mix", "reduced by hand=mix")
+# run -> (step, beginning of the record named first, slot, reason, a part of the sentence)
+FAULTS = {
+    "reduce missing=mix": (
+        *("step0", "Torch._foreach_norm.0.forward", "input_args.0.0", "update"),
+        "On rank 1 it is what its own backward pass left in Module.module.embedding.Embedding.parameters_grad",
+    ),
+    "reduce missing=L0": (
+        "step1",
+        "Module.module.embedding.",
+        "parameters.weight",
+        "weight",
+        "In step0 they agreed",
+    ),
+    "reduce missing=L1": (
+        "step1",
+        "Functional.embedding.0",
+        "input_args.1",
+        "weight",
+        "In step0 they agreed",
+    ),
+    "a copy is reduced=mix": (
+        *("step1", "Torch._foreach_norm.0.forward", "input_args.0.3", "update"),
+        "belongs to Module.down.Linear.parameters_grad.weight.0",
+    ),
+    "a copy is reduced=L1": (
+        "step2",
+        "Functional.linear.1.forward",
+        "input_args.1",
+        "weight",
+        "In step1 they agreed",
+    ),
+    "touched weight=mix": (
+        "step1",
+        "Module.module.up.Linear.",
+        "parameters.weight",
+        "weight",
+        "In step0 they agreed",
+    ),
+    "touched weight=L0": (
+        "step1",
+        "Module.module.up.Linear.",
+        "parameters.weight",
+        "weight",
+        "In step0 they agreed",
+    ),
+    "skipped module=mix": (
+        "step0",
+        "Module.module.extra.Linear.forward",
+        "",
+        "call",
+        "no counterpart on rank 1",
+    ),
+    "a reduce is left out=mix": ("step1", "Distributed.all_reduce.3", "", "call", "no counterpart on rank 1"),
+}
+
+
+def torchrun(script: Path, ranks: int, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    path = os.pathsep.join(p for p in sys.path if p)
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*command, str(script), *words], capture_output=True, text=True, timeout=240, env=env
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("replicas")
+    last = "a reduce is left out=mix"  # after it the processes cannot talk to each other any more
+    words = [*HONEST, "other weights=mix", *(fault for fault in FAULTS if fault != last)]
+    for part in (words, [last]):
+        done = torchrun(HERE / "replicas_model.py", 3, str(folder), *part)
+        left = [word for word in part if not any((folder / word.replace(" ", "_")).glob("step*/rank2"))]
+        assert not left, done.stderr[-4000:]
+    return folder
+
+
+@pytest.mark.parametrize("run", HONEST)
+def test_honest_ranks_agree(runs: Path, run: str) -> None:
+    found = ranks(runs / run.replace(" ", "_"))
+    assert found.first is None, found.first
+    assert found.state == "agree"
+    assert found.numbers == (0, 1, 2)
+    assert found.checked["weight"] == 3 * 11  # steps, parameters
+    if run.startswith("reduced"):
+        assert found.checked["collective"] == 3 * 11
+    if run.endswith("mix"):
+        assert found.checked["update"] > 100
+        assert any("Torch.log.0.forward by rank 0" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_first_finding_names_place_and_rank(runs: Path, fault: str) -> None:
+    first = ranks(runs / fault.replace(" ", "_")).first
+    step, record, slot, reason, words = FAULTS[fault]
+    assert first is not None
+    assert (first.step, first.slot, first.reason) == (step, slot, reason), first.sentence
+    assert first.call.name.startswith(record)
+    assert words in first.sentence
+    assert first.odd == (1,)
+    assert "replicas_model.py" in first.line
+
+
+def test_ranks_without_a_majority_are_not_judged(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = runs / "other_weights=mix"
+    first = ranks(folder).first
+    assert first is not None
+    assert (first.step, first.reason, first.odd) == ("step0", "weight", ())
+    assert "They differ from the first record on" in first.sentence
+    assert main([str(folder)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("disagree: step0: Module.embedding.Embedding.forward.0 has other weights")
+    assert "no majority" in out
+
+
+def test_groups_that_are_given_are_believed(runs: Path) -> None:
+    folder = runs / "other_weights=mix"
+    assert ranks(folder, groups=[[0], [1], [2]]).first is None
+    assert ranks(runs / "touched_weight=L0", groups=[[0, 2]]).first is None
+    with pytest.raises(UsageError, match="rank 7"):
+        ranks(folder, groups=[[0, 7]])
+
+
+def test_the_place_in_the_mesh_says_who_holds_a_copy(tmp_path: Path) -> None:
+    """On a mesh of 2 x 2, replicated along the rows: ranks 0 and 2 hold one shard, 1 and 3 the other."""
+    for change, first in ((None, None), (2, "rank 2"), (3, "rank 3")):
+        folder = tmp_path / str(change)
+        for rank in range(4):
+            mesh = {"device_mesh": [[0, 1], [2, 3]], "placements": [{"Replicate": {}}, {"Shard": {"dim": 0}}]}
+            x = tensor(Max=float(rank % 2) + (1.5 if rank == change else 0.0)) | mesh | {"global_shape": [8]}
+            write(
+                folder, rank, {"Module.a.Linear.forward.0": {"input_args": [], "parameters": {"weight": x}}}
+            )
+        found = ranks(folder)
+        assert found.checked["placement"] == 2
+        assert (found.first is None) == (first is None)
+        if found.first is not None and first is not None:
+            assert first in found.first.sentence
+            assert found.first.parting == ((0,), (2,)) if change == 2 else ((1,), (3,))
+
+
+def test_shards_of_tensor_parallel_classes_are_not_compared(tmp_path: Path) -> None:
+    for rank in range(2):
+        weights = {"weight": tensor(Max=float(rank) + 0.5)}
+        norm = {"weight": tensor()}
+        write(
+            tmp_path,
+            rank,
+            {
+                "Module.norm.LayerNorm.forward.0": {"input_args": [tensor()], "parameters": norm},
+                "Module.up.ColumnParallelLinear.forward.0": {"input_args": [tensor()], "parameters": weights},
+            },
+        )
+    found = ranks(tmp_path)
+    assert found.first is None
+    assert "ColumnParallelLinear" in found.replicas.why
+    asked = ranks(tmp_path, agree=["Module.up.*.parameters.weight"]).first
+    assert asked is not None
+    assert asked.reason == "asked"
+
+
+def test_the_same_arguments_must_give_the_same_result(tmp_path: Path) -> None:
+    """Of measured numbers; of classes and flags equal statistics say nothing, nor of a function that draws."""
+    for name, given, blamed in (
+        ("Functional.linear", tensor(), True),
+        ("Functional.dropout", tensor(), False),
+        ("Functional.one_hot", tensor(Max=3, Min=0, dtype="torch.int64"), False),
+    ):
+        folder = tmp_path / name
+        for rank in range(2):
+            record = {"input_args": [given], "input_kwargs": {}, "output": [tensor(Norm=2.0 + rank)]}
+            write(folder, rank, {f"{name}.0.forward": record})
+        assert (ranks(folder).first is not None) == blamed, name
+
+
+def test_one_rank_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 0, {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}})
+    with pytest.raises(FormatError, match="it takes two"):
+        ranks(tmp_path)
+    assert main([str(tmp_path)]) == 2
+    assert "probe ranks: step0/rank0 is all there is" in capsys.readouterr().err
+
+
+def test_a_table_is_written(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "table.json"
+    assert (
+        main([str(runs / "touched_weight=L0"), "--format", "json", "-o", str(file), "--groups", "0-2"]) == 1
+    )
+    rows = json.loads(file.read_text())
+    assert [row["step"] for row in rows] == ["step1", "step2"]
+    assert {row["ranks"] for row in rows} == {"0,2 | 1"}
+    assert "the odd one out: rank 1" in capsys.readouterr().out
+    assert main([str(runs / "honest=L0"), "--groups", "zero"]) == 2
+    assert "--groups wants ranks" in capsys.readouterr().err
+
+
+def tensor(**keys: Any) -> dict[str, Any]:
+    numbers = {"Max": 1.25, "Min": -0.75, "Mean": 0.1, "Norm": 2.0}
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4]} | numbers | keys
+
+
+def write(folder: Path, rank: int, records: dict[str, Any]) -> None:
+    where = folder / "step0" / f"rank{rank}"
+    where.mkdir(parents=True)
+    (where / "dump.json").write_text(json.dumps({"task": "statistics", "level": "mix", "data": records}))
