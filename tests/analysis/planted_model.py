@@ -1,6 +1,9 @@
 """Train small transformers, each with one fault planted in it, and dump them.
 
 python planted_model.py FOLDER FAULT=LEVEL,STEPS[,THREADS] ...
+
+A fault that begins with ``wide`` is planted in a model of 256 in place of 32 numbers for each token, whose sums several
+threads divide among them.
 """
 
 from __future__ import annotations
@@ -63,7 +66,8 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norm(x))
-        h = self.norm2(x)
+        low, high = (3.0, -3.0) if self.fault == "swapped kwargs" else (-3.0, 3.0)
+        h = torch.clamp(self.norm2(x), min=low, max=high)
         if self.fault == "bf16":
             u = F.linear(h.bfloat16(), self.up.weight.bfloat16(), self.up.bias.bfloat16()).float()
         elif self.fault == "quantised":
@@ -89,7 +93,7 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList(Block(width, fault if i == WHERE else "") for i in range(blocks))
         self.norm = RMSNorm(width, 1e-5)
         self.head = nn.Linear(width, 64, bias=False)
-        self.register_buffer("shift", torch.full((width,), 1e-3 if fault == "stale buffer" else 0.0))
+        self.register_buffer("shift", torch.zeros(width))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embedding(tokens)
@@ -98,10 +102,12 @@ class Model(nn.Module):
         return self.head(self.norm(x + self.shift))
 
 
-def train(fault: str, folder: Path, level: str = "mix", steps: int = 1, threads: int = 1, **options: Any) -> None:
-    torch.set_num_threads(threads)
+def train(fault: str, folder: Path, level: str = "mix", steps: int = 1, threads: int = 0, **options: Any) -> None:
+    if threads:
+        torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model = Model(fault)
+    wide, fault = fault.startswith("wide"), fault.removeprefix("wide").strip()
+    model = Model(fault, width=256) if wide else Model(fault)
     if fault == "transposed weight":
         weight = model.blocks[WHERE].attention.o.weight
         weight.data = weight.data.t().clone()
@@ -109,7 +115,7 @@ def train(fault: str, folder: Path, level: str = "mix", steps: int = 1, threads:
     debugger = PrecisionDebugger(dump_path=str(folder), level=level, task="statistics", **options)
     data = torch.Generator().manual_seed(5)
     for step in range(steps):
-        tokens = torch.randint(0, 64, (4, 16), generator=data)
+        tokens = torch.randint(0, 64, (32, 64) if wide else (4, 16), generator=data)
         torch.manual_seed(100 + step)
         debugger.start(model) if level != "L1" else debugger.start()
         out = model(tokens[:, :-1])
@@ -121,6 +127,8 @@ def train(fault: str, folder: Path, level: str = "mix", steps: int = 1, threads:
         optimizer.zero_grad()
         debugger.stop()
         debugger.step()
+        if fault != "stale buffer":
+            model.shift += 1e-3  # between the steps, where nothing is recorded
     debugger.close()
 
 
@@ -130,4 +138,4 @@ if __name__ == "__main__":
         name, _, rest = each.partition("=")
         level, _, tail = rest.partition(",")
         steps, _, threads = tail.partition(",")
-        train(name, Path(sys.argv[1], each.replace(" ", "_").replace(",", "_")), level, int(steps), int(threads or 1))
+        train(name, Path(sys.argv[1], each.replace(" ", "_").replace(",", "_")), level, int(steps), int(threads or 0))
