@@ -91,7 +91,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "probe_analysis": (
         {"calls", "compare"},
-        {"align", "nonfinite"},
+        {"align", "export", "nonfinite"},
         {"diff", "ranks", "trend"},
         {"cli"},
         {"face"},
@@ -116,6 +116,8 @@ OPTIONAL = {
     ("probe_format.tensors.checksum", "isal"),  # the extra "fast"
     ("probe_format.tensors.stats_fast", "numkong"),  # the same
     ("probe_analysis.trend.picture", "matplotlib"),  # the extra "plot"
+    ("probe_analysis.export.tables", "pyarrow"),  # the extra "export"
+    ("probe_analysis.export.events", "tensorboard"),  # the extra "tensorboard"
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),
     ("probe_torch", "numkong"),

@@ -5,12 +5,14 @@ __version__ = "0.1.0"
 from probe_analysis.align import Mapping, load_mapping
 from probe_analysis.compare import Tolerance
 from probe_analysis.diff import Diff, diff
+from probe_analysis.export import Exported, export
 from probe_analysis.nonfinite import NonFinite, first_non_finite
 from probe_analysis.ranks import Ranks, ranks
 from probe_analysis.trend import Trend, trend
 
 __all__ = [
     "Diff",
+    "Exported",
     "Mapping",
     "NonFinite",
     "Ranks",
@@ -18,6 +20,7 @@ __all__ = [
     "Trend",
     "__version__",
     "diff",
+    "export",
     "first_non_finite",
     "load_mapping",
     "ranks",

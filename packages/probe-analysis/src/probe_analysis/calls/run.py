@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from attrs import frozen
@@ -64,15 +64,22 @@ class Run:
 
         Frames of the framework and of installed packages are passed over where a frame of the user's own is there.
         """
-        stack = call.record.stack or self._forward_stack(call)
-        frames = [" ".join(frame.split()) for frame in stack]
-        own = [frame for frame in frames if not any(part in frame for part in _INSTALLED)]
-        return next(iter((*own, *frames)), "")
+        frames = self.stack_of(call)
+        own = (frame for frame in frames if not any(part in frame for part in _INSTALLED))
+        return next(own, frames[0] if frames else "")
 
-    def _forward_stack(self, call: Call) -> tuple[str, ...]:
-        if not call.backward:
-            return ()
-        return tuple(self.rank.stack.of(with_direction(call.name, "forward")))
+    def stack_of(self, call: Call) -> tuple[str, ...]:
+        """Return where a call was made, innermost frame first, each in one line; a backward call has its forward's."""
+        found = self.rank.stack.of(call.name)
+        if not found and call.backward:
+            found = self.rank.stack.of(with_direction(call.name, "forward"))
+        return _in_lines(tuple(found))
+
+
+@lru_cache(maxsize=1024)
+def _in_lines(frames: tuple[str, ...]) -> tuple[str, ...]:
+    """Return each frame in one line. Many calls share a stack."""
+    return tuple(" ".join(frame.split()) for frame in frames)
 
 
 _INSTALLED = ("/site-packages/", "/dist-packages/", "<frozen ", "<string>")

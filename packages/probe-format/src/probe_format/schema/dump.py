@@ -53,6 +53,9 @@ class _Lines(Mapping[str, Any]):
         except (ValueError, RecursionError) as error:
             raise DamagedError(f"{self.where}: the record {brief(name)} is not JSON any more ({error}).") from None
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.spans  # Mapping's own would parse the record
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.spans)
 

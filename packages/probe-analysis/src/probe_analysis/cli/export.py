@@ -1,0 +1,95 @@
+"""Run ``probe export DIR -o FOLDER``: write a dump as tables for SQL, or as curves for TensorBoard."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+from probe_format.progress import ProgressLine
+
+from probe_analysis.export import FORMS, Exported, export, leftovers
+
+from .outcome import exit_code
+
+__all__ = ["main"]
+
+_EXIT = (
+    "exit codes: 0 all of it is exported; 1 some of it could not be read and is named; 2 nothing is exported"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    argv: the words after ``probe export``; those of the process when None.
+    """
+    arguments = _parser().parse_args(argv)
+    return exit_code("export", lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    line = ProgressLine(terminal=0.2, elsewhere=10.0)
+
+    def progress(label: str, done: int, total: int) -> None:
+        line.show(f"probe export: {label}: {done} of {total} records")
+
+    try:
+        found = export(
+            arguments.dir,
+            arguments.output,
+            form=arguments.to,
+            step=arguments.step,
+            rank=arguments.rank,
+            filter=arguments.filter,
+            overwrite=arguments.overwrite,
+            progress=progress,
+        )
+    finally:
+        line.end()
+    for text in _story(found):
+        print(text)
+    for what, why in found.errors:
+        print(f"probe export: left out {what}: {why}", file=sys.stderr)
+    for path in leftovers(found.path):
+        print(
+            f"probe export: {path} is of an export that was killed (or runs now): delete it.", file=sys.stderr
+        )
+    return 1 if found.errors else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="probe export",
+        description="Write a dump as tables of Parquet, or as curves over the steps for TensorBoard.",
+        epilog=_EXIT,
+    )
+    parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the folder to make")
+    parser.add_argument("--to", choices=FORMS, default="parquet", help="what to write (parquet)")
+    parser.add_argument("--step", type=int, metavar="N", help="only this step")
+    parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    parser.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier export of this name")
+    return parser
+
+
+def _story(found: Exported) -> Iterator[str]:
+    runs = (
+        f"{found.runs} rank{'s' if found.runs != 1 else ''} and steps"
+        if found.runs != 1
+        else "one rank of one step"
+    )
+    yield (
+        f"{found.path} holds {found.tensors} tensors and {found.arguments} other values of {found.records} records, "
+        f"of {runs} ({found.bytes / 1e6:.1f} MB)."
+    )
+    if found.left_out:
+        yield f"The filter left out {found.left_out} records."
+    if found.too_large:
+        yield f"{found.too_large} numbers are larger than TensorBoard's float32 holds: they are infinite there."
+    if found.form == "parquet":
+        query = f"FROM '{found.path}/tensors/**/*.parquet' WHERE NOT finite ORDER BY step, rank, call_order"
+        yield f'  duckdb -c "{query}"'
+    else:
+        yield f"  tensorboard --logdir {found.path}"

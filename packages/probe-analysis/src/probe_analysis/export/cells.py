@@ -1,0 +1,180 @@
+"""Turn what stands in a record into the cells of a table, and keep what no cell can hold."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from probe_format.jsonio import dumps, finite, number
+
+from probe_analysis.compare import dtype_name
+
+__all__ = ["argument_cells", "json_text", "source_cells", "tensor_cells"]
+
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+
+
+def _double(value: Any) -> float | None:
+    """Return a statistic as a double; None where that is not the same number."""
+    value = number(value)
+    if isinstance(value, float):
+        return value
+    if isinstance(value, bool):
+        return float(value)
+    return float(value) if isinstance(value, int) and abs(value) <= 2**53 else None
+
+
+def _integer(value: Any) -> int | None:
+    """Return a whole number that 64 bits hold; else None."""
+    if isinstance(value, float) and value.is_integer():  # JSON does not tell 3.0 from 3
+        value = int(value)
+    return value if type(value) is int and _SMALLEST <= value <= _LARGEST else None
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _texts(value: Any) -> list[str] | None:
+    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
+
+
+def _integers(value: Any) -> list[int] | None:
+    found = [_integer(item) for item in value] if isinstance(value, list) else [None]
+    return None if None in found else [x for x in found if x is not None]
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON; numbers that are not finite as the texts that Probe's files have for them."""
+    try:
+        return dumps(_strict(value)).decode()
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps(repr(value))  # too deep for either encoder
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    return {key: _strict(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+#: Key of a tensor object -> its column, and what makes the cell.
+_CELLS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "type": ("type", _text),
+    "dtype": ("original_dtype", _text),
+    "shape": ("shape", _integers),
+    "Max": ("max", _double),
+    "Min": ("min", _double),
+    "Mean": ("mean", _double),
+    "Norm": ("norm", _double),
+    "nan_count": ("nan_count", _integer),
+    "posinf_count": ("posinf_count", _integer),
+    "neginf_count": ("neginf_count", _integer),
+    "zero_count": ("zero_count", _integer),
+    "finite_max": ("finite_max", _double),
+    "finite_min": ("finite_min", _double),
+    "requires_grad": ("requires_grad", _boolean),
+    "md5": ("checksum", _text),
+    "data_name": ("data_name", _text),
+    "device_mesh": ("device_mesh", json_text),
+    "placements": ("placements", _texts),
+    "global_shape": ("global_shape", _integers),
+    "layout": ("layout", lambda value: value if isinstance(value, str) else json_text(value)),
+    "shared_with": ("shared_with", _texts),
+    "unsupported": ("unsupported", _text),
+    "lost": ("lost", _text),
+}
+
+
+def tensor_cells(tensor: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cells of a tensor object.
+
+    What has no column, or is not what its column holds (an integer that a double would round), is under ``extra``.
+    """
+    cells: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for key, value in tensor.items():
+        if value is None:
+            continue
+        column, convert = _CELLS.get(key, ("", _nothing))
+        cell = convert(value)
+        if cell is None:
+            extra[key] = value
+            if column in ("max", "min", "mean", "norm"):
+                cells[column] = _nearest(value)
+        else:
+            cells[column] = cell
+    cells["dtype"] = dtype_name(str(tensor["dtype"]))
+    cells["finite"] = _all_finite(cells)
+    if "shape" in cells:
+        cells["elements"] = _integer(math.prod(cells["shape"]))
+    if extra:
+        cells["extra"] = json_text(extra)
+    return cells
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+def _nearest(value: Any) -> float | None:
+    """Return the double closest to an integer that no double is; None for anything else."""
+    try:
+        return float(value) if isinstance(value, int) else None
+    except OverflowError:
+        return None
+
+
+def _all_finite(cells: Mapping[str, Any]) -> bool | None:
+    """Return whether every element is finite; None where the statistics do not tell.
+
+    The norm does not count: that of msprobe overflows in the dtype of the tensor.
+    """
+    if any(cells.get(count) for count in ("nan_count", "posinf_count", "neginf_count")):
+        return False
+    extremes = [cells[key] for key in ("max", "min") if cells.get(key) is not None]
+    return all(map(math.isfinite, extremes)) if extremes else None
+
+
+def argument_cells(value: Any) -> dict[str, Any]:
+    """Return the cells of a value that is not a tensor."""
+    encoded = isinstance(value, dict) and isinstance(value.get("type"), str)
+    plain = value.get("value") if encoded else value
+    cells: dict[str, Any] = {
+        "type": value["type"] if encoded else _type_name(value),
+        "json": json_text(value),
+    }
+    if plain is not None and not (encoded and "value" not in value):
+        cells["value"] = plain if isinstance(plain, str) else json_text(plain)
+    if isinstance(plain, int | float) or (isinstance(plain, str) and cells["type"] in _NUMBERS):
+        cells["number"] = _double(plain)
+    return cells
+
+
+#: Types whose value is a text where the number is not finite.
+_NUMBERS = ("float", "float16", "float32", "float64")
+
+
+def _type_name(value: Any) -> str:
+    return "None" if value is None else type(value).__name__
+
+
+_FRAME = re.compile(r"File (?P<file>.+?), line (?P<line>\d{1,18}), in ", re.DOTALL)
+
+
+def source_cells(line: str) -> dict[str, Any]:
+    """Return the cells of a line of source, ``File a.py, line 3, in f, x = g(x)``; none for an empty one."""
+    if not line:
+        return {}
+    found = _FRAME.match(line)
+    parts = {} if found is None else {"source_file": found["file"], "source_line": int(found["line"])}
+    return {"line": line, **parts}

@@ -1,0 +1,142 @@
+"""Name the columns of the exported tables (spec/export.md says what each holds)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from attrs import frozen
+
+__all__ = ["SCHEMA_VERSION", "SHARED", "TABLES", "Column", "Type"]
+
+SCHEMA_VERSION = "1.0"
+"""The first number changes when a column changes its meaning or goes, the second when one is added."""
+
+Type = Literal["text", "integer", "double", "boolean", "texts", "integers"]
+
+
+@frozen
+class Column:
+    """Name a column and the type of its values; ``texts`` and ``integers`` are lists."""
+
+    name: str
+    type: Type
+
+
+def _columns(**types: Type) -> tuple[Column, ...]:
+    return tuple(Column(name, kind) for name, kind in types.items())
+
+
+#: What each row says of the record that it belongs to.
+_RECORD = (
+    *_columns(
+        run="text",
+        record="text",
+        call_order="integer",
+        kind="text",
+        direction="text",
+        prefix="text",
+        api="text",
+        module="text",
+    ),
+    Column("class", "text"),
+    *_columns(
+        call_number="integer",
+        parent="text",
+        line="text",
+        source_file="text",
+        source_line="integer",
+    ),
+)
+
+#: Where in its record a tensor or another value stands.
+_PLACE = _columns(
+    slot_order="integer",
+    slot="text",
+    role="text",
+    path="text",
+    gradient="boolean",
+    recompute="boolean",
+    backward_pass="integer",
+)
+
+TABLES: Mapping[str, tuple[Column, ...]] = {
+    "tensors": (
+        *_RECORD,
+        *_PLACE,
+        *_columns(
+            type="text",
+            dtype="text",
+            original_dtype="text",
+            shape="integers",
+            elements="integer",
+            max="double",
+            min="double",
+            mean="double",
+            norm="double",
+            finite="boolean",
+            nan_count="integer",
+            posinf_count="integer",
+            neginf_count="integer",
+            zero_count="integer",
+            finite_max="double",
+            finite_min="double",
+            requires_grad="boolean",
+            checksum="text",
+            data_name="text",
+            file="text",
+            device_mesh="text",
+            placements="texts",
+            global_shape="integers",
+            layout="text",
+            shared_with="texts",
+            unsupported="text",
+            lost="text",
+            extra="text",
+        ),
+    ),
+    "arguments": (*_RECORD, *_PLACE, *_columns(type="text", value="text", number="double", json="text")),
+    "records": (
+        *_RECORD,
+        *_columns(
+            modules="texts",
+            stack="text",
+            tensors="integer",
+            arguments="integer",
+            raised="text",
+            incomplete="boolean",
+            in_backward="boolean",
+            partial="boolean",
+            error="text",
+            extra="text",
+        ),
+    ),
+    "runs": _columns(
+        run="text",
+        folder="text",
+        mode="text",
+        distributed="boolean",
+        source="text",
+        framework="text",
+        mindspore="text",
+        tool="text",
+        task="text",
+        level="text",
+        format_version="text",
+        checksum="text",
+        records="integer",
+        tensors="integer",
+        arguments="integer",
+        left_out="integer",
+        error="text",
+        header="text",
+        report="text",
+    ),
+}
+"""Table -> its columns. ``step`` and ``rank`` are in the names of the folders."""
+
+SHARED: Mapping[str, frozenset[str]] = {
+    table: frozenset(column.name for column in _RECORD) if table != "runs" else frozenset()
+    for table, columns in TABLES.items()
+}
+"""Table -> those of its columns that are the same for all rows of a record."""

@@ -1,0 +1,101 @@
+"""Export a dump: choose the runs, write each, and say what was written and what was left out."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Literal, get_args
+
+import attrs
+from attrs import frozen
+from probe_format import Dump
+from probe_format.errors import FormatError, UsageError
+
+from probe_analysis.calls import Run, runs_of
+
+from .count import Count, Progress
+from .curves import Curves
+from .output import mark, whole_folder
+from .parquet import Tables
+from .tables import GROUP
+
+__all__ = ["FORMS", "Exported", "Form", "export"]
+
+Form = Literal["parquet", "tensorboard"]
+FORMS: tuple[Form, ...] = get_args(Form)
+"""What a dump can be exported to."""
+
+
+@frozen
+class Exported:
+    """Say what an export wrote.
+
+    path: the folder.
+    runs, records, tensors, arguments: how many are in it.
+    left_out: how many records the filter left out.
+    too_large: how many numbers TensorBoard's float32 does not hold, which are infinite there.
+    errors: (label or record, why) of what could not be read.
+    bytes: the size of all its files.
+    """
+
+    path: Path
+    form: Form
+    runs: int
+    records: int
+    tensors: int
+    arguments: int
+    left_out: int
+    too_large: int
+    errors: tuple[tuple[str, str], ...]
+    bytes: int
+
+
+def export(
+    dump: str | Path | Dump,
+    to: str | Path,
+    *,
+    form: Form = "parquet",
+    step: int | None = None,
+    rank: int | None = None,
+    filter: str = "",
+    overwrite: bool = False,
+    group: int = GROUP,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write a dump, by Probe or by msprobe, as tables (spec/export.md) or as TensorBoard's curves.
+
+    to: the folder to make. It appears under its name when it is complete.
+    step, rank: only these; None for all.
+    filter: only records with this text in their names.
+    overwrite: replace an earlier export.
+    group: how many rows of a table are held in memory, and written together.
+    progress: called with (label, records written, records in all).
+    Raises FormatError when nothing can be read, UsageError when something is in the way, and ProbeError when the
+    package that writes the form is not installed.
+    """
+    if form not in FORMS:
+        raise UsageError(f"export writes {' or '.join(FORMS)}, not {form!r}.")
+    if group < 1:
+        raise UsageError(f"A group has at least one row, not {group}.")
+    runs = sorted(runs_of(dump, step=step, rank=rank), key=_place)
+    count = Count(filter, progress)
+    with whole_folder(Path(to), overwrite=overwrite) as folder:
+        writer = Tables(folder, group) if form == "parquet" else Curves(folder)
+        with contextlib.closing(writer):
+            for run in runs:
+                writer.write(_fresh(run), count)
+        if count.runs == 0:
+            raise FormatError(f"Nothing of {count.errors[0][0]} can be read: {count.errors[0][1]}")
+        mark(folder, form, count.content())
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return Exported(path=Path(to), form=form, errors=tuple(count.errors), bytes=size, **count.amounts())
+
+
+def _place(run: Run) -> tuple[str, str, int]:
+    """Return a key that puts the steps of one process together, in order."""
+    return run.rank.mode or "", run.rank.path.name, -1 if run.rank.step is None else run.rank.step
+
+
+def _fresh(run: Run) -> Run:
+    """Return the same run with nothing read yet: what is read of it goes with it, so that one is held at a time."""
+    return Run(run.label, attrs.evolve(run.rank))

@@ -1,0 +1,132 @@
+"""Make the rows of the tables out of the calls of a run, one record at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+from probe_format import Record, Tensor
+from probe_format.errors import FormatError
+from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName
+
+from probe_analysis.calls import Call, Run
+
+from .cells import argument_cells, json_text, source_cells, tensor_cells
+from .leaves import Leaf, leaves
+
+__all__ = ["Rows", "rows_of"]
+
+#: Scalars of a record that have a column of their own, and the type that they have there.
+_SCALARS: Mapping[str, type] = {"raised": str, "incomplete": bool, "in_backward": bool, "partial": bool}
+
+Row = dict[str, Any]
+
+
+@frozen(eq=False)
+class Rows:
+    """Hold what becomes of one record.
+
+    shared: the cells that all its rows have.
+    tensors, arguments: the other cells of each.
+    record: the other cells of its own row.
+    """
+
+    shared: Row
+    tensors: tuple[Row, ...]
+    arguments: tuple[Row, ...]
+    record: Row
+
+
+def rows_of(run: Run, call: Call) -> Rows:
+    """Return the rows of one call. One that cannot be read has a row of its own that says so."""
+    record = call.record
+    shared = _shared(run, call, record)
+    own: Row = {"modules": list(run.above(call.name)) or None, "stack": "\n".join(run.stack_of(call)) or None}
+    try:
+        found = record.json
+    except FormatError as error:
+        return Rows(shared, (), (), {**own, "tensors": 0, "arguments": 0, "error": str(error)})
+    scalars = _scalars(call, found)
+    tensors: list[Row] = []
+    arguments: list[Row] = []
+    for leaf in leaves(found):
+        if len(leaf.keys) == 1 and leaf.keys[0] in scalars:
+            continue
+        row = {**_where(call), **leaf.place(call.kind), "slot_order": len(tensors) + len(arguments)}
+        if leaf.tensor:
+            tensors.append({**row, **tensor_cells(leaf.value), "file": _file(record, leaf)})
+        else:
+            arguments.append({**row, **argument_cells(leaf.value)})
+    known = {key: scalars.pop(key) for key, kind in _SCALARS.items() if isinstance(scalars.get(key), kind)}
+    own |= {"tensors": len(tensors), "arguments": len(arguments), **known}
+    if scalars:
+        own["extra"] = json_text(scalars)
+    return Rows(shared, tuple(tensors), tuple(arguments), own)
+
+
+def _scalars(call: Call, record: Any) -> Row:
+    """Return what a record says of itself: its keys that hold no arguments and no results."""
+    if call.kind not in ("module", "api") or not isinstance(record, dict):
+        return {}
+    return {key: value for key, value in record.items() if not isinstance(value, list | dict)}
+
+
+def _shared(run: Run, call: Call, record: Record) -> Row:
+    return {
+        "run": run.label,
+        "record": call.name,
+        "call_order": call.order,
+        "kind": call.kind,
+        "module": call.path or None,
+        "parent": call.parent,
+        **_named(record),
+        **source_cells(run.line_of(call)),
+    }
+
+
+def _named(record: Record) -> Row:
+    """Return the cells with the parts of a record's name."""
+    try:
+        name = record.parsed
+    except FormatError:
+        return {}
+    if isinstance(name, ApiName):
+        return {
+            "prefix": name.prefix,
+            "api": name.api,
+            "call_number": name.count,
+            "direction": name.direction,
+        }
+    if isinstance(name, ModuleName):
+        return {
+            "prefix": name.prefix,
+            "class": name.cls,
+            "call_number": name.count,
+            "direction": name.direction,
+        }
+    if isinstance(name, ParamsGradName):
+        return {
+            "prefix": name.prefix,
+            "class": name.cls,
+            "call_number": name.count or 0,
+            "direction": "backward",
+        }
+    return {"call_number": name.count} if isinstance(name, DebugName) else {}
+
+
+def _where(call: Call) -> Row:
+    """Return what the place of a value is where nothing else is said."""
+    if call.kind == "debug":
+        return {}
+    passes = {"backward_pass": 0} if call.backward and call.kind != "parameters_grad" else {}
+    return {"gradient": call.backward, "recompute": False, **passes}
+
+
+def _file(record: Record, leaf: Leaf) -> str | None:
+    """Return the path of a tensor's file; None where it has none, or where its name leads out of the dump."""
+    try:
+        path = Tensor(record, leaf.keys, leaf.value).file
+    except FormatError:
+        return None
+    return None if path is None else str(path.absolute())
