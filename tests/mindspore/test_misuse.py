@@ -69,6 +69,12 @@ def test_ranks_in_a_single_process(tmp_path: Path) -> None:
     assert not list((tmp_path / "7" / "dump").rglob("dump.json"))
 
 
+def test_compiled_regions_are_torchs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"compiled: 'eager' is for torch\.compile"):
+        PrecisionDebugger(dump_path=str(tmp_path / "d"), level="L1", compiled="eager")
+    assert list(capture(tmp_path, lambda: ops.gelu(X), level="L1", compiled="not_seen"))
+
+
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_a_dump_of_one_of_the_two_modes_counts_as_used(mode: str, tmp_path: Path) -> None:
     earlier = tmp_path / "dump" / mode / "step0" / "rank"

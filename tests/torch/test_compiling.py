@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import probe_analysis
 import pytest
 import torch
 from dumping import capture, opened, records, report
@@ -117,3 +120,141 @@ def test_a_session_is_known_from_inside(tmp_path: Path) -> None:
     torch.compile(torch.nn.functional.gelu, backend=backend)(torch.randn(3))
     assert said == [True]
     assert not compiling.is_compiling()
+
+
+# -- compiled: eager ------------------------------------------------------------------------------------------
+
+
+class Compiles:
+    """A backend that counts what it compiles, and what runs of it; ``wrong`` makes the numbers a little larger."""
+
+    def __init__(self, wrong: float = 0.0) -> None:
+        self.graphs = self.runs = 0
+        self.wrong = wrong
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        self.graphs += 1
+
+        def run(*args: Any) -> Any:
+            self.runs += 1
+            return [out * (1 + self.wrong) if self.wrong else out for out in graph(*args)]
+
+        return run
+
+
+class Inner(nn.Sequential):
+    """torch's own Sequential would be passed over by `compile()`, which skips code of torch's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for module in self:
+            x = module(x)
+        return x
+
+
+def with_inner() -> Net:
+    net = Net()
+    net.inner = Inner(*net.inner)
+    return net
+
+
+def stance() -> Any:
+    seen: Any = torch.compiler.set_stance("default")
+    seen.__exit__(None, None, None)
+    return seen.prev.stance
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_eager_sees_what_is_inside_and_computes_what_an_eager_run_does(
+    whole: bool, level: str, tmp_path: Path
+) -> None:
+    net, x, backend = with_inner(), torch.randn(3, 4), Compiles()
+    truth = step(net, x)
+    model: Any = torch.compile(net, backend=backend) if whole else net
+    if not whole:
+        net.inner.compile(backend=backend)
+    step(model, x)
+    compiled = backend.graphs, backend.runs
+    assert compiled[0] and compiled[1]
+    results: list[list[Tensor]] = []
+    names = capture(tmp_path, lambda: results.append(step(model, x)), model, level=level, compiled="eager")
+    assert all(torch.equal(a, b) for a, b in zip(truth, results[0], strict=True))
+    assert (backend.graphs, backend.runs) == compiled, "neither compiled nor run while dumped"
+    if level != "L1":
+        assert {"Module.inner.0.Linear.forward.0", "Module.inner.1.GELU.backward.0"} <= names.keys()
+    if level != "L0":
+        assert "Functional.gelu.0.forward" in names
+    said = report(tmp_path / "dump")
+    assert not said["faults"]
+    unseen = {entry["what"]: entry["why"] for entry in said["not_seen"]}
+    what = "functions" if level == "L1" else "the whole model" if whole else "inner"
+    assert "another run" in unseen[f"the compiled code of {what}"]
+    assert not [entry for entry in unseen if entry.startswith("inside")]
+    assert all(torch.equal(a, b) for a, b in zip(truth, step(model, x), strict=True))
+    assert backend.graphs == compiled[0] and backend.runs > compiled[1], "the compiled code runs again, not made anew"
+    assert stance() == "default"
+
+
+def test_eager_changes_nothing_in_steps_that_are_not_dumped(tmp_path: Path) -> None:
+    net, x, backend = with_inner(), torch.randn(3, 4), Compiles()
+    net.inner.compile(backend=backend)
+    step(net, x)
+    torch._dynamo.utils.counters.clear()
+    runs = []
+    with opened(tmp_path, level="mix", compiled="eager", step=[1]) as debugger:
+        for _ in range(4):
+            debugger.start(net)
+            assert stance() == ("force_eager" if len(runs) == 1 else "default")
+            before = backend.runs
+            step(net, x)
+            runs.append(backend.runs - before)
+            debugger.stop()
+            assert stance() == "default"
+            debugger.step()
+    assert runs[1] == 0 and runs[0] == runs[2] == runs[3] > 0
+    assert backend.graphs == 1 and not torch._dynamo.utils.counters["stats"], "nothing was compiled anew"
+
+
+def test_not_seen_sets_no_stance(tmp_path: Path) -> None:
+    net, x = Net(), torch.randn(3, 4)
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(net)
+        assert stance() == "default"
+        step(net, x)
+        debugger.stop()
+
+
+def test_a_stance_of_the_users_comes_back(tmp_path: Path) -> None:
+    net, x = Net(), torch.randn(3, 4)
+    with torch.compiler.set_stance("eager_on_recompile"):
+        capture(tmp_path / "a", lambda: step(net, x), net, compiled="eager")
+        assert stance() == "eager_on_recompile"
+
+        def breaks() -> None:
+            raise KeyError("of the user's")
+
+        with pytest.raises(KeyError):
+            capture(tmp_path / "b", breaks, net, compiled="eager")
+        assert stance() == "eager_on_recompile"
+        with opened(tmp_path / "c", compiled="eager") as debugger:
+            debugger.start(net)
+            torch.compiler.set_stance("fail_on_recompile")
+            debugger.stop()
+            assert stance() == "fail_on_recompile", "what the user set meanwhile stays"
+    assert stance() == "default"
+
+
+def test_a_compiled_and_an_eager_step_differ_where_the_compiler_is_wrong(tmp_path: Path) -> None:
+    """The borders of the region are in both dumps; the first call that differs is the region's."""
+    net, x = with_inner(), torch.randn(3, 4)
+    for wrong, verdict in ((0.0, "same"), (0.01, "different")):
+        torch.compiler.reset()
+        model, places = copy.deepcopy(net), [tmp_path / verdict / which for which in ("not_seen", "eager")]
+        model.inner.compile(backend=Compiles(wrong))
+        for place in places:
+            place.mkdir(parents=True)
+            capture(place, partial(model, x), model, level="L0", compiled=place.name)
+        found = probe_analysis.diff(places[0] / "dump", places[1] / "dump")
+        assert found.verdict.state == verdict
+        if wrong:
+            assert "first number that differs after it is in Module.inner.Inner.forward.0" in found.verdict.sentence

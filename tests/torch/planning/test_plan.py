@@ -202,6 +202,18 @@ def test_an_earlier_dump_is_told(tmp_path: Path) -> None:
     assert not plan(model, {**keys, "overwrite": True}, x).problems
 
 
+def test_compiled_regions_are_planned_as_they_are_dumped_with_eager(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.GELU()))
+    x, keys = torch.randn(2, 4), {"level": "mix", "task": "tensor", "compiled": "eager"}
+    plain = plan(net, {**keys, "dump_path": str(tmp_path / "dump")}, x)
+    for model in (torch.compile(net, backend="eager"), net):
+        if model is net:
+            net[1].compile(backend="eager")
+        found = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, x)  # type: ignore[arg-type]
+        assert (found.records, found.files, found.written) == (plain.records, plain.files, plain.written)
+        assert "as if torch.compile were not there" in str(found)
+
+
 class Asks(nn.Module):
     def __init__(self) -> None:
         super().__init__()

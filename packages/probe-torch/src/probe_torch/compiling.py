@@ -1,14 +1,15 @@
-"""Detect whether torch is compiling, for every version that Probe supports; no other module does."""
+"""Detect whether torch is compiling, for every version that Probe supports, and keep it from using compiled code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import _guards
 
-__all__ = ["is_compiling"]
+__all__ = ["is_compiling", "uncompiled"]
 
 _marks_its_sessions: bool = hasattr(torch.compiler, "_compile_session_context")
 _session: Any = _guards.CompileContext.try_get
@@ -25,3 +26,17 @@ is_compiling: Callable[[], bool] = torch.compiler.is_compiling if _marks_its_ses
 A newer torch's own function covers both. An older one's (2.6) covers only the code that is inlined: the calls that
 Dynamo makes on fake tensors, to learn their shapes, would pass for the model's.
 """
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run compiled regions uncompiled, in all threads, until the block is left; nothing is compiled anew for it.
+
+    The stance that was there comes back, unless the user has set another one meanwhile, which stays.
+    """
+    ours: Any = torch.compiler.set_stance("force_eager")
+    try:
+        yield
+    finally:
+        last: Any = torch.compiler.set_stance("default")  # its constructor tells which stance it replaces
+        (ours if last.prev is ours.stance else last).__exit__(None, None, None)

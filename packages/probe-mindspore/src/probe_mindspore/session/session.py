@@ -40,6 +40,14 @@ _WANTS_MODEL = (
     "or PrecisionDebugger(model=...). Level L1 works without."
 )
 
+_NO_COMPILED = (
+    Problem(
+        "compiled",
+        "'eager' is for torch.compile. What MindSpore compiles is recorded as a graph, at level L0.",
+        "Leave it out. To see each call inside a jitted function, run it without mindspore.jit.",
+    ),
+)
+
 
 def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     """Return a session with this configuration.
@@ -54,7 +62,7 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
         return SavingSession(config, Saver.of(config, tool, module_kind.framework), model)
     if config.level == "L2":
         return _kernels(config, model)
-    _preflight(config, ())
+    _preflight(config, _NO_COMPILED if config.compiled == "eager" else ())
     target = Target()
     patches = Patches(_listed(config, module_kind), target)
     steps = StepOpener(config, tool, module_kind, patches, target)

@@ -30,6 +30,7 @@ RiskLevel = Literal["ALL", "FOCUS", "CORE"]
 SummaryMode = Literal["statistics", "md5", "xor"]
 Device = Literal["host", "device"]
 FileFormat = Literal["npy", "bin"]
+Compiled = Literal["not_seen", "eager"]
 
 SECTIONS: tuple[str, ...] = get_args(Task)
 """The tasks. Each may have a section of its own in the file."""
@@ -156,6 +157,15 @@ class Config:
         metadata=key(
             "true, false: numbers of a tensor that did not change since are used again; see below",
             flag,
+            ours=True,
+        ),
+    )
+    compiled: Compiled = attrs.field(
+        default="not_seen",
+        metadata=key(
+            "`not_seen`: a region of torch.compile is recorded as one call; `eager`: it runs uncompiled while a step "
+            "is dumped, and is seen; see below",
+            choice(*get_args(Compiled)),
             ours=True,
         ),
     )

@@ -77,6 +77,8 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
             yield f"{at}: {text!r} is not the full name of a call, such as {_EXAMPLES[config.level]}."
     if config.level == "debug" and (config.scope or config.list or config.tensor_list):
         yield f"{locate('level')}: at level 'debug' only save() records; scope and lists have no effect."
+    if config.compiled == "eager" and config.level not in _EXAMPLES:
+        yield f"{locate('compiled')}: at level {config.level!r} no calls are recorded; compiled has no effect."
     if "all" not in config.data_mode and config.task == "structure":
         yield f"{locate('data_mode')}: task 'structure' records no values; data_mode has no effect."
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from probe_torch.compiling import is_compiling
 
-__all__ = ["ModuleTable", "models_in", "patched_call"]
+__all__ = ["ModuleTable", "compiled_parts", "models_in", "patched_call"]
 
 Model = nn.Module | Sequence[nn.Module]
 #: called with (entry, module, args, kwargs, the original nn.Module.__call__)
@@ -91,12 +91,17 @@ class ModuleTable:
 
     def note_compiled(self, model: nn.Module) -> None:
         """Add to `not_seen` the parts of a model that run inside torch.compile, where calls can't be seen."""
-        for name, module in model.named_modules():
-            if _compiled(module) and not name.endswith("_orig_mod"):
-                what = f"inside {_path(name) or 'the whole model'}"
-                self.not_seen[what] = (
-                    "torch.compile turns it into one region; only the call of that region is recorded"
-                )
+        for name in compiled_parts(model):
+            self.not_seen[f"inside {name}"] = (
+                "torch.compile turns it into one region; only the call of that region is recorded"
+            )
+
+    def note_uncompiled(self, models: Sequence[nn.Module]) -> None:
+        """Add to `not_seen` what torch.compile made of these models, and of functions, since it does not run."""
+        for what in ("functions", *(name for model in models for name in compiled_parts(model))):
+            self.not_seen[f"the compiled code of {what}"] = (
+                "compiled: eager ran it uncompiled while this step was dumped, so it is another run than a compiled one"
+            )
 
     def parameters(self) -> list[TrackedParameter]:
         """Return every parameter of the tracked modules once, with all its owners (tied weights have several)."""
@@ -119,6 +124,13 @@ def _wanting_gradients(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 _NO_FORWARD: Any = nn.Module.forward
+
+
+def compiled_parts(model: nn.Module) -> Iterator[str]:
+    """Yield the names of the modules of a model that torch.compile has been applied to."""
+    for name, module in model.named_modules():
+        if _compiled(module) and not name.endswith("_orig_mod"):
+            yield _path(name) or "the whole model"
 
 
 def _compiled(module: nn.Module) -> bool:

@@ -20,7 +20,9 @@ from probe_runtime.session import DumpingStep
 from torch import nn
 
 from probe_torch import __version__
+from probe_torch.compiling import uncompiled
 from probe_torch.debugger import PrecisionDebugger
+from probe_torch.hooks.modules import compiled_parts
 from probe_torch.patching.patches import Patches
 from probe_torch.session.session import listed
 from probe_torch.session.step import StepOpener
@@ -30,6 +32,11 @@ from .stand_ins import StandIns
 from .training import Training, unchanged_randomness
 
 __all__ = ["plan"]
+
+_COMPILED = (
+    "Planned as if torch.compile were not there: {}. With compiled: eager a dump is so; else it has only the calls of "
+    "the regions, and is smaller."
+)
 
 
 def plan(
@@ -70,7 +77,10 @@ def plan(
     files = CountedFiles()
     with tempfile.TemporaryDirectory(prefix="probe-plan-") as folder, unchanged_randomness():
         step = _opened(config, Path(folder) / "rank", files)
-        with stand_ins.mode, warnings.catch_warnings():
+        with stand_ins.mode, warnings.catch_warnings(), contextlib.ExitStack() as stack:
+            if compiled := tuple(compiled_parts(model)):
+                stack.enter_context(uncompiled())
+                training.notes.append(_COMPILED.format(", ".join(compiled)))
             warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
             if optimizer is not None:
                 training.run()  # the first step makes the optimizer's state, a usual one has it

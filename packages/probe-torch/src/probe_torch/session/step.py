@@ -19,6 +19,7 @@ from probe_runtime.session import DumpingStep
 from torch import nn
 
 from probe_torch.aside import aside
+from probe_torch.compiling import uncompiled
 from probe_torch.hooks import leaf_gradients
 from probe_torch.hooks.collectives import watched_waits
 from probe_torch.hooks.collector import collector_for
@@ -88,11 +89,17 @@ class StepOpener:
 
         @contextlib.contextmanager
         def install(step: DumpingStep, models: tuple[nn.Module, ...]) -> Iterator[None]:
-            for model in models:
-                table.note_compiled(model)
+            eager = config.compiled == "eager"
+            if eager:
+                table.note_uncompiled(models)
+            else:
+                for model in models:
+                    table.note_compiled(model)
             if config.level != "L1":
                 arrivals.hook()
             with contextlib.ExitStack() as stack:
+                if eager:
+                    stack.enter_context(uncompiled())
                 if table.entries:
                     stack.enter_context(patched_call(table, arrivals.on_call(step.tap)))
                 stack.enter_context(leaf.sharing.between_stops())
