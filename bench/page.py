@@ -20,7 +20,7 @@ __all__ = ["PAGE", "RESULT", "brief", "load", "make", "text_of"]
 RESULT = Path(__file__).parent / "results" / "performance.json"
 MINDSPORE = Path(__file__).parent / "results" / "mindspore.json"
 PAGE = ROOT / "docs" / "performance.md"
-README = ROOT / "README.md"
+READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
 _BEGIN, _END = "<!-- made by python -m bench: begin -->", "<!-- end -->"
 
 Known = dict[str, Any]
@@ -32,7 +32,7 @@ def load() -> Known:
 
 
 def make(known: Known) -> None:
-    """Write the page, its pictures, and README's part, which a quick run leaves alone."""
+    """Write the page, its pictures, and the READMEs' part, which a quick run leaves alone."""
     PAGE.write_text(text_of(known))
     bars = _bars(known)
     if bars:
@@ -45,10 +45,13 @@ def make(known: Known) -> None:
         (PAGE.parent / "growth-time.svg").write_text(curve("Microseconds of a record, by records in a step", lines))
         lines = {"MiB": [(a["records"], a["above_mib"]) for a in grown]}
         (PAGE.parent / "growth-memory.svg").write_text(curve("Memory above the plain step, by records", lines))
-    text = README.read_text()
-    if "statistics" in known and not any(group["about"]["quick"] for group in known.values()) and _BEGIN in text:
-        head, rest = text.split(_BEGIN)
-        README.write_text(head + _BEGIN + "\n" + _readme(known) + "\n" + _END + rest.partition(_END)[2])
+    if "statistics" in known and not any(group["about"]["quick"] for group in known.values()):
+        for page in READMES:
+            text = page.read_text(encoding="utf-8")
+            if _BEGIN in text:
+                head, rest = text.split(_BEGIN)
+                made = head + _BEGIN + "\n" + _readme(known) + "\n" + _END + rest.partition(_END)[2]
+                page.write_text(made, encoding="utf-8")
 
 
 def text_of(known: Known) -> str:

@@ -1,0 +1,77 @@
+"""Give mkdocs the pages of the workspace, each at its own path, and one page of reference for each package.
+
+The pages lie where they are read on the repository (README.md, docs/, packages/*/), so that their links are right
+there; the site has the same folders, so the same links are right here. Links to what is no page (a source, a folder)
+lead nowhere on the site, and the strict build fails on them.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLIC = ROOT / "tests" / "workspace" / "test_public_api.py"
+PAGES = (
+    "README.md", "README.zh-CN.md", "CONTRIBUTING.md", "LICENSE", "docs/*.md", "docs/*.svg", "bench/README.md",
+    "packages/*/README.md", "packages/*/CHANGELOG.md", "packages/*/docs/*.md", "packages/*/src/*/spec/*.md",
+)  # fmt: skip
+_GROUPS = {
+    "Changelogs": "packages/*/CHANGELOG.md",
+    "Formats": "packages/*/src/*/spec/*.md",
+    "More": "packages/*/docs/*.md",
+}
+
+
+def on_config(config: Any) -> Any:
+    """Add to the navigation what is made from a folder: nobody must list it."""
+    config.nav.append({"Reference": [{name: f"reference/{name}.md"} for name in _packages()]})
+    for title, pattern in _GROUPS.items():
+        config.nav.append({title: [{_label(path): path} for path in _paths(pattern)]})
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages and the reference."""
+    for pattern in PAGES:
+        for path in _paths(pattern):
+            files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    for package in _packages():
+        files.append(File.generated(config, f"reference/{package}.md", content=_reference(package)))
+    return files
+
+
+def public_names() -> dict[str, list[str]]:
+    """Return each door with its public names: the tables that tests/workspace/test_public_api.py holds."""
+    names: dict[str, list[str]] = {}
+    for node in ast.parse(PUBLIC.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") in ("PACKAGE_NAMES", "MODULE_NAMES"):
+            names |= ast.literal_eval(node.value)  # type: ignore[arg-type]
+    return {door: sorted(set(names[door]) - {"__version__"}) for door in sorted(names)}
+
+
+def _reference(package: str) -> str:
+    lines = [f"# {package}\n"]
+    for door, names in public_names().items():
+        if door.split(".")[0] == package:
+            members = f"[{', '.join(names)}]" if names else "false"
+            options = f"    options:\n      heading_level: 3\n      members: {members}\n"
+            lines += [f"## from {door} import ...\n", f"::: {door}\n{options}"]
+    return "\n".join(lines)
+
+
+def _packages() -> list[str]:
+    return sorted(path.parent.name for path in ROOT.glob("packages/*/src/*/__init__.py"))
+
+
+def _paths(pattern: str) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob(pattern))]
+
+
+def _label(path: str) -> str:
+    """``probe-format``, or ``probe-format: dump`` where a package has several."""
+    package, stem = path.split("/")[1], Path(path).stem
+    return package if stem == "CHANGELOG" else f"{package}: {stem}"
