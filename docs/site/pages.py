@@ -11,6 +11,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,22 +45,55 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_post_build(config: Any) -> None:
+    """Fail where a public name has no place in the reference."""
+    for door, names in public_names().items():
+        page = Path(config.site_dir, "reference", door.split(".")[0] + ".html").read_text(encoding="utf-8")
+        missing = [name for name in names if f'id="{_place(door, name)}"' not in page]
+        if missing:
+            raise PluginError(f"{door}: the reference lacks {', '.join(missing)}")
+
+
 def public_names() -> dict[str, list[str]]:
     """Return each door with its public names: the tables that tests/workspace/test_public_api.py holds."""
     names: dict[str, list[str]] = {}
     for node in ast.parse(PUBLIC.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") in ("PACKAGE_NAMES", "MODULE_NAMES"):
             names |= ast.literal_eval(node.value)  # type: ignore[arg-type]
-    return {door: sorted(set(names[door]) - {"__version__"}) for door in sorted(names)}
+    return {
+        door: sorted(n for n in names[door] if n != "__version__" and f"{door}.{n}" not in names)
+        for door in sorted(names)
+    }
+
+
+def _place(door: str, name: str) -> str:
+    """Return the path of a public name; that of ``diff`` in ``from .diff import diff`` goes through the module."""
+    folder = next(ROOT.glob(f"packages/*/src/{door.replace('.', '/')}"), None)
+    if folder is not None and folder.is_dir():
+        for node in ast.parse((folder / "__init__.py").read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+            if name in names and getattr(node, "module", None) in (name, f"{door}.{name}"):
+                return f"{door}.{name}.{name}"
+    return f"{door}.{name}"
+
+
+def _has_module(door: str, name: str) -> bool:
+    """Tell whether a module of the door has the name: mkdocstrings shows that only where it is asked for alone."""
+    folder = f"packages/*/src/{door.replace('.', '/')}"
+    return any(True for end in ("", ".py") for _ in ROOT.glob(f"{folder}/{name}{end}"))
 
 
 def _reference(package: str) -> str:
     lines = [f"# {package}\n"]
     for door, names in public_names().items():
         if door.split(".")[0] == package:
-            members = f"[{', '.join(names)}]" if names else "false"
+            plain = [name for name in names if not _has_module(door, name)]
+            members = f"[{', '.join(plain)}]" if plain else "false"
             options = f"    options:\n      heading_level: 3\n      members: {members}\n"
             lines += [f"## from {door} import ...\n", f"::: {door}\n{options}"]
+            for name in sorted(set(names) - set(plain)):
+                options = "    options:\n      heading_level: 3\n      show_root_heading: true\n"
+                lines += [f"::: {_place(door, name)}\n{options}      show_root_toc_entry: true\n"]
     return "\n".join(lines)
 
 

@@ -69,6 +69,8 @@ def test_the_test_command_runs_every_part() -> None:
     assert "pytest" in str(scripts("test")["unit"])
     assert "hatch run lint:all" in " ".join(parts)
     assert "hatch env create interop" in " ".join(parts)
+    assert "hatch run docs:build" in " ".join(parts)
+    assert "mkdocs build --strict" in str(scripts("docs")["build"])
     for column in ("mindspore", "mindspore27"):
         assert f"hatch run {column}:unit" in " ".join(parts)
     assert scripts("lint")["all"] == ["style", "types"]

@@ -11,7 +11,8 @@ from pathlib import Path
 __all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"]
 
 #: The permissions of new files and folders; the umask may take some away.
-FILE_MODE, FOLDER_MODE = 0o640, 0o750
+FILE_MODE = 0o640
+FOLDER_MODE = 0o750
 
 
 def make_folder(path: Path, below: Path | None = None) -> None:
