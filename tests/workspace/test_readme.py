@@ -71,6 +71,7 @@ def test_the_test_command_runs_every_part() -> None:
     assert "hatch env create interop" in " ".join(parts)
     assert "hatch run docs:build" in " ".join(parts)
     assert "mkdocs build --strict" in str(scripts("docs")["build"])
+    assert "-q" not in str(scripts("docs")["build"]), "it hides the warnings from --strict: broken links would pass"
     for column in ("mindspore", "mindspore27"):
         assert f"hatch run {column}:unit" in " ".join(parts)
     assert scripts("lint")["all"] == ["style", "types"]
