@@ -237,6 +237,17 @@ def test_a_pickle_is_not_run(tmp_path):
         tensor.load()
 
 
+def test_asking_whether_a_record_is_there_does_not_read_it(tmp_path):
+    folder = shutil.copytree(COMPLETE, tmp_path / "dump")
+    file = folder / "step0" / "rank" / "dump.json"
+    file.write_bytes(file.read_bytes().replace(b'"Torch.log.0.forward": {', b'"Torch.log.0.forward": ['))
+    records = probe_format.open(folder).ranks[0].records
+    assert "Torch.log.0.forward" in records
+    assert "Torch.log.1.forward" not in records
+    with pytest.raises(DamagedError):
+        assert records["Torch.log.0.forward"].json
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", "", 3, "a\0b"])
 def test_a_name_that_leaves_the_dump_is_refused(tmp_path, name):
     with pytest.raises(FormatError, match="is not a file name"):
