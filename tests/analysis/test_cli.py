@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from probe_analysis.cli.report import main as report
 from probe_format.cli.main import main
 
 NUMBERS = {"Max": 2.0, "Min": -1.0, "Mean": 0.5, "Norm": 2.5}
@@ -36,6 +37,25 @@ def test_nan_says_where_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["nan", dump(tmp_path / "whole", 1e-5)]) == 0
     assert main(["nan", dump(tmp_path / "broken", 1e-5, Max="NaN", Min="NaN", Norm="NaN")]) == 1
     assert "Functional.rms_norm.0.forward makes the first value that is not finite" in capsys.readouterr().out
+
+
+def test_report_writes_a_page_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = dump(tmp_path / "a", 1e-5), dump(tmp_path / "b", 1e-6, Max="NaN", Min="NaN", Norm="NaN")
+    page = tmp_path / "report.html"
+    assert report([a, b, "-o", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("different: ")
+    assert f"wrote {page}" in said
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+    assert report([b, "-o", str(page)]) == 0
+    assert "makes the first value that is not finite" in capsys.readouterr().out
+    assert report([a, "-o", str(tmp_path / "no" / "folder.html")]) == 2
+    assert "folder.html" in capsys.readouterr().err
+    assert report(["nothing"]) == 2
+    assert "nothing does not exist" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        report([a, "--noise", b])
+    assert "--noise" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["diff", "nothing", "nothing"], ["nan", "nothing"]])

@@ -93,6 +93,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"calls", "compare"},
         {"align", "export", "nonfinite"},
         {"diff", "ranks", "trend"},
+        {"report"},
         {"cli"},
         {"face"},
     ),

@@ -15,8 +15,8 @@ from members import MEMBERS, modules
 # What `from PACKAGE import NAME` offers.
 PACKAGE_NAMES: dict[str, set[str]] = {
     "probe_analysis": {
-        "Diff", "Exported", "Mapping", "NonFinite", "Ranks", "Tolerance", "Trend", "__version__", "diff", "export",
-        "first_non_finite", "load_mapping", "ranks", "trend",
+        "Diff", "Exported", "Mapping", "NonFinite", "Ranks", "Report", "Tolerance", "Trend", "__version__", "diff",
+        "export", "first_non_finite", "load_mapping", "ranks", "report", "trend",
     },
     "probe_format": {
         "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",

@@ -36,7 +36,10 @@ SHIPPED = {
     "probe_torch": ["py.typed", "patching/apis.yaml", "docs/*.md"],
     "probe_save": ["py.typed"],
     "probe_kernel": ["py.typed", "spec/*.md"],
-    "probe_analysis": ["py.typed", "spec/*.md", "docs/*.md"],
+    "probe_analysis": [
+        "py.typed", "spec/*.md", "docs/*.md",
+        "report/assets/*.js", "report/assets/*.css", "report/assets/vendor/uPlot*",
+    ],
     "probe_mindspore": ["py.typed", "docs/*.md"],
 }
 

@@ -8,6 +8,7 @@ from probe_analysis.diff import Diff, diff
 from probe_analysis.export import Exported, export
 from probe_analysis.nonfinite import NonFinite, first_non_finite
 from probe_analysis.ranks import Ranks, ranks
+from probe_analysis.report import Report, report
 from probe_analysis.trend import Trend, trend
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Mapping",
     "NonFinite",
     "Ranks",
+    "Report",
     "Tolerance",
     "Trend",
     "__version__",
@@ -24,5 +26,6 @@ __all__ = [
     "first_non_finite",
     "load_mapping",
     "ranks",
+    "report",
     "trend",
 ]

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .call import Call, Kind
 from .parts import Parts, Side, Value, parts_of
-from .run import Run, runs_of
+from .run import Run, is_own, runs_of
 
-__all__ = ["Call", "Kind", "Parts", "Run", "Side", "Value", "parts_of", "runs_of"]
+__all__ = ["Call", "Kind", "Parts", "Run", "Side", "Value", "is_own", "parts_of", "runs_of"]

@@ -14,7 +14,7 @@ from probe_format.names import ApiName, ModuleName, ParamsGradName, with_directi
 
 from .call import Call, Kind
 
-__all__ = ["Run", "runs_of"]
+__all__ = ["Run", "is_own", "runs_of"]
 
 
 @frozen(slots=False, eq=False)
@@ -65,8 +65,7 @@ class Run:
         Frames of the framework and of installed packages are passed over where a frame of the user's own is there.
         """
         frames = self.stack_of(call)
-        own = (frame for frame in frames if not any(part in frame for part in _INSTALLED))
-        return next(own, frames[0] if frames else "")
+        return next(filter(is_own, frames), frames[0] if frames else "")
 
     def stack_of(self, call: Call) -> tuple[str, ...]:
         """Return where a call was made, innermost frame first, each in one line; a backward call has its forward's."""
@@ -83,6 +82,11 @@ def _in_lines(frames: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _INSTALLED = ("/site-packages/", "/dist-packages/", "<frozen ", "<string>")
+
+
+def is_own(frame: str) -> bool:
+    """Return whether a frame is the user's own, not one of the framework or of another installed package."""
+    return not any(part in frame for part in _INSTALLED)
 
 
 def runs_of(dump: str | Path | Dump, *, step: int | None = None, rank: int | None = None) -> Iterator[Run]:

@@ -1,0 +1,130 @@
+"""Write how two runs differ as columns: which call belongs to which, and the numbers of those that differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from probe_analysis.calls import Call
+from probe_analysis.diff import CallDiff, RunDiff, Verdict
+
+from .columns import numbers, whole
+from .run_columns import SIDES, RunColumns
+from .texts import Texts
+
+__all__ = ["Compared", "compared"]
+
+_CAUSES = (None, "arguments", "parameters", "input", "output")
+
+
+@frozen(eq=False)
+class Compared:
+    """Hold two runs that were compared, as the page has it.
+
+    a, b: the runs.
+    alone: name of a call that the second run alone has -> its place, after the nodes of the first run.
+    """
+
+    a: RunColumns
+    b: RunColumns
+    alone: dict[str, int]
+    document: dict[str, Any]
+
+    def place(self, verdict: Verdict) -> int:
+        """Return the place of the call of a verdict; -1 without one."""
+        if verdict.call is None:
+            return -1
+        if verdict.call.rank is self.b.run.rank and self.a.run.rank is not self.b.run.rank:
+            return self.alone.get(verdict.call.name, -1)
+        return self.a.places.get(verdict.call.name, -1)
+
+
+def compared(
+    found: RunDiff, a: RunColumns, b: RunColumns, texts: Texts, numbered: tuple[int, int]
+) -> Compared:
+    """Return a comparison as columns.
+
+    numbered: the numbers of the two runs in the page.
+    """
+    pair = [-1] * len(a.nodes)
+    back = [-1] * len(b.nodes)
+    for each in found.alignment.pairs:
+        one, two = a.places[each.a.name], b.places[each.b.name]
+        pair[one], back[two] = two, one
+    alone = {call.name: len(a.nodes) + i for i, call in enumerate(_outside_first(found.alignment.only_b, b))}
+    across = found.a.framework != found.b.framework and bool(found.a.framework and found.b.framework)
+    changed = [call for call in found.calls if not call.exact]
+    places = [a.places[call.pair.a.name] for call in changed]
+    verdict = found.verdict
+    document = {
+        "a": numbered[0],
+        "b": numbered[1],
+        "across": across,
+        "state": verdict.state,
+        "sentence": verdict.sentence,
+        "amounts": _amounts(found),
+        "pair": whole(pair),
+        "alone": whole([b.places[name] for name in alone]),
+        "aloneParent": whole([_around(b, name, back, alone) for name in alone]),
+        "onlyFirst": whole([a.places[call.name] for call in found.alignment.only_a]),
+        "node": whole(places),
+        "cause": whole([_CAUSES.index(call.cause) for call in changed]),
+        "made": numbers([call.made for call in changed]),
+        "brought": numbers([call.brought for call in changed]),
+        "allowed": numbers([call.allowed for call in changed]),
+        "values": _values(changed, places, texts),
+        "arguments": [
+            [place, str(argument)]
+            for call, place in zip(changed, places, strict=True)
+            for argument in call.arguments
+        ],
+    }
+    return Compared(a, b, alone, document)
+
+
+def _outside_first(calls: Sequence[Call], b: RunColumns) -> list[Call]:
+    """Return the calls in the order of the tree, so that what is around a call comes before it."""
+    return sorted(calls, key=lambda call: b.places[call.name])
+
+
+def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) -> int:
+    """Return the place under which a call of the second run stands in the tree of the first."""
+    node = b.nodes[b.places[name]].parent
+    while node >= 0:
+        if back[node] >= 0:
+            return back[node]
+        around = alone.get(b.nodes[node].name)
+        if around is not None and around < alone[name]:
+            return around
+        node = b.nodes[node].parent
+    return -1
+
+
+def _amounts(found: RunDiff) -> str:
+    by = ", ".join(f"{count} by {how}" for how, count in found.alignment.counts.items())
+    exact = sum(call.exact for call in found.calls)
+    return f"{len(found.calls)} calls were matched ({by or 'none'}); {exact} of them are exactly the same."
+
+
+def _values(changed: Sequence[CallDiff], places: Sequence[int], texts: Texts) -> dict[str, Any]:
+    """Return the tensors that differ: where, how far, and what their saved values say."""
+    rows = [(place, value) for call, place in zip(changed, places, strict=True) for value in call.values]
+
+    def of(number: Callable[[Any], float]) -> Any:
+        return numbers([math.nan if value.elements is None else number(value.elements) for _, value in rows])
+
+    return {
+        "node": whole([place for place, _ in rows]),
+        "slot": whole([texts.of(value.slot) for _, value in rows]),
+        "side": whole([SIDES.index(value.side) for _, value in rows]),
+        "relative": numbers([value.distance.relative for _, value in rows]),
+        "what": whole([texts.of(value.distance.what) for _, value in rows]),
+        "maxAbs": of(lambda e: e.max_abs),
+        "maxRel": of(lambda e: e.max_rel),
+        "cosine": of(lambda e: e.cosine),
+        "maxUlp": of(lambda e: math.nan if e.max_ulp is None else e.max_ulp),
+        "beyond": of(lambda e: e.beyond),
+    }

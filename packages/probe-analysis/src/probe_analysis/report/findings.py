@@ -1,0 +1,129 @@
+"""Write the findings, which come first on the page: the verdict on two dumps, the first value that is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from probe_analysis.calls import Call
+from probe_analysis.diff import Diff
+from probe_analysis.nonfinite import Finding, NonFinite
+
+from .compared import Compared
+from .run_columns import RunColumns
+
+__all__ = ["nonfinite_finding", "unchecked", "verdict_finding"]
+
+#: How many values that are close to the limits of their dtype are on the page.
+_RISKS = 200
+
+Runs = Mapping[int, tuple[int, RunColumns]]
+
+
+def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
+    """Return the verdict on two dumps: which state it is, its sentence, where it points to.
+
+    comparisons: of the runs of ``found``, in its order.
+    """
+    verdict = found.verdict
+    of = next(each for run, each in zip(found.runs, comparisons, strict=True) if run.verdict is verdict)
+    firsts = []
+    for run, each in zip(found.runs, comparisons, strict=True):
+        for backward in (False, True):
+            call = run.first(backward=backward)
+            if call is not None:
+                way = "backward" if backward else "forward"
+                text = f"{run.a.label}, {way}: {call.pair.a.name} ({call.cause})"
+                firsts.append([text, each.document["a"], each.a.places[call.pair.a.name]])
+    alone = [
+        f"In the {which} dump alone: {', '.join(labels)}."
+        for which, labels in (("first", found.only_a), ("second", found.only_b))
+        if labels
+    ]
+    return {
+        "kind": "verdict",
+        "state": verdict.state,
+        "title": f"{of.a.run.label} with {of.b.run.label}",
+        "sentence": verdict.sentence,
+        "line": verdict.line,
+        "modules": list(verdict.modules),
+        "run": of.document["a"],
+        "node": of.place(verdict),
+        "notes": [of.document["amounts"], *alone],
+        "lists": [["The first call that differs by itself, in each run and pass", firsts]] if firsts else [],
+    }
+
+
+def nonfinite_finding(found: NonFinite, runs: Runs, which: str) -> dict[str, Any]:
+    """Return where a dump stops being finite.
+
+    runs: the number in the page and the columns of each run, by the id of its rank.
+    which: ``The first dump`` or the like, where there are two.
+    """
+    first = found.first
+    lists: list[list[Any]] = []
+    if first is not None:
+        before = [
+            [f"{call.name}   {_ranges(call)}", *_place(runs, first, call.name)] for call in first.before
+        ]
+        lists.append(["The calls before it, and the range of what they returned", before])
+        other = found.backward if not first.call.backward else found.forward
+        if other is not None:
+            text = f"{other.run.label}: {other.sentence}"
+            way = "backward" if other.call.backward else "forward"
+            lists.append([f"The first in the {way} pass", [[text, *_place(runs, other, other.call.name)]]])
+        counts = [f"{label}: {count} records" for label, count in found.counts.items()]
+        lists.append(
+            ["How many records hold values that are not finite, meant or not", [[n, -1, -1] for n in counts]]
+        )
+    if found.risks:
+        rows = []
+        for risk in found.risks[:_RISKS]:
+            number, columns = runs[id(risk.run.rank)]
+            rows.append([f"{risk.run.label} {risk.sentence}", number, columns.places.get(risk.call.name, -1)])
+        title = f"Close to the limits of their dtype: {len(found.risks)} values"
+        lists.append([title + (f", the first {_RISKS} here" if len(found.risks) > _RISKS else ""), rows])
+    run, node = (-1, -1) if first is None else _place(runs, first, first.call.name)
+    return {
+        "kind": "finite",
+        "state": "different" if first is not None else "same" if found.calls else "unknown",
+        "title": " ".join(part for part in (which, "" if first is None else first.run.label) if part),
+        "sentence": _sentence(found),
+        "line": "" if first is None else first.line,
+        "modules": [] if first is None else list(first.modules),
+        "run": run,
+        "node": node,
+        "notes": [],
+        "lists": [each for each in lists if each[1]],
+    }
+
+
+def unchecked(what: str, why: str) -> dict[str, Any]:
+    """Return a finding that says why there is none."""
+    blank: dict[str, Any] = {"line": "", "modules": [], "run": -1, "node": -1, "notes": [], "lists": []}
+    return {"kind": "finite", "state": "unknown", "title": what, "sentence": why, **blank}
+
+
+def _sentence(found: NonFinite) -> str:
+    if found.first is not None:
+        return found.first.sentence
+    if not found.calls:
+        return "No values were recorded, so none can be checked."
+    meant = (
+        f" ({sum(found.counts.values())} records hold infinities that were asked for)" if found.counts else ""
+    )
+    return f"Every value that was recorded in {found.calls} records is finite{meant}."
+
+
+def _place(runs: Runs, finding: Finding, name: str) -> tuple[int, int]:
+    number, columns = runs[id(finding.run.rank)]
+    return number, columns.places.get(name, -1)
+
+
+def _ranges(call: Call) -> str:
+    tensors = [(v.slot, v.tensor) for v in call.read().side("out")[:3]]
+    return ", ".join(f"{slot} [{_number(t.get('Min'))}, {_number(t.get('Max'))}]" for slot, t in tensors)
+
+
+def _number(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
