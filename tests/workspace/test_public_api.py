@@ -23,15 +23,15 @@ PACKAGE_NAMES: dict[str, set[str]] = {
         "__version__", "open",
     },
     "probe_runtime": {"__version__"},
-    "probe_torch": {"PrecisionDebugger", "__version__", "plan", "seed_all"},
+    "probe_torch": {"PrecisionDebugger", "__version__", "perturb", "plan", "seed_all"},
     "probe_save": {"Saver", "__version__", "configure", "save", "step"},
     "probe_kernel": {
         "BACKENDS", "AclDump", "AclModel", "ControlFile", "Dump", "KernelDump", "__version__", "acl_settings",
         "load_settings", "mindspore", "open", "settings", "torch",
     },
     "probe_mindspore": {
-        "MsprobeInitStep", "MsprobeStep", "PrecisionDebugger", "ProbeInitStep", "ProbeStep", "__version__", "save",
-        "save_grad", "seed_all", "step",
+        "MsprobeInitStep", "MsprobeStep", "PrecisionDebugger", "ProbeInitStep", "ProbeStep", "__version__", "perturb",
+        "save", "save_grad", "seed_all", "step",
     },
 }  # fmt: skip
 
@@ -105,9 +105,9 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "disk_free", "obstacles", "typical_numbers"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
-        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession",
+        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "bar", "class_or_instance",
-        "demo_arguments", "kernel_package", "preflight", "seed_process", "set_variable", "summary", "warn",
+        "demo_arguments", "kernel_package", "perturbed", "preflight", "seed_process", "set_variable", "summary", "warn",
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {

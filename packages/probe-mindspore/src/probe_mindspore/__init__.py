@@ -19,6 +19,7 @@ from probe_mindspore.graph.save import (  # after the debugger, whose session ro
 
 from .callbacks import MsprobeInitStep, MsprobeStep, ProbeInitStep, ProbeStep
 from .debugger import PrecisionDebugger
+from .perturb import perturb
 from .seed import seed_all
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ProbeInitStep",
     "ProbeStep",
     "__version__",
+    "perturb",
     "save",
     "save_grad",
     "seed_all",

@@ -20,7 +20,8 @@ if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 6):
     )
 
 from .debugger import PrecisionDebugger
+from .perturb import perturb
 from .planning import plan
 from .seed import seed_all
 
-__all__ = ["PrecisionDebugger", "__version__", "plan", "seed_all"]
+__all__ = ["PrecisionDebugger", "__version__", "perturb", "plan", "seed_all"]

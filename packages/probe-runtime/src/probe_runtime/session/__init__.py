@@ -8,6 +8,7 @@ from .debugger import Debugger
 from .delegated_levels import KernelSession, SavingSession, kernel_package
 from .demo_report import bar, demo_arguments, summary
 from .framework import Framework
+from .perturb import Move, perturbed
 from .preflight import preflight
 from .seed import Seeded, seed_process, set_variable
 from .session import Session, warn
@@ -21,6 +22,7 @@ __all__ = [
     "Framework",
     "Install",
     "KernelSession",
+    "Move",
     "RunningStep",
     "SavingSession",
     "Seeded",
@@ -30,6 +32,7 @@ __all__ = [
     "class_or_instance",
     "demo_arguments",
     "kernel_package",
+    "perturbed",
     "preflight",
     "seed_process",
     "set_variable",

@@ -15,7 +15,7 @@ from probe_format.excerpts import brief
 
 from probe_runtime.patching import Held
 
-__all__ = ["Seeded", "checked_seed", "seed_process", "seed_python", "set_variable"]
+__all__ = ["Seeded", "checked_seed", "seed_number", "seed_process", "seed_python", "set_variable"]
 
 _LARGEST = 2**32 - 1  # numpy takes no larger seed
 
@@ -60,22 +60,37 @@ def seed_process(
 
 def checked_seed(seed: object, mode: object, rm_dropout: object) -> int:
     """Return the seed as an int. Raises UsageError, with every problem at once, when an argument is wrong."""
-    wrong = []
-    number = -1
-    try:
-        if isinstance(seed, bool | np.bool_):
-            raise TypeError
-        number = operator.index(seed)  # type: ignore[arg-type]
-        if not 0 <= number <= _LARGEST:
-            wrong.append(f"seed must be from 0 to {_LARGEST}, not {brief(number)}")
-    except TypeError:
-        wrong.append(f"seed must be an int, not {brief(seed)} ({type(seed).__name__})")
+    number, problem = _number(seed)
+    wrong = [problem] if problem else []
     for name, value in (("mode", mode), ("rm_dropout", rm_dropout)):
         if not isinstance(value, bool):
             wrong.append(f"{name} must be True or False, not {brief(value)}")
     if wrong:
         raise UsageError(f"seed_all: {'; '.join(wrong)}. Nothing was changed.")
     return number
+
+
+def seed_number(seed: object, who: str) -> int:
+    """Return the seed as an int. Raises UsageError when it is none, or out of range.
+
+    who: the name of the function that was given it.
+    """
+    number, problem = _number(seed)
+    if problem:
+        raise UsageError(f"{who}: {problem}.")
+    return number
+
+
+def _number(seed: object) -> tuple[int, str]:
+    """Return the seed as an int, and what is wrong with it."""
+    try:
+        if isinstance(seed, bool | np.bool_):
+            raise TypeError
+        number = operator.index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        return -1, f"seed must be an int, not {brief(seed)} ({type(seed).__name__})"
+    inside = 0 <= number <= _LARGEST
+    return number, "" if inside else f"seed must be from 0 to {_LARGEST}, not {brief(number)}"
 
 
 def seed_python(seed: int, stack: contextlib.ExitStack) -> None:

@@ -1,0 +1,153 @@
+"""Move each number in a value to the next one that its dtype has, up or down: the smallest change there is."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from probe_format.errors import UsageError
+
+from .seed import seed_number
+
+__all__ = ["FORMATS", "Move", "perturbed"]
+
+Bits = npt.NDArray[Any]
+Move = Callable[[Bits, str], Bits]
+"""Returns the bits of moved numbers, given those of an array (as unsigned integers) and a name in `FORMATS`."""
+
+FORMATS: Mapping[str, tuple[str, int]] = {
+    "float64": ("uint64", 0x7FF0_0000_0000_0000),
+    "float32": ("uint32", 0x7F80_0000),
+    "float16": ("uint16", 0x7C00),
+    "bfloat16": ("uint16", 0x7F80),
+    "float8_e5m2": ("uint8", 0x7C),
+    "float8_e4m3fn": ("uint8", 0x7F),
+    "float8_e5m2fnuz": ("uint8", 0x80),
+    "float8_e4m3fnuz": ("uint8", 0x80),
+}
+"""Dtype -> the integers of its size, and the bits of the first magnitude that is infinite or NaN.
+
+All of them have a sign bit in front of a magnitude that grows with its bits.
+"""
+
+
+def perturbed(value: Any, seed: object, tensor: Callable[[Any, Move], Any]) -> Any:
+    """Return a copy of a value in which each floating tensor is moved; what holds no such tensor is the same object.
+
+    value: a tensor, or a nested structure of lists, tuples, mappings and dataclasses.
+    tensor: returns the moved form of a tensor of its framework, and NotImplemented for anything else and for tensors
+        of integers.
+    Raises UsageError when the seed is wrong, and when there is no floating tensor at all.
+    """
+    walk = _Walk(np.random.default_rng(seed_number(seed, "perturb")), tensor)
+    found = walk.moved(value)
+    if not walk.count:
+        raise UsageError(
+            f"perturb found no tensor of floats in this {type(value).__name__}, so it would change nothing. Where the "
+            "model takes integers (tokens), perturb its weights: model.load_state_dict(perturb(model.state_dict())), "
+            "or load_param_into_net(net, perturb(net.parameters_dict())) in MindSpore."
+        )
+    return found
+
+
+class _Walk:
+    """Walk over a value. A tensor that stands in several places is moved once, and stays one tensor."""
+
+    def __init__(self, draws: np.random.Generator, tensor: Callable[[Any, Move], Any]) -> None:
+        self._draws, self._tensor = draws, tensor
+        self._known: dict[int, Any] = {}
+        self._kept: list[Any] = []  # an id stands for its object only as long as that lives
+        self.count = 0
+
+    def moved(self, value: Any) -> Any:
+        if id(value) in self._known:
+            return self._known[id(value)]
+        self._kept.append(value)
+        self._known[id(value)] = value  # where a value contains itself
+        found = self._of(value)
+        self._known[id(value)] = found
+        return found
+
+    def _of(self, value: Any) -> Any:
+        found = self._tensor(value, self._move)
+        if found is NotImplemented and isinstance(value, np.ndarray):
+            found = _array(value, self._move)
+        if found is not NotImplemented:
+            self.count += 1
+            return found
+        if isinstance(value, Mapping):
+            return self._mapping(value)
+        if isinstance(value, list | tuple):
+            items = [self.moved(item) for item in value]
+            if all(a is b for a, b in zip(items, value, strict=True)):
+                return value
+            return value._make(items) if hasattr(value, "_make") else type(value)(items)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._dataclass(value)
+        return value
+
+    def _mapping(self, value: Mapping[Any, Any]) -> Any:
+        items = {key: self.moved(item) for key, item in value.items()}
+        changed = {key: item for key, item in items.items() if item is not value[key]}
+        if not changed:
+            return value
+        if not isinstance(value, MutableMapping):
+            raise UsageError(
+                f"perturb cannot change a copy of a {type(value).__name__}: give dict(...) of it."
+            )
+        found = copy.copy(value)
+        for key, item in changed.items():
+            found[key] = item
+        return found
+
+    def _dataclass(self, value: Any) -> Any:
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
+        items = {name: self.moved(item) for name, item in fields.items()}
+        changed = {name: item for name, item in items.items() if item is not fields[name]}
+        found = copy.copy(value) if changed else value
+        for name, item in changed.items():
+            object.__setattr__(found, name, item)  # a frozen one too: nobody else has the copy yet
+        return found
+
+    def _move(self, bits: Bits, dtype: str) -> Bits:
+        """Return the bits of the next numbers, up or down as drawn.
+
+        Zeros stay, as what is masked or padded must, and so do infinities and NaN. Where the draw would make a zero
+        or an infinity of a number, it goes the other way.
+        """
+        kind, limit = FORMATS[dtype]
+        word = np.dtype(kind).type
+        sign = word(1 << (bits.dtype.itemsize * 8 - 1))
+        magnitude = bits & ~sign
+        up = self._drawn(bits.size).reshape(bits.shape)
+        up = (up | (magnitude == 1)) & (magnitude != limit - 1)
+        with np.errstate(over="ignore"):  # a zero has nothing below it, and stays
+            step = np.where(up, magnitude + word(1), magnitude - word(1))
+        moves = (magnitude != 0) & (magnitude < limit)
+        found: Bits = np.where(moves, step | (bits & sign), bits).astype(kind, copy=False)
+        return found
+
+    def _drawn(self, count: int) -> npt.NDArray[np.bool_]:
+        drawn = np.frombuffer(self._draws.bytes((count + 7) // 8), np.uint8)
+        return np.unpackbits(drawn, count=count).astype(bool)
+
+
+def _array(value: npt.NDArray[Any], move: Move) -> Any:
+    """Return the moved form of a numpy array of floats or complex numbers; NotImplemented for another."""
+    name = value.dtype.name
+    if value.dtype.kind == "c" and name in ("complex64", "complex128"):
+        part = np.dtype("float32" if name == "complex64" else "float64")
+        return _array(np.ascontiguousarray(value)[..., None].view(part), move).view(value.dtype)[..., 0]
+    if name not in FORMATS:
+        if value.dtype.kind == "f":
+            raise UsageError(f"perturb cannot move {name}: it knows {', '.join(FORMATS)}. Convert it first.")
+        return NotImplemented
+    plain = np.ascontiguousarray(value).reshape(value.shape)
+    if not plain.dtype.isnative:
+        plain = plain.astype(plain.dtype.newbyteorder("="))
+    found = move(plain.view(FORMATS[name][0]), name).view(plain.dtype)
+    return found.astype(value.dtype, copy=False)
