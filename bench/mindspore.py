@@ -85,8 +85,8 @@ def main() -> None:
             rows += rows_of(name, case, measure(name, case, given.rounds))
             print(table(HEAD, rows[-2:]), flush=True)
     about = (
-        "PyNative on the CPU, made by `hatch run bench-mindspore:run`; how it is measured is told in "
-        f"bench/mindspore.py. Rounds: {given.rounds}. {TAIL}"
+        "PyNative on the CPU, made by `hatch run bench-mindspore:run`; bench/mindspore.py says how it is "
+        f"measured. Rounds: {given.rounds}. {TAIL}"
     )
     given.out.write_text(json.dumps({"about": about, "head": HEAD, "rows": rows}, indent=1) + "\n")
 

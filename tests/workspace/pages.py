@@ -12,7 +12,7 @@ PAGES = sorted(page for place in PLACES for page in ROOT.glob(f"{place}*.md"))
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks in one language, in order. An indented block is none."""
+    """The fenced blocks in one language, in order. An indented block does not count."""
     return [text for _, text in _fenced(page, language)]
 
 

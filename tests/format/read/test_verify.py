@@ -76,7 +76,7 @@ def test_a_missing_or_broken_report(folder):
 @pytest.mark.parametrize(
     ("name", "old", "new", "says"),
     [
-        ("dump.json", b'"level":"mix"', b'"level":"mux"', "level: 'mux' is none of"),
+        ("dump.json", b'"level":"mix"', b'"level":"mux"', "level: 'mux' is not one of"),
         ("dump.json", b'"output":[', b'"output":[3,', "output.0: a bare int"),
         ("dump.json", b'"Max":4.0', b'"Max":NaN', "not strict JSON: it holds the bare token NaN"),
         ("dump.json", b'"nan_count":1,', b"", "has posinf_count but not nan_count"),

@@ -175,7 +175,7 @@ def test_a_report_gives_its_fields():
     assert (report.state, report.covered, report.records) == ("complete", 8, 2)
     assert report.norms == (("a.output.0", 2.0),)
     assert report.document["more"] == 1
-    with pytest.raises(FormatError, match=r"report.json: state: 'done' is none of"):
+    with pytest.raises(FormatError, match=r"report.json: state: 'done' is not one of"):
         parse_report(json.dumps({**REPORT, "state": "done"}).encode())
 
 

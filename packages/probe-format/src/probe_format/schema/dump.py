@@ -178,9 +178,9 @@ def _check_header(header: Mapping[str, Any], levels: tuple[str, ...]) -> Iterato
         if key not in header:
             yield Problem(key, "is missing.")
     if isinstance(header.get("task"), str) and header["task"] not in ("statistics", "tensor", "structure"):
-        yield Problem("task", f"{brief(header['task'])} is none of statistics, tensor, structure.")
+        yield Problem("task", f"{brief(header['task'])} is not one of statistics, tensor, structure.")
     if isinstance(header.get("level"), str) and header["level"] not in levels:
-        yield Problem("level", f"{brief(header['level'])} is none of {', '.join(levels)}.")
+        yield Problem("level", f"{brief(header['level'])} is not one of {', '.join(levels)}.")
     version = header.get("format_version")
     if isinstance(version, str) and not re.search(r"^1\.[0-9]+$", version):
         yield Problem("format_version", f"{brief(version)} is not 1.x; a newer probe-format may read it.")

@@ -75,7 +75,7 @@ def check_report(document: Any) -> Iterator[Problem]:
         if key not in document:
             yield Problem(key, "is missing.")
     if "state" in document and document["state"] not in STATES:
-        yield Problem("state", f"{brief(document['state'])} is none of {', '.join(STATES)}.")
+        yield Problem("state", f"{brief(document['state'])} is not one of {', '.join(STATES)}.")
     for key in ("header", "files", "counts"):
         if key in document and not isinstance(document[key], dict):
             yield Problem(key, "is not a JSON object.")

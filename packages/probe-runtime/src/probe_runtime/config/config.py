@@ -83,7 +83,7 @@ class Config:
         default=False,
         metadata=key(
             "true, false: put statistics and tensor files off, so that the step waits less. A file counts when a later "
-            "event confirms it; after a kill an unconfirmed one is told as `lost`",
+            "event confirms it; after a kill an unconfirmed one is marked `lost`",
             flag,
         ),
     )

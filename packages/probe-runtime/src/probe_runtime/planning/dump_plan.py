@@ -25,7 +25,7 @@ class DumpPlan:
     file_bytes: the size of the tensor files.
     file_bytes_unshared: the size that they had if each name were a file of its own, as msprobe writes them.
     allocated: what documents and files take on a disk, in whole blocks.
-    free: what is free where dump_path is; None where that cannot be told.
+    free: what is free where dump_path is; None where that is not known.
     steps: how many steps the configuration names; None when it names none, and every step is dumped.
     ranks: how many ranks it names; None when every rank is dumped.
     largest: (kind of call, bytes) of the tensor files of the kinds that write most, counted without sharing.

@@ -18,7 +18,7 @@ __all__ = ["disk_free", "obstacles"]
 
 
 def disk_free(path: Path) -> int | None:
-    """Return the bytes that are free where ``path`` is or would be made; None where that cannot be told."""
+    """Return the bytes that are free where ``path`` is or would be made; None where that is not known."""
     try:
         state = os.statvfs(_nearest(path))
     except OSError:
