@@ -8,9 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import probe_analysis
+import probe_format
 import pytest
 from browser import opened_browser, opened_page
 from report_dumps import HOSTILE, model, tensor, write
+
+CORPUS = Path(__file__).parents[1] / "format" / "corpus"
+EXPECTED = json.loads((CORPUS / "expected.json").read_text())
+#: One dump of each folder that holds whole records, and of those every second: each takes a second.
+WHOLE = list(
+    {Path(where).parts[:2]: where for where, holds in EXPECTED.items() if holds["records"]}.values()
+)[::2]
 
 
 @pytest.fixture(scope="module")
@@ -227,11 +235,46 @@ def test_the_first_value_that_is_not_finite_comes_first(browser: Any, tmp_path: 
         assert numbers["Functional.linear.2.forward"] == ["\N{EN DASH}"] * 4  # not known
         assert "2 +Inf of 6" in page.inner_text("#detail")
         first.locator("summary").first.click()
+        first.locator("details li").first.wait_for()  # made when the list is opened
         before = first.locator("details").first.inner_text()
         assert "Functional.relu.0.forward" in before
         assert f"{data['Functional.relu.0.forward']['output'][0]['Max']:.6g}" in before
         page.click("#findings details button.link >> nth=0")
         assert chosen(page) == found.before[0].name
+
+
+def test_infinities_that_were_asked_for_raise_no_alarm(browser: Any, tmp_path: Path) -> None:
+    asked = {"type": "float", "value": "-Infinity"}
+    masked = tensor(0.5, Min="-Infinity", Mean="-Infinity", Norm="Infinity")
+    record = {
+        "input_args": [tensor(0.5), tensor(0.1, dtype="torch.bool"), asked],
+        "input_kwargs": {},
+        "output": [masked],
+    }
+    folder = write(tmp_path / "dump", {"Tensor.masked_fill.0.forward": record})
+    with opened_page(browser, made(tmp_path, folder)) as page:
+        assert "was asked for" in page.inner_text("#findings h2")
+        assert "calm" in page.get_attribute("#tree", "class")
+        assert lines(page)[0]["numbers"] == ["-Inf", lines(page)[0]["numbers"][1], "-Inf", "+Inf"]
+        page.keyboard.press("n")
+        assert "No call in view" in page.inner_text("#amount")
+
+
+def test_dumps_of_many_writers_open(browser: Any, tmp_path: Path) -> None:
+    """By Probe and by msprobe, of both frameworks, of runs that were killed too: as many calls as the reader counts."""
+    for where in WHOLE:
+        with opened_page(browser, made(tmp_path, CORPUS / where)) as page:
+            page.click("#unfold")
+            page.click("#tabCharts")
+            page.click("#tabCoverage")
+            page.click("#tabCalls")
+            rank = probe_format.open(CORPUS / where).ranks[0]
+            assert page.inner_text("#amount").startswith(f"{len(rank.records)} call"), where
+            shown = names(page, passed=True)
+            assert set(shown) <= {*rank.records.names, *rank.construct.parents}
+            page.focus("#tree")
+            page.keyboard.press("End")
+            assert chosen(page) in shown or len(shown) < len(rank.records.names)
 
 
 def test_steps_and_ranks(browser: Any, tmp_path: Path) -> None:

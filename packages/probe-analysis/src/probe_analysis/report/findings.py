@@ -54,10 +54,11 @@ def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
     }
 
 
-def nonfinite_finding(found: NonFinite, runs: Runs, which: str) -> dict[str, Any]:
+def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> dict[str, Any]:
     """Return where a dump stops being finite.
 
     runs: the number in the page and the columns of each run, by the id of its rank.
+    dump: 0 for the first dump, 1 for the second.
     which: ``The first dump`` or the like, where there are two.
     """
     first = found.first
@@ -86,6 +87,7 @@ def nonfinite_finding(found: NonFinite, runs: Runs, which: str) -> dict[str, Any
     run, node = (-1, -1) if first is None else _place(runs, first, first.call.name)
     return {
         "kind": "finite",
+        "dump": dump,
         "state": "different" if first is not None else "same" if found.calls else "unknown",
         "title": " ".join(part for part in (which, "" if first is None else first.run.label) if part),
         "sentence": _sentence(found),

@@ -142,8 +142,8 @@ class _Draft:
         which = "" if of == 1 else ("The first dump", "The second dump")[number]
         with self.checking(which):
             found = first_non_finite(dump, step=step, rank=rank)
-            places = {key: (number, self.runs[number]) for key, number in self.numbers.items()}
-            self.findings.append(nonfinite_finding(found, places, which))
+            places = {key: (place, self.runs[place]) for key, place in self.numbers.items()}
+            self.findings.append(nonfinite_finding(found, places, number, which))
             return found
         return None
 

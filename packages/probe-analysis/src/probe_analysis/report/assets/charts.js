@@ -3,6 +3,8 @@
 
 const Charts = (() => {
   const MOST_RANKS = 12;
+  /* How far apart the marks of calls and steps may be: there is nothing between two of them. */
+  const WHOLE = [...Array(9).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
   let plots = [];
 
   function colour(name) {
@@ -26,9 +28,9 @@ const Charts = (() => {
     if (run.comparison) differenceChart(root, run, nodes, go);
     const node = chosen >= 0 ? chosen : first(run);
     if (node >= 0 && siblings(run).length > 1) {
-      const section = make("section", {}, make("h2", {}, `Over the steps: ${run.nameOf(node)}`));
+      const section = make("section", { class: "chart" });
       root.append(section);
-      plots.push(overSteps(section, run, node));
+      plots.push(overSteps(section, run, node, `: ${run.nameOf(node)}`));
     }
   }
 
@@ -160,7 +162,7 @@ const Charts = (() => {
     const values = (_, splits) => splits.map((x) => (x === null ? "" : Numbers.text(x, short ? 2 : 4)));
     const whole = (_, splits) => splits.map((x) => (Number.isInteger(x) ? x.toLocaleString("en-US") : ""));
     const powers = { filter: (_, splits) => splits.map((x) => (isPower(x) ? x : null)) };
-    return [{ ...ink, values: whole }, { ...ink, values, size: 72, grid: { ...ink.grid, ...(short ? powers : {}) } }];
+    return [{ ...ink, values: whole, incrs: WHOLE }, { ...ink, values, size: 72, grid: { ...ink.grid, ...(short ? powers : {}) } }];
   }
 
   /** Return whether a number is 0 or a power of ten, of either sign. */
@@ -174,8 +176,8 @@ const Charts = (() => {
     return run.data.runs.filter((each) => each.raw.dump === run.raw.dump && each.raw.mode === run.raw.mode);
   }
 
-  /** Draw one call over the steps, a line for each rank. Return what can be destroyed. */
-  function overSteps(root, run, node) {
+  /** Draw one call over the steps, a line for each rank. title: more words for it. Return what can be destroyed. */
+  function overSteps(root, run, node, title = "") {
     const runs = siblings(run);
     if (runs.length < 2) return null;
     const steps = [...new Set(runs.map((each) => each.raw.step ?? 0))].sort((a, b) => a - b);
@@ -198,7 +200,7 @@ const Charts = (() => {
     }
     const many = ranks.length > MOST_RANKS ? ` The first ${MOST_RANKS} ranks are drawn.` : "";
     const each = ranks.length > 1 ? "; a line for each rank" : "";
-    root.append(make("h3", {}, "Over the steps"), make("p", { class: "quiet" }, `Its first result in each step${each}.${many}`));
+    root.append(make(title ? "h2" : "h3", {}, `Over the steps${title}`), make("p", { class: "quiet" }, `Its first result in each step${each}.${many}`));
     const found = [
       lines(root, "Norm", steps, ranks, [table.norm]),
       lines(root, "Largest and smallest", steps, ranks, [table.max, table.min]),
@@ -209,7 +211,7 @@ const Charts = (() => {
   function lines(root, title, steps, ranks, tables) {
     const all = tables.flat();
     if (!all.some((column) => column.some((value) => value !== null))) return null;
-    const palette = ["forward", "backward", "there", "bad"].map(colour);
+    const palette = ["forward", "backward", "there", "bad", "alone", "differs", "quiet", "ink"].map(colour);
     const label = (i) => (ranks[i] === null ? "" : `rank ${ranks[i]}`);
     const words = tables.length > 1 ? ["largest", "smallest"] : ["norm"];
     const options = {
@@ -220,7 +222,7 @@ const Charts = (() => {
       axes: axes(false),
       series: [{ label: "step" }, ...tables.flatMap((table, t) => table.map((_, i) => ({
         label: [words[t], label(i)].filter(Boolean).join(", "), stroke: palette[i % palette.length], width: 1.5,
-        dash: t ? [4, 3] : undefined, points: { show: true, size: 5 }, value: (_, x) => (x === null ? "–" : Numbers.text(x, 5)),
+        dash: t ? [4, 3] : undefined, points: { show: true, size: 5, fill: colour("paper") }, value: (_, x) => (x === null ? "–" : Numbers.text(x, 5)),
       })))],
     };
     return new uPlot(options, [steps, ...all], root);

@@ -4,7 +4,7 @@
 const Findings = (() => {
   const HEADS = {
     verdict: { same: "The dumps are the same", "within tolerance": "The same, within what rounding explains", different: "The dumps differ", unknown: "Not compared" },
-    finite: { same: "Every number is finite", different: "Not every number is finite", unknown: "Not checked" },
+    finite: { same: "No NaN or infinity but what was asked for", different: "Numbers stop being finite", unknown: "Not checked" },
   };
 
   /** Fill an element with the findings. go: called with (number of a run, node). */

@@ -111,7 +111,7 @@ class Rows {
     const begin = after < 0 ? 0 : run.at[after] + 1;
     for (let i = 0; i < run.count; i++) {
       const node = run.preorder[(begin + i) % run.count];
-      if (this.takes[node] && (run.bad[node] || run.state[node] >= STATE.CAUSE)) return node;
+      if (this.takes[node] && ((run.bad[node] && run.alarming) || run.state[node] >= STATE.CAUSE)) return node;
     }
     return -1;
   }

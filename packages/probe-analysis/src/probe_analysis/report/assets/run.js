@@ -55,6 +55,8 @@ class Run {
     this.data = data;
     this.size = raw.name.length; // own nodes; those of a second run alone come after them
     this.comparison = data.comparisons.find((each) => each.a === number) ?? null;
+    /* Whether values that are not finite are a finding: those that were asked for (a mask) are none. */
+    this.alarming = !data.findings.some((each) => each.kind === "finite" && each.dump === raw.dump && each.state === "same");
     this.prepared = false;
   }
 

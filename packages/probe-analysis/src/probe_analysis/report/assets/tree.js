@@ -26,6 +26,7 @@ class Tree {
     this.run = rows.run;
     this.compared = this.run.comparison !== null;
     this.root.parentElement.classList.toggle("compared", this.compared);
+    this.root.classList.toggle("calm", !this.run.alarming);
     const titles = ["Call", "First tensor", "Min", "Max", "Mean", "Norm"];
     if (this.compared) titles.push("Inputs differ by", "Results differ by");
     this.heads.replaceChildren(...titles.map((title) => make("span", {}, title)));
