@@ -8,7 +8,7 @@ TWINS = ("probe_torch", "probe_mindspore")
 
 # Modules that both packages have.
 PAIRS = {
-    "debugger", "demo", "demo_model", "dropout", "ranks", "saving", "seed",
+    "debugger", "demo", "demo_model", "dropout", "perturb", "ranks", "saving", "seed",
     "hooks", "hooks.collectives", "hooks.collector", "hooks.gradients", "hooks.input_edges", "hooks.modules",
     "hooks.nodes", "hooks.parameter_gradients",
     "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.lookup", "patching.patches",
