@@ -55,6 +55,14 @@ class Run:
         """Return ``pytorch`` or ``mindspore``; empty where the dump does not say."""
         return str(self.rank.header.get("framework") or "")
 
+    @property
+    def one_slot_per_argument(self) -> bool:
+        """Return whether a function's backward record has one gradient for each argument, as Probe's format says.
+
+        msprobe's for PyTorch has them as autograd does: other orders, transposed weights, fewer than the arguments.
+        """
+        return self.framework != "pytorch" or "format_version" in self.rank.header
+
     def above(self, name: str) -> tuple[str, ...]:
         """Return the module calls around a record, innermost first."""
         return self.rank.construct.ancestors(name)

@@ -128,6 +128,8 @@ def _story(found: Diff) -> Iterator[str]:
             if calls:
                 names = ", ".join(call.name for call in calls[:3]) + (", ..." if len(calls) > 3 else "")
                 yield f"  in the {which} run alone: {len(calls)} records ({names})"
+        for note in run.notes:
+            yield f"  {note}"
     for label in found.only_a:
         yield f"{label}: in the first dump alone"
     for label in found.only_b:

@@ -20,6 +20,10 @@ from .verdict import State, Verdict, verdict_of
 
 __all__ = ["Diff", "RunDiff", "diff"]
 
+_OTHER_FORM = (
+    "the gradients that functions pass on are not compared: msprobe writes them in another order and number than Probe"
+)
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -28,6 +32,7 @@ class RunDiff:
     """Hold how one rank of one step differs between two dumps.
 
     calls: every pair, in the order in which the first run completed them.
+    notes: what was not compared, and why.
     """
 
     a: Run
@@ -35,6 +40,7 @@ class RunDiff:
     alignment: Alignment
     calls: tuple[CallDiff, ...]
     verdict: Verdict
+    notes: tuple[str, ...] = ()
 
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
@@ -124,7 +130,8 @@ def _compare(
 ) -> RunDiff:
     across = bool(a.framework and b.framework and a.framework != b.framework)
     alignment = align(a, b, mapping)
-    terms = Terms(tolerance, across, load)
+    passed_on = a.one_slot_per_argument == b.one_slot_per_argument
+    terms = Terms(tolerance, across, load, passed_on)
     noise = None if third is None else _noise(a, third, terms)
     drift = 0.0
     follows = any(run.verdict.state == "different" for run in earlier)
@@ -142,7 +149,8 @@ def _compare(
         calls.append(found)
         if progress is not None and n % 256 == 255:
             progress(a.label, n + 1, len(alignment.pairs))
-    return RunDiff(a, b, alignment, tuple(calls), _verdict(a, b, alignment, calls, across, earlier))
+    verdict = _verdict(a, b, alignment, calls, across, earlier)
+    return RunDiff(a, b, alignment, tuple(calls), verdict, () if passed_on else (_OTHER_FORM,))
 
 
 def _noise(a: Run, third: Run, terms: Terms) -> dict[str, dict[str, float]]:
