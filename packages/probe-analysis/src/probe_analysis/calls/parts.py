@@ -20,6 +20,8 @@ _SIDES: Mapping[str, Side] = {
     "parameters": "parameter",
     "output": "out",
 }
+#: The keys of a number, a flag or a text.
+_PLAIN = {"type", "value"}
 #: Parts that are records of other runs of the same call.
 _AGAIN = ("recompute", "later_passes")
 
@@ -73,6 +75,9 @@ def parts_of(record: Any) -> Parts:
         for name, item in items:
             if is_tensor(item):
                 values.append(Value(f"{key}.{name}", side, item))
+            elif isinstance(item, dict) and item.keys() == _PLAIN:  # the most frequent argument, without a walk
+                if side == "in":
+                    arguments.append((f"{key}.{name}", item))
             elif item is not None:
                 values += [Value(path_text((key, name, *path)), side, node) for path, node in tensors(item)]
                 if side == "in":

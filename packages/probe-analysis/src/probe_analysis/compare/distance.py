@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -13,6 +13,7 @@ from .dtypes import dtype_name, eps_of
 
 __all__ = ["SAME", "Distance", "distance"]
 
+_NAMES = ("Max", "Min", "Mean", "Norm")
 _COUNTS = ("nan_count", "posinf_count", "neginf_count")
 
 
@@ -56,24 +57,44 @@ def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> Distance:
 
 
 def _statistics(a: Mapping[str, Any], b: Mapping[str, Any], count: int) -> Distance:
+    one, two = _plain(a), _plain(b)
+    if one is not None and two is not None:
+        return SAME if one == two else _worst(_NAMES, one, two, count)
     broken = _broken(a), _broken(b)
     if broken[0] != broken[1]:
         return Distance(math.inf, f"{broken[0] or 'all finite'} against {broken[1] or 'all finite'}")
     high, low = ("finite_max", "finite_min") if broken[0] and "finite_max" in a else ("Max", "Min")
-    numbers = {key: (_finite(a.get(key)), _finite(b.get(key))) for key in (high, low, "Mean", "Norm")}
-    present = [abs(x) for key in (high, low) for x in numbers[key] if x is not None]
-    largest = max(present, default=0.0)
-    norm = max((abs(x) for x in numbers["Norm"] if x is not None), default=0.0)
-    scales = {high: largest, low: largest, "Norm": norm, "Mean": norm / math.sqrt(count) if count and norm else largest}
-    worst = SAME
-    for key, (x, y) in numbers.items():
+    names = (high, low, "Mean", "Norm")
+    return _worst(names, [_finite(a.get(key)) for key in names], [_finite(b.get(key)) for key in names], count)
+
+
+def _plain(tensor: Mapping[str, Any]) -> tuple[float, float, float, float] | None:
+    """Return the four statistics where each is a finite float, which most are; None elsewhere."""
+    get = tensor.get
+    high, low, mean, norm = get("Max"), get("Min"), get("Mean"), get("Norm")
+    if not (type(high) is type(low) is type(mean) is type(norm) is float) or "nan_count" in tensor:
+        return None
+    ends = high - high + low - low + mean - mean + norm - norm  # 0 where each of them is finite, else NaN
+    return (high, low, mean, norm) if ends == 0.0 else None
+
+
+def _worst(names: Sequence[str], one: Sequence[float | None], two: Sequence[float | None], count: int) -> Distance:
+    """Return the largest relative difference of two lists of Max, Min, Mean and Norm."""
+    largest = norm = 0.0
+    for high, low, _, length in (one, two):  # loops, as this runs for each tensor
+        largest = max(largest, abs(high or 0.0), abs(low or 0.0))
+        norm = max(norm, abs(length or 0.0))
+    relative, at = 0.0, -1
+    for i, (x, y) in enumerate(zip(one, two, strict=True)):
         if x is None or y is None or x == y:
             continue
-        scale = scales[key]
-        relative = abs(x - y) / scale if scale else math.inf
-        if relative > worst.relative:
-            worst = Distance(relative, f"{key} {x:.6g} against {y:.6g}")
-    return worst
+        scale = largest if i < 2 else norm if i == 3 else norm / math.sqrt(count) if count and norm else largest
+        apart = abs(x - y) / scale if scale else math.inf
+        if apart > relative:
+            relative, at = apart, i
+    if at < 0:
+        return SAME
+    return Distance(relative, f"{names[at]} {one[at]:.6g} against {two[at]:.6g}")
 
 
 def _broken(tensor: Mapping[str, Any]) -> str:

