@@ -307,8 +307,8 @@ def test_what_is_damaged_is_named_and_the_rest_is_exported(
     (dump / "step0" / "rank1" / "stack.json").write_text("[]")
     assert main([str(dump), "-o", str(tmp_path / "out")]) == 1
     said = capsys.readouterr()
-    assert "left out step1/rank0: " in said.err
-    assert "left out step0/rank1: " in said.err
+    assert "could not read step1/rank0: " in said.err
+    assert "could not read step0/rank1: " in said.err
     assert "of 2 ranks and steps" in said.out
     runs = {row["run"]: row for row in table(tmp_path / "out", "runs")}
     assert {label: bool(row["error"]) for label, row in runs.items()} == {
@@ -317,6 +317,24 @@ def test_what_is_damaged_is_named_and_the_rest_is_exported(
     assert {row["run"] for row in table(tmp_path / "out")} == {"step0/rank0", "step1/rank1"}
     assert runs["step0/rank1"]["records"] == 0
     assert json.loads((tmp_path / "out" / "_probe_export.json").read_text())["runs"] == 2
+
+
+@pytest.mark.parametrize(("dump", "code"), [("torn", 0), ("debug_torn", 0), ("damaged_journal", 1)])
+def test_a_killed_run_is_exported_as_far_as_its_journal_goes(
+    dump: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(CORPUS / "probe" / dump), "-o", str(tmp_path / "out")]) == code
+    said = capsys.readouterr()
+    assert "Of a run that was killed, as far as its journal goes: step0/rank." in said.out
+    assert ("its journal is damaged, so records may be missing" in said.err) == bool(code)
+    (run,) = probe_format.open(CORPUS / "probe" / dump).ranks
+    truth = {(record.name, t.slot): t.json for record in run.records for t in record.tensors}
+    rows = {(row["record"], row["slot"]): row for row in table(tmp_path / "out")}
+    assert rows.keys() == truth.keys()
+    for place, row in rows.items():
+        assert_same_tensor(row, dict(truth[place]))
+    (about,) = table(tmp_path / "out", "runs")
+    assert (about["source"], bool(about["error"])) == ("journal", bool(code))
 
 
 def test_a_broken_line_costs_one_record(tmp_path: Path) -> None:

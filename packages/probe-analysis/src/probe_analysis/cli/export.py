@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for text in _story(found):
         print(text)
     for what, why in found.errors:
-        print(f"probe export: left out {what}: {why}", file=sys.stderr)
+        print(f"probe export: could not read {what}: {why}", file=sys.stderr)
     for path in leftovers(found.path):
         print(
             f"probe export: {path} is of an export that was killed (or runs now): delete it.", file=sys.stderr
@@ -86,6 +86,9 @@ def _story(found: Exported) -> Iterator[str]:
     )
     if found.left_out:
         yield f"The filter left out {found.left_out} records."
+    if found.killed:
+        more = ", ..." if len(found.killed) > 3 else ""
+        yield f"Of a run that was killed, as far as its journal goes: {', '.join(found.killed[:3])}{more}."
     if found.too_large:
         yield f"{found.too_large} numbers are larger than TensorBoard's float32 holds: they are infinite there."
     if found.form == "parquet":

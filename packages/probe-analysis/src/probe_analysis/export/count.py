@@ -26,6 +26,7 @@ class Count:
         self.filter, self._progress = filter, progress
         self.runs = self.records = self.tensors = self.arguments = self.left_out = self.too_large = 0
         self.errors: list[tuple[str, str]] = []
+        self.killed: list[str] = []
 
     def rows(self, run: Run) -> Iterator[Rows]:
         """Yield the rows of each call of a run that the filter lets through.
@@ -34,6 +35,8 @@ class Count:
         """
         total = len(run.calls)
         _ = run.rank.stack  # which is damaged now, or never
+        if run.rank.source == "journal":
+            self.killed.append(run.label)
         for n, call in enumerate(run.calls):
             if self._progress is not None and n % 256 == 0:
                 self._progress(run.label, n, total)
@@ -48,6 +51,15 @@ class Count:
                 self.error(f"{run.label} {call.name}", found.record["error"])
             yield found
 
+    def holes(self, run: Run) -> str | None:
+        """Return, and note, why a run that was written may lack records; None where nothing says so."""
+        journal = run.rank.journal
+        if journal is None or journal.state != "damaged":
+            return None
+        why = f"its journal is damaged, so records may be missing ({journal.detail})"
+        self.error(run.label, why)
+        return why
+
     def error(self, what: str, why: object) -> None:
         """Note what could not be read."""
         self.errors.append((what, str(why)))
@@ -58,4 +70,4 @@ class Count:
 
     def content(self) -> dict[str, Any]:
         """Return what the file says that marks an export."""
-        return {**self.amounts(), "filter": self.filter, "errors": self.errors}
+        return {**self.amounts(), "filter": self.filter, "killed": self.killed, "errors": self.errors}

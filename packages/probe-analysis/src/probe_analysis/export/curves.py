@@ -39,6 +39,7 @@ class Curves:
                 if found:
                     self._file.add(rank.step or 0, found)
             count.runs += 1
+            count.holes(run)
         except FormatError as error:
             count.error(run.label, error)
         count.too_large += self._file.too_large - before

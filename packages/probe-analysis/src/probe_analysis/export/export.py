@@ -34,7 +34,8 @@ class Exported:
     runs, records, tensors, arguments: how many are in it.
     left_out: how many records the filter left out.
     too_large: how many numbers TensorBoard's float32 does not hold, which are infinite there.
-    errors: (label or record, why) of what could not be read.
+    killed: the labels of runs that were killed, whose records come from their journals.
+    errors: (label or record, why) of what could not be read, or not wholly.
     bytes: the size of all its files.
     """
 
@@ -46,6 +47,7 @@ class Exported:
     arguments: int
     left_out: int
     too_large: int
+    killed: tuple[str, ...]
     errors: tuple[tuple[str, str], ...]
     bytes: int
 
@@ -88,7 +90,8 @@ def export(
             raise FormatError(f"Nothing of {count.errors[0][0]} can be read: {count.errors[0][1]}")
         mark(folder, form, count.content())
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Exported(path=Path(to), form=form, errors=tuple(count.errors), bytes=size, **count.amounts())
+    killed, errors = tuple(count.killed), tuple(count.errors)
+    return Exported(path=Path(to), form=form, killed=killed, errors=errors, bytes=size, **count.amounts())
 
 
 def _place(run: Run) -> tuple[str, str, int]:

@@ -41,6 +41,7 @@ class Tables:
                     tables["arguments"].add(rows.shared, rows.arguments)
                     tables["records"].add(rows.shared, [rows.record])
                 count.runs += 1
+                about["error"] = count.holes(run)
                 about["report"] = _report(run)
             except FormatError as error:
                 about["error"] = str(error)
