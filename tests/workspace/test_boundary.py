@@ -45,7 +45,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"face"},
     ),
     "probe_torch": (
-        {"aside", "compiling", "ranks"},
+        {"aside", "compiling", "ranks", "submodules"},
         {"tensors"},
         {"patching"},
         {"hooks"},

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import repeat
-from types import FunctionType
 from typing import Any
 
 import attrs
 from probe_format.own_code import OWN_MODULES
 
-from .places import Attribute, Default, Function, Item, Place
+from .holders import Holders, Replacements
+from .places import Place
 
 __all__ = ["NEVER_SCANNED", "Replacements", "Scan", "find_in_modules", "find_in_namespaces"]
 
@@ -43,10 +43,6 @@ class Scan:
     """Name of a module -> whether it is searched, for the names asked about so far."""
 
 
-Replacements = dict[int, tuple[Function, Function]]
-"""id(original) -> (original, replacement)."""
-
-
 def find_in_modules(replacements: Replacements, names: Iterable[str], scan: Scan) -> list[Place]:
     """Return the places where modules hold originals.
 
@@ -57,16 +53,15 @@ def find_in_modules(replacements: Replacements, names: Iterable[str], scan: Scan
     names: names of modules, as in sys.modules.
     scan: which of them are searched.
     """
-    places: list[Place] = []
-    for name, namespace in _searched(names, scan):
-        places += _items(replacements, namespace)
-        if name in scan.deep or _is_users_own(namespace):
-            for value in list(namespace.values()):
-                places += _inside(replacements, value, namespace)
-    return places
+    holders = Holders()
+    searched = _searched(names, scan)
+    holders.tables += [namespace for _, namespace in searched]
+    for namespace in [n for name, n in searched if name in scan.deep or _is_users_own(n)]:
+        holders.add_contents(namespace)
+    return holders.places(replacements)
 
 
-def _searched(names: Iterable[str], scan: Scan) -> Iterable[tuple[str, dict[str, Any]]]:
+def _searched(names: Iterable[str], scan: Scan) -> list[tuple[str, dict[str, Any]]]:
     """Return the names and namespaces of the modules that are searched; a module with two names counts once."""
     names = list(names)
     verdicts = scan.verdicts
@@ -75,12 +70,9 @@ def _searched(names: Iterable[str], scan: Scan) -> Iterable[tuple[str, dict[str,
             verdicts[name] = name.partition(".")[0] not in scan.skipped or name.startswith(scan.within)
     names = [name for name in names if verdicts[name]]
     # Some entries of sys.modules are objects of another kind.
-    namespaces = map(getattr, map(sys.modules.get, names), repeat("__dict__"), repeat(None))
-    found: dict[int, tuple[str, dict[str, Any]]] = {}
-    for name, namespace in zip(names, namespaces, strict=True):
-        if type(namespace) is dict and id(namespace) not in found:  # __main__ and __mp_main__ are one module
-            found[id(namespace)] = name, namespace
-    return found.values()
+    namespaces = list(map(getattr, map(sys.modules.get, names), repeat("__dict__"), repeat(None)))
+    pairs = dict(zip(map(id, namespaces), zip(names, namespaces, strict=True), strict=True))
+    return [(name, namespace) for name, namespace in pairs.values() if type(namespace) is dict]
 
 
 def find_in_namespaces(replacements: Replacements, namespaces: Iterable[dict[str, Any]]) -> list[Place]:
@@ -88,59 +80,19 @@ def find_in_namespaces(replacements: Replacements, namespaces: Iterable[dict[str
 
     namespaces: the attributes of each module.
     """
-    places: list[Place] = []
-    for namespace in {id(namespace): namespace for namespace in namespaces}.values():
-        places += _items(replacements, namespace)
-        for value in list(namespace.values()):
-            if (type(value) is dict or type(value) is list) and value:
-                places += _items(replacements, value)
-    return places
-
-
-def _inside(replacements: Replacements, value: Any, namespace: dict[str, Any]) -> Iterable[Place]:
-    """Return the places inside a value that a user's module holds."""
-    kind = type(value)
-    if kind is dict or kind is list:
-        return _items(replacements, value)
-    if kind is FunctionType:
-        return _defaults(replacements, value)
-    if isinstance(value, type) and value.__module__ == str(namespace.get("__name__")):
-        return _in_class(replacements, value)
-    return ()
-
-
-def _in_class(replacements: Replacements, owner: type) -> Iterator[Place]:
-    for name, member in list(vars(owner).items()):
-        function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
-        found = replacements.get(id(function))
-        if found is not None and found[0] is function:
-            stand_in = found[1] if member is function else type(member)(found[1])
-            yield Attribute(owner, name, member, stand_in, *found)
-        elif type(function) is FunctionType:
-            yield from _defaults(replacements, function)
-
-
-def _defaults(replacements: Replacements, function: FunctionType) -> Iterable[Place]:
-    if not function.__defaults__ and not function.__kwdefaults__:  # the usual case
-        return ()
-    values: dict[int | str, Any] = dict(enumerate(function.__defaults__ or ()))
-    values.update(function.__kwdefaults__ or {})
-    found = ((key, replacements.get(id(value)), value) for key, value in values.items())
-    return [Default(function, key, *pair) for key, pair, value in found if pair is not None and pair[0] is value]
-
-
-def _items(replacements: Replacements, holder: dict[Any, Any] | list[Any]) -> Iterable[Place]:
-    values = holder.values() if type(holder) is dict else holder
-    if replacements.keys().isdisjoint(map(id, values)):  # the usual case, decided without a Python loop
-        return ()
-    pairs = list(holder.items() if isinstance(holder, dict) else enumerate(holder))
-    found = ((key, replacements.get(id(value)), value) for key, value in pairs)
-    return [Item(holder, key, *pair) for key, pair, value in found if pair is not None and pair[0] is value]
+    holders = Holders()
+    holders.add_containers(list(namespaces))
+    return holders.places(replacements)
 
 
 def _is_users_own(namespace: dict[str, Any]) -> bool:
-    file = namespace.get("__file__")
-    return namespace.get("__name__") == "__main__" or (isinstance(file, str) and _users_files[file])
+    try:  # asked of every module at every start and stop, so that it calls nothing
+        if "__name__" in namespace and namespace["__name__"] == "__main__":
+            return True
+        file = namespace["__file__"]
+    except KeyError:  # it is built in
+        return False
+    return type(file) is str and _users_files[file]
 
 
 class _UsersFiles(dict[str, bool]):

@@ -19,6 +19,7 @@ from probe_runtime.patching import thread as _thread
 from torch import nn
 
 from probe_torch.compiling import is_compiling
+from probe_torch.submodules import compiled, submodules
 
 __all__ = ["ModuleTable", "compiled_parts", "models_in", "patched_call"]
 
@@ -109,13 +110,15 @@ class ModuleTable:
 
     def never_called(self) -> Iterator[tuple[str, str]]:
         """Yield (module, why) for every tracked module that was not called while collecting."""
-        compiled = [e.base for e in self.entries.values() if _compiled(e.module)]
-        for entry in self.entries.values():
+        entries = list(self.entries.values())
+        made = set(map(id, compiled([entry.module for entry in entries])))
+        regions = [entry.base for entry in entries if id(entry.module) in made] if made else []
+        whole = bool(compiled(self.roots.values()))
+        for entry in entries:
             if entry.called or getattr(type(entry.module), "forward", None) is _NO_FORWARD:
                 continue  # a ModuleList or ModuleDict is never called
             path = entry.base.rpartition(".")[0]
-            inside = any(path.startswith(c.rpartition(".")[0] + ".") for c in compiled)
-            inside = inside or any(_compiled(m) for m in self.roots.values())
+            inside = whole or any(path.startswith(base.rpartition(".")[0] + ".") for base in regions)
             yield entry.base, "inside a torch.compile region" if inside else "not called in this step"
 
 
@@ -128,13 +131,10 @@ _NO_FORWARD: Any = nn.Module.forward
 
 def compiled_parts(model: nn.Module) -> Iterator[str]:
     """Yield the names of the modules of a model that torch.compile has been applied to."""
-    for name, module in model.named_modules():
-        if _compiled(module) and not name.endswith("_orig_mod"):
+    made = set(map(id, compiled(submodules(model))))
+    for name, module in model.named_modules() if made else ():
+        if id(module) in made and not name.endswith("_orig_mod"):
             yield _path(name) or "the whole model"
-
-
-def _compiled(module: nn.Module) -> bool:
-    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def _path(name: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 from probe_runtime.patching import NEVER_SCANNED, Label, Scan, Tap, patches
 from torch import nn
 
+from probe_torch.submodules import submodules
+
 from .apis import Apis
 from .lookup import look_up_all
 from .torch_tables import fill_caches
@@ -41,4 +43,4 @@ class Patches(patches.Patches):
 
 
 def _namespaces(model: nn.Module) -> Iterator[dict[str, Any]]:
-    return (vars(module) for module in model.modules())
+    return map(vars, submodules(model))

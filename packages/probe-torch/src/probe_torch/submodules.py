@@ -1,0 +1,34 @@
+"""Walk the tree of a model's modules, which is done at every start and stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+from torch import nn
+
+__all__ = ["compiled", "submodules"]
+
+
+def submodules(model: nn.Module) -> list[nn.Module]:
+    """Return the model and every module below it, each once, level by level.
+
+    `nn.Module.named_modules` knows their names as well, and takes a dozen calls for each.
+    """
+    found: dict[int, Any] = {}
+    level: list[Any] = [model]
+    while level:
+        by_id = dict(zip(map(id, level), level, strict=True))
+        fresh = {which: module for which, module in by_id.items() if which not in found and module is not None}
+        found |= fresh
+        tables = [module._modules for module in fresh.values()]
+        level = list(chain.from_iterable(map(dict.values, [t for t in tables if type(t) is dict])))
+        for table in [t for t in tables if type(t) is not dict]:  # of TorchScript
+            level += table.values()
+    return list(found.values())
+
+
+def compiled(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """Return those that torch.compile made, or whose call it made."""
+    return [m for m in modules if "_orig_mod" in m._modules or m._compiled_call_impl is not None]
