@@ -11,11 +11,9 @@ from typing import Any
 from attrs import define, field
 
 from probe_format import jsonio
-from probe_format.names import with_direction
 
-from .events import EVENTS
 from .frames import MAGIC
-from .pieces import VALUE, Pieces, pieces
+from .pieces import VALUE, Pieces, pieces_of
 from .read_back import ReadBack
 
 __all__ = ["FORM", "PLACE", "Index"]
@@ -59,18 +57,72 @@ class Index:
     faults: dict[tuple[str, str], int] = field(factory=dict)
     _tree: bool = True
     _same: dict[bytes, bytes] = field(factory=dict)
+    _begun: dict[bytes, bytes] = field(factory=dict)
 
     def read(self, journal: ReadBack, size: int) -> None:
         """Take the events up to ``size``, from where the last call ended. Raises OSError when they cannot be read."""
-        handlers = {b'"%b"' % kind.encode(): getattr(self, f"on_{kind}") for kind in EVENTS}
         while self.at < size:
             found, after = journal.events(self.at, size)
-            for at, event in found:
-                parts = pieces(event)
-                kind = parts[_K][VALUE:]
-                if kind in handlers:
-                    handlers[kind](at, parts)
+            self._take([at for at, _ in found], pieces_of([event for _, event in found]))
             self.at = after
+
+    def _take(self, places: list[int], events: list[Pieces]) -> None:
+        """Take events. The frequent kinds are taken here and call nothing, as there may be millions of them."""
+        records, parents, forms, grouped, begun = self.records, self.parents, self.forms, self.grouped, self._begun
+        for at, parts in zip(places, events, strict=True):
+            kind = parts[_K][VALUE:]
+            if kind == b'"enter"':
+                name = parts[_N][VALUE:]
+                if self._tree:
+                    parents[name] = self._parent(parts)
+                kept = parts[_R][VALUE:] if _R in parts else b"1"
+                if kept == b"0":
+                    continue
+                if _S in parts and parts[_S][VALUE:] != b"null":
+                    stack = parts[_S][VALUE:]
+                    if stack not in grouped:
+                        grouped[stack] = []
+                    grouped[stack] += (name,)
+                if kept != b"2":
+                    records[name] = at
+                    begun[name] = name
+            elif kind == b'"exit"':
+                name = parts[_N][VALUE:]
+                if name in begun:  # the same object serves all tables
+                    name = begun[name]
+                    del begun[name]
+                if _G in parts:
+                    forms[name] = self._form(parts)
+                if name in records:
+                    before = records[name]
+                    del records[name]
+                    records[name] = before << PLACE | at
+            elif kind == b'"back"':
+                name = parts[_N][VALUE:]
+                if self._tree and name not in parents:
+                    parents[name] = self._parent(parts)
+                if _R in parts and parts[_R][VALUE:] == b"2":
+                    continue
+                if name[-10:] == b'.backward"':  # of a function
+                    forward = name[:-10] + b'.forward"'
+                else:  # a module's name ends in its number
+                    head, _, last = name.rpartition(b".backward.")
+                    forward = b"%b.forward.%b" % (head, last)
+                before = 0
+                if name in records:
+                    before = records[name]
+                    del records[name]
+                if forward in forms:
+                    before = before << PLACE | FORM | forms[forward]
+                records[name] = before << PLACE | at
+            elif kind == b'"pgrad"' or kind == b'"grad"':
+                name = parts[_N][VALUE:]
+                before = 0
+                if name in records:
+                    before = records[name]
+                records[name] = before << PLACE | at
+            elif kind in _HANDLERS:
+                _HANDLERS[kind](self, at, parts)
 
     def on_head(self, at: int, parts: Pieces) -> None:
         self.header = jsonio.loads(parts["header"][VALUE:])
@@ -79,62 +131,20 @@ class Index:
     def on_frames(self, at: int, parts: Pieces) -> None:
         self.frames[parts[_I][VALUE:]] = parts[_F][VALUE:]
 
-    def on_enter(self, at: int, parts: Pieces) -> None:
-        name = parts[_N][VALUE:]
-        if self._tree:
-            self.parents[name] = self._parent(parts)
-        kept = parts[_R][VALUE:] if _R in parts else b"1"
-        if kept == b"0":
-            return
-        if _S in parts and parts[_S][VALUE:] != b"null":
-            stack = parts[_S][VALUE:]
-            if stack not in self.grouped:
-                self.grouped[stack] = []
-            self.grouped[stack] += (name,)
-        if kept != b"2":
-            self.records[name] = at
-
-    def on_exit(self, at: int, parts: Pieces) -> None:
-        name = parts[_N][VALUE:]
-        self._note_form(name, parts)
-        if name in self.records:
-            self.records[name] = self.records.pop(name) << PLACE | at
-
-    def on_back(self, at: int, parts: Pieces) -> None:
-        name = parts[_N][VALUE:]
-        if self._tree and name not in self.parents:
-            self.parents[name] = self._parent(parts)
-        if _R in parts and parts[_R][VALUE:] == b"2":
-            return
-        places = self.records.pop(name, 0)
-        if name[-10:] == b'.backward"':  # of a function; a module's name ends in its number
-            forward = name[:-10] + b'.forward"'
-        else:
-            forward = with_direction(name.decode(), "forward").encode()
-        if forward in self.forms:
-            places = places << PLACE | FORM | self.forms[forward]
-        self.records[name] = places << PLACE | at
-
     def on_redo(self, at: int, parts: Pieces) -> None:
         name = parts[_N][VALUE:]
         if name in self.records:
             self.records[name] = self.records[name] << PLACE | at
 
     def on_redone(self, at: int, parts: Pieces) -> None:
-        self._note_form(parts[_N][VALUE:], parts)
+        if _G in parts:
+            self.forms[parts[_N][VALUE:]] = self._form(parts)
         self.on_redo(at, parts)
-
-    def on_pgrad(self, at: int, parts: Pieces) -> None:
-        name = parts[_N][VALUE:]
-        self.records[name] = self.records.get(name, 0) << PLACE | at
 
     def on_save(self, at: int, parts: Pieces) -> None:
         self.records[parts[_N][VALUE:]] = at
         if _G in parts:
             self.records[jsonio.dumps(jsonio.loads(parts[_G][VALUE:])[0])] = at
-
-    def on_grad(self, at: int, parts: Pieces) -> None:
-        self.on_pgrad(at, parts)
 
     def on_stat(self, at: int, parts: Pieces) -> None:
         self.numbers.update(jsonio.loads(parts[_R][VALUE:]))
@@ -152,11 +162,17 @@ class Index:
     def _parent(self, parts: Pieces) -> bytes:
         """Return the parent; all children share one object."""
         parent = parts[_U][VALUE:] if _U in parts else b"null"
-        return self._same.setdefault(parent, parent)
+        if parent not in self._same:
+            self._same[parent] = parent
+        return self._same[parent]
 
-    def _note_form(self, name: bytes, parts: Pieces) -> None:
-        if _G in parts:
-            form = parts[_G][VALUE:]
-            if form not in self.shapes:
-                self.shapes[form] = len(self.shapes)
-            self.forms[name] = self.shapes[form]
+    def _form(self, parts: Pieces) -> int:
+        """Return the number of the form that the event has."""
+        form = parts[_G][VALUE:]
+        if form not in self.shapes:
+            self.shapes[form] = len(self.shapes)
+        return self.shapes[form]
+
+
+#: The other kinds.
+_HANDLERS = {b'"%b"' % name[3:].encode(): method for name, method in vars(Index).items() if name.startswith("on_")}

@@ -6,6 +6,7 @@ import errno
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = ["HEAD", "ReadBack"]
@@ -58,16 +59,25 @@ class ReadBack:
 
     def event(self, at: int) -> bytes:
         """Return the event at a place that `events` gave. Raises OSError when it cannot be read."""
-        begin = at - self._start + HEAD.size
-        if begin >= HEAD.size and begin <= self._stop:
-            end = begin + HEAD.unpack_from(self._window, begin - HEAD.size)[0]
-            if end <= self._stop:
-                return self._window[begin:end]
-        if at < self._start:  # of a call that took long: the next ones are ahead again
-            return self._fetched(at, _GLIMPSE)[0]
-        event, self._window = self._fetched(at, _WINDOW)
-        self._start, self._stop = at, len(self._window)
-        return event
+        return self.events_at((at,))[0]
+
+    def events_at(self, places: Iterable[int]) -> list[bytes]:
+        """Return the events at places that `events` gave. Raises OSError when they cannot be read."""
+        found: list[bytes] = []
+        for at in places:
+            begin = at - self._start + HEAD.size
+            if begin >= HEAD.size and begin <= self._stop:
+                end = begin + HEAD.unpack_from(self._window, begin - HEAD.size)[0]
+                if end <= self._stop:
+                    found += (self._window[begin:end],)
+                    continue
+            if at < self._start:  # of a call that took long: the next ones are ahead again
+                event = self._fetched(at, _GLIMPSE)[0]
+            else:
+                event, self._window = self._fetched(at, _WINDOW)
+                self._start, self._stop = at, len(self._window)
+            found += (event,)
+        return found
 
     def _fetched(self, at: int, size: int) -> tuple[bytes, bytes]:
         """Return an event, and the bytes of the file from there on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from probe_format import jsonio
 from probe_format.names import with_direction
@@ -10,7 +11,7 @@ from probe_format.names import with_direction
 from .assembly import Assembly
 from .index import FORM, PLACE, Index
 from .late_parts import LateParts
-from .pieces import VALUE, Pieces, pieces
+from .pieces import VALUE, Pieces, pieces_of
 from .read_back import ReadBack
 
 __all__ = ["Records"]
@@ -18,8 +19,10 @@ __all__ = ["Records"]
 _K, _A, _W, _O, _P, _X, _E, _I, _T, _Q, _V = b"kawopxeitqv"
 
 _MASK = (1 << PLACE) - 1
+#: How many records are made at a time: their events are in memory together.
+_AT_ONCE = 64
 _EXTRA = b'{"in_backward":true}'
-#: _A path of one number, as it stands before the first value of a list of pairs, and before the others.
+#: A path of one number, as it stands before the first value of a list of pairs, and before the others.
 _SLOTS = {text % i: i for text in (b"[[%d],", b",[[%d],") for i in range(256)}
 
 
@@ -36,32 +39,38 @@ class Records:
         self._slots = [_flat(form) for form in self._forms]
 
     def lines(self) -> Iterator[bytes]:
-        """Yield each record as a line, ``"name": {...}``. Raises OSError when the journal cannot be read."""
-        for name, places in self._index.records.items():
+        """Yield the records as lines, ``"name": {...}``, some at a time. Raises OSError when it cannot be read."""
+        rest = iter(self._index.records.items())
+        while some := list(islice(rest, _AT_ONCE)):
+            yield b",\n".join(self._some(some))
+
+    def _some(self, items: list[tuple[bytes, int]]) -> list[bytes]:
+        """Return the lines of some records. items: their names and places."""
+        rows: list[tuple[bytes, list[int], int, int]] = []
+        wanted: list[int] = []
+        end = 0
+        for name, places in items:
             forms: list[int] = []
-            events: list[bytes] = []
+            own: list[int] = []
+            start = end
             while places:
                 place = places & _MASK
                 if place & FORM:
                     forms = [place ^ FORM, *forms]
                 else:
-                    events = [self._journal.event(place), *events]
+                    own = [place, *own]
+                    end += 1
                 places >>= PLACE
-            yield b"%b: %b" % (name, self._joined(events, forms) or self._assembled(name))
-
-    def _joined(self, events: list[bytes], forms: list[int]) -> bytes | None:
-        """Return a record that is made of pieces of its events, None for another one."""
-        parts: list[Pieces] = []
-        for event in events:
-            if self._deferred and b'"$' in event:  # its numbers or files came late
-                return None
-            parts += (pieces(event),)
-        kind = parts[0][_K][VALUE:]
-        if kind == b'"enter"':
-            return _call(parts)
-        if kind == b'"back"':
-            return _gradients(parts, self._slots[forms[0]]) if forms else None
-        return _parameters(parts) if kind == b'"pgrad"' else None
+            wanted += own
+            rows += ((name, forms, start, end),)
+        events = self._journal.events_at(wanted)
+        all_pieces = pieces_of(events)
+        lines: list[bytes] = []
+        for name, forms, start, end in rows:
+            late = self._deferred and any(b'"$' in event for event in events[start:end])
+            line = None if late else _joined(all_pieces[start:end], self._slots[forms[0]] if forms else None)
+            lines += (b"%b: %b" % (name, line or self._assembled(name)),)
+        return lines
 
     def _assembled(self, name: bytes) -> bytes:
         """Return a record of any form, as `probe recover` makes it."""
@@ -77,10 +86,23 @@ class Records:
         return jsonio.dumps(state.data[text])
 
 
+def _joined(parts: list[Pieces], slots: tuple[int | None, int | None] | None) -> bytes | None:
+    """Return a record that is made of pieces of its events, None for another one.
+
+    slots: how many a backward record has on each side, where that is known and not nested.
+    """
+    kind = parts[0][_K][VALUE:]
+    if kind == b'"enter"':
+        return _call(parts)
+    if kind == b'"back"':
+        return _gradients(parts, slots)
+    return _parameters(parts) if kind == b'"pgrad"' else None
+
+
 def _flat(form: bytes) -> tuple[int | None, int | None] | None:
     """Return the numbers of slots in the ``input`` and ``output`` of a backward record; None if they are nested.
 
-    _A side that is not recorded has None.
+    A side that is not recorded has None.
     """
     sides = jsonio.loads(form)
     if isinstance(sides, list) and len(sides) == 2 and all(type(n) in (int, type(None)) for n in sides):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from attrs import frozen
@@ -16,10 +17,14 @@ from probe_format.journal.records import Records
 
 __all__ = ["Pages", "pages_of", "pages_of_journal"]
 
+_AT_ONCE = 1024
+
 
 @frozen
 class Pages:
-    """Hold the content of one rank's files; a line is ``"name": value``, and can be read once.
+    """Hold the content of one rank's files in lines, ``"name": value``, which can be read once.
+
+    Several of them may come joined, as they are in the file: a step has many.
 
     header: the top-level keys of dump.json without ``data``.
     count: how many records there are.
@@ -75,8 +80,9 @@ def _stacks(index: Index) -> Iterator[bytes]:
 
 
 def _nodes(parents: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    for item in parents.items():
-        yield b"%b: %b" % item
+    rest = iter(parents.items())
+    while some := list(islice(rest, _AT_ONCE)):
+        yield b",\n".join([b"%b: %b" % item for item in some])
     absent = [p for p in parents.values() if p != b"null" and p not in parents]
     if absent:
         last_of_each = list(dict.fromkeys(reversed(absent)))[::-1]

@@ -6,10 +6,10 @@ next to none of them is an original: so they are compared in C, many at a time, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, field
 
@@ -17,8 +17,10 @@ from .places import Attribute, Default, Function, Item, Place
 
 __all__ = ["Holders", "Replacements"]
 
+_Key = TypeVar("_Key")
+_Pair = tuple[Function, Function]
 #: id(original) -> (original, replacement).
-Replacements = dict[int, tuple[Function, Function]]
+Replacements = dict[int, _Pair]
 
 _AT_ONCE = 16
 
@@ -79,39 +81,32 @@ class Holders:
             tables = self.tables[i : i + _AT_ONCE]
             if not known.isdisjoint(map(id, chain.from_iterable(map(dict.values, tables)))):
                 for table in tables:
-                    found += _items(replacements, table, list(table.items()))
+                    found += _items(replacements, table, dict(table))
         if not known.isdisjoint(map(id, chain.from_iterable(self.lists))):
             for row in self.lists:
-                found += _items(replacements, row, list(enumerate(row)))
-        if not known.isdisjoint([id(function) for *_, function in self.members]):
-            found += _members(replacements, self.members)
+                found += _items(replacements, row, dict(enumerate(row)))
+        functions = [function for *_, function in self.members]
+        if not known.isdisjoint(map(id, functions)):
+            for (owner, name, member, function), pair in _pairs(replacements, self.members, functions):
+                stand_in = pair[1] if member is function else type(member)(pair[1])
+                found += (Attribute(owner, name, member, stand_in, *pair),)
         positional = chain.from_iterable([f.__defaults__ for f in self.functions if f.__defaults__])
         named = chain.from_iterable([f.__kwdefaults__.values() for f in self.functions if f.__kwdefaults__])
         if not known.isdisjoint(map(id, chain(positional, named))):
-            for function in self.functions:
-                found += _defaults(replacements, function)
+            for f in self.functions:
+                values: dict[int | str, Any] = dict(enumerate(f.__defaults__ or ()))
+                values.update(f.__kwdefaults__ or {})
+                found += [Default(f, key, *pair) for key, pair in _pairs(replacements, values, values.values())]
         return found
 
 
-def _items(replacements: Replacements, holder: Any, pairs: Iterable[tuple[Any, Any]]) -> Iterator[Place]:
-    for key, value in pairs:
-        found = replacements.get(id(value))
-        if found is not None and found[0] is value:
-            yield Item(holder, key, *found)
+def _items(replacements: Replacements, holder: Any, items: dict[Any, Any]) -> list[Item]:
+    return [Item(holder, key, *pair) for key, pair in _pairs(replacements, items, items.values())]
 
 
-def _members(replacements: Replacements, members: Iterable[tuple[type, str, Any, Any]]) -> Iterator[Place]:
-    for owner, name, member, function in members:
-        found = replacements.get(id(function))
-        if found is not None and found[0] is function:
-            stand_in = found[1] if member is function else type(member)(found[1])
-            yield Attribute(owner, name, member, stand_in, *found)
-
-
-def _defaults(replacements: Replacements, function: FunctionType) -> Iterator[Place]:
-    values: dict[int | str, Any] = dict(enumerate(function.__defaults__ or ()))
-    values.update(function.__kwdefaults__ or {})
-    for key, value in values.items():
-        found = replacements.get(id(value))
-        if found is not None and found[0] is value:
-            yield Default(function, key, *found)
+def _pairs(replacements: Replacements, keys: Iterable[_Key], values: Iterable[Any]) -> list[tuple[_Key, _Pair]]:
+    """Return the keys whose values are originals, and what replaces them."""
+    values = list(values)
+    all_of_them = zip(keys, values, map(id, values), strict=True)
+    hits = [(key, value, replacements[which]) for key, value, which in all_of_them if which in replacements]
+    return [(key, pair) for key, value, pair in hits if pair[0] is value]
