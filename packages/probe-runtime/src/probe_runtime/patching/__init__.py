@@ -8,6 +8,7 @@ from .early_bindings import NEVER_SCANNED, Scan
 from .included import Included
 from .introspection import IntrospectionGuards, quiet, suspended
 from .kept import Own
+from .lasting import Called, once
 from .lookup import attributes_of, go_down, is_function, look_up_all, name_of, resolve_owner
 from .originals import forget_original, original_of, remember_original
 from .patches import Patches
@@ -22,6 +23,7 @@ __all__ = [
     "RISK_LEVELS",
     "Apis",
     "Attribute",
+    "Called",
     "Function",
     "Held",
     "HeldPatches",
@@ -46,6 +48,7 @@ __all__ = [
     "look_up_all",
     "muted",
     "name_of",
+    "once",
     "original_of",
     "patches",
     "quiet",

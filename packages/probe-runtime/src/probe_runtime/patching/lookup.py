@@ -124,8 +124,11 @@ def attributes_of(rows: Iterable[tuple[str, ...]], make: Callable[..., Function]
     make: takes a function, and the further arguments of its row, and returns the replacement.
     """
     places = []
+    owners: dict[str, Any] = {}
     for path, name, *more in rows:
-        owner = resolve_owner(path)
+        if path not in owners:
+            owners[path] = resolve_owner(path)
+        owner = owners[path]
         if owner is not None and hasattr(owner, name):
             places.append(attribute(owner, name, lambda original, more=more: make(original, *more)))  # type: ignore[misc]
     return places

@@ -53,22 +53,26 @@ class Attribute:
     label: Any = None
     """The label that the calls are recorded under; None where they are not recorded."""
 
-    def current(self) -> Any:
-        """Return what the owner's own namespace holds now."""
-        return vars(self.owner).get(self.name, ABSENT)
-
     def put(self) -> None:
         """Set the attribute to the replacement, if it still is the original."""
-        if vars(self.owner).get(self.name, ABSENT) is self.raw:
+        if _held_by(self.owner, self.name) is self.raw:
             setattr(self.owner, self.name, self.stand_in)
 
     def restore(self) -> None:
         """Set it to the original object again, if it still is the replacement; delete it where it was inherited."""
-        if vars(self.owner).get(self.name, ABSENT) is self.stand_in:
+        if _held_by(self.owner, self.name) is self.stand_in:
             if self.raw is ABSENT:
                 delattr(self.owner, self.name)
             else:
                 setattr(self.owner, self.name, self.raw)
+
+
+def _held_by(owner: Any, name: str) -> Any:
+    """Return what the owner's own namespace holds under a name; ABSENT where that is nothing."""
+    try:
+        return owner.__dict__[name]
+    except KeyError:
+        return ABSENT
 
 
 def attribute(owner: Any, name: str, make: Callable[[Function], Function], label: Any = None) -> Attribute:
@@ -76,7 +80,7 @@ def attribute(owner: Any, name: str, make: Callable[[Function], Function], label
 
     Raises AttributeError when the owner has no such name.
     """
-    raw = vars(owner).get(name, ABSENT)
+    raw = _held_by(owner, name)
     if isinstance(raw, (staticmethod, classmethod)) and not isinstance(owner, ModuleType):
         original: Function = raw.__func__
         replacement = make(original)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import torch
 from probe_runtime.patching import (
     Attribute,
+    Called,
     Function,
     attribute,
     attributes_of,
-    forget_original,
+    once,
     original_of,
     remember_original,
 )
@@ -52,16 +52,16 @@ class Aliasing:
         self._touched = touched
         self._wrote = wrote
         self._places: list[Attribute] = []
-        self._remembered: list[Function] = []
 
     def __enter__(self) -> Aliasing:
         self._places = [
             place
             for row in SILENT
-            if (make := self._maker(row.answer)) is not None
+            if (make := _MAKERS.get(row.answer)) is not None
             for place in attributes_of(((path, name) for path, names in row.places for name in names), make)
         ]
-        self._places.append(attribute(torch.Tensor, "data", self._noticing_data))
+        self._places.append(attribute(torch.Tensor, "data", _watched_data))
+        _told_of_access.append(self._touched)
         _listeners.append(self._wrote)
         try:
             for place in self._places:
@@ -71,11 +71,6 @@ class Aliasing:
             raise
         return self
 
-    def _maker(self, answer: Answer) -> Callable[[Function], Function] | None:
-        if answer is Answer.HANDED_OUT:
-            return self._noticing
-        return _calling_listeners if answer is Answer.CALL else None
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -84,98 +79,73 @@ class Aliasing:
     def _leave(self) -> None:
         for place in self._places:
             place.restore()
+        if self._touched in _told_of_access:
+            _told_of_access.remove(self._touched)
         if self._wrote in _listeners:
             _listeners.remove(self._wrote)
-        for replacement in self._remembered:
-            forget_original(replacement)
-        self._places, self._remembered = [], []
-
-    def _remember(self, replacement: Function, original: Function) -> None:
-        remember_original(replacement, original)
-        self._remembered.append(replacement)
-
-    def _noticing(self, original: Function) -> Function:
-        touched = self._touched
-
-        @functools.wraps(original)
-        def method(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling():
-                return original(owner, *args, **kwargs)
-            if isinstance(owner, torch.Tensor):
-                touched(owner)
-                if has_override((owner,)):
-                    return truly_named(original, (owner,), {})(owner, *args, **kwargs)
-            else:  # a process group, which writes into its arguments
-                for tensor in tensors_in((args, kwargs)):
-                    touched(tensor)
-            return original(owner, *args, **kwargs)
-
-        self._remember(method, original)
-        return method
-
-    def _noticing_data(self, original: Any) -> Any:
-        touched = self._touched
-        get, put = original.__get__, original.__set__
-
-        def read(tensor: torch.Tensor) -> Any:
-            if is_compiling():
-                return get(tensor)
-            touched(tensor)
-            if has_override((tensor,)):
-                return truly_named(get, (tensor,), {})(tensor)
-            return get(tensor)
-
-        def write(tensor: torch.Tensor, value: Any) -> None:
-            if is_compiling():
-                put(tensor, value)
-                return
-            touched(tensor)
-            if isinstance(value, torch.Tensor):  # if not, the next line raises torch's error
-                touched(value)
-            (truly_named(put, (tensor,), {}) if has_override((tensor,)) else put)(tensor, value)
-
-        made: Any = property(read, write, doc=original.__doc__)
-        self._remember(made.__get__, get)
-        self._remember(made.__set__, put)
-        return made
+        self._places = []
 
 
+_told_of_access: list[Touched] = []
 _listeners: list[Wrote] = []
 _silent: dict[str, bool] = {}
-_made: dict[int, tuple[Callable[[], Function | None], Function]] = {}
 
 
-def _calling_listeners(original: Function) -> Function:
-    """Return a replacement that calls every listener; one per process, as compiled code is guarded by its identity."""
-    known = _made.get(id(original))
-    if known is not None and known[0]() is original:
-        return known[1]
-    held = _holding(original)
-    made = _build(original, held)
-    remember_original(made, original_of(original))
-    _made[id(original)] = held, made
+def _noticing(original: Function, called: Called) -> Function:
+    """Build a method that tells of the tensors whose bytes its caller gets."""
+    torchs = original_of(original)
+
+    @functools.wraps(torchs)
+    def method(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return torchs(owner, *args, **kwargs)
+        original = called() or torchs
+        if isinstance(owner, torch.Tensor):
+            _tell_of(owner)
+            if has_override((owner,)):
+                return truly_named(original, (owner,), {})(owner, *args, **kwargs)
+        else:  # a process group, which writes into its arguments
+            for tensor in tensors_in((args, kwargs)):
+                _tell_of(tensor)
+        return original(owner, *args, **kwargs)
+
+    return method
+
+
+def _tell_of(tensor: torch.Tensor) -> None:
+    for touched in _told_of_access:
+        touched(tensor)
+
+
+def _noticing_data(original: Any, called: Called) -> Any:
+    """Build a property that tells of the tensors whose data is asked for or replaced."""
+    get, put = original.__get__, original.__set__
+
+    def read(tensor: torch.Tensor) -> Any:
+        if is_compiling():
+            return get(tensor)
+        _tell_of(tensor)
+        if has_override((tensor,)):
+            return truly_named(get, (tensor,), {})(tensor)
+        return get(tensor)
+
+    def write(tensor: torch.Tensor, value: Any) -> None:
+        if is_compiling():
+            put(tensor, value)
+            return
+        _tell_of(tensor)
+        if isinstance(value, torch.Tensor):  # if not, the next line raises torch's error
+            _tell_of(value)
+        (truly_named(put, (tensor,), {}) if has_override((tensor,)) else put)(tensor, value)
+
+    made: Any = property(read, write, doc=original.__doc__)
+    remember_original(made.__get__, get)
+    remember_original(made.__set__, put)
     return made
 
 
-def _holding(original: Function) -> Callable[[], Function | None]:
-    """Return what gives the function that is called, which may be a wrapper of ours, without keeping it alive.
-
-    What a dumped step put in place for itself, and all that it holds, would stay for good; and a wrapper that is held
-    more often than before is looked for in the whole process at `stop()`, as if the user had kept it.
-    """
-    which = id(original)
-
-    def forget(_: object) -> None:
-        if _made is not None and which in _made:  # it is None where Python is about to exit
-            forget_original(_made.pop(which)[1])
-
-    try:
-        return weakref.ref(original, forget)
-    except TypeError:  # written in C: torch's own, which stays
-        return lambda: original
-
-
-def _build(original: Function, held: Callable[[], Function | None]) -> Function:
+def _calling_listeners(original: Function, called: Called) -> Function:
+    """Build a function that calls every listener."""
     compiling = is_compiling
     operators = (torch._ops.OpOverload.__call__, torch._ops.OpOverloadPacket.__call__)
     of_operators = any(original_of(original) is original_of(each) for each in operators)
@@ -185,7 +155,7 @@ def _build(original: Function, held: Callable[[], Function | None]) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         if compiling():
             return torchs(*args, **kwargs)
-        original = held() or torchs
+        original = called() or torchs
         if not _listeners or (of_operators and not _may_be_silent(args[0])):
             return original(*args, **kwargs)
         try:
@@ -203,3 +173,7 @@ def _may_be_silent(op: Any) -> bool:
     if known is None:
         known = _silent[name] = is_silent_op(op)
     return known
+
+
+_MAKERS = {Answer.HANDED_OUT: once(_noticing), Answer.CALL: once(_calling_listeners)}
+_watched_data = once(_noticing_data)

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from attrs import define, field
 from probe_runtime.collect import faults_reported
-from probe_runtime.patching import Function, attribute, forget_original, remember_original, replaced
+from probe_runtime.patching import Called, Function, attribute, once, original_of, replaced
 
 from probe_torch.aside import aside
 from probe_torch.compiling import is_compiling
@@ -136,60 +136,74 @@ def watched_collectives(inflight: InFlight) -> Iterator[None]:
         yield
         return
     places = [
-        attribute(torch._ops.OpOverload, "__call__", lambda f: _operator(f, inflight)),
-        attribute(torch._ops.OpOverloadPacket, "__call__", lambda f: _operator(f, inflight)),
-        attribute(dist.Work, "wait", lambda f: _wait(f, inflight)),
+        attribute(torch._ops.OpOverload, "__call__", _operator),
+        attribute(torch._ops.OpOverloadPacket, "__call__", _operator),
+        attribute(dist.Work, "wait", _wait),
         *(
-            attribute(dist.ProcessGroup, name, lambda f: _collective(f, inflight))
+            attribute(dist.ProcessGroup, name, _collective)
             for name in WRITING_COLLECTIVES
             if hasattr(dist.ProcessGroup, name)
         ),
     ]
-    operators = places[:2]
-    for place in operators:  # Aliasing replaces these in turn, and asks which function they stand for
-        remember_original(place.replacement, place.original)
+    _watching.append(inflight)
     try:
         with replaced(places):
             yield
     finally:
-        for place in operators:
-            forget_original(place.replacement)
+        _watching.remove(inflight)
 
 
-def _operator(original: Function, inflight: InFlight) -> Function:
-    @functools.wraps(original)
+_watching: list[InFlight] = []
+
+
+@once
+def _operator(original: Function, called: Called) -> Function:
+    torchs = original_of(original)
+
+    @functools.wraps(torchs)
     def call(op: Any, /, *args: Any, **kwargs: Any) -> Any:
-        out = original(op, *args, **kwargs)
+        if is_compiling():
+            return torchs(op, *args, **kwargs)
+        out = (called() or torchs)(op, *args, **kwargs)
         name = getattr(op, "_name", None) or op._qualified_op_name
-        if name.startswith(_FUNCTIONAL) and not is_compiling():
+        if _watching and name.startswith(_FUNCTIONAL):
             with faults_reported("a collective", "the memory that it writes"), aside():
-                report = inflight.was_waited if "::wait_tensor" in name else inflight.issued
-                for tensor in tensors_in(out):
-                    report(tensor)
+                for inflight in _watching:
+                    report = inflight.was_waited if "::wait_tensor" in name else inflight.issued
+                    for tensor in tensors_in(out):
+                        report(tensor)
         return out
 
     return call
 
 
-def _collective(original: Function, inflight: InFlight) -> Function:
-    @functools.wraps(original)
+@once
+def _collective(original: Function, called: Called) -> Function:
+    torchs = original_of(original)
+
+    @functools.wraps(torchs)
     def call(group: Any, /, *args: Any, **kwargs: Any) -> Any:
-        work = original(group, *args, **kwargs)
-        if isinstance(work, dist.Work):
+        work = (called() or torchs)(group, *args, **kwargs)
+        if _watching and isinstance(work, dist.Work):
             with faults_reported("a collective", "the memory that it writes"), aside():
                 for tensor in tensors_in(args[:1] or next(iter(kwargs.values()), ())):
-                    inflight.started(tensor, work)
+                    for inflight in _watching:
+                        inflight.started(tensor, work)
         return work
 
     return call
 
 
-def _wait(original: Function, inflight: InFlight) -> Function:
-    @functools.wraps(original)
+@once
+def _wait(original: Function, called: Called) -> Function:
+    torchs = original_of(original)
+
+    @functools.wraps(torchs)
     def wait(work: Any, /, *args: Any, **kwargs: Any) -> Any:
-        result = original(work, *args, **kwargs)
+        result = (called() or torchs)(work, *args, **kwargs)
         with faults_reported("a collective", "the end of its wait"):
-            inflight.finished(work)
+            for inflight in _watching:
+                inflight.finished(work)
         return result
 
     return wait
