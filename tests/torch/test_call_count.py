@@ -16,11 +16,11 @@ import pytest
 COUNTED = Path(__file__).parents[2] / "bench" / "counted_step.py"
 #: (level, task) -> at most so many calls in the step, and with start(), stop() and step().
 BOUNDS = {
-    ("L1", "statistics"): (194, 356),
-    ("L0", "statistics"): (201, 368),
-    ("mix", "statistics"): (175, 324),
-    ("mix", "tensor"): (273, 422),
-    ("L1", "tensor"): (311, 471),
+    ("L1", "statistics"): (194, 265),
+    ("L0", "statistics"): (201, 305),
+    ("mix", "statistics"): (175, 254),
+    ("mix", "tensor"): (273, 352),
+    ("L1", "tensor"): (311, 381),
 }
 RECORDS = {"L0": 200, "L1": 201, "mix": 401}
 
