@@ -21,7 +21,7 @@ from probe_format.jsonio import loads
 from probe_format.write.coverage import Coverage
 from probe_torch import PrecisionDebugger
 from probe_torch.patching.aliasing import Aliasing
-from probe_torch.tensors import leaf
+from probe_torch.tensors import any_leaf, leaf
 from probe_torch.tensors.leaf import Placement, TensorLeaf, TensorOptions
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -89,8 +89,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 
         return count
 
-    for name in ("cpu_stats", "numbers_at"):
-        monkeypatch.setattr(leaf, name, counted(getattr(leaf, name)))
+    for module, name in ((any_leaf, "cpu_stats"), (leaf, "numbers_at")):
+        monkeypatch.setattr(module, name, counted(getattr(module, name)))
     return looked
 
 

@@ -10,18 +10,24 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch.utils import _python_dispatch as dispatch
 
-__all__ = ["apart", "aside"]
+__all__ = ["apart", "aside", "outside"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _modes = torch._C._len_torch_dispatch_stack
 _no_functions: Any = torch._C.DisableTorchFunction
+_level = torch._C._functorch.peek_interpreter_stack
 
 
 def aside() -> AbstractContextManager[Any]:
     """Return a context in which neither `__torch_function__` nor a mode (FakeTensorMode, counters, ...) is called."""
     return _NoModes() if _modes() else _no_functions()
+
+
+def outside() -> AbstractContextManager[Any]:
+    """Return a context that is aside and in which the levels of `torch.func`, which wrap tensors, are off too."""
+    return aside() if _level() is None else _NoLevels()
 
 
 def apart(work: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -44,3 +50,14 @@ class _NoModes:
     def __exit__(self, *exc: Any) -> None:
         for c in reversed(self._inner):
             c.__exit__(*exc)
+
+
+class _NoLevels:
+    def __enter__(self) -> None:
+        self._modes = aside()
+        self._modes.__enter__()
+        self._levels = torch._C._DisableFuncTorch()
+
+    def __exit__(self, *exc: Any) -> None:
+        del self._levels
+        self._modes.__exit__(*exc)

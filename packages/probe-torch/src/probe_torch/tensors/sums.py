@@ -6,6 +6,8 @@ numbers of such gradients are added when they are described.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from attrs import evolve, frozen
 
 from .tensor_view import TensorView, view_of
 
-__all__ = ["GradientSum", "plus"]
+__all__ = ["GradientSum", "plus", "summed"]
 
 _T: Any = torch._C.TensorBase
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -52,3 +54,12 @@ def _ordinary(t: Any) -> bool:
 
 def _shares(t: Any) -> tuple[torch.Tensor, ...]:
     return t.shares if isinstance(t, GradientSum) else (t,)
+
+
+def summed(shares: Sequence[TensorView]) -> TensorView:
+    """Return the sum of shares that can be added."""
+    first = shares[0]
+    if len(shares) == 1:
+        return first
+    data = functools.reduce(_T.add, [p.data for p in shares])
+    return evolve(first, data=data, bits=None)
