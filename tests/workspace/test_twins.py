@@ -37,6 +37,8 @@ ONLY_TORCH = {
     "planning.stand_ins": "the same",
     "planning.training": "the same",
     "session.level2": "probe_kernel does all of level L2 on MindSpore: no single call is watched for",
+    "submodules": "patching.primitives walks MindSpore's Cells, and those of a torch built on it",
+    "tensors.any_leaf": "tensors.leaf has it for MindSpore, whose numbers never come later",
     "tensors.described": "tensors.leaf has it for MindSpore, which has one way to describe a tensor",
     "tensors.inflight": "MindSpore's collectives are complete when their handle was waited for: hooks.collectives",
     "tensors.plain": "a tensor of MindSpore is read in one way only",
