@@ -125,10 +125,10 @@ def measure(page: Path) -> dict[str, float]:
         ):
             wait = 90 if what == "search" else 0  # it waits for the next key
             found[what] = float(tab.evaluate(
-                f"async () => {{ const t = performance.now(); {script}; "
+                f"async () => {{ const begun = performance.now(); {{ {script} }} "
                 f"if ({wait}) await new Promise(r => setTimeout(r, {wait})); "
                 "await new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r))); "
-                "return performance.now() - t }"
+                "return performance.now() - begun }"
             ))  # fmt: skip
         browser.close()
     return found

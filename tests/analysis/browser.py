@@ -14,7 +14,7 @@ import pytest
 #: Without a sandbox, as CI runs as root; without the connections that Chromium makes for itself.
 OPTIONS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--no-first-run",
+    "--disable-sync", "--disable-dev-shm-usage", "--no-first-run",
 ]  # fmt: skip
 
 

@@ -55,8 +55,8 @@ class Detail {
       const there = texts[run.other.name[pair[node]]];
       if (there !== run.nameOf(node)) say("", `In the second run it is ${there}.`);
       say(`state${state}`, Detail.CAUSES[cause[change]]);
-      say("quiet", `What it took differs by ${Detail.amount(brought[change])}, what it returned by `
-        + `${Detail.amount(made[change])}; ${Detail.amount(allowed[change])} is explained by rounding.`);
+      const explained = Number.isFinite(allowed[change]) ? `; ${Numbers.text(allowed[change], 3)} is explained by rounding` : "";
+      say("quiet", `What it took ${Detail.amount(brought[change])}, what it returned ${Detail.amount(made[change])}${explained}.`);
       for (const [at, text] of run.comparison.arguments) if (at === node) say(`state${STATE.CAUSE}`, `Argument ${text}.`);
     } else if (state === STATE.SAME) say("quiet", "It is the same in both runs, as far as it was recorded.");
     return found;
@@ -71,7 +71,8 @@ class Detail {
   ];
 
   static amount(x) {
-    return x === Infinity ? "more than any number says" : Numbers.text(x, 3);
+    if (x === 0) return "is the same";
+    return x === Infinity ? "is of another shape or dtype, or finite in one run alone" : `differs by ${Numbers.text(x, 3)}`;
   }
 
   tensors(run, node, source, own) {

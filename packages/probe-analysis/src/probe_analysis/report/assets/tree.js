@@ -149,9 +149,9 @@ class Tree {
     ];
   }
 
-  /** Return a relative difference in words. */
+  /** Return a relative difference: infinite where no number could make up for it (another shape or dtype, NaN). */
   static distance(x) {
-    return x === Infinity ? "incomparable" : Numbers.text(x, 3);
+    return x === Infinity ? "∞" : Numbers.text(x, 3);
   }
 
   choose(node, { scroll = true } = {}) {
