@@ -1,4 +1,4 @@
-"""Define Llama-2 as one rank of a parallel run has it, for plans: no weights are needed to count what a dump writes."""
+"""Define Llama-2, laid out as Megatron does, for plans: no weights are needed to count what a dump writes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ __all__ = ["LLAMA_7B", "LLAMA_13B", "Llama", "LlamaSize"]
 
 @frozen
 class LlamaSize:
-    """The sizes of a Llama-2 on one rank.
+    """The sizes of a Llama-2.
 
-    layers, width, heads, inner, words: of the whole model.
-    split: how many ranks share each layer (tensor parallelism).
-    stages: how many ranks the layers are spread over (pipeline parallelism); each has embedding and head here.
     fused: whether attention is one call (flash attention), or is spelled out with a matrix of scores.
     """
 
@@ -25,8 +22,6 @@ class LlamaSize:
     heads: int
     inner: int
     words: int = 32000
-    split: int = 1
-    stages: int = 1
     fused: bool = True
 
 
@@ -52,49 +47,57 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-b, a), -1) * sin
 
 
+class CoreAttention(nn.Module):
+    """Mix values by the softmax of scores: (batch, heads, length, width of a head) to the same."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.fused = fused
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        if self.fused:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        scores = torch.matmul(q, k.transpose(2, 3)) / (q.shape[-1] ** 0.5)
+        return torch.matmul(F.softmax((scores + mask).float(), dim=-1).to(q.dtype), v)
+
+
 class Attention(nn.Module):
     def __init__(self, size: LlamaSize) -> None:
         super().__init__()
-        mine = size.width // size.split
-        self.heads, self.fused = size.heads // size.split, size.fused
-        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(size.width, mine, bias=False) for _ in range(3))
-        self.o_proj = nn.Linear(mine, size.width, bias=False)
+        self.heads = size.heads
+        self.linear_qkv = nn.Linear(size.width, 3 * size.width, bias=False)
+        self.core_attention = CoreAttention(size.fused)
+        self.linear_proj = nn.Linear(size.width, size.width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
         b, s, _ = x.shape
-        q, k, v = (p(x).view(b, s, self.heads, -1).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
-        if self.fused:
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            scores = torch.matmul(q, k.transpose(2, 3)) / (q.shape[-1] ** 0.5)
-            chances = F.softmax((scores + mask).float(), dim=-1).to(q.dtype)
-            mixed = torch.matmul(chances, v)
-        out: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(b, s, -1))
+        q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in self.linear_qkv(x).chunk(3, -1))
+        mixed = self.core_attention(rotated(q, cos, sin), rotated(k, cos, sin), v, mask)
+        out: Tensor = self.linear_proj(mixed.transpose(1, 2).reshape(b, s, -1))
         return out
 
 
 class Mlp(nn.Module):
     def __init__(self, size: LlamaSize) -> None:
         super().__init__()
-        mine = size.inner // size.split
-        self.gate_proj, self.up_proj = (nn.Linear(size.width, mine, bias=False) for _ in range(2))
-        self.down_proj, self.act_fn = nn.Linear(mine, size.width, bias=False), nn.SiLU()
+        self.linear_fc1 = nn.Linear(size.width, 2 * size.inner, bias=False)
+        self.linear_fc2 = nn.Linear(size.inner, size.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = self.linear_fc1(x).chunk(2, -1)
+        out: Tensor = self.linear_fc2(F.silu(gate) * up)
         return out
 
 
 class Layer(nn.Module):
     def __init__(self, size: LlamaSize) -> None:
         super().__init__()
-        self.input_layernorm, self.post_attention_layernorm = Norm(size.width), Norm(size.width)
-        self.self_attn, self.mlp = Attention(size), Mlp(size)
+        self.input_norm, self.mlp_norm = Norm(size.width), Norm(size.width)
+        self.attention, self.mlp = Attention(size), Mlp(size)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        x = x + self.attention(self.input_norm(x), cos, sin, mask)
+        out: Tensor = x + self.mlp(self.mlp_norm(x))
         return out
 
 
@@ -104,13 +107,13 @@ class Llama(nn.Module):
     def __init__(self, size: LlamaSize) -> None:
         super().__init__()
         self.size = size
-        self.embed_tokens = nn.Embedding(size.words // size.split, size.width)
-        self.layers = nn.ModuleList([Layer(size) for _ in range(size.layers // size.stages)])
-        self.norm, self.lm_head = Norm(size.width), nn.Linear(size.width, size.words // size.split, bias=False)
+        self.embedding = nn.Embedding(size.words, size.width)
+        self.layers = nn.ModuleList([Layer(size) for _ in range(size.layers)])
+        self.norm, self.head = Norm(size.width), nn.Linear(size.width, size.words, bias=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         given, wanted = ids[:, :-1], ids[:, 1:]
-        x = self.embed_tokens(given)
+        x = self.embedding(given)
         length, half = given.shape[1], self.size.width // self.size.heads // 2
         steps = torch.arange(length, device=x.device, dtype=torch.float32)
         speeds = 1e4 ** -(torch.arange(half, device=x.device, dtype=torch.float32) / half)
@@ -121,5 +124,5 @@ class Llama(nn.Module):
             mask = torch.full((length, length), float("-inf"), device=x.device, dtype=x.dtype).triu(1)
         for layer in self.layers:
             x = layer(x, cos, sin, mask)
-        logits = self.lm_head(self.norm(x)).float()
+        logits = self.head(self.norm(x)).float()
         return F.cross_entropy(logits.flatten(0, 1), wanted.flatten())

@@ -32,6 +32,7 @@ ONLY_TORCH = {
     "patching.overrides": "MindSpore has no __torch_function__",
     "patching.torch_tables": "MindSpore keeps no tables of its functions by identity",
     "planning": "MindSpore has no tensors without memory on which a step could run",
+    "planning.command": "the same",
     "planning.planned_leaf": "the same",
     "planning.planner": "the same",
     "planning.stand_ins": "the same",

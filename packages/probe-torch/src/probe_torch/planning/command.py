@@ -1,0 +1,88 @@
+"""Run ``probe plan MODULE:FUNCTION --config FILE``: say what a dump would write, before the run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from probe_format.errors import ProbeError, UsageError
+from probe_format.excerpts import error_text
+from probe_runtime.collect import kind_of
+
+from .planner import plan
+
+__all__ = ["main"]
+
+_EXIT = "exit codes: 0 planned, and nothing is in the way; 1 planned, and something is; 2 cannot be planned"
+_WANTED = "It must return (model, inputs), or (model, inputs, keywords), where inputs are a tuple and keywords a dict"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    argv: the words after ``probe plan``; those of the process when None.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        with torch.device("meta") if arguments.meta else contextlib.nullcontext():
+            model, inputs, keywords = _made(arguments.function)
+        planned = plan(model, arguments.config, *inputs, **keywords)
+    except ProbeError as error:
+        print(f"probe plan: {error}", file=sys.stderr)
+        return 2
+    print(planned)
+    return 1 if planned.problems else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="probe plan",
+        description="Say what a dump of one training step would write: records, files, bytes. Nothing is computed.",
+        epilog=_EXIT,
+    )
+    parser.add_argument(
+        "function",
+        metavar="MODULE:FUNCTION",
+        help="a function without arguments in a module that can be imported from here; it returns (model, inputs), or "
+        "(model, inputs, keywords) with keywords for the model, `loss` and `optimizer`",
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", help="the configuration of the dump, JSON or YAML")
+    parser.add_argument("--meta", action="store_true", help="call it on the device meta: no memory for weights")
+    return parser
+
+
+def _made(name: str) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+    """Return what the function gives: the model, its inputs, its keywords. Raises UsageError when it cannot."""
+    made = _function(name)()
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise UsageError(f"{name} returned {kind_of(made)}. {_WANTED}.")
+    model, inputs, keywords = (*made, {})[:3]
+    if not isinstance(inputs, (tuple, list)):
+        inputs = (inputs,)
+    if not isinstance(keywords, Mapping):
+        raise UsageError(f"The third value that {name} returned is {kind_of(keywords)}. {_WANTED}.")
+    return model, tuple(inputs), keywords
+
+
+def _function(name: str) -> Callable[[], Any]:
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise UsageError(f"{name!r} names no function. Write package.module:function.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise UsageError(f"{name} cannot be taken from {os.getcwd()}: {error_text(e)}.") from e
+    if not callable(found):
+        raise UsageError(f"{name} is {kind_of(found)}, not a function. {_WANTED}.")
+    function: Callable[[], Any] = found
+    return function
