@@ -23,6 +23,7 @@ _OPTIONS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
+    "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--no-first-run",
 ]
