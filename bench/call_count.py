@@ -1,6 +1,6 @@
 """How many Python-level calls a recorded call costs: `python -m bench.call_count`. Counted, so the same every time.
 
-Each case runs in a process of its own (`counted_step.py` says what is counted). The test
+Each case runs in a process of its own (`counted/counting.py` says what is counted). The test
 `tests/torch/test_call_count.py` holds Probe's numbers below bounds.
 """
 
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ HEAD = ["dump", "goal", "Probe", "msprobe", "Probe, with start/stop/step", "mspr
 SOURCES = [str(path) for path in sorted((Path(__file__).parents[1] / "packages").glob("*/src"))]
 
 
-def counted(python: str, tool: str, level: str, task: str) -> dict[str, Any]:
+def counted(python: str, tool: str, level: str, task: str, script: str = "torch_step.py") -> dict[str, Any]:
     """Count one case in a fresh process."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(SOURCES)}
     with tempfile.TemporaryDirectory(prefix="probe-count-") as folder:
-        command = [python, str(Path(__file__).parent / "counted_step.py"), tool, level, task, folder]
+        command = [python, str(Path(__file__).parent / "counted" / script), tool, level, task, folder]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{tool} {level} {task} could not be counted:\n{done.stderr[-2000:]}")
@@ -37,18 +37,20 @@ def counted(python: str, tool: str, level: str, task: str) -> dict[str, Any]:
     return found
 
 
-def measure(msprobe: str = "", cases: Sequence[tuple[str, str]] = CASES) -> list[dict[str, Any]]:
-    """Count the cases, with Probe and, where its Python is given, with msprobe."""
+def measure(
+    msprobe: str = "", cases: Sequence[tuple[str, str]] = CASES, script: str = "torch_step.py"
+) -> list[dict[str, Any]]:
+    """Count the cases, with Probe and, where its Python is given, with msprobe. script: counts one case."""
     tools = {"probe": sys.executable, **({"msprobe": msprobe} if msprobe else {})}
-    return [counted(python, tool, *case) for case in cases for tool, python in tools.items()]
+    return [counted(python, tool, *case, script) for case in cases for tool, python in tools.items()]
 
 
-def rows(results: Sequence[dict[str, Any]]) -> list[list[str]]:
+def rows(results: Sequence[dict[str, Any]], goals: Mapping[tuple[str, str], int] = GOALS) -> list[list[str]]:
     """The rows of the table; a number above its goal is marked."""
     found = []
     for case in dict.fromkeys((r["level"], r["task"]) for r in results):
         of = {r["tool"]: r for r in results if (r["level"], r["task"]) == case}
-        goal = GOALS.get(case)
+        goal = goals.get(case)
         cells = [" ".join(case), str(goal or "-")]
         for key, more in (("per_record", 0), ("per_record_with_start_stop", 60)):
             for tool in ("probe", "msprobe"):
@@ -59,12 +61,17 @@ def rows(results: Sequence[dict[str, Any]]) -> list[list[str]]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    script: str = "torch_step.py",
+    goals: Mapping[tuple[str, str], int] = GOALS,
+) -> int:
     """Count and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.call_count", description=__doc__)
     parser.add_argument("--msprobe", default=os.environ.get("PROBE_MSPROBE_PYTHON", ""), help="a Python with it")
     given = parser.parse_args(arguments)
-    print(table(HEAD, rows(measure(given.msprobe))))
+    print(table(HEAD, rows(measure(given.msprobe, script=script), goals)))
     return 0
 
 

@@ -1,6 +1,6 @@
 """Promise 3, cheap: the Python-level calls that one recorded call costs, forward and backward, stay below a bound.
 
-The numbers are counted, not timed (`bench/counted_step.py`), so they are the same on every machine.
+The numbers are counted, not timed (`bench/counted/torch_step.py`), so they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-COUNTED = Path(__file__).parents[2] / "bench" / "counted_step.py"
+COUNTED = Path(__file__).parents[2] / "bench" / "counted" / "torch_step.py"
 #: (level, task) -> at most so many calls in the step, and with start(), stop() and step().
 BOUNDS = {
     ("L1", "statistics"): (194, 265),
