@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from documents import rank_dir, records
+from documents import rank_dir, records, write_config
 from framework import Framework
 from opening import capture, opened
+from probe_format.errors import UsageError
 
 
 @pytest.fixture
@@ -79,6 +83,50 @@ def test_two_stretches_of_one_step(framework: Framework, chain: Any, tmp_path: P
     dense = _dense(framework)
     names = [n for n in records(tmp_path / "dump") if n.startswith(f"{dense}.forward")]
     assert names == [f"{dense}.forward.0", f"{dense}.forward.1"]
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: [m], lambda m: (m,)], ids=["module", "list", "tuple"])
+def test_a_model_given_once_stands_for_later_starts(
+    framework: Framework, chain: Any, wrap: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    with opened(framework.debugger, tmp_path, level="L0") as debugger:
+        for given in ((wrap(chain),), ()):
+            debugger.start(*given)
+            framework.train(chain, framework.ones(2, 3))
+            debugger.stop()
+            debugger.step()
+    first, second = (list(records(tmp_path / "dump", step)) for step in (0, 1))
+    assert first == second and len(first) > 2
+
+
+def test_the_debuggers_own_model_stands_before_that_of_an_earlier_start(
+    framework: Framework, chain: Any, tmp_path: Path
+) -> None:
+    other = framework.sequence(framework.linear(3, 2))
+    with framework.debugger(str(write_config(tmp_path, level="L0")), model=chain) as debugger:
+        for given in ((other,), ()):
+            debugger.start(*given)
+            framework.train(other, framework.ones(2, 3))
+            framework.train(chain, framework.ones(2, 3))
+            debugger.stop()
+            debugger.step()
+    seen = [sum(".forward" in name for name in records(tmp_path / "dump", step)) for step in (0, 1)]
+    assert seen == [1, 2]
+
+
+def test_a_model_that_is_gone_is_neither_kept_nor_used(framework: Framework, tmp_path: Path) -> None:
+    model = framework.sequence(framework.linear(3, 3), framework.linear(3, 1))
+    alive = weakref.ref(model)
+    with opened(framework.debugger, tmp_path, level="L0") as debugger:
+        debugger.start(model)
+        framework.train(model, framework.ones(2, 3))
+        debugger.stop()
+        debugger.step()
+        del model
+        gc.collect()
+        assert alive() is None
+        with pytest.raises(UsageError, match="needs the model"):
+            debugger.start()
 
 
 def test_scope_reaches_from_begin_to_end_with_the_ends_output(framework: Framework, tmp_path: Path) -> None:

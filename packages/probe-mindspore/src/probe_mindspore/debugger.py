@@ -22,7 +22,7 @@ class PrecisionDebugger(Debugger):
     config_path: a config.json or YAML file.
     task, dump_path, level, step, settings: keys of the configuration (``overwrite=True``, ``list=["matmul"]``, ...: see
         spec/config.md of probe-runtime). They override the file.
-    model: the model for each start() without one.
+    model: the model for every start() that gives none.
 
     Raises ConfigError with all problems at once, before anything is dumped.
     """
@@ -54,9 +54,7 @@ class PrecisionDebugger(Debugger):
         """Collect from now on, if this step and rank are selected.
 
         model: a Cell, or a list or tuple of Cells; needed at L0 and mix, and at L1 for the Primitives that its Cells
-            hold. Later calls without a model use the same one.
+            hold. A later call without a model uses the same one, unless the debugger has one of its own.
         token_range: [first, last] calls of the model to collect when it generates, counted from 0.
         """
         self._session.start(model, token_range)
-        if model is not None:
-            self._session.model = model

@@ -55,7 +55,8 @@ class PrecisionDebugger(Debugger):
     def start(self, model: Model | None = None, token_range: Any = None) -> None:
         """Collect from here on, if this step and rank are wanted.
 
-        model: a module or a list of modules; needed at L0 and mix.
+        model: a module or a list of modules; needed at L0 and mix. A later call without a model uses the same one,
+            unless the debugger has one of its own.
         token_range: [first, last] calls of the model to collect when it generates, counted from 0.
         """
         self._session.start(model, token_range)

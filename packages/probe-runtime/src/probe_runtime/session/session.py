@@ -21,6 +21,7 @@ from probe_runtime.notice import notice
 from probe_runtime.select.filters import RankFilter, StepFilter
 
 from .framework import Framework
+from .last_model import LastModel
 from .step import RunningStep
 from .token_gate import TokenGate
 
@@ -54,6 +55,7 @@ class Session:
     _named: tuple[Any, str] | None = None
     _warned: set[str] = field(factory=set)
     _skip_step: int | None = None
+    _last_model: LastModel = field(factory=LastModel)
 
     def __attrs_post_init__(self) -> None:
         self._steps = StepFilter(self.config)
@@ -70,17 +72,22 @@ class Session:
     def start(self, model: Any, token_range: Any) -> None:
         """Start or resume collecting in the current step, if this step and rank are wanted.
 
-        model: needed at L0 and mix unless the debugger has one.
+        model: needed at L0 and mix; without it, that of the debugger is taken, or else that of the newest start()
+            that had one and still has it.
         token_range: the calls of the model to collect, [first, last], both included, from 0; None for all.
 
         Raises UsageError when an argument is wrong, and after close().
         """
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
-        model = model if model is not None else self.model
+        given, model = model, model if model is not None else self.model
+        if model is None:
+            model = self._last_model.get()
         self.framework.models(model)
         tokens = parse_token_range(token_range)
         self._check_model(model, tokens)
+        if given is not None:
+            self._last_model.note(given)
         if not self._steps(self.step_number) or self._skip_step == self.step_number:
             return
         if not self._ranks(self.framework.rank()):
