@@ -145,6 +145,11 @@ class CellTable:
         """Return every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""
         return tracked_parameters((*self.entries.values(), *self.elsewhere.values()), self._trained)
 
+    @property
+    def has_graphs(self) -> bool:
+        """Return whether any Cell's records are in the part of the step for compiled graphs."""
+        return bool(self.in_graphs or self.elsewhere)
+
     def is_in_graph(self, base: str) -> bool:
         """Return whether the records of this Cell are in the part of the step for compiled graphs."""
         return base in self.in_graphs or any(entry.base == base for entry in self.elsewhere.values())

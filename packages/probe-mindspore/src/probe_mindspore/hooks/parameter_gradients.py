@@ -53,7 +53,7 @@ class ParameterGradients:
 
     def _arrived(self, entry: TrackedParameter, gradient: Any) -> None:
         """Record a gradient for each owner, in the part of the step where its Cell ran."""
-        if self.graphs is None:
+        if self.graphs is None or not self.table.has_graphs:
             self.collector.parameter_gradient(entry, gradient)
             return
         sides: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ([], [])

@@ -14,7 +14,7 @@ from mindspore._c_expression import TensorPy, typing
 from probe_format import jsonio
 from probe_format.tensors import narrow_name
 
-__all__ = ["Form", "dtype_name", "form_of", "is_usual"]
+__all__ = ["FORMS", "Form", "dtype_name", "form_of", "is_usual", "usual_types"]
 
 _TENSOR = "mindspore.Tensor"
 #: Up to this size in bytes a copy of the elements costs less than an array that MindSpore makes over them.
@@ -33,6 +33,7 @@ class Form:
     size: the number of elements.
     copied: whether the elements are read as a copy of their bytes, where they are contiguous.
     brief: whether the statistics of such a tensor are four floats, as a rule.
+    flat: whether that copy is an array of float32 or float64, which `numbers_in` takes.
     head: the beginning of the tensor object, up to its statistics.
     """
 
@@ -43,6 +44,7 @@ class Form:
     size: int
     copied: bool
     brief: bool
+    flat: bool
     head: bytes
 
 
@@ -56,6 +58,12 @@ def is_usual(kind: type) -> bool:
     return mindspore.Tensor in kind.__mro__ and not any(own) and not any(hasattr(kind, name) for name in _TOLD)
 
 
+def usual_types() -> frozenset[type]:
+    """Return the types of MindSpore's own tensors; that of parameters is known as soon as there is one."""
+    made = tuple(getattr(mindspore.Parameter, "_base_type", {}).values())
+    return frozenset(kind for kind in (mindspore.Tensor, *made) if is_usual(kind))
+
+
 _BASES = (mindspore.Parameter, mindspore.Tensor, TensorPy, object)
 _NO_MEANING = frozenset({"__module__", "__doc__", "__abstractmethods__", "_abc_impl", "__dict__", "__weakref__"})
 #: Attributes that more is told of.
@@ -66,17 +74,18 @@ def form_of(t: Any) -> Form:
     """Return the form of a dense tensor. Raises what MindSpore does where the computation of the tensor failed."""
     dtype, shape = t._dtype, t._shape  # what the properties without underscore return, by way of Python
     try:
-        return _forms[id(dtype), shape]
+        return FORMS[id(dtype), shape]
     except KeyError:
         form = _form(dtype, shape)
         if id(dtype) in _KEPT:
-            if len(_forms) >= _MOST:
-                _forms.clear()
-            _forms[id(dtype), shape] = form
+            if len(FORMS) >= _MOST:
+                FORMS.clear()
+            FORMS[id(dtype), shape] = form
         return form
 
 
-_forms: dict[tuple[int, tuple[int, ...]], Form] = {}
+#: (id of the dtype, shape) -> the form, of those that `form_of` was asked for.
+FORMS: dict[tuple[int, tuple[int, ...]], Form] = {}
 #: The ids of MindSpore's dtypes; its module keeps them alive, so no other object gets one of these.
 _KEPT = {id(value) for value in vars(mindspore).values() if isinstance(value, typing.Type)}
 
@@ -90,8 +99,9 @@ def _form(dtype: Any, shape: tuple[int, ...]) -> Form:
     copied = kind is not None and 0 < size * kind.itemsize <= _SMALL
     brief = copied and (narrow is not None or kind == np.float16)
     brief = brief or (size > 0 and name in ("Float32", "Float64"))
+    flat = copied and name in ("Float32", "Float64")
     head = jsonio.dumps({"type": _TENSOR, "dtype": name, "shape": lengths})[:-1] + b","
-    return Form(name, lengths, narrow, kind, size, copied, brief, head)
+    return Form(name, lengths, narrow, kind, size, copied, brief, flat, head)
 
 
 _BITS = {"bfloat16": "uint16", "float8e4m3fn": "uint8", "float8e5m2": "uint8", "hifloat8": "uint8"}

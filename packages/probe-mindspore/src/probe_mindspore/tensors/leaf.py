@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from probe_format import jsonio
-from probe_format.tensors import Stats, checksum_of, crc32, npy_bytes, stats_json, widen
+from probe_format.jsonio import encode
+from probe_format.tensors import Stats, checksum_of, crc32, npy_bytes, numbers_in, stats_json, widen
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, slot_of, summarise
 
-from .forms import form_of, is_usual
+from .forms import FORMS, form_of, is_usual, usual_types
 from .objects import object_json
 from .statistics import four_numbers, statistics_of
-from .tensor_view import DENSE, SPARSE, TensorView, layout_of, read, unreadable, view_of
+from .tensor_view import DENSE, SPARSE, TensorView, read, unreadable, view_of
 
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
@@ -50,6 +51,8 @@ class TensorLeaf(CommonLeaf):
         begin: called before the first file is written.
         """
         super().__init__(options, coverage, append)
+        self.tensor_types = usual_types()
+        self._counter = self._tensors.counter
         self._begin = begin
         self._requires_grad = requires_grad
         # What may be told of a tensor besides comes after its statistics, and so does what a thread writes later.
@@ -74,21 +77,30 @@ class TensorLeaf(CommonLeaf):
 
         It is finished JSON for the usual tensor, one of finite floats that nothing more than its numbers is told of.
         """
-        self._tensors.add()
+        next(self._counter)
         if not (self._brief and is_usual(type(t))):  # type: ignore[arg-type]
             return self._described(placement, view_of(t), path, t)
-        form = numbers = None
+        form = found = None
         try:
-            form = form_of(t)
-            if form.brief and t.init is None and not (t.__dict__ and layout_of(t)):
+            try:
+                form = FORMS[id(t._dtype), t._shape]
+            except KeyError:
+                form = form_of(t)
+            # What a class does not tell of (`is_usual`), its tensors may, each in attributes of its own.
+            if form.brief and t.init is None and not ((own := t.__dict__) and ("layout" in own or _SHARDS in own)):
                 elements = read(t, form)
-                numbers = four_numbers(elements, form.narrow)
+                found = (
+                    numbers_in(elements)
+                    if form.flat and elements.ndim == 1
+                    else four_numbers(elements, form.narrow)
+                )
         except Exception as e:
             return self._described(placement, unreadable(t, form, e), path, t)
-        if form is None or numbers is None:
+        if form is None or found is None:
             return self._described(placement, view_of(t), path, t)
-        norm = numbers["Norm"]
-        body = form.head + jsonio.dumps(numbers)[1:]
+        high, low, mean, norm = found
+        numbers = {"Max": high, "Min": low, "Mean": mean, "Norm": norm}
+        body = form.head + encode(numbers)[1:]
         if placement.wants_file or self._o.checksum is not None:
             keys = self._keys(placement, path, form.dtype, form.narrow, elements.reshape(form.shape), numbers)
             body = body[:-1] + b"," + jsonio.dumps(keys)[1:]
@@ -166,6 +178,7 @@ class TensorLeaf(CommonLeaf):
 
 
 _FOUR = ("Max", "Min", "Mean", "Norm")
+_SHARDS = "hsdp_effective_shard_size"
 
 
 def _raw(elements: Array) -> memoryview:

@@ -36,17 +36,13 @@ def statistics_of(data: npt.NDArray[Any], narrow: str | None, *, zero_count: boo
     return combine(parts, flat.size) or stats_of(_wide(flat, narrow))
 
 
-def four_numbers(data: npt.NDArray[Any], narrow: str | None) -> dict[str, float] | None:
-    """Return Max, Min, Mean and Norm as `statistics_of` has them, or None where one is not finite.
+def four_numbers(data: npt.NDArray[Any], narrow: str | None) -> tuple[float, float, float, float] | None:
+    """Return the max, min, mean and norm as `statistics_of` has them, or None where one is not finite.
 
     data: one float or more; `CHUNK` at most, other than float32 and float64.
     """
     wide = data if narrow is None and data.dtype in _NATIVE else _wide(data, narrow)
-    found = numbers_in(wide if wide.ndim == 1 else wide.reshape(-1))
-    if found is None:
-        return None
-    high, low, mean, norm = found
-    return {"Max": high, "Min": low, "Mean": mean, "Norm": norm}
+    return numbers_in(wide if wide.ndim == 1 else wide.reshape(-1))
 
 
 _NATIVE = (np.dtype(np.float32), np.dtype(np.float64))
