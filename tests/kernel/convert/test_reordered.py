@@ -68,3 +68,40 @@ def test_what_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(OSError, match="No space left"):
         Reordered(npy_head(view.dtype, view.shape), view).write(tmp_path / "x.npy")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("layout", "number", "shape", "target"),
+    [
+        ("NC1HWC0", 3, (2, 8, 130, 128, 16), "NHWC"),
+        ("NHWC", 1, (3, 100, 130, 128), "NCHW"),
+        ("NCHW", 0, (3, 128, 100, 130), "NHWC"),
+        ("NCHW", 0, (40000, 16, 3, 5), "NHWC"),
+        ("FRACTAL_Z", 4, (64 * 9, 8, 16, 64), "NCHW"),
+    ],
+)
+def test_a_file_is_read_piece_by_piece_in_every_layout(
+    tmp_path: Path, layout: str, number: int, shape: tuple[int, ...], target: str
+) -> None:
+    values = RNG.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
+    whole = {"NC1HWC0": (2, 128, 130, 128), "NHWC": shape, "NCHW": shape, "FRACTAL_Z": (128, 64 * 64, 3, 3)}[layout]
+    source = written(tmp_path, made(2, number, shape, values.tobytes(), whole))
+    outcome = convert_file(source, tmp_path, Conversion(target=target))
+    expected = np.ascontiguousarray(convert(values, layout, target, whole))
+    assert expected.nbytes >= LARGE and not outcome.faults
+    assert outcome.written[0].read_bytes() == b"".join(npy_bytes(expected))
+
+
+def test_a_file_that_ends_while_it_is_read_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (2, 8, 130, 128, 16)
+    source = written(tmp_path, made(2, 3, shape, bytes(2 * int(np.prod(shape))), (2, 128, 130, 128)))
+    half, real = source.stat().st_size // 2, os.preadv
+
+    def cut(fd: int, buffers: Any, offset: int) -> int:
+        os.truncate(source, half)
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", cut)
+    outcome = convert_file(source, tmp_path, Conversion(target="NCHW"))
+    assert not outcome.written and "is cut short" in outcome.faults[0]
+    assert list(tmp_path.iterdir()) == [source]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from probe_kernel.read.listing import NO_TRUE_NAME, list_files
 from probe_kernel.read.mapping_csv import read_mapping
 
 from .destination import Destination
-from .reordered import LARGE, Reordered
+from .reordered import LARGE, Reordered, Source
 
 __all__ = ["TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_file"]
 
@@ -106,17 +107,17 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> Made:
         return f"{head}.bin", file.path, [_memory(section.raw())]
     if section.io == "output" and name.startswith("Opdebug.") and is_opdebug(raw := section.raw()):
         return f"{head}.json", file.path, [json.dumps(opdebug_json(raw), indent=4).encode()]
+    if how.target and how.type in ("npy", "msnpy"):
+        found = _large(file, name, section, how)
+        if found is not None:
+            return found
     values = section.load()
     shown = tensor.format
     if how.target:
         view, shape = in_order(values, tensor.format, how.target, how.shape or tensor.original_shape)
         shown = how.target
         if how.type in ("npy", "msnpy") and view.nbytes >= LARGE and not view.flags.c_contiguous:
-            if how.type == "msnpy":
-                name = _for_mindspore(file, name, section, shown)
-            else:
-                name = f"{head}.{'x'.join(map(str, shape))}.npy"
-            return name, file.path, Reordered(npy_head(view.dtype, shape), view)
+            return _reordered(file, name, section, how, view, shape)
         values = view.reshape(shape)
     if how.type == "pt":
         head = f"{head}.{'x'.join(map(str, values.shape or (1,)))}" if how.target else head
@@ -131,6 +132,37 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> Made:
     if how.target:
         head = f"{head}.{'x'.join(map(str, values.shape))}"
     return f"{head}.npy", file.path, npy_bytes(values)
+
+
+def _large(file: BinFile, name: str, section: Section, how: Conversion) -> Made | None:
+    """Return a large tensor that is read only while it is written; None where it has to be loaded first."""
+    tensor, dtype = section.tensor, section.dtype_in_file()
+    if tensor is None or dtype is None or section.size < LARGE or tensor.format == "FRACTAL_NZ":
+        return None
+    original = how.shape or tensor.original_shape
+    if original and math.prod(original) != math.prod(tensor.shape):
+        return None  # cutting the padding off makes a copy
+    source = Source.of(section.path, section.offset, tuple(tensor.shape), dtype)
+    view, shape = in_order(source.base, tensor.format, how.target, original)
+    if view.flags.c_contiguous or not source.serves(view):
+        return None
+    return _reordered(file, name, section, how, view, shape, source)
+
+
+def _reordered(
+    file: BinFile,
+    name: str,
+    section: Section,
+    how: Conversion,
+    view: Array,
+    shape: tuple[int, ...],
+    source: Source | None = None,
+) -> Made:
+    if how.type == "msnpy":
+        called = _for_mindspore(file, name, section, how.target)
+    else:
+        called = f"{name}.{section}.{'x'.join(map(str, shape))}.npy"
+    return called, file.path, Reordered(npy_head(view.dtype, shape), view, source)
 
 
 def _dtype(tensor: Tensor, values: Array) -> str:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
-from .dtypes import decode, dtype_of, shaped
+from .dtypes import decode, dtype_of, lies_as_it_is, shaped
 from .dump_data import DumpData, Piece, Tensor, parse_dump_data
 
 __all__ = ["BinFile", "Section", "open_bin"]
@@ -55,6 +55,18 @@ class Section:
         if found.size != self.size:
             raise DamagedError(f"{self.path}: {self} is cut short ({found.size} of {self.size} bytes).")
         return found
+
+    def dtype_in_file(self) -> np.dtype[Any] | None:
+        """Return numpy's dtype of its elements; None where they do not lie in the file as numpy has them."""
+        if self.tensor is None or self.inline is not None:
+            return None
+        try:
+            dtype = dtype_of(self.tensor.dtype)
+        except FormatError:
+            return None
+        if not lies_as_it_is(dtype) or dtype.size(math.prod(self.tensor.shape)) != self.size:
+            return None
+        return np.dtype(dtype.base)
 
     def load(self) -> Array:
         """Return its values in the shape that they have on the device.

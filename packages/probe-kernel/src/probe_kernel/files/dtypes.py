@@ -13,7 +13,7 @@ from probe_format.errors import DamagedError, FormatError
 from probe_format.suggest import did_you_mean
 from probe_format.tensors import widen
 
-__all__ = ["Dtype", "decode", "dtype_of", "is_numeric", "shaped"]
+__all__ = ["Dtype", "decode", "dtype_of", "is_numeric", "lies_as_it_is", "shaped"]
 
 Array = npt.NDArray[Any]
 
@@ -89,6 +89,11 @@ def is_numeric(name: str) -> bool:
         return dtype_of(name).numeric
     except FormatError:
         return True
+
+
+def lies_as_it_is(dtype: Dtype) -> bool:
+    """Return whether `decode` only sees the bytes as elements of ``dtype.base``, one each."""
+    return dtype.name not in _DECODERS and not dtype.packed_codes
 
 
 def decode(raw: Array, dtype: Dtype) -> Array:

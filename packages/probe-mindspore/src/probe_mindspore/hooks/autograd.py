@@ -72,13 +72,13 @@ def takes_gradient(t: Any) -> bool:
     return isinstance(t._dtype, _DIFFERENTIABLE) and (GRAPH or bool(recording()))
 
 
-def _key(node: Any) -> Any:
-    number = node._sequence_nr()
-    return number if number != LEAF else node.name()
-
-
-#: Returns the identity of a node: MindSpore makes a new Python object each time a node is read.
-key: Callable[[Any], Any] = getattr(_Node, "_unique_id", _key)  # not every MindSpore has it
+def key(node: Any) -> Any:
+    """Return the identity of a node: MindSpore makes a new Python object each time a node is read."""
+    try:
+        return node._unique_id()
+    except AttributeError:  # not every MindSpore has it
+        number = node._sequence_nr()
+        return number if number != LEAF else node.name()
 
 
 def is_graph(node: Any) -> bool:
