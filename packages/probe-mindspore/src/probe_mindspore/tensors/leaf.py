@@ -18,7 +18,7 @@ from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, slot_of
 from .forms import FORMS, form_of, is_usual, usual_types
 from .objects import object_json
 from .statistics import four_numbers, statistics_of
-from .tensor_view import DENSE, SPARSE, TensorView, read, unreadable, view_of
+from .tensor_view import DENSE, SPARSE, TensorView, layout_of, read, unreadable, view_of
 
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
@@ -86,8 +86,8 @@ class TensorLeaf(CommonLeaf):
                 form = FORMS[id(t._dtype), t._shape]
             except KeyError:
                 form = form_of(t)
-            # What a class does not tell of (`is_usual`), its tensors may, each in attributes of its own.
-            if form.brief and t.init is None and not ((own := t.__dict__) and ("layout" in own or _SHARDS in own)):
+            own = t.__dict__  # where a tensor of a usual class may have more to tell
+            if form.brief and t.init is None and not (("layout" in own or _SHARDS in own) and layout_of(t)):
                 elements = read(t, form)
                 found = (
                     numbers_in(elements)
