@@ -137,17 +137,18 @@ def compare_calls(
 
 def _differing(pair: Pair, a: Parts, b: Parts, own: float, terms: Terms) -> list[ValueDiff]:
     """Return the tensors that differ, on every side."""
+    passed_on = terms.passed_on or not pair.a.backward or pair.a.kind != "api"
+    sides = _SIDES if passed_on else _SIDES[:-1]
     if len(a.values) == len(b.values) and all(
         x.slot == y.slot and x.side == y.side for x, y in zip(a.values, b.values, strict=True)
     ):
-        same = zip(a.values, b.values, strict=True)
+        same = ((x, y) for x, y in zip(a.values, b.values, strict=True) if x.side in sides)
         apart = [_value(pair, x, y, x.side, own, terms.load) for x, y in same if terms.load or x.tensor != y.tensor]
-        return sorted((v for v in apart if v.distance.relative > 0.0), key=lambda v: _SIDES.index(v.side))
+        return sorted((v for v in apart if v.distance.relative > 0.0), key=lambda v: sides.index(v.side))
     found = []
-    for side in _SIDES:
-        if side == "out" and pair.a.backward and pair.a.kind == "api" and not terms.passed_on:
-            continue
-        for x, y in _matched(a.side(side), b.side(side), across=terms.across):
+    for side in sides:
+        given = side == "out" and pair.a.backward
+        for x, y in _matched(a.side(side), b.side(side), across=terms.across, given=given):
             value = _value(pair, x, y, side, own, terms.load)
             if value.distance.relative > 0.0:
                 found.append(value)
@@ -155,14 +156,20 @@ def _differing(pair: Pair, a: Parts, b: Parts, own: float, terms: Terms) -> list
 
 
 def _matched(
-    ones: tuple[Value, ...], twos: tuple[Value, ...], *, across: bool
+    ones: tuple[Value, ...], twos: tuple[Value, ...], *, across: bool, given: bool
 ) -> list[tuple[Value | None, Value | None]]:
-    """Return the tensors of one side pair by pair: by slot; by order where frameworks number slots differently."""
+    """Return the tensors of one side pair by pair: by slot; by order where frameworks number slots differently.
+
+    given: whether they are gradients that a backward call passes on. Frameworks differ in which they compute (that of
+    the model's own input, to begin with), so that across frameworks those that one has alone are left out.
+    """
+    by_slot = {v.slot: v for v in twos}
+    if across and given:
+        return [(v, by_slot[v.slot]) for v in ones if v.slot in by_slot]
     if across or [v.slot for v in ones] == [v.slot for v in twos]:
         longer = max(len(ones), len(twos))
         padded = [[*each, *[None] * (longer - len(each))] for each in (ones, twos)]
         return list(zip(*padded, strict=True))
-    by_slot = {v.slot: v for v in twos}
     pairs: list[tuple[Value | None, Value | None]] = [(v, by_slot.pop(v.slot, None)) for v in ones]
     return pairs + [(None, v) for v in by_slot.values()]
 
