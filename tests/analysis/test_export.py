@@ -277,6 +277,20 @@ def test_a_dump_without_steps_has_no_step(tmp_path: Path) -> None:
     assert run["distributed"] is False
 
 
+def test_graph_and_pynative_of_one_step_are_two_runs(tmp_path: Path) -> None:
+    data = plain_dump.records(plain_dump.random.Random(1), 0, 0)
+    for mode in ("graph", "pynative"):
+        plain_dump.put(tmp_path / "dump" / mode / "step0" / "rank", data, framework="mindspore")
+    export(tmp_path / "dump", tmp_path / "out")
+    runs = {(row["run"], row["mode"], row["step"], row["rank"]) for row in table(tmp_path / "out", "runs")}
+    assert runs == {(f"{mode}/step0/rank", mode, 0, 0) for mode in ("graph", "pynative")}
+    counts = [row["tensors"] for row in table(tmp_path / "out", "runs")]
+    assert counts[0] == counts[1] == len(table(tmp_path / "out")) / 2
+    export(tmp_path / "dump", tmp_path / "curves", form="tensorboard")
+    folders = {path.parent.relative_to(tmp_path / "curves") for path in tmp_path.rglob("events.out.*")}
+    assert folders == {Path("graph/rank"), Path("pynative/rank")}
+
+
 def test_one_step_one_rank_and_a_filter(tmp_path: Path) -> None:
     dump = plain_dump.write(tmp_path / "dump")
     found = export(dump, tmp_path / "out", step=1, rank=0, filter=".head.")
@@ -309,7 +323,7 @@ def test_what_is_damaged_is_named_and_the_rest_is_exported(
     said = capsys.readouterr()
     assert "could not read step1/rank0: " in said.err
     assert "could not read step0/rank1: " in said.err
-    assert "of 2 ranks and steps" in said.out
+    assert "of 2 runs (a rank of a step each)" in said.out
     runs = {row["run"]: row for row in table(tmp_path / "out", "runs")}
     assert {label: bool(row["error"]) for label, row in runs.items()} == {
         "step0/rank0": False, "step0/rank1": True, "step1/rank0": True, "step1/rank1": False,

@@ -75,11 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _story(found: Exported) -> Iterator[str]:
-    runs = (
-        f"{found.runs} rank{'s' if found.runs != 1 else ''} and steps"
-        if found.runs != 1
-        else "one rank of one step"
-    )
+    runs = "one rank of one step" if found.runs == 1 else f"{found.runs} runs (a rank of a step each)"
     yield (
         f"{found.path} holds {found.tensors} tensors and {found.arguments} other values of {found.records} records, "
         f"of {runs} ({found.bytes / 1e6:.1f} MB)."
