@@ -90,7 +90,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"face"},
     ),
     "probe_analysis": (
-        {"calls", "compare"},
+        {"calls", "compare", "frame"},
         {"align", "export", "nonfinite"},
         {"diff", "ranks", "trend"},
         {"report"},
@@ -116,6 +116,7 @@ OPTIONAL = {
     ("probe_format.tensors.files", "torch"),  # the one place that opens a .pt file
     ("probe_format.tensors.checksum", "isal"),  # the extra "fast"
     ("probe_format.tensors.stats_fast", "numkong"),  # the same
+    ("probe_analysis.frame", "pandas"),  # the extra "pandas"
     ("probe_analysis.trend.picture", "matplotlib"),  # the extra "plot"
     ("probe_analysis.export.tables", "pyarrow"),  # the extra "export"
     ("probe_analysis.export.events", "tensorboard"),  # the extra "tensorboard"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 from probe_format import Dump
@@ -14,6 +15,7 @@ from probe_format.names import with_direction
 from probe_analysis.align import Alignment, Mapping, align
 from probe_analysis.calls import Call, Run, runs_of
 from probe_analysis.compare import Tolerance
+from probe_analysis.frame import frame_of
 
 from .call_diff import CallDiff, Terms, compare_calls
 from .verdict import State, Verdict, verdict_of
@@ -64,6 +66,30 @@ class Diff:
         """Return the first verdict of a difference; without one, that of the first run that is not exact."""
         order: tuple[State, ...] = ("different", "within tolerance", "same")
         return min((r.verdict for r in self.runs), key=lambda verdict: order.index(verdict.state))
+
+    def frame(self) -> Any:
+        """Return a ``pandas.DataFrame`` with a row for each pair of calls, in the order of execution.
+
+        brought, made, allowed: as in `CallDiff`. slot, difference: of the tensor that is the farthest apart.
+        """
+        rows = (
+            {
+                "run": run.a.label,
+                "call": call.pair.a.name,
+                "other": call.pair.b.name,
+                "cause": call.cause,
+                "brought": call.brought,
+                "made": call.made,
+                "allowed": call.allowed,
+                "slot": None if worst is None else worst.slot,
+                "difference": None if worst is None else worst.distance.what,
+            }
+            for run in self.runs
+            for call in run.calls
+            for worst in (call.worst("in", "parameter", "out"),)
+        )
+        names = ("run", "call", "other", "cause", "brought", "made", "allowed", "slot", "difference")
+        return frame_of(rows, names)
 
 
 def diff(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 from probe_format import Dump
 
 from probe_analysis.calls import Call, Run, Value, runs_of
+from probe_analysis.frame import frame_of
 
 from .broken import broken, kinds_asked_for, kinds_of
 from .risks import Risk, risks_of
@@ -74,6 +76,20 @@ class NonFinite:
     counts: dict[str, int]
     risks: tuple[Risk, ...]
     calls: int
+
+    def frame(self) -> Any:
+        """Return a ``pandas.DataFrame`` with a row for each finding and each risk: what, run, call, line, sentence."""
+        found = {"first in forward": self.forward, "first in backward": self.backward}
+        rows = [
+            {"what": what, "run": f.run.label, "call": f.call.name, "line": f.line, "sentence": f.sentence}
+            for what, f in found.items()
+            if f is not None
+        ]
+        rows += [
+            {"what": r.kind, "run": r.run.label, "call": r.call.name, "line": "", "sentence": r.sentence}
+            for r in self.risks
+        ]
+        return frame_of(rows, ("what", "run", "call", "line", "sentence"))
 
 
 def first_non_finite(

@@ -11,6 +11,7 @@ from probe_format import Dump
 from probe_format.errors import FormatError, UsageError
 
 from probe_analysis.calls import Run, runs_of
+from probe_analysis.frame import frame_of
 
 from .disagreement import Disagreement
 from .history import History
@@ -47,6 +48,15 @@ class Ranks:
     def state(self) -> str:
         """Return ``agree`` or ``disagree``."""
         return "agree" if self.first is None else "disagree"
+
+    def frame(self) -> Any:
+        """Return a ``pandas.DataFrame`` with a row for each disagreement, in the order of execution."""
+        columns = ("step", "call", "slot", "reason", "parting", "odd", "detail")
+        rows = (
+            {"call": each.call.name, **{key: getattr(each, key) for key in columns if key != "call"}}
+            for each in self.disagreements
+        )
+        return frame_of(rows, columns)
 
 
 def ranks(

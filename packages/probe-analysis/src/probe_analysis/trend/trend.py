@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -14,6 +15,7 @@ from probe_format import Dump
 from probe_format.errors import FormatError
 
 from probe_analysis.calls import runs_of
+from probe_analysis.frame import frame_of
 
 from .series import Point, Series, grown, span
 from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
@@ -47,6 +49,15 @@ class Trend:
     ranks: tuple[int | None, ...]
     rule: str
     notes: tuple[str, ...]
+
+    def frame(self) -> Any:
+        """Return a ``pandas.DataFrame`` with a row for each value: layer, what, step, rank, value."""
+        rows = (
+            {"layer": series.layer, "what": series.what, "step": p.step, "rank": p.rank, "value": p.value}
+            for series in self.series
+            for p in series.points
+        )
+        return frame_of(rows, ("layer", "what", "step", "rank", "value"))
 
     def ranked(self, series: Series) -> float:
         """Return the number that a series is ranked by."""
