@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from dumping import report
+from dumping import capture, report
 from planned import Written, written
 from probe_format.errors import ConfigError, UsageError
 from probe_runtime.config import resolve
@@ -212,6 +212,30 @@ def test_compiled_regions_are_planned_as_they_are_dumped_with_eager(tmp_path: Pa
         found = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, x)  # type: ignore[arg-type]
         assert (found.records, found.files, found.written) == (plain.records, plain.files, plain.written)
         assert "as if torch.compile were not there" in str(found)
+
+
+class Keeps(nn.Module):
+    """Keeps tensors and a generator that are neither parameters nor buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.scale, self.table = torch.randn(4), torch.eye(2).to_sparse()
+        self.chance = torch.Generator("cpu").manual_seed(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.sparse.mm(self.table, self.fc(x) * self.scale)
+        return y + torch.randn(2, 4, generator=self.chance)
+
+
+def test_a_model_that_keeps_other_tensors(tmp_path: Path) -> None:
+    model, x = Keeps(), torch.randn(2, 4)
+    state = model.chance.get_state()
+    planned = plan(model, {"level": "mix", "task": "tensor", "dump_path": str(tmp_path / "d")}, x)
+    assert planned.records and torch.equal(model.chance.get_state(), state)
+    assert type(model.scale) is Tensor
+    capture(tmp_path, lambda: model(x).sum().backward(), model, level="mix", task="tensor")
+    assert report(tmp_path / "dump")["records"] == planned.records + 2, "sum(), forward and backward"
 
 
 class Asks(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -46,13 +46,12 @@ class StandIns:
 
         Raises UsageError when they cannot be copied.
         """
-        for t in [*model.parameters(), *model.buffers()]:
+        for t in [*model.parameters(), *model.buffers(), *_attributes(model)]:
             self.tensor(t)
         if optimizer is not None:  # its state, which a first step makes anew, has numbers that it asks for
             self._memo[id(optimizer.state)] = defaultdict(dict)
         try:
-            with self.mode:
-                copied: tuple[nn.Module, Any] = copy.deepcopy((model, optimizer), self._memo)
+            copied: tuple[nn.Module, Any] = copy.deepcopy((model, optimizer), self._memo)
         except Exception as e:
             raise UsageError(
                 "A plan works on a copy of the model, so that yours stays as it is, and this one cannot be copied "
@@ -99,6 +98,14 @@ class StandIns:
         if isinstance(t, nn.Parameter):
             made._is_param = True  # what makes a tensor subclass a Parameter
         return made
+
+
+def _attributes(model: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield the usual tensors that modules keep as plain attributes. Others are copied as they are."""
+    for module in model.modules():
+        for value in vars(module).values():
+            if type(value) is torch.Tensor and value.layout is torch.strided and value.is_leaf:
+                yield value
 
 
 def _filled(value: Mapping[Any, Any], changed: dict[Any, Any]) -> Any:
