@@ -97,7 +97,7 @@ def _show_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--bad",
         action="store_true",
-        help="where it stops being finite: the first, how many, and a few of them",
+        help="what is not finite: the first, how many, and a few; asked for or not, which 'probe nan' tells apart",
     )
     command.add_argument("--all", action="store_true", help="with --bad: the tree of all of them")
     command.add_argument(
