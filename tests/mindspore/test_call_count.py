@@ -12,10 +12,10 @@ from counted_calls import check_calls
 
 #: (level, task) -> at most so many calls in the step, and with start(), stop() and step().
 BOUNDS = {
-    ("L1", "statistics"): (222, 410),
-    ("L0", "statistics"): (302, 540),
-    ("mix", "statistics"): (246, 455),
-    ("mix", "tensor"): (382, 590),
+    ("L1", "statistics"): (200, 352),
+    ("L0", "statistics"): (276, 468),
+    ("mix", "statistics"): (224, 395),
+    ("mix", "tensor"): (362, 532),
 }
 RECORDS = {"L0": 200, "L1": 401, "mix": 601}
 
