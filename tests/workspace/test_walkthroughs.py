@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 PAGES = ["quick-start-torch", "loss-is-nan", "two-runs-differ", "gpu-to-npu", "from-msprobe"]
 ELSEWHERE = {"quick-start-mindspore": "tests/mindspore/test_walkthroughs.py"}
 #: Pages that explain, and have nothing to run.
-UNRUN = {"architecture", "performance"}
+UNRUN = {"architecture", "performance", "plan"}
 PYTHONS = {
     "mindspore": Path(os.environ.get("PROBE_MINDSPORE_PYTHON", ROOT / ".venv-mindspore/bin/python")),
     "msprobe": Path(os.environ.get("PROBE_MSPROBE_PYTHON", ROOT / ".venv-interop/bin/python")),
