@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PUBLIC = ROOT / "tests" / "workspace" / "test_public_api.py"
 PAGES = (
     "README.md", "README.zh-CN.md", "CONTRIBUTING.md", "LICENSE", "docs/*.md", "docs/*.svg", "docs/*.png",
-    "bench/README.md", "packages/*/README.md", "packages/*/CHANGELOG.md", "packages/*/docs/*.md", "packages/*/src/*/spec/*.md",
+    "bench/README.md", "packages/*/README.md", "packages/*/CHANGELOG.md", "packages/*/docs/*.md",
+    "packages/*/src/*/spec/*.md",
 )  # fmt: skip
 _GROUPS = {
     "Changelogs": "packages/*/CHANGELOG.md",
