@@ -111,7 +111,8 @@ def race(folder: Path, records: int) -> dict[str, Any]:
     start = "import sys; from probe_format.cli.main import main; sys.exit(main(sys.argv[1:]))"
     ours = run([sys.executable, "-c", start, "diff", *map(str, ranks)], folder)
     show("probe diff", ours)
-    print(f"  {ours.said.strip().splitlines()[0]}")
+    verdicts = [line for line in ours.said.splitlines() if line.startswith("different: ")]
+    print(f"  {verdicts[0] if verdicts else 'no difference was found'}")
     python = os.environ.get("PROBE_MSPROBE_PYTHON")
     if python is None:
         print("PROBE_MSPROBE_PYTHON names no python with msprobe: only probe diff was run")
