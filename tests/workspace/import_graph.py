@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,9 @@ def imports_of(name: str, path: Path, known: frozenset[str]) -> list[Import]:
     return found
 
 
+@functools.cache  # the sources do not change while tests run
 def graph(package: str) -> list[Import]:
+    """Every import in a package."""
     files = modules(package)
     known = frozenset(files)
     return [i for name, path in files.items() for i in imports_of(name, path, known)]
