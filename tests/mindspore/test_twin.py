@@ -22,7 +22,8 @@ def test_the_committed_twin_is_what_is_written_today(tmp_path: Path, level: str)
     kept, now = (probe_format.open(p).ranks[0].records for p in (TWINS / f"mindspore_{level}", tmp_path))
     # Which functions a cell calls is another matter in each version of MindSpore.
     names = [name for name in kept.names if name.startswith("Cell.")]
-    assert names == [name for name in now.names if name.startswith("Cell.")]
+    # Sorted: 2.7 brings the gradient of a parameter a little earlier.
+    assert sorted(names) == sorted(name for name in now.names if name.startswith("Cell."))
     assert len(names) > 25
     for name in names:
         for one, two in zip(kept[name].tensors, now[name].tensors, strict=True):
