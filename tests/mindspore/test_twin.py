@@ -9,6 +9,7 @@ from pathlib import Path
 
 import probe_format
 import pytest
+from probe_mindspore.hooks import autograd
 
 TWINS = Path(__file__).parents[1] / "analysis" / "twins"
 
@@ -27,5 +28,7 @@ def test_the_committed_twin_is_what_is_written_today(tmp_path: Path, level: str)
     assert len(names) > 25
     for name in names:
         for one, two in zip(kept[name].tensors, now[name].tensors, strict=True):
+            if not autograd.GRAPH and ".backward" in name and one.slot.startswith("output"):
+                continue  # 2.7 gives the whole gradient of an input there, not the share of the call (README, Limits)
             assert (one.slot, one.dtype, one.shape) == (two.slot, two.dtype, two.shape)
             assert one.norm == pytest.approx(two.norm, rel=1e-4, abs=1e-9), one.name
