@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from probe_format.progress import ProgressLine
-
-from probe_analysis.align import load_mapping, suggest_mapping
-from probe_analysis.compare import Tolerance
+from probe_analysis.align import suggest_mapping
 from probe_analysis.diff import CallDiff, Diff, RunDiff, diff
 
+from .comparison import add_comparison, comparison
 from .outcome import exit_code
+from .progress import shown
 from .table import FORMATS, table
 
 __all__ = ["main"]
@@ -32,25 +31,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    line = ProgressLine(terminal=0.2, elsewhere=10.0)
-
-    def progress(label: str, done: int, total: int) -> None:
-        line.show(f"probe diff: {label}: {done} of {total} calls")
-
-    try:
+    with shown("diff", "calls") as progress:
         found = diff(
             arguments.a,
             arguments.b,
-            noise=arguments.noise,
-            mapping=load_mapping(arguments.map) if arguments.map else None,
-            tolerance=Tolerance() if arguments.tolerance is None else Tolerance(fixed=arguments.tolerance),
             step=arguments.step,
             rank=arguments.rank,
-            load=not arguments.statistics_only,
             progress=progress,
+            **comparison(arguments),
         )
-    finally:
-        line.end()
     if arguments.suggest_map:
         Path(arguments.suggest_map).write_text(_mapping_text(found), "utf-8")
         print(f"wrote {arguments.suggest_map}: check it, then give it with --map")
@@ -67,13 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("b", help="the other one")
     parser.add_argument("--step", type=int, metavar="N", help="only this step")
     parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
-    parser.add_argument("--noise", metavar="C", help="a dump of the first run repeated: what it differs by is noise")
-    parser.add_argument("--map", metavar="FILE", help="names of the first run: names of the second (YAML)")
+    add_comparison(parser)
     parser.add_argument("--suggest-map", metavar="FILE", help="write a draft of such a file")
-    parser.add_argument(
-        "--tolerance", type=float, metavar="X", help="the relative difference that one call may make, for every dtype"
-    )
-    parser.add_argument("--statistics-only", action="store_true", help="do not read the saved tensors")
     parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table of calls")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the table of all calls into this file")
     parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows on the terminal (20)")

@@ -6,11 +6,10 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from probe_format.progress import ProgressLine
-
 from probe_analysis.export import FORMS, Exported, export, leftovers
 
 from .outcome import exit_code
+from .progress import shown
 
 __all__ = ["main"]
 
@@ -29,12 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    line = ProgressLine(terminal=0.2, elsewhere=10.0)
-
-    def progress(label: str, done: int, total: int) -> None:
-        line.show(f"probe export: {label}: {done} of {total} records")
-
-    try:
+    with shown("export", "records") as progress:
         found = export(
             arguments.dir,
             arguments.output,
@@ -45,8 +39,6 @@ def _run(arguments: argparse.Namespace) -> int:
             overwrite=arguments.overwrite,
             progress=progress,
         )
-    finally:
-        line.end()
     for text in _story(found):
         print(text)
     for what, why in found.errors:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import UsageError
-from probe_format.progress import ProgressLine
 
 from probe_analysis.ranks import WHY, Disagreement, Ranks, ranks, ranks_text
 
 from .outcome import exit_code
+from .progress import shown
 from .table import FORMATS, table
 
 __all__ = ["main"]
@@ -30,12 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    line = ProgressLine(terminal=0.2, elsewhere=10.0)
-
-    def progress(label: str, done: int, total: int) -> None:
-        line.show(f"probe ranks: {label}: {done} of {total} calls")
-
-    try:
+    with shown("ranks", "calls") as progress:
         found = ranks(
             arguments.dir,
             step=arguments.step,
@@ -44,8 +39,6 @@ def _run(arguments: argparse.Namespace) -> int:
             tolerance=arguments.tolerance,
             progress=progress,
         )
-    finally:
-        line.end()
     rows = [_row(each) for each in found.disagreements]
     if arguments.output:
         Path(arguments.output).write_text(table(rows, arguments.format) + "\n", "utf-8")

@@ -6,20 +6,15 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from probe_format.progress import ProgressLine
-
-from probe_analysis.align import load_mapping
-from probe_analysis.compare import Tolerance
 from probe_analysis.report import report
 
+from .comparison import OPTIONS, add_comparison, comparison
 from .outcome import exit_code
+from .progress import shown
 
 __all__ = ["main"]
 
 _EXIT = "exit codes: 0 the page is written, whatever it shows; 2 the dumps cannot be read or compared"
-
-#: Options that say how two dumps are compared.
-_OF_TWO = ("noise", "map", "tolerance", "statistics_only")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,33 +25,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.other is None:
-        alone = [f"--{name.replace('_', '-')}" for name in _OF_TWO if getattr(arguments, name)]
+        alone = [f"--{name.replace('_', '-')}" for name in OPTIONS if getattr(arguments, name)]
         if alone:
             parser.error(f"{', '.join(alone)}: only with a second dump, to compare with")
     return exit_code("report", lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    line = ProgressLine(terminal=0.2, elsewhere=10.0)
-
-    def progress(label: str, done: int, total: int) -> None:
-        line.show(f"probe report: {label}: {done} of {total} calls")
-
-    try:
+    with shown("report", "calls") as progress:
         page = report(
             arguments.dir,
             arguments.other,
-            noise=arguments.noise,
-            mapping=load_mapping(arguments.map) if arguments.map else None,
-            tolerance=Tolerance() if arguments.tolerance is None else Tolerance(fixed=arguments.tolerance),
             step=arguments.step,
             rank=arguments.rank,
-            load=not arguments.statistics_only,
             progress=progress,
+            **comparison(arguments),
         )
         page.write(arguments.output)
-    finally:
-        line.end()
     if page.diff is not None:
         print(f"{page.diff.verdict.state}: {page.diff.verdict.sentence}")
     if page.non_finite is not None and page.non_finite.first is not None:
@@ -82,15 +67,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--step", type=int, metavar="N", help="only this step")
     parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
     two = parser.add_argument_group("with two dumps, as in probe diff")
-    two.add_argument(
-        "--noise", metavar="C", help="a dump of the first run repeated: what it differs by is noise"
-    )
-    two.add_argument("--map", metavar="FILE", help="names of the first run: names of the second (YAML)")
-    two.add_argument(
-        "--tolerance",
-        type=float,
-        metavar="X",
-        help="the relative difference that one call may make, for every dtype",
-    )
-    two.add_argument("--statistics-only", action="store_true", help="do not read the saved tensors")
+    add_comparison(two)
     return parser

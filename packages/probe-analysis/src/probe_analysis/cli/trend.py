@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from probe_format.progress import ProgressLine
-
 from probe_analysis.trend import QUANTITIES, STATISTICS, Series, Trend, draw, sparkline, trend
 
 from .outcome import exit_code
+from .progress import shown
 from .table import FORMATS, table
 
 __all__ = ["main"]
@@ -32,12 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    line = ProgressLine(terminal=0.2, elsewhere=10.0)
-
-    def progress(label: str, done: int, total: int) -> None:
-        line.show(f"probe trend: {label}: {done} of {total}")
-
-    try:
+    with shown("trend") as progress:
         found = trend(
             arguments.dir,
             arguments.quantity,
@@ -46,8 +40,6 @@ def _run(arguments: argparse.Namespace) -> int:
             rank=arguments.rank,
             progress=progress,
         )
-    finally:
-        line.end()
     rows = [_row(found, series) for series in found.series]
     if arguments.output:
         form = _TABLES.get(Path(arguments.output).suffix.lower())

@@ -1,0 +1,28 @@
+"""Show how far a command is, while it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from probe_format.progress import ProgressLine
+
+__all__ = ["shown"]
+
+
+@contextmanager
+def shown(command: str, unit: str = "") -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that shows progress, and take the line away at the end.
+
+    command: its name, for the line.
+    unit: what is counted, as ``calls``; empty where that is clear.
+    """
+    line = ProgressLine(terminal=0.2, elsewhere=10.0)
+
+    def progress(label: str, done: int, total: int) -> None:
+        line.show(f"probe {command}: {label}: {done} of {total} {unit}".rstrip())
+
+    try:
+        yield progress
+    finally:
+        line.end()
