@@ -53,8 +53,32 @@ def _run(command: list[str | Path], cwd: Path, **env: str) -> str:
     return done.stdout
 
 
+@cache
+def _server() -> subprocess.Popen[str]:
+    """The process whose children are all of msprobe's commands; it ends when its input closes, with this process."""
+    return subprocess.Popen(
+        [msprobe_python(), Path(__file__).with_name("msprobe_server.py")],
+        env={"PATH": os.environ.get("PATH", os.defpath), "HOME": os.devnull, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
 def msprobe(cwd: Path, *args: str | Path) -> str:
-    return _run([msprobe_python().with_name("msprobe"), *args], cwd)
+    """Run a command of msprobe to the end; what it printed. A non-zero exit raises with that."""
+    orders, answers = _server().stdin, _server().stdout
+    assert orders is not None and answers is not None
+    output = cwd / f"said{len(list(cwd.glob('said*')))}.txt"
+    order = {"args": [*map(str, args)], "cwd": str(cwd), "output": str(output)}
+    orders.write(json.dumps(order) + "\n")
+    orders.flush()
+    status = answers.readline().strip()
+    said = output.read_text(errors="replace") if output.exists() else ""
+    if status != "0":
+        raise RuntimeError(f"exit {status or 'of the server'} from msprobe {' '.join(map(str, args))}\n{said}")
+    return said
 
 
 def dump(folder: Path, tool: str, config: dict[str, Any], variant: str = "plain") -> Path:

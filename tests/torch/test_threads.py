@@ -202,7 +202,7 @@ def test_counts_are_those_of_the_dump_while_threads_run(keys: dict[str, Any], tm
     threads = [threading.Thread(target=body) for _ in range(THREADS)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    steps = 20
+    steps = 8
     try:
         for thread in threads:
             thread.start()

@@ -55,7 +55,7 @@ JSON = {
     "infinity": ('{"async_bytes": Infinity}', "async_bytes"),
     "a surrogate in dump_path": ('{"dump_path": "\\ud800"}', "dump_path"),
     "a surrogate in apis": ('{"statistics": {"apis": "~\\ud800/x"}}', "apis"),
-    "thousands of unknown keys": ("{" + ", ".join(f'"key{i}": 1' for i in range(60_000)) + "}", "and 59950 more"),
+    "thousands of unknown keys": ("{" + ", ".join(f'"key{i}": 1' for i in range(5_000)) + "}", "and 4950 more"),
     "a key of a megabyte": ('{"' + "k" * 900_000 + '": 1}', "not a key"),
     "a value of a megabyte": ('{"task": "' + "k" * 900_000 + '"}', "task"),
     "a list of wrong things": ('{"list": [' + "3, " * 200_000 + "3]}", "not a string"),
