@@ -64,11 +64,14 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
     "probe_format.progress": {"ProgressLine"},
     "probe_format.read": {
-        "Dump", "Progress", "Rank", "Record", "Records", "STATES", "State", "Step", "Tensor", "Verdict",
-        "assemble_journal", "open", "verify", "verify_rank",
+        "Dump", "Origin", "Progress", "Rank", "Record", "Records", "STATES", "State", "Step", "Suspect", "Tensor",
+        "Verdict", "assemble_journal", "open", "origins", "suspect_of", "suspects", "verify", "verify_rank",
     },
     "probe_format.safe_files": {"FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"},
-    "probe_format.schema": {"Report", "is_tensor", "others", "parse_object", "path_text", "tensors"},
+    "probe_format.schema": {
+        "Parts", "Report", "Side", "Value", "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "others",
+        "parse_object", "parts_of", "path_text", "tensors",
+    },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
         "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_at", "array_object", "checksum_of", "combine", "crc32",

@@ -7,9 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from probe_format import jsonio
 from probe_format.errors import DamagedError, FormatError
+from probe_format.schema import non_finite
 from probe_format.schema.construct import Construct, parse_construct
 from probe_format.schema.dump import parse_dump
-from probe_format.schema.report import non_finite, parse_report
+from probe_format.schema.report import parse_report
 from probe_format.schema.stack import Stack, parse_stack
 from probe_format.schema.tensor_objects import is_tensor, path_text, tensors
 
@@ -149,6 +150,7 @@ def test_a_circle_in_the_construct_ends():
         ({"Max": "Infinity", "Min": "-Infinity"}, "+Inf, -Inf"),
         ({"Max": "NaN", "nan_count": 3, "posinf_count": 0, "neginf_count": 1}, "3 NaN, 1 -Inf"),
         ({"Max": True, "Min": None}, ""),
+        ({"Max": 10**400, "Min": -1}, ""),
         ({}, ""),
     ],
 )

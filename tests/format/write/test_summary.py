@@ -23,7 +23,8 @@ def test_it_is_what_looking_at_all_of_them_gives(items):
     summary = Summary()
     best, first = {}, None  # the norms, each with the first that had it
     for i, (name, norm) in enumerate(items):
-        summary.add(name, "output.0", tensor(None if norm is None else finite(norm)))
+        extremes = {} if norm is None or math.isfinite(norm) else {"Max": finite(norm), "Min": finite(norm)}
+        summary.add(name, "output.0", tensor(None if norm is None else finite(norm), **extremes))
         if norm is not None and math.isfinite(norm):
             best.setdefault(norm, f"{name}.output.0")
         elif norm is not None and first is None:
@@ -49,12 +50,13 @@ def test_a_tensor_without_its_numbers_makes_it_incomplete():
     [
         ({"nan_count": 2, "posinf_count": 1, "neginf_count": 0}, "2 NaN, 1 +Inf"),
         ({"neginf_count": 3}, "3 -Inf"),
-        ({"Max": "Infinity", "Min": 0.0}, "Max Infinity, Min 0.0"),
+        ({"Max": "Infinity", "Min": 0.0}, "+Inf"),
     ],
 )
 def test_the_first_non_finite_is_told_with_its_reason(keys, why):
     summary = Summary()
     summary.add("a", "output.0", tensor(1.0))
+    summary.add("a", "output.1", tensor("Infinity"))  # the sum of the squares of finite float64 numbers
     summary.add("b", "input_args.1", tensor("NaN", **keys))
     summary.add("c", "output.0", tensor("Infinity", nan_count=9))
     assert summary.json()["first_non_finite"] == {"record": "b", "slot": "input_args.1", "why": why}

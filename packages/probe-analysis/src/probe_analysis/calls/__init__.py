@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from probe_format.schema import Parts, Side, Value, parts_of
+
 from .call import Call, Kind
-from .parts import Parts, Side, Value, parts_of
 from .run import Run, is_own, runs_of
 
 __all__ = ["Call", "Kind", "Parts", "Run", "Side", "Value", "is_own", "parts_of", "runs_of"]

@@ -6,8 +6,7 @@ from typing import Literal
 
 from attrs import frozen
 from probe_format import Rank, Record
-
-from .parts import Parts, parts_of
+from probe_format.schema import Parts, parts_of
 
 __all__ = ["Call", "Kind"]
 

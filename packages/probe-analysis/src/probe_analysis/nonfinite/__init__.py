@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .broken import broken
-from .first import Finding, NonFinite, first_non_finite
-from .risks import Risk, risks_of
+from .first import Finding, NonFinite, first_non_finite, non_finite_in
+from .risks import Risk
+from .watch import Watch
+from .words import broken
 
-__all__ = ["Finding", "NonFinite", "Risk", "broken", "first_non_finite", "risks_of"]
+__all__ = ["Finding", "NonFinite", "Risk", "Watch", "broken", "first_non_finite", "non_finite_in"]

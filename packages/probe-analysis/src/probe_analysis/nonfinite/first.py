@@ -1,25 +1,26 @@
-"""Find the first call, over all ranks, that returns NaN or infinity where it got and was asked for none."""
+"""Find the first call, over all ranks, that returns NaN or infinity where it got and was asked for none.
+
+The rule itself is probe-format's (spec/statistics.md, What is not finite), so that ``probe show --bad`` names the same.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 from probe_format import Dump
+from probe_format.read import Suspect, origins
 
 from probe_analysis.calls import Call, Run, Value, runs_of
 from probe_analysis.frame import frame_of
 
-from .broken import broken, kinds_asked_for, kinds_of
-from .risks import Risk, risks_of
+from .risks import Risk
+from .watch import Watch
+from .words import broken
 
-__all__ = ["Finding", "NonFinite", "first_non_finite"]
-
-#: What a mask is made of. Where it comes with the inputs it is meant, as long as nothing but it follows.
-_MASK = frozenset(("-Inf",))
+__all__ = ["Finding", "NonFinite", "first_non_finite", "non_finite_in"]
 
 
 @frozen(eq=False)
@@ -30,10 +31,12 @@ class Finding:
     call: the call.
     given: those of its inputs and parameters that are not finite.
     made: those of its results.
-    outside: whether it got what no recorded call made, and makes nothing of another kind.
+    outside: whether it got what no recorded call made, and makes nothing of another kind; then it is the outermost
+        call that got it.
     line: the line of the user's code that made the call; empty where it is not known.
     modules: the modules around it, innermost first.
     before: the calls completed before it in its rank, the last one last.
+    order: how many calls were completed in its rank before the first with such a value: itself, or one inside of it.
     """
 
     run: Run
@@ -44,6 +47,7 @@ class Finding:
     line: str
     modules: tuple[str, ...]
     before: tuple[Call, ...]
+    order: int
 
     @property
     def sentence(self) -> str:
@@ -54,6 +58,8 @@ class Finding:
                 f"{self.call.name} is the first to hold values that are not finite, and gets them among its {what}: "
                 f"{_words(self.given)}. They were made outside of what was recorded."
             )
+        if self.call.kind in ("debug", "parameters_grad"):
+            return f"{self.call.name} is the first to hold values that are not finite: {_words(self.made)}."
         took = "The gradients that it gets are" if self.call.backward else "Its inputs are"
         state = f"not ({_words(self.given)}), but of another kind" if self.given else "finite"
         return f"{self.call.name} makes the first value that is not finite. {took} {state}; {_words(self.made)}."
@@ -108,18 +114,33 @@ def first_non_finite(
     factor: how close to the limits of its dtype a value is a risk.
     Raises FormatError when the dump cannot be read.
     """
+    watches = []
+    for run in runs_of(dump, step=step, rank=rank):
+        watch = Watch(run, factor)
+        for call in run.calls:
+            watch.look(call, call.read())
+        watches.append(watch)
+    return non_finite_in(watches, before=before)
+
+
+def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
+    """Return where a dump stops being finite, of which all calls were looked at.
+
+    watches: of each of its runs.
+    before: as in `first_non_finite`.
+    """
     findings: list[Finding] = []
     counts: dict[str, int] = {}
     risks: list[Risk] = []
     calls = 0
-    for run in runs_of(dump, step=step, rank=rank):
-        calls += len(run.calls)
-        risks += risks_of(run, factor)
-        found, count = _of_run(run, before)
-        findings += found
-        if count:
-            counts[run.label] = count
-    first = min(findings, key=lambda f: (f.run.rank.step or 0, f.call.order), default=None)
+    for watch in watches:
+        calls += watch.calls
+        risks += watch.risks
+        suspects = watch.suspects
+        findings += _firsts(watch.run, suspects, before)
+        if suspects:
+            counts[watch.run.label] = len(suspects)
+    first = min(findings, key=lambda f: (f.run.rank.step or 0, f.order), default=None)
     in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
     risks.sort(key=lambda risk: risk.distance)
     forward, backward = (_first(in_step, backward=side) for side in (False, True))
@@ -127,35 +148,23 @@ def first_non_finite(
 
 
 def _first(findings: Iterable[Finding], *, backward: bool) -> Finding | None:
-    return min((f for f in findings if f.call.backward == backward), key=lambda f: f.call.order, default=None)
+    return min((f for f in findings if f.call.backward == backward), key=lambda f: f.order, default=None)
 
 
-def _of_run(run: Run, before: int) -> tuple[list[Finding], int]:
-    """Return the first finding of each pass in one run, and how many records hold a value that is not finite."""
+def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]:
+    """Return the first finding of each pass in one run."""
     found: dict[bool, Finding] = {}
-    meant: set[str] = set()  # modules around a call that was asked for infinities
-    count = 0
-    last: deque[Call] = deque(maxlen=before)
-    for call in run.calls:
-        parts = call.read()
-        kinds = [(value, kinds_of(value.tensor)) for value in parts.values]
-        if any(k for _, k in kinds):
-            count += 1
-            if call.backward not in found:
-                asked = frozenset().union(*(kinds_asked_for(value) for _, value in parts.others))
-                if asked:
-                    meant.update(run.above(call.name))
-                allowed = asked | (_MASK if call.name in meant else frozenset())
-                took = allowed.union(*(k for value, k in kinds if value.side != "out"))
-                made = frozenset().union(*(k for value, k in kinds if value.side == "out")) - took
-                outside = not made and bool(took - allowed - _MASK)
-                if made or outside:
-                    given = tuple(v for v, k in kinds if k and v.side != "out")
-                    results = tuple(v for v, k in kinds if k and v.side == "out")
-                    line, above = run.line_of(call), run.above(call.name)
-                    found[call.backward] = Finding(run, call, given, results, outside, line, above, tuple(last))
-        last.append(call)
-    return list(found.values()), count
+    for origin in origins(run.rank, suspects):
+        call, order = run.by_name[origin.name], origin.at.order
+        if call.backward not in found:
+            line, above = run.line_of(call), run.above(call.name)
+            led = run.calls[max(0, order - before) : order]
+            found[call.backward] = Finding(
+                run, call, origin.given, origin.made, origin.outside, line, above, led, order
+            )
+            if len(found) == 2:
+                break
+    return list(found.values())
 
 
 def _words(values: Sequence[Value]) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from probe_analysis.calls import Call, Run, Value
+from probe_analysis.calls import Call, Parts, Run, Value
 from probe_analysis.compare import dtype_name, largest_of, smallest_of
 
 __all__ = ["Risk", "risks_of"]
@@ -45,22 +45,21 @@ class Risk:
         return f"{self.call.name}.{self.value.slot} reaches {self.magnitude:.6g}: {what}"
 
 
-def risks_of(run: Run, factor: float = 8.0) -> list[Risk]:
-    """Return the results of a run's calls that are close to a limit of their dtype.
+def risks_of(run: Run, call: Call, parts: Parts, factor: float = 8.0) -> list[Risk]:
+    """Return the results of a call that are close to a limit of their dtype.
 
     factor: how many times a magnitude may grow until it overflows to count.
     """
-    found = []
-    for call in run.calls:
-        risks = [(value, risk) for value in call.read().values if (risk := _risk(value, factor)) is not None]
-        taken = {risk[0] for value, risk in risks if value.side != "out"}
-        # What already came in so is no finding of this call; and the very largest number is a mask, not a result.
-        found += [
-            Risk(run, call, value, kind, magnitude, limit)
-            for value, (kind, magnitude, limit) in risks
-            if value.side == "out" and kind not in taken and magnitude != limit
-        ]
-    return found
+    risks = [(value, risk) for value in parts.values if (risk := _risk(value, factor)) is not None]
+    if not risks:
+        return []
+    taken = {risk[0] for value, risk in risks if value.side != "out"}
+    # What already came in so is no finding of this call; and the very largest number is a mask, not a result.
+    return [
+        Risk(run, call, value, kind, magnitude, limit)
+        for value, (kind, magnitude, limit) in risks
+        if value.side == "out" and kind not in taken and magnitude != limit
+    ]
 
 
 _Kind = Literal["overflow", "underflow"]

@@ -14,11 +14,11 @@ from probe_format.errors import FormatError
 from probe_format.layout import MODES
 from probe_format.progress import ProgressLine
 from probe_format.read.dump import Rank, Step, open
-from probe_format.read.nonfinite import story, troubles
 from probe_format.read.verify import STATES, Verdict, verify_rank
 from probe_format.write.recover import Recovery, recover_rank
 
 from .added import added_commands, describe, run_added
+from .bad import story
 from .outcome import exit_code
 from .show import heading, summary, tree
 from .view import View
@@ -97,7 +97,7 @@ def _show_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--bad",
         action="store_true",
-        help="what is not finite: the first, how many, and a few; asked for or not, which 'probe nan' tells apart",
+        help="what is not finite: the call that made it first, how many records have it, and a few of them",
     )
     command.add_argument("--all", action="store_true", help="with --bad: the tree of all of them")
     command.add_argument(
@@ -152,7 +152,7 @@ def _show(arguments: argparse.Namespace) -> int:
         try:
             _print([heading(rank), *(f"  {line}" for line in summary(rank)), ""])
             if arguments.bad:
-                _print(story(rank, list(troubles(rank))))
+                _print(story(rank))
             shown = _print(_few(tree(rank, view), _MOST if arguments.bad and not arguments.all else None))
             if not shown and not arguments.bad:
                 print("(no record matches; 'probe show DIR --brief' lists their names)")

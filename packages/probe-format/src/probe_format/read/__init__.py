@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from .dump import Dump, Rank, Record, Records, Step, Tensor, assemble_journal, open
+from .nonfinite import Origin, Suspect, origins, suspect_of, suspects
 from .verify import STATES, Progress, State, Verdict, verify, verify_rank
 
 __all__ = [
     "STATES",
     "Dump",
+    "Origin",
     "Progress",
     "Rank",
     "Record",
     "Records",
     "State",
     "Step",
+    "Suspect",
     "Tensor",
     "Verdict",
     "assemble_journal",
     "open",
+    "origins",
+    "suspect_of",
+    "suspects",
     "verify",
     "verify_rank",
 ]

@@ -1,127 +1,128 @@
-"""Find the call that made a dump's first NaN or infinity, and how many records hold one."""
+"""Find the calls that make values which are not finite, and were not asked for.
+
+The rule is in spec/statistics.md (What is not finite).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from probe_format.names import ApiName, ModuleName, is_name, parse_name
+from probe_format.errors import FormatError
+from probe_format.schema.finite import kinds_asked_for, kinds_of
+from probe_format.schema.parts import Parts, Value, parts_of
 
-from .dump import Rank, Record, Tensor
+from .dump import Rank
 
-__all__ = ["Trouble", "story", "troubles"]
+__all__ = ["Origin", "Suspect", "origins", "suspect_of", "suspects"]
 
-_GIVEN = ("input_args", "input_kwargs", "parameters", "input")
-_LISTED = 5
+#: What a mask is made of. Where it comes with the inputs it is meant, as long as nothing but it follows.
+_MASK = frozenset(("-Inf",))
+_NONE: frozenset[str] = frozenset()
 
 
-@frozen
-class Trouble:
-    """Point to a record with values that are not finite.
+@frozen(eq=False)
+class Suspect:
+    """Hold a record that has a value which is not finite, whoever made it.
 
-    given: the tensors with such values that the call received.
-    made: the tensors with such values that it produced.
+    order: its place among the records of the rank, which is that of completion.
+    given, made: the kinds of such values among what the call got, and what it returned.
+    asked: the kinds that its other arguments ask for.
     """
 
-    record: Record
-    given: tuple[Tensor, ...]
-    made: tuple[Tensor, ...]
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Return the tensors given and made."""
-        return (*self.given, *self.made)
+    name: str
+    order: int
+    given: frozenset[str]
+    made: frozenset[str]
+    asked: frozenset[str] = _NONE
 
 
-def troubles(rank: Rank) -> Iterator[Trouble]:
-    """Yield every record with a value that is not finite, in the order of the file, which is that of completion."""
-    for record in rank.records:
-        bad = [tensor for tensor in record.tensors if tensor.non_finite]
-        given = tuple(t for t in bad if t.keys and t.keys[0] in _GIVEN)
-        # A recompute is never the origin: it repeats a call whose own record is looked at as well.
-        made = tuple(t for t in bad if t not in given and t.keys[:1] != ("recompute",))
-        if given or made:
-            yield Trouble(record, given, made)
+@frozen(slots=False, eq=False)
+class Origin:
+    """Point to a record where values that are not finite, and were not asked for, begin.
+
+    name: the record; where the value comes from outside of what was recorded, the outermost call that was given it.
+    outside: whether it comes from outside: it is among what the call got, and no call returned it.
+    at: where it was met first; the record itself, or one inside of it.
+    """
+
+    rank: Rank
+    name: str
+    outside: bool
+    at: Suspect
+
+    @cached_property
+    def given(self) -> tuple[Value, ...]:
+        """Return the tensors with values that are not finite that the call got."""
+        return tuple(value for value in self._bad if value.side != "out")
+
+    @cached_property
+    def made(self) -> tuple[Value, ...]:
+        """Return the tensors with values that are not finite that the call returned."""
+        return tuple(value for value in self._bad if value.side == "out")
+
+    @cached_property
+    def _bad(self) -> tuple[Value, ...]:
+        # Read anew: where a step has become NaN, most records are suspects, and few are looked at.
+        parts = parts_of(self.rank.records[self.name].json)
+        return tuple(value for value in parts.values if kinds_of(value.tensor))
 
 
-def story(rank: Rank, found: list[Trouble]) -> Iterator[str]:
-    """Yield sentences on the origin of the first value that is not finite, and on how many records follow."""
-    if not found:
-        yield "everything recorded is finite"
-        return
-    yield from _beginning(rank, found, "", "not finite")
-    if not _has(next(iter(found[0].tensors)), "NaN"):
-        yield from _beginning(rank, found, "NaN", "NaN")
-    with_nan = sum(any(_has(t, "NaN") for t in trouble.tensors) for trouble in found)
-    names = {trouble.record.name for trouble in found}
-    makers = [trouble for trouble in found if not trouble.given and not _follows(trouble.record.name, names)]
-    made = f"; {len(makers)} made it from finite inputs" if makers else ""
-    yield f"not finite: {len(found)} of {len(rank.records)} records ({with_nan} with NaN){made}"
-    for trouble in makers[:_LISTED]:
-        yield f"  made by {_said(trouble.record, trouble.made)}"
-    if len(makers) > _LISTED:
-        yield f"  ... and {len(makers) - _LISTED} more"
+def suspect_of(name: str, order: int, parts: Parts) -> Suspect | None:
+    """Return a record as a suspect; None where all of it is finite."""
+    given = made = _NONE
+    for value in parts.values:
+        kinds = kinds_of(value.tensor)
+        if kinds and value.side == "out":
+            made |= kinds
+        elif kinds:
+            given |= kinds
+    if not given and not made:
+        return None
+    return Suspect(name, order, given, made, _NONE.union(*(kinds_asked_for(value) for _, value in parts.others)))
 
 
-def _call(name: str) -> ApiName | ModuleName | None:
-    """Return the parts of a call's name; None for saved values and gradients of parameters."""
-    parsed = parse_name(name) if is_name(name) else None
-    return parsed if isinstance(parsed, ApiName | ModuleName) else None
+def suspects(rank: Rank) -> Iterator[Suspect]:
+    """Yield the records that have a value which is not finite, in the order of the file."""
+    for order, record in enumerate(rank.records):
+        found = suspect_of(record.name, order, parts_of(record.json))
+        if found is not None:
+            yield found
 
 
-def _forward(name: str) -> str | None:
-    """Return the name of the forward record of a backward one."""
-    parsed = _call(name)
-    return str(evolve(parsed, direction="forward")) if parsed and parsed.direction == "backward" else None
+def origins(rank: Rank, found: Iterable[Suspect], kinds: frozenset[str] | None = None) -> Iterator[Origin]:
+    """Yield where values that are not finite begin, in the order of the file; the first of them is to blame.
+
+    found: the suspects of the rank, in this order.
+    kinds: look for these alone, as ``frozenset(["NaN"])``; for all when None.
+    """
+    meant: set[str] = set()  # modules around a call that was asked for infinities
+    for suspect in found:
+        if suspect.asked:
+            meant.update(rank.construct.ancestors(suspect.name))
+        allowed = suspect.asked | (_MASK if suspect.name in meant else _NONE)
+        made = suspect.made - suspect.given - allowed
+        brought = suspect.given - allowed - _MASK
+        if kinds is not None:
+            made, brought = made & kinds, brought & kinds
+        if made:
+            yield Origin(rank, suspect.name, False, suspect)
+        elif brought:
+            yield Origin(rank, _outermost(rank, suspect, brought), True, suspect)
 
 
-def _follows(name: str, bad: set[str]) -> bool:
-    """Return whether a record has its non-finite values from its forward call, or is not a call."""
-    return _call(name) is None or _forward(name) in bad
-
-
-def _beginning(rank: Rank, found: list[Trouble], word: str, what: str) -> Iterator[str]:
-    """Yield a sentence on the first record that has ``word``, and on whether that call made it or was given it."""
-    first = next((t for t in found if any(_has(tensor, word) for tensor in t.tensors)), None)
-    if first is None:
-        return
-    by_name = {trouble.record.name: trouble for trouble in found}
-    if any(_has(t, word) for t in first.given):
-        outer = _outermost(rank, by_name, first, word)
-        given = [t for t in outer.given if _has(t, word)]
-        yield f"first {what}: {_said(outer.record, given)}: given to this call, made by nothing recorded before"
-        return
-    said = f"first {what}: {_said(first.record, [t for t in first.made if _has(t, word)])}"
-    forward = by_name.get(_forward(first.record.name) or "")
-    if _call(first.record.name) is None:
-        yield said
-    elif first.given:
-        yield f"{said}: made there; its inputs have none, but {_slots(first.given)}"
-    elif forward is not None:
-        yield f"{said}: made there; its inputs are finite, but {_said(forward.record, forward.tensors)}"
-    else:
-        yield f"{said}: made there; its inputs are finite"
-
-
-def _outermost(rank: Rank, by_name: dict[str, Trouble], first: Trouble, word: str) -> Trouble:
-    """Return the outermost call around ``first`` that was given the value: outer calls complete later."""
-    found = first
-    for name in rank.construct.ancestors(first.record.name):
-        around = by_name.get(name)
-        if around is not None and any(_has(t, word) for t in around.given):
-            found = around
-    return found
-
-
-def _said(record: Record, tensors: list[Tensor] | tuple[Tensor, ...]) -> str:
-    return f"{record.name}, {_slots(tensors)}"
-
-
-def _slots(tensors: list[Tensor] | tuple[Tensor, ...]) -> str:
-    texts = [f"{tensor.slot or 'value'} ({tensor.non_finite})" for tensor in tensors]
-    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
-
-
-def _has(tensor: Tensor, word: str) -> bool:
-    return word in tensor.non_finite if tensor.non_finite else False
+def _outermost(rank: Rank, suspect: Suspect, brought: frozenset[str]) -> str:
+    """Return the name of the outermost call around a suspect that was given the same: outer calls begin earlier."""
+    outermost = suspect.name
+    for name in rank.construct.ancestors(suspect.name):
+        if name not in rank.records:
+            continue
+        try:
+            around = suspect_of(name, suspect.order, parts_of(rank.records[name].json))
+        except FormatError:
+            continue
+        if around is not None and around.given & brought:
+            outermost = name
+    return outermost

@@ -17,7 +17,7 @@ from probe_format.errors import DamagedError, FormatError
 from probe_format.excerpts import brief
 from probe_format.jsonio import number
 from probe_format.plain_files import is_file, refuse_link
-from probe_format.schema.report import non_finite
+from probe_format.schema.finite import non_finite
 from probe_format.schema.tensor_objects import path_text
 from probe_format.values import ValuePath
 

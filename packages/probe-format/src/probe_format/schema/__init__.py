@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from .dump import parse_object
+from .finite import kinds_asked_for, kinds_of, non_finite
+from .parts import Parts, Side, Value, parts_of
 from .report import Report
 from .tensor_objects import is_tensor, others, path_text, tensors
 
-__all__ = ["Report", "is_tensor", "others", "parse_object", "path_text", "tensors"]
+__all__ = [
+    "Parts",
+    "Report",
+    "Side",
+    "Value",
+    "is_tensor",
+    "kinds_asked_for",
+    "kinds_of",
+    "non_finite",
+    "others",
+    "parse_object",
+    "parts_of",
+    "path_text",
+    "tensors",
+]

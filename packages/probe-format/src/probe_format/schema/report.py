@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 from attrs import field, frozen
 
 from probe_format.errors import FormatError, Problem
-from probe_format.excerpts import brief, text
-from probe_format.jsonio import number
+from probe_format.excerpts import brief
 
 from .dump import parse_object
 
-__all__ = ["STATES", "Report", "check_report", "non_finite", "parse_report", "report_of"]
+__all__ = ["STATES", "Report", "check_report", "parse_report", "report_of"]
 
 STATES = ("open", "complete", "recovered")
 _COUNTS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
@@ -46,24 +44,6 @@ class Report:
     started: str | None = None
     ended: str | None = None
     document: Mapping[str, Any] = field(factory=dict, repr=False)
-
-
-def non_finite(tensor: Mapping[str, Any]) -> str:
-    """Return in words what is not finite in a tensor object; empty when all elements are finite, or unknown.
-
-    Max and Min count as evidence. msprobe's own Norm and Mean do not: they overflow in the tensor's dtype.
-    """
-    words = (("nan_count", "NaN"), ("posinf_count", "+Inf"), ("neginf_count", "-Inf"))
-    found = [f"{text(tensor[key])} {word}" for key, word in words if tensor.get(key)]
-    if found:
-        return ", ".join(found)
-    extremes = [number(tensor.get("Max")), number(tensor.get("Min"))]
-    floats = [x for x in extremes if isinstance(x, float)]
-    if any(math.isnan(x) for x in floats):
-        return "NaN"
-    return ", ".join(
-        word for word, x in (("+Inf", math.inf), ("-Inf", -math.inf)) if any(value == x for value in floats)
-    )
 
 
 def check_report(document: Any) -> Iterator[Problem]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import define, field
 
-from probe_format.excerpts import text
 from probe_format.jsonio import number
+from probe_format.schema.finite import non_finite
 
 __all__ = ["LARGEST", "Summary", "is_whole"]
 
@@ -46,8 +46,8 @@ class Summary:
         if norm - norm == 0:
             if norm > self.least and not is_whole(tensor.get("dtype")):
                 self.keep(f"{record}.{slot}" if slot else record, float(norm))
-        elif self.first is None:
-            self.first = {"record": record, "slot": slot, "why": _why(tensor)}
+        elif self.first is None and (why := non_finite(tensor)):
+            self.first = {"record": record, "slot": slot, "why": why}
 
     def keep(self, name: str, norm: float) -> None:
         """Keep a finite norm of floats that is over ``least``. name: its record and slot."""
@@ -72,12 +72,3 @@ class Summary:
 def is_whole(dtype: object) -> bool:
     """Return whether a dtype is integer or boolean: the norm of token numbers and masks means nothing."""
     return str(dtype).rpartition(".")[2].lower().startswith(("int", "uint", "bool"))
-
-
-def _why(tensor: Mapping[str, Any]) -> str:
-    parts = [
-        f"{text(tensor[key])} {word}"
-        for key, word in (("nan_count", "NaN"), ("posinf_count", "+Inf"), ("neginf_count", "-Inf"))
-        if tensor.get(key)
-    ]
-    return ", ".join(parts) or f"Max {text(tensor.get('Max'))}, Min {text(tensor.get('Min'))}"

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from attrs import frozen
-from probe_format.schema import is_tensor, others, path_text, tensors
+
+from .tensor_objects import is_tensor, others, path_text, tensors
 
 __all__ = ["Parts", "Side", "Value", "parts_of"]
 
@@ -61,16 +62,17 @@ def parts_of(record: Any) -> Parts:
 
     record: the record as it is in the file.
     """
-    if not isinstance(record, dict):
-        return Parts((), ())
-    if is_tensor(record):  # a saved value
-        return Parts((Value("", "out", record),), ())
+    if not isinstance(record, dict) or is_tensor(record):  # a saved value
+        return Parts(tuple(Value(path_text(path), "out", node) for path, node in tensors(record)), ())
     values: list[Value] = []
     arguments: list[tuple[str, Any]] = []
     for key, part in record.items():
         if key in _AGAIN or not isinstance(part, list | dict):
             continue
         side: Side = _SIDES.get(key, "out")
+        if isinstance(part, dict) and is_tensor(part):  # saved under a name
+            values.append(Value(key, side, part))
+            continue
         items = enumerate(part) if isinstance(part, list) else part.items()
         for name, item in items:
             if is_tensor(item):
