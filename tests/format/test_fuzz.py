@@ -21,7 +21,7 @@ from probe_format.errors import ConfigError, FormatError, ProbeError
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
 from probe_format.tensors.files import load_npy, load_pt
-from probe_format.write.recover import recover
+from probe_format.write import recover
 from probe_runtime.config import load, resolve
 
 CORPUS = Path(__file__).parent / "corpus" / "probe"

@@ -13,10 +13,10 @@ from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
 from probe_format.safe_files import make_folder, replace_file
 from probe_format.tensors.files import write_parts
+from probe_format.write import recover
 from probe_format.write.clear import clear
 from probe_format.write.disk import explain
 from probe_format.write.rank_writer import RankWriter
-from probe_format.write.recover import recover
 
 CORPUS = Path(__file__).parent / "corpus" / "probe"
 HEADER = {"task": "tensor", "level": "mix", "framework": "pytorch", "dump_data_dir": "x", "format_version": "1.0"}

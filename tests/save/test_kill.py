@@ -19,7 +19,7 @@ import numpy as np
 import probe_format
 import pytest
 from probe_format.read.verify import verify
-from probe_format.write.recover import recover
+from probe_format.write import recover
 
 pytestmark = pytest.mark.slow
 

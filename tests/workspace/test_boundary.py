@@ -26,7 +26,7 @@ ORDER: tuple[set[str], ...] = (
 # above its own. ``face`` is the package's ``__init__``; its version is the one name that a room may take from it.
 ROOMS: dict[str, tuple[set[str], ...]] = {
     "probe_format": (
-        {"excerpts", "jsonio", "layout", "own_code", "progress", "safe_files", "suggest"},
+        {"excerpts", "jsonio", "layout", "on_demand", "own_code", "progress", "safe_files", "suggest"},
         {"errors", "values"},
         {"names", "plain_files"},
         {"debug_names", "journal", "schema", "tensors"},
@@ -37,7 +37,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"__main__"},
     ),
     "probe_runtime": (
-        {"environment", "notice", "yaml_text"},
+        {"demo", "environment", "notice", "yaml_text"},
         {"config", "patching"},
         {"describe", "select"},
         {"collect", "planning"},
@@ -315,19 +315,82 @@ HEAVY = {
 }  # fmt: skip
 
 
-def test_importing_probe_format_loads_nothing_heavy() -> None:
-    """What `import probe_format` adds to `import numpy`: no command, no writer, no journal, no reader of tensors."""
+def loaded_by(*statements: str) -> list[set[str]]:
+    """Return the modules that each statement loads, in a process that has imported attrs, numpy and orjson."""
     code = """
         import sys
         import attr, numpy, orjson
-        before = set(sys.modules)
-        import probe_format
-        print(*(set(sys.modules) - before))
+        for statement in sys.argv[1:]:
+            before = set(sys.modules)
+            exec(statement)
+            print(*(set(sys.modules) - before))
     """
-    loaded = set(with_probe_format_alone(code).split())
-    assert not loaded & HEAVY
+    return [set(line.split()) for line in with_probe_format_alone(code, *statements).splitlines()]
+
+
+def test_importing_probe_format_loads_no_more_than_is_used() -> None:
+    """The face alone at first; then the reader: no command, no writer, no journal, no tensor files."""
+    face, errors, reader, twice = loaded_by(
+        "import probe_format", "probe_format.FormatError", "probe_format.open", "from probe_format import Dump, open"
+    )
+    assert face == {"probe_format", "probe_format.on_demand"}
+    assert {name for name in errors if name.startswith("probe_format")} == {
+        "probe_format.errors",
+        "probe_format.excerpts",
+    }
+    assert not reader & HEAVY
     rooms = ("probe_format.cli", "probe_format.journal", "probe_format.tensors", "probe_format.write")
-    assert not {name for name in loaded if name.startswith(rooms)}
+    assert "probe_format.read.dump" in reader
+    assert not {name for name in reader if name.startswith(rooms)}
+    assert not twice
+
+
+def closure(module: str) -> set[str]:
+    """Return the modules of our packages that an import of one loads, by the graph: it needs no framework."""
+    loads: dict[str, set[str]] = {}
+    for i in ALL:
+        if i.where in ("module", "guarded") and i.top in MEMBERS:
+            loads.setdefault(i.by, set()).add(i.of)
+    found: set[str] = set()
+    todo = {module}
+    while todo:
+        name = todo.pop()
+        found.add(name)
+        todo |= {name.rpartition(".")[0], *loads.get(name, ())} - found - {""}
+    return found
+
+
+@pytest.mark.parametrize("package", ["probe_torch", "probe_mindspore", "probe_save"])
+def test_a_training_run_loads_no_reader_no_planning_and_no_demo(package: str) -> None:
+    found = closure(package)
+    assert {"probe_format.write.rank_writer", "probe_runtime.config.config"} <= found
+    assert not {name for name in found if set(name.split(".")) & {"read", "cli", "planning", "demo", "demo_model"}}
+
+
+def test_the_closure_is_what_an_import_loads() -> None:
+    (writer, recovery) = loaded_by("import probe_format.write", "probe_format.write.recover")
+    assert {name for name in writer if name.startswith("probe_format")} == closure("probe_format.write")
+    assert {name for name in recovery if name.startswith("probe_format")} == (
+        closure("probe_format.write.recovery") - closure("probe_format.write")
+    )
+
+
+def test_names_loaded_on_demand_are_ordinary_names() -> None:
+    """They are in ``dir()``, come with ``*``, are found once, and are pickled under the module that defines them."""
+    code = """
+        import pickle, probe_format
+        assert set(probe_format.__all__) <= set(dir(probe_format))
+        exec("from probe_format import *")
+        assert probe_format.Dump is vars(probe_format)["Dump"] is Dump
+        assert pickle.loads(pickle.dumps(probe_format.Step)) is Step
+        try:
+            probe_format.Dumb
+        except AttributeError as error:
+            assert (error.name, error.obj) == ("Dumb", probe_format)
+        else:
+            raise AssertionError
+    """
+    with_probe_format_alone(code)
 
 
 def test_the_graph_sees_each_kind_of_import(tmp_path) -> None:  # type: ignore[no-untyped-def]

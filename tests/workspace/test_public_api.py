@@ -61,6 +61,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "ApiName", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "ParamsGradName",
         "first_forward", "is_name", "parse_name", "safe_file_name", "tensor_file_name", "with_direction",
     },
+    "probe_format.on_demand": {"on_demand"},
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
     "probe_format.progress": {"ProgressLine"},
     "probe_format.read": {
@@ -92,6 +93,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "faults_reported", "guard", "guarded", "header_of", "kind_of", "plan_of", "sheltered", "tracked_parameters",
     },
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
+    "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
         "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "StepFiles", "TensorOptions", "array_json",
         "options_of", "run_both", "slot_of", "summarise",
@@ -109,8 +111,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",
-        "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "bar", "class_or_instance",
-        "demo_arguments", "kernel_package", "perturbed", "preflight", "seed_process", "set_variable", "summary", "warn",
+        "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
+        "perturbed", "preflight", "seed_process", "set_variable", "warn",
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {

@@ -11,7 +11,7 @@ from probe_format.errors import FormatError
 from probe_format.journal.frames import MAGIC, read_journal
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
-from probe_format.write.recover import recover
+from probe_format.write import recover
 
 NAME = "Torch.a.0.forward"
 GRADIENT = "x_grad.0.debug"

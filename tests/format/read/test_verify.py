@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from probe_format.read.verify import verify
-from probe_format.write.recover import recover
+from probe_format.write import recover
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())

@@ -1,12 +1,23 @@
 """Read and write Probe's dump format: names, statistics, journal, documents, and the command ``probe``."""
 
+from typing import TYPE_CHECKING
+
+from .on_demand import on_demand
+
 __version__ = "0.1.0"
 
-from probe_format.read.dump import Dump, Rank, Step, open
-from probe_format.read.record import Record, Records
-from probe_format.read.tensor import Tensor
-
-from .errors import DamagedError, FormatError, ProbeError
+# The reader is loaded when it is first asked for: a run that only writes dumps does without it.
+if TYPE_CHECKING:
+    from .errors import DamagedError, FormatError, ProbeError
+    from .read import Dump, Rank, Record, Records, Step, Tensor, open
+else:
+    __getattr__, __dir__ = on_demand(
+        __name__,
+        {
+            **dict.fromkeys(("DamagedError", "FormatError", "ProbeError"), "probe_format.errors"),
+            **dict.fromkeys(("Dump", "Rank", "Record", "Records", "Step", "Tensor", "open"), "probe_format.read"),
+        },
+    )
 
 __all__ = [
     "DamagedError",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mindspore as ms
 from mindspore import nn
-from probe_runtime.session import bar, demo_arguments, summary
+from probe_runtime.demo import bar, demo_arguments, summary
 
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches

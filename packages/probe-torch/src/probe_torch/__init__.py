@@ -1,5 +1,9 @@
 """See every number that a PyTorch step computed, without changing it."""
 
+from typing import TYPE_CHECKING
+
+from probe_format.on_demand import on_demand
+
 __version__ = "0.1.0"
 
 try:
@@ -21,7 +25,12 @@ if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 6):
 
 from .debugger import PrecisionDebugger
 from .perturb import perturb
-from .planning import plan
 from .seed import seed_all
+
+# A training run does not plan: what `plan` needs is loaded when it is first asked for.
+if TYPE_CHECKING:
+    from .planning import plan
+else:
+    __getattr__, __dir__ = on_demand(__name__, {"plan": "probe_torch.planning"})
 
 __all__ = ["PrecisionDebugger", "__version__", "perturb", "plan", "seed_all"]

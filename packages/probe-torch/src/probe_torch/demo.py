@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from probe_runtime.session import bar, demo_arguments, summary
+from probe_runtime.demo import bar, demo_arguments, summary
 
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches

@@ -15,7 +15,7 @@ from probe_format.layout import MODES
 from probe_format.progress import ProgressLine
 from probe_format.read.dump import Rank, Step, open
 from probe_format.read.verify import STATES, Verdict, verify_rank
-from probe_format.write.recover import Recovery, recover_rank
+from probe_format.write.recovery import Recovery, recover_rank
 
 from .added import added_commands, describe, run_added
 from .bad import story

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from probe_format.journal.frames import Count
+from probe_format.on_demand import on_demand
 
 from .clear import clear
 from .coverage import Coverage, Tally
 from .disk import check_writable, explain
 from .documents import FORMAT_VERSION, documents_bytes, write_documents
 from .rank_writer import RankWriter
-from .recover import Recovery, recover, recover_rank
 from .summary import Summary
+
+# Recovery reads dumps, which a run that writes one does not.
+if TYPE_CHECKING:
+    from .recovery import Recovery, recover, recover_rank
+else:
+    __getattr__, __dir__ = on_demand(
+        __name__, dict.fromkeys(("Recovery", "recover", "recover_rank"), "probe_format.write.recovery")
+    )
 
 __all__ = [
     "FORMAT_VERSION",

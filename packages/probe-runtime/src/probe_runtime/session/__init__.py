@@ -6,7 +6,6 @@ from .any_session import AnySession
 from .current import class_or_instance
 from .debugger import Debugger
 from .delegated_levels import KernelSession, SavingSession, kernel_package
-from .demo_report import bar, demo_arguments, summary
 from .framework import Framework
 from .perturb import Move, perturbed
 from .preflight import preflight
@@ -28,14 +27,11 @@ __all__ = [
     "Seeded",
     "Session",
     "TokenGate",
-    "bar",
     "class_or_instance",
-    "demo_arguments",
     "kernel_package",
     "perturbed",
     "preflight",
     "seed_process",
     "set_variable",
-    "summary",
     "warn",
 ]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.journal.frames import JournalWriter, read_journal
 from probe_format.read.verify import verify
-from probe_format.write.recover import recover
+from probe_format.write import recover
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "probe"
 

@@ -1,4 +1,7 @@
-"""Make the table at the end of a demo: what each dumped step holds, from its report, and what dumping cost."""
+"""Give the demos of both frameworks their arguments, their progress bar, and the table at their end.
+
+The table says what each dumped step holds, from its report, and what dumping cost.
+"""
 
 from __future__ import annotations
 
