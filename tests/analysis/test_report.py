@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import probe_analysis
 import probe_format
 import pytest
+from probe_analysis.calls import Call
 from probe_analysis.report.columns import numbers, pack, whole
 from probe_format.errors import FormatError
 from report_dumps import model, tensor, write
@@ -116,3 +118,18 @@ def test_an_empty_dump_has_a_page_that_says_so(tmp_path: Path) -> None:
     assert (
         read(found.html)[0]["findings"][0]["sentence"] == "No values were recorded, so none can be checked."
     )
+
+
+def test_each_record_of_two_dumps_is_read_once(tmp_path, monkeypatch):
+    read: Counter[tuple[str, str]] = Counter()
+    record = Call.record.fget
+
+    def counted(call):
+        read[str(call.rank.path), call.name] += 1
+        return record(call)
+
+    monkeypatch.setattr(Call, "record", property(counted))
+    good, bad = (write(tmp_path / name, *model(planted=n)) for name, n in (("good", -1), ("bad", 1)))
+    page = probe_analysis.report(good, bad)
+    assert page.diff.verdict.state == "different" and page.non_finite.calls == 18
+    assert len(read) == 36 and set(read.values()) == {1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .call_diff import CallDiff, Cause, ValueDiff
-from .diff import Diff, RunDiff, diff
+from .diff import Diff, RunDiff, diff, diff_runs
 from .verdict import Verdict
 
-__all__ = ["CallDiff", "Cause", "Diff", "RunDiff", "ValueDiff", "Verdict", "diff"]
+__all__ = ["CallDiff", "Cause", "Diff", "RunDiff", "ValueDiff", "Verdict", "diff", "diff_runs"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from attrs import frozen
 from probe_format.errors import FormatError
@@ -21,7 +21,7 @@ from probe_analysis.compare import (
     distance,
 )
 
-__all__ = ["CallDiff", "Cause", "Terms", "ValueDiff", "compare_calls"]
+__all__ = ["CallDiff", "Cause", "Look", "Terms", "ValueDiff", "compare_calls"]
 
 #: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the
 #: run that is not recorded, or gave another result for what it got.
@@ -76,6 +76,10 @@ class CallDiff:
         return max(found, key=lambda v: v.distance.relative, default=None)
 
 
+#: Called with each call that is compared, its record and what is in it: the first run's, then the second's.
+Look = Callable[[Call, Any, Parts], None]
+
+
 @frozen
 class Terms:
     """Say how calls are compared.
@@ -100,6 +104,7 @@ def compare_calls(
     before: float = 0.0,
     follows: bool = False,
     noise: Mapping[str, float] | None = None,
+    look: Look | None = None,
 ) -> CallDiff:
     """Return how the calls of a pair differ.
 
@@ -107,11 +112,19 @@ def compare_calls(
     before: of a backward call, the largest difference in its forward call.
     follows: whether an earlier call has a cause: what comes in may then differ because of that.
     noise: slot of the first run -> how far two runs of the same program are apart there; None where not measured.
+    look: is given both records, so that nobody needs to read them again.
     """
     records = pair.a.record.json, pair.b.record.json
-    if records[0] == records[1] and not (terms.load and pair.a.rank.header.get("dump_data_dir")):
+    same = records[0] == records[1]
+    if same and look is None and not _loads(pair, terms):
         return CallDiff(pair, brought=before)
-    a, b = map(parts_of, records)
+    a = parts_of(records[0])
+    b = a if same else parts_of(records[1])
+    if look is not None:
+        look(pair.a, records[0], a)
+        look(pair.b, records[1], b)
+        if same and not _loads(pair, terms):
+            return CallDiff(pair, brought=before)
     arguments = () if pair.a.backward else compare_arguments(a.others, b.others, both=terms.across)
     own = terms.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
     if noise is not None:
@@ -133,6 +146,11 @@ def compare_calls(
     elif largest["out"] > allowed:
         cause = "output"
     return CallDiff(pair, values, arguments, brought, largest["out"], allowed, cause)
+
+
+def _loads(pair: Pair, terms: Terms) -> bool:
+    """Return whether saved values are compared, which may differ where all statistics are the same."""
+    return terms.load and bool(pair.a.rank.header.get("dump_data_dir"))
 
 
 def _differing(pair: Pair, a: Parts, b: Parts, own: float, terms: Terms) -> list[ValueDiff]:

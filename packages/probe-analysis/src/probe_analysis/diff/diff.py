@@ -17,10 +17,10 @@ from probe_analysis.calls import Call, Run, runs_of
 from probe_analysis.compare import Tolerance
 from probe_analysis.frame import frame_of
 
-from .call_diff import CallDiff, Terms, compare_calls
+from .call_diff import CallDiff, Look, Terms, compare_calls
 from .verdict import State, Verdict, verdict_of
 
-__all__ = ["Diff", "RunDiff", "diff"]
+__all__ = ["Diff", "RunDiff", "diff", "diff_runs"]
 
 _OTHER_FORM = (
     "the gradients that functions pass on are not compared: msprobe writes them in another order and number than Probe"
@@ -116,7 +116,26 @@ def diff(
     Raises FormatError when a dump cannot be read, or the two have no step and rank in common.
     """
     ones, twos = (list(runs_of(dump, step=step, rank=rank)) for dump in (a, b))
-    thirds = {_place(run): run for run in runs_of(noise, step=step, rank=rank)} if noise is not None else {}
+    thirds = list(runs_of(noise, step=step, rank=rank)) if noise is not None else []
+    return diff_runs(ones, twos, thirds, mapping=mapping, tolerance=tolerance, load=load, progress=progress)
+
+
+def diff_runs(
+    ones: Sequence[Run],
+    twos: Sequence[Run],
+    noise: Sequence[Run] = (),
+    *,
+    mapping: Mapping | None = None,
+    tolerance: Tolerance | None = None,
+    load: bool = True,
+    progress: Progress | None = None,
+    look: Look | None = None,
+) -> Diff:
+    """Compare the runs of two dumps, as `diff` does.
+
+    look: called with each record that is read, once; those that only one run has are not.
+    """
+    thirds = {_place(run): run for run in noise}
     pairs, only_a, only_b = _paired(ones, twos)
     if not pairs:
         raise FormatError(
@@ -126,7 +145,7 @@ def diff(
     found: list[RunDiff] = []
     for x, y in pairs:
         third = thirds.get(_place(x)) or (next(iter(thirds.values())) if len(thirds) == 1 else None)
-        found.append(_compare(x, y, third, mapping, tolerance or Tolerance(), load, progress, found))
+        found.append(_compare(x, y, third, mapping, tolerance or Tolerance(), load, progress, found, look))
     return Diff(tuple(found), tuple(r.label for r in only_a), tuple(r.label for r in only_b))
 
 
@@ -153,6 +172,7 @@ def _compare(
     load: bool,
     progress: Progress | None,
     earlier: Sequence[RunDiff],
+    look: Look | None,
 ) -> RunDiff:
     across = bool(a.framework and b.framework and a.framework != b.framework)
     alignment = align(a, b, mapping)
@@ -166,7 +186,7 @@ def _compare(
     for n, pair in enumerate(alignment.pairs):
         forward = apart.get(with_direction(pair.a.name, "forward"), 0.0) if pair.a.backward else 0.0
         known = None if noise is None else noise.get(pair.a.name, {})
-        found = compare_calls(pair, terms, drift=drift, before=forward, follows=follows, noise=known)
+        found = compare_calls(pair, terms, drift=drift, before=forward, follows=follows, noise=known, look=look)
         largest = max(found.brought, found.made)
         apart[pair.a.name] = largest
         if found.cause is None and not math.isinf(largest):

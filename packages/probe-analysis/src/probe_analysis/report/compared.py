@@ -12,7 +12,8 @@ from probe_analysis.calls import Call
 from probe_analysis.diff import CallDiff, RunDiff, Verdict
 
 from .columns import numbers, whole
-from .run_columns import SIDES, RunColumns
+from .record_columns import SIDES
+from .run_columns import RunColumns
 from .texts import Texts
 
 __all__ = ["Compared", "compared"]

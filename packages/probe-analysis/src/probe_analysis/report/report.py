@@ -13,15 +13,16 @@ from probe_format import open as open_dump
 from probe_format.errors import DamagedError, FormatError
 
 from probe_analysis.align import Mapping
-from probe_analysis.calls import runs_of
+from probe_analysis.calls import Call, Parts, Run, runs_of
 from probe_analysis.compare import Tolerance
-from probe_analysis.diff import Diff, diff
-from probe_analysis.nonfinite import NonFinite, first_non_finite
+from probe_analysis.diff import Diff, diff_runs
+from probe_analysis.nonfinite import NonFinite, non_finite_in
 
 from .compared import Compared, compared
 from .coverage import coverage_of
 from .findings import nonfinite_finding, unchecked, verdict_finding
 from .page import html_of
+from .record_columns import RecordColumns
 from .run_columns import Progress, RunColumns, Writer
 
 __all__ = ["Report", "report"]
@@ -69,17 +70,26 @@ def report(
     """
     dumps = [each if isinstance(each, Dump) else open_dump(each) for each in (a, b) if each is not None]
     draft = _Draft()
-    for number, dump in enumerate(dumps):
-        draft.read(number, dump, step, rank, progress)
-    found = None
-    if b is not None:
-        with draft.checking("The comparison"):
-            found = diff(
-                *dumps, noise=noise, mapping=mapping, tolerance=tolerance, step=step, rank=rank, load=load,
-                progress=progress,
+    for dump in dumps:
+        draft.open(dump, step, rank)
+    found, error = None, None
+    if b is not None:  # first, since each record is taken for the page when it is compared
+        thirds = [] if noise is None else list(runs_of(noise, step=step, rank=rank))
+        try:
+            found = diff_runs(
+                draft.opened[0], draft.opened[1], thirds, mapping=mapping, tolerance=tolerance, load=load,
+                progress=progress, look=draft.take,
             )  # fmt: skip
+        except FormatError as damaged:
+            error = damaged
+    for number, dump in enumerate(dumps):
+        draft.read(number, dump, progress)
+    with draft.checking("The comparison"):
+        if error is not None:
+            raise error
+        if found is not None:
             draft.compare(found)
-    non_finite = [draft.check(number, dump, step, rank, len(dumps)) for number, dump in enumerate(dumps)]
+    non_finite = [draft.check(number, len(dumps)) for number in range(len(dumps))]
     return Report(html_of(draft.document(dumps)), found, non_finite[0], draft.unread)
 
 
@@ -87,10 +97,15 @@ def report(
 class _Draft:
     """Collect what is on a page.
 
+    opened: the runs of each dump.
+    records: the id of a rank -> what was read of it.
     numbers: the id of a rank -> its number among the runs of the page.
     """
 
     writer: Writer = field(factory=Writer)
+    opened: list[list[Run]] = field(factory=list)
+    records: dict[int, RecordColumns] = field(factory=dict)
+    errors: list[FormatError | None] = field(factory=list)
     runs: list[RunColumns] = field(factory=list)
     numbers: dict[int, int] = field(factory=dict)
     coverage: list[dict[str, Any]] = field(factory=list)
@@ -98,25 +113,35 @@ class _Draft:
     findings: list[dict[str, Any]] = field(factory=list)
     unread: dict[str, str] = field(factory=dict)
 
-    def read(
-        self, number: int, dump: Dump, step: int | None, rank: int | None, progress: Progress | None
-    ) -> None:
-        """Take the runs of a dump. One that is damaged is told apart, unless all are."""
+    def open(self, dump: Dump, step: int | None, rank: int | None) -> None:
+        """Take the runs of a dump; their records come later."""
+        self.opened.append(list(runs_of(dump, step=step, rank=rank)))
+        self.records |= {id(run.rank): self.writer.records(run) for run in self.opened[-1]}
+
+    def take(self, call: Call, record: Any, parts: Parts) -> None:
+        """Take a record that was read. parts: what is in it."""
+        self.records[id(call.rank)].take(call, record, parts)
+
+    def read(self, number: int, dump: Dump, progress: Progress | None) -> None:
+        """Read what is left of the runs of a dump. One that is damaged is told apart, unless all are."""
         error = None
         before = len(self.runs)
-        for run in runs_of(dump, step=step, rank=rank):
+        for run in self.opened[number]:
+            records = self.records[id(run.rank)]
             try:
-                columns = self.writer.run(run, number, progress)
+                columns = self.writer.run(records, number, progress)
                 coverage = coverage_of(run)
             except FormatError as damaged:
                 error = damaged
                 self.unread[f"{run.label} of {dump.path}"] = str(damaged)
                 continue
+            error = error or records.error
             self.numbers[id(run.rank)] = len(self.runs)
             self.runs.append(columns)
             self.coverage.append(coverage)
         if error is not None and len(self.runs) == before:
             raise error
+        self.errors.append(error)
 
     @contextmanager
     def checking(self, what: str) -> Iterator[None]:
@@ -137,11 +162,14 @@ class _Draft:
             )
         self.findings.append(verdict_finding(found, self.comparisons))
 
-    def check(self, number: int, dump: Dump, step: int | None, rank: int | None, of: int) -> NonFinite | None:
+    def check(self, number: int, of: int) -> NonFinite | None:
         """Take where a dump stops being finite, and return it."""
         which = "" if of == 1 else ("The first dump", "The second dump")[number]
         with self.checking(which):
-            found = first_non_finite(dump, step=step, rank=rank)
+            error = self.errors[number]
+            if error is not None:
+                raise error
+            found = non_finite_in(self.records[id(run.rank)].watch for run in self.opened[number])
             places = {key: (place, self.runs[place]) for key, place in self.numbers.items()}
             self.findings.append(nonfinite_finding(found, places, number, which))
             return found
