@@ -345,6 +345,21 @@ def test_importing_probe_format_loads_no_more_than_is_used() -> None:
     assert not twice
 
 
+def test_probe_help_loads_no_reader() -> None:
+    code = """
+        import sys
+        from probe_format.cli.main import main
+        try:
+            main(["--help"])
+        except SystemExit:
+            pass
+        print(*sys.modules)
+    """
+    loaded = set(with_probe_format_alone(code).splitlines()[-1].split())
+    assert {"probe_format.cli.main", "argparse"} <= loaded
+    assert not {name for name in loaded if name.startswith(("numpy", "probe_format.read", "probe_format.journal"))}
+
+
 def closure(module: str) -> set[str]:
     """Return the modules of our packages that an import of one loads, by the graph: it needs no framework."""
     loads: dict[str, set[str]] = {}

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import probe_format
 import pytest
-from probe_format.cli import added
-from probe_format.cli import main as cli_main
+from probe_format.cli import added, commands
 from probe_format.cli.main import main
 from probe_format.errors import UsageError
 
@@ -440,7 +439,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(capsys, monkeypatch):
     def stopped(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_main, "open", stopped)
+    monkeypatch.setattr(commands, "open", stopped)
     assert run(capsys, "show", PROBE / "complete") == (130, "", "probe show: stopped.\n")
 
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 
 from probe_format import __version__
-from probe_format.errors import FormatError
 from probe_format.layout import MODES
-from probe_format.progress import ProgressLine
-from probe_format.read.dump import Rank, Step, open
-from probe_format.read.verify import STATES, Verdict, verify_rank
-from probe_format.write.recovery import Recovery, recover_rank
 
 from .added import added_commands, describe, run_added
-from .bad import story
 from .outcome import exit_code
-from .show import heading, summary, tree
-from .view import View
 
 __all__ = ["main"]
 
-#: Lines that the tree of non-finite records has at most, unless all are asked for.
-_MOST = 20
+#: The commands of this package, and what each does. The module `commands` has them, and loads what reads dumps.
+_COMMANDS = {
+    "show": "print the records as a tree by module, with shapes and norms",
+    "verify": "check schema, checksums and tensor files: complete, recovered, torn or damaged",
+    "recover": "write the JSON files of a run that was killed, from its journal",
+}
 
 _EXIT = """\
 exit codes:
@@ -64,7 +59,13 @@ def _run(words: Sequence[str]) -> int:
         if added is not None:
             return added
     arguments = _parser({} if own else added_commands()).parse_args(words)
-    return exit_code(arguments.command, lambda: int(arguments.run(arguments)))
+
+    def work() -> int:
+        from .commands import RUN  # only now: help and a wrong word are answered without numpy and the reader
+
+        return RUN[arguments.command](arguments)
+
+    return exit_code(arguments.command, work)
 
 
 def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
@@ -76,9 +77,8 @@ def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"probe-format {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (run, what) in _COMMANDS.items():
+    for name, what in _COMMANDS.items():
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-        command.set_defaults(run=run)
         command.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
         command.add_argument("--step", type=_count, metavar="N", help="only this step")
         command.add_argument("--rank", type=_count, metavar="N", help="only this rank")
@@ -119,111 +119,3 @@ def _positive(text: str) -> int:
     if not _count(text):
         raise argparse.ArgumentTypeError("0 levels show nothing; write 1 or more")
     return int(text)
-
-
-def _chosen(arguments: argparse.Namespace) -> list[Rank]:
-    steps: tuple[Step, ...] = open(arguments.dir).steps
-    chosen = [
-        rank
-        for step in steps
-        for rank in step.ranks
-        if arguments.step in (None, step.number)
-        and arguments.rank in (None, rank.number)
-        and arguments.mode in (None, step.mode)
-    ]
-    if not chosen:
-        there = ", ".join(sorted({r.label for s in steps for r in s.ranks}))
-        raise FormatError(f"{arguments.dir} has no such step, rank or mode; it has {there}.")
-    return chosen
-
-
-def _show(arguments: argparse.Namespace) -> int:
-    view = View(
-        arguments.filter,
-        arguments.level,
-        arguments.depth,
-        arguments.bad,
-        arguments.brief,
-        arguments.stack,
-        arguments.full,
-    )
-    worst = 0
-    for rank in _chosen(arguments):
-        try:
-            _print([heading(rank), *(f"  {line}" for line in summary(rank)), ""])
-            if arguments.bad:
-                _print(story(rank))
-            shown = _print(_few(tree(rank, view), _MOST if arguments.bad and not arguments.all else None))
-            if not shown and not arguments.bad:
-                print("(no record matches; 'probe show DIR --brief' lists their names)")
-            print()
-        except FormatError as error:
-            print(f"probe show: {error}", file=sys.stderr)
-            worst = 1
-    return worst
-
-
-def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
-    """Yield the first lines, and how many more there are."""
-    yield from itertools.islice(lines, most)
-    more = sum(1 for _ in lines)
-    if more:
-        yield f"... and {more} more lines: --all shows them, --filter and --depth choose"
-
-
-def _print(lines: Iterable[str]) -> int:
-    printed = 0
-    for line in lines:
-        print(line)
-        printed += 1
-    return printed
-
-
-def _verify(arguments: argparse.Namespace) -> int:
-    progress = _progress("verify")
-    verdicts: list[Verdict] = []
-    for rank in _chosen(arguments):
-        verdict = verify_rank(rank, progress)
-        verdicts.append(verdict)
-        print(f"{verdict.state:<9} {verdict.path}")
-        _print([f"    {problem}" for problem in verdict.problems])
-        _print([f"    ({note})" for note in verdict.notes])
-    worst = max((verdict.state for verdict in verdicts), key=STATES.index)
-    return {"complete": 0, "recovered": 0, "torn": 3, "damaged": 4}[worst]
-
-
-def _recover(arguments: argparse.Namespace) -> int:
-    found: list[Recovery] = []
-    for rank in _chosen(arguments):
-        recovery = recover_rank(rank)
-        found.append(recovery)
-        amount = (
-            f" {recovery.records} records, {recovery.tensors} tensors."
-            if recovery.outcome != "nothing"
-            else ""
-        )
-        print(f"{recovery.outcome:<8} {recovery.path}{':' if amount else ''}{amount}")
-        print(f"    {recovery.detail}")
-    outcomes = {recovery.outcome for recovery in found}
-    return 3 if "partial" in outcomes else 0 if "whole" in outcomes else 1
-
-
-#: The commands of this package: what runs each, and what it does.
-_COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
-    "show": (_show, "print the records as a tree by module, with shapes and norms"),
-    "verify": (_verify, "check schema, checksums and tensor files: complete, recovered, torn or damaged"),
-    "recover": (_recover, "write the JSON files of a run that was killed, from its journal"),
-}
-
-
-def _progress(command: str) -> Callable[[Rank, int, int], None]:
-    """Return a function that shows on stderr how many tensor files of a rank are done."""
-    line = ProgressLine(terminal=0.2, elsewhere=10.0)
-
-    def show(rank: Rank, done: int, total: int) -> None:
-        text = f"probe {command}: {rank.label}: {done} of {total} tensor files"
-        line.show(text, now=line.live and done == total > 1000)
-        if done == total:
-            line.end()
-
-    return show
