@@ -53,6 +53,8 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "needs a gradient": lambda t: t.clone().requires_grad_(t.is_floating_point()),
     "parameter": lambda t: torch.nn.Parameter(t, requires_grad=t.is_floating_point()),
     "every second": lambda t: torch.stack([t, t], -1)[..., 0],
+    "negated lazily": lambda t: torch._neg_view(t) if t.is_floating_point() else t,
+    "a part of each row": lambda t: t[..., :2],
     "transposed": lambda t: t.t().contiguous().t() if t.ndim == 2 else t,
     "empty": lambda t: t.reshape(-1)[:0],
     "0-d": lambda t: t.reshape(-1)[0],
@@ -83,7 +85,9 @@ def test_the_bytes_are_those_of_the_general_way(
     @example(np.zeros((3, 3)), "as it is", True)
     @example(np.array([-0.0, 0.0]), "result", False)
     @example(np.full(5, 1e-30), "needs a gradient", True)
-    @example(np.full(9000, 0.1), "as it is", False)  # longer than what is read from an address
+    @example(np.full(40_000, 0.1), "as it is", False)  # longer than what is read from an address
+    @example(np.linspace(-3, 5, 9000).reshape(90, 100), "transposed", True)
+    @example(np.linspace(-3, 5, 9000).reshape(90, 100), "a part of each row", True)
     @example(np.linspace(-3, 5, 8192), "as it is", False)
     def run(values: Any, layout: str, file: bool) -> None:
         with np.errstate(all="ignore"):
@@ -95,6 +99,34 @@ def test_the_bytes_are_those_of_the_general_way(
             assert (folder / "a" / name).read_bytes() == (folder / "b" / name).read_bytes()
 
     run()
+
+
+def odd_tensors() -> dict[str, Tensor]:
+    x = torch.arange(6.0).reshape(2, 3)
+    found = {
+        "nested": torch.nested.nested_tensor([x, x[:1]]),
+        "sparse": x.to_sparse(),
+        "csr": x.to_sparse_csr(),
+        "mkldnn": x.to_mkldnn(),
+        "zero, lazily": torch._efficientzerotensor((2, 3)),
+        "functional": torch._to_functional_tensor(x),
+        "quantised": torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+        "meta": x.to("meta"),
+        "expanded": x[:1].expand(4, 3),
+    }
+    with torch.inference_mode():
+        found["of inference"] = x + 1
+    torch.vmap(lambda t: found.__setitem__("batched", t) or t)(x)  # type: ignore[func-returns-value]
+    torch.func.grad(lambda t: found.__setitem__("tracked", t) or t.sum())(x)  # type: ignore[func-returns-value]
+    torch.func.functionalize(lambda t: found.__setitem__("functionalised", t) or t)(x)  # type: ignore[func-returns-value]
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_odd_tensor_of_torchs_own_class_is_described_in_the_general_way(tmp_path: Path) -> None:
+    for name, t in odd_tensors().items():
+        straight, general = both(t, tmp_path, False)
+        assert straight == general, name
 
 
 def calls(work: Callable[[], Any]) -> int:

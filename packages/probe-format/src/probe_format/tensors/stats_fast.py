@@ -32,7 +32,8 @@ _ONES: dict[np.dtype[Any], npt.NDArray[Any]] = {
     np.dtype(np.float32): np.ones(CHUNK, np.float32),
     np.dtype(np.float64): np.ones(CHUNK, np.float64),
 }
-_SMALL = 8192
+#: Elements: up to here numkong's minmax is faster than numpy's reductions, which start slower.
+_SMALL = 1 << 15
 
 Part = tuple[float, float, float, float]
 

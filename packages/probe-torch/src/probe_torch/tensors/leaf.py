@@ -20,16 +20,15 @@ from probe_torch.aside import aside, outside
 
 from .any_leaf import AnyLeaf
 from .objects import object_json
-from .plain import FORMS
+from .plain import FORMS, without_holes
 from .sharing import Seen, Sharing, memory, owns_dispatch
 from .sums import GradientSum
-from .tensor_view import EXACT, ORDINARY, view_of
+from .tensor_view import EXACT, view_of
 
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
-_data_ptr, _is_contiguous = _T.data_ptr, _T.is_contiguous
-_keys: Any = torch._C._dispatch_keys
+_data_ptr, _is_contiguous, _is_neg = _T.data_ptr, _T.is_contiguous, _T.is_neg
 _current_pass = torch._C._current_graph_task_id
 
 
@@ -109,33 +108,36 @@ class TensorLeaf(AnyLeaf):
                 same = False
             if same:
                 return self._again(placement, t, path, seen) if placement.wants_file else json
-        if (
-            self._straight
-            and type(t) in EXACT
-            and _keys(t).raw_repr() in ORDINARY
-            and _is_contiguous(t)
-            and (form := FORMS[t.dtype, t.shape]) is not None
-            and not (self.inflight.open or self.inflight.works)
-        ):
-            # No operation of torch is called here, so no mode and no level of torch.func can notice.
-            within = sharing.trust(t, gradient=gradient)
-            version, requires_grad, pointer = t._version, t.requires_grad, _data_ptr(t)
-            numbers = numbers_at(pointer, form.count, form.kind)
-            if numbers is not None:
-                high, low, mean, norm = numbers
-                body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm, "requires_grad": requires_grad}
-                json, cut = form.opening + encode(body)[1:], -1
-                if self._o.checksum is not None:
-                    json, cut = form.with_checksum(json, pointer, self._o.checksum)
-                content = next(self._contents) if placement.wants_file else None
-                if within is not None and sharing.open:
-                    seen = weakref.ref(t), version, pointer, within, requires_grad, json, cut, content
-                    sharing.known[at] = seen
-                if norm > self.summary.least:
-                    self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
-                if content is None:
-                    return json
-                return self._with_file(placement, path, json, cut, content, partial(form.file_parts, pointer))
+        if self._straight and type(t) in EXACT and t.is_cpu and not (self.inflight.open or self.inflight.works):
+            try:
+                # What is not plain has none of these, or the address 0: wrapped by torch.func, nested, sparse, lazily
+                # zero, without memory, made in inference mode. The version is taken before the tensor is read, because
+                # another thread may write meanwhile.
+                pointer, version, form = _data_ptr(t), t._version, FORMS[t.dtype, t.shape]
+            except RuntimeError:
+                form = None
+            if form is not None and pointer and not _is_neg(t):
+                within = sharing.trust(t, gradient=gradient)
+                requires_grad = t.requires_grad
+                # No operation of torch is called for what is contiguous, so no mode and no level of torch.func notices.
+                ordered = _is_contiguous(t)
+                dense = t if ordered else without_holes(t)
+                numbers = numbers_at(pointer if dense is t else _data_ptr(dense), form.count, form.kind)
+                if numbers is not None and (ordered or self._o.checksum is None):
+                    high, low, mean, norm = numbers
+                    body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm, "requires_grad": requires_grad}
+                    json, cut = form.opening + encode(body)[1:], -1
+                    if self._o.checksum is not None:
+                        json, cut = form.with_checksum(json, pointer, self._o.checksum)
+                    content = next(self._contents) if placement.wants_file else None
+                    if within is not None and sharing.open:
+                        sharing.known[at] = weakref.ref(t), version, pointer, within, requires_grad, json, cut, content
+                    if norm > self.summary.least:
+                        self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
+                    if content is None:
+                        return json
+                    parts = partial(form.file_parts, pointer) if ordered else partial(self._fresh_parts, t)
+                    return self._with_file(placement, path, json, cut, content, parts)
         out = self._any(placement, t, path, gradient)
         return out if "$" in out or "$f" in out else dumps(out)
 

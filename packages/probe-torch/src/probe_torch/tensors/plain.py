@@ -1,17 +1,23 @@
 """Hold what all plain tensors of one dtype and shape have in common, worked out once.
 
-A plain tensor is one of contiguous floats on the CPU, not empty, neither lazy nor wrapped nor of a subclass.
+A plain tensor is one of floats on the CPU, not empty, neither lazy nor wrapped nor of a subclass.
 """
 
 from __future__ import annotations
+
+import functools
+from typing import Any
 
 import torch
 from attrs import frozen
 from probe_format.jsonio import dumps
 from probe_format.tensors import checksum_of, memory_at, pt_bytes
 
-__all__ = ["FORMS", "Form"]
+from probe_torch.aside import outside
 
+__all__ = ["FORMS", "Form", "is_dense", "without_holes"]
+
+_T: Any = torch._C.TensorBase
 _KINDS = {
     torch.float32: "float32",
     torch.float64: "float64",
@@ -68,3 +74,22 @@ class _Forms(dict[tuple[torch.dtype, torch.Size], Form | None]):
 
 #: (dtype, shape) -> the form. A dict, because the search in it costs no call.
 FORMS = _Forms()
+
+
+def without_holes(t: torch.Tensor) -> torch.Tensor:
+    """Return plain ``t`` if its elements, in any order, fill the memory from its address on, else a copy that does."""
+    if is_dense(t.shape, _T.stride(t)):
+        return t
+    with outside():
+        return _T.contiguous(_T.detach(t))  # type: ignore[no-any-return]
+
+
+@functools.lru_cache(_MOST)
+def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Return whether elements so laid out fill their piece of storage without holes or overlaps, in any order."""
+    expected = 1
+    for step, size in sorted((st, sz) for st, sz in zip(stride, shape, strict=True) if sz != 1):
+        if step != expected:
+            return False
+        expected *= size
+    return True

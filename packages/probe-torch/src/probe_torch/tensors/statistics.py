@@ -15,6 +15,8 @@ import torch
 from attrs import define, field
 from probe_format.tensors import CHUNK, Stats, combine, memory_at, quick, quick_stats, stats_of
 
+from .plain import is_dense
+
 __all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
 
 # The C methods themselves: torch.Tensor's attributes may be patched while we run.
@@ -56,21 +58,11 @@ _NUMPY = {
 }
 
 
-def _dense(t: torch.Tensor) -> bool:
-    """Return whether the elements fill their piece of storage without holes or overlaps, in any order."""
-    expected = 1
-    for stride, size in sorted((st, sz) for st, sz in zip(_T.stride(t), t.shape, strict=True) if sz != 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
 def flat(t: torch.Tensor) -> torch.Tensor:
     """Return the elements of a detached strided tensor as a 1-D view in storage order; a copy if it has holes."""
     if t.is_contiguous():
         return _T.view(t, -1)  # type: ignore[no-any-return]
-    if _dense(t):
+    if is_dense(t.shape, _T.stride(t)):
         return _T.as_strided(t, (t.numel(),), (1,))  # type: ignore[no-any-return]
     return _T.view(_T.contiguous(t), -1)  # type: ignore[no-any-return]
 
