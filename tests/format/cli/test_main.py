@@ -146,9 +146,9 @@ def holding(**counts):
 NAN, INF = holding(nan_count=2), holding(posinf_count=1, Max="Infinity", Min=1.0)
 
 
-def dumped(rank, data, *, task="statistics", construct=None, stack=None):
+def dumped(rank, data, *, task="statistics", construct=None, stack=None, framework="pytorch"):
     rank.mkdir(parents=True)
-    header = {"task": task, "level": "mix", "framework": "pytorch", "dump_data_dir": None}
+    header = {"task": task, "level": "mix", "framework": framework, "dump_data_dir": None}
     (rank / "dump.json").write_text(json.dumps({**header, "data": data}))
     for name, content in (("construct", construct), ("stack", stack)):
         if content is not None:
@@ -318,12 +318,14 @@ def test_full_has_every_number_and_every_argument(capsys, tmp_path):
 
 def test_graph_and_pynative_are_told_apart(capsys, tmp_path):
     for mode in ("graph", "pynative"):
-        dumped(tmp_path / "d" / mode / "step0" / "rank", {f"Torch.{mode}.0.forward": call([], [FINITE])})
+        ours = {**FINITE, "type": "mindspore.Tensor", "dtype": "Float32"}
+        data = {f"Mint.{mode}.0.forward": call([], [ours])}
+        dumped(tmp_path / "d" / mode / "step0" / "rank", data, framework="mindspore")
     _, out, _ = run(capsys, "show", tmp_path / "d", "--brief")
     heads = [line.partition(":")[0] for line in out.splitlines() if "step0" in line]
     assert heads == ["graph/step0/rank", "pynative/step0/rank"]
     _, out, _ = run(capsys, "show", tmp_path / "d", "--brief", "--mode", "graph")
-    assert "Torch.graph" in out and "Torch.pynative" not in out
+    assert "Mint.graph" in out and "Mint.pynative" not in out
     code, _, err = run(capsys, "show", tmp_path / "d" / "graph", "--mode", "pynative")
     assert code == 1 and "it has graph/step0/rank" in err
     dump = probe_format.open(tmp_path / "d")
@@ -333,6 +335,22 @@ def test_graph_and_pynative_are_told_apart(capsys, tmp_path):
         dump.step(0)
     with pytest.raises(KeyError, match=r"it has \[0 \(graph\), 0 \(pynative\)\]"):
         dump.step(1)
+
+
+@pytest.mark.parametrize("framework", ["pytorch", None])  # msprobe 1 does not write it
+@pytest.mark.parametrize("mode", ["graph", "pynative"])
+def test_a_dump_of_torch_in_a_folder_of_that_name_has_no_mode(framework, mode, capsys, tmp_path):
+    rank = tmp_path / mode / "step0" / "rank0"
+    dumped(rank, {"Torch.add.0.forward": call([FINITE], [FINITE])}, framework=framework)
+    for path in (tmp_path / mode, rank.parent, rank, tmp_path):
+        (step,) = probe_format.open(path).steps
+        assert (step.mode, step.ranks[0].label) == (None, "step0/rank0")
+
+
+def test_a_killed_run_of_torch_in_a_folder_of_that_name_has_no_mode(tmp_path):
+    corpus = CORPUS / "probe" / "torn"
+    shutil.copytree(corpus, tmp_path / "graph")
+    assert {rank.mode for rank in probe_format.open(tmp_path / "graph").ranks} == {None}
 
 
 @pytest.mark.parametrize("option", ["--depth", "--step", "--rank"])

@@ -90,7 +90,7 @@ def _show(found: Diff, arguments: argparse.Namespace) -> int:
             print()
             print(table(shown, "table"))
             if len(differing) > len(shown):
-                print(f"... and {len(differing) - len(shown)} more calls: --rows N or -o FILE shows them")
+                print(f"... and {len(differing) - len(shown)} more records: --rows N or -o FILE shows them")
     return 1 if verdict.state == "different" else 0
 
 
@@ -124,7 +124,7 @@ def _amounts(run: RunDiff) -> str:
     by = ", ".join(f"{count} by {how}" for how, count in run.alignment.counts.items())
     wrappers = f", {len(run.alignment.wrappers)} of wrappers left out" if run.alignment.wrappers else ""
     exact = sum(call.exact for call in run.calls)
-    return f"{len(run.calls)} calls matched ({by or 'none'}{wrappers}); {exact} are exactly the same"
+    return f"{run.amount} matched ({by or 'none'}{wrappers}); {exact} records are exactly the same"
 
 
 def _rows(run: RunDiff) -> Iterator[dict[str, Any]]:

@@ -44,6 +44,11 @@ class RunDiff:
     verdict: Verdict
     notes: tuple[str, ...] = ()
 
+    @property
+    def amount(self) -> str:
+        """Return in words how many pairs were compared: ``1131 records of 560 calls``."""
+        return counted(self.calls)
+
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
         return next((c for c in self.calls if c.cause is not None and c.pair.a.backward == backward), None)
@@ -222,9 +227,9 @@ def _verdict(
             sentence = f"Numbers differ from {inexact.pair.a.name} on, as {earlier[-1].a.label} differs before it."
             return _at(a, inexact, "different", sentence)
         if inexact is None:
-            return Verdict("same", f"All {len(calls)} calls are the same in both, as far as they were recorded.")
+            return Verdict("same", f"All {counted(calls)} are the same in both, as far as they were recorded.")
         sentence = (
-            f"All {len(calls)} calls are the same within what rounding explains. "
+            f"All {counted(calls)} are the same within what rounding explains. "
             f"{verdict_of(inexact, 'within tolerance')}"
         )
         return _at(a, inexact, "within tolerance", sentence)
@@ -238,6 +243,14 @@ def _verdict(
 def _at(run: Run, found: CallDiff, state: State, sentence: str) -> Verdict:
     call = found.pair.a
     return Verdict(state, sentence, call, run.line_of(call), run.above(call.name), found)
+
+
+def counted(found: Sequence[CallDiff]) -> str:
+    """Return in words how many records there are, and of how many calls: of most a forward and a backward one."""
+    calls = {with_direction(d.pair.a.name, "forward") for d in found if d.pair.a.kind in ("module", "api")}
+    if len(calls) == len(found):
+        return f"{len(calls)} calls"
+    return f"{len(found)} records" + (f" of {len(calls)} calls" if calls else "")
 
 
 Missing = tuple[Call, Run, str]

@@ -107,7 +107,7 @@ def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) ->
 def _amounts(found: RunDiff) -> str:
     by = ", ".join(f"{count} by {how}" for how, count in found.alignment.counts.items())
     exact = sum(call.exact for call in found.calls)
-    return f"{len(found.calls)} calls were matched ({by or 'none'}); {exact} of them are exactly the same."
+    return f"{found.amount} were matched ({by or 'none'}); {exact} of the records are exactly the same."
 
 
 def _values(changed: Sequence[CallDiff], places: Sequence[int], texts: Texts) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +25,7 @@ class RankFolder:
 
     step, rank: None where the folders' names do not contain them.
     file: the file that the user asked for, if it was one.
+    mode: ``graph`` or ``pynative`` where the step's folder is in one of that name, and is not by PyTorch; else None.
     """
 
     path: Path
@@ -30,11 +33,7 @@ class RankFolder:
     step: int | None = None
     rank: int | None = None
     file: Path | None = None
-
-    @property
-    def mode(self) -> layout.Mode | None:
-        """Return ``graph`` or ``pynative`` where the step's folder is in one of that name (MindSpore), else None."""
-        return None if self.step is None else layout.mode_of(self.step_path.parent)
+    mode: layout.Mode | None = None
 
 
 def find(path: Path) -> list[RankFolder]:
@@ -100,7 +99,26 @@ def _holds(path: Path) -> bool:
 def _alone(path: Path, file: Path | None = None) -> RankFolder:
     step, rank = layout.STEP_DIR.fullmatch(path.parent.name), layout.RANK_DIR.fullmatch(path.name)
     number = int(rank[1]) if rank and rank[1] else None
-    return RankFolder(path, path.parent if step else path, int(step[1]) if step else None, number, file)
+    if step is None:
+        return RankFolder(path, path, None, number, file)
+    mode = layout.mode_of(path.parent.parent)
+    if mode is not None and _is_of_torch(path):  # a dump_path of that name
+        mode = None
+    return RankFolder(path, path.parent, int(step[1]), number, file, mode)
+
+
+_TORCH = re.compile(rb'"framework": ?"pytorch"|"type": ?"torch\.|"dtype": ?"torch\.')
+#: How much of a file is read for its framework, which is in its header; msprobe 1 has it in the types of tensors alone.
+_HEAD = 1 << 16
+
+
+def _is_of_torch(path: Path) -> bool:
+    """Return whether the files in a rank's folder say that PyTorch made them: it has no modes."""
+    for name in (layout.DUMP, layout.DEBUG, layout.JOURNAL, layout.REPORT):
+        with contextlib.suppress(OSError), (path / name).open("rb") as file:
+            if _TORCH.search(file.read(_HEAD)):
+                return True
+    return False
 
 
 def _near(path: Path) -> str:
