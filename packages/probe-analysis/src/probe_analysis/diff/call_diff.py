@@ -54,6 +54,7 @@ class CallDiff:
     forward call. Differences are relative (`Distance`).
     made: the largest in what it returned.
     allowed: how large that may be (`Tolerance.allowed`).
+    entry: how large a difference in what it took may be, if it is to follow from the calls before.
     cause: what is different here first; None where nothing is, or where it follows from what the call took.
     """
 
@@ -63,6 +64,7 @@ class CallDiff:
     brought: float = 0.0
     made: float = 0.0
     allowed: float = 0.0
+    entry: float = 0.0
     cause: Cause | None = None
 
     @property
@@ -145,7 +147,7 @@ def compare_calls(
         cause = "input"
     elif largest["out"] > allowed:
         cause = "output"
-    return CallDiff(pair, values, arguments, brought, largest["out"], allowed, cause)
+    return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause)
 
 
 def _loads(pair: Pair, terms: Terms) -> bool:

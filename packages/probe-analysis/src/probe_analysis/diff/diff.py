@@ -18,6 +18,7 @@ from probe_analysis.compare import Tolerance
 from probe_analysis.frame import frame_of
 
 from .call_diff import CallDiff, Look, Terms, compare_calls
+from .parameters import with_owner
 from .verdict import State, Verdict, verdict_of
 
 __all__ = ["Diff", "RunDiff", "diff", "diff_runs"]
@@ -51,6 +52,9 @@ class RunDiff:
 
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
+        named = self.verdict.found  # a module with other parameters is completed after the calls that use them
+        if named is not None and named.cause is not None and named.pair.a.backward == backward:
+            return named
         return next((c for c in self.calls if c.cause is not None and c.pair.a.backward == backward), None)
 
 
@@ -200,7 +204,9 @@ def _compare(
         calls.append(found)
         if progress is not None and n % 256 == 255:
             progress(a.label, n + 1, len(alignment.pairs))
-    verdict = _verdict(a, b, alignment, calls, across, earlier)
+    limit = next((c.pair.a.order for c in calls if c.cause is not None), math.inf)
+    calls, first = with_owner(a, calls)
+    verdict = _verdict(a, b, alignment, calls, across, earlier, first, limit)
     return RunDiff(a, b, alignment, tuple(calls), verdict, () if passed_on else (_OTHER_FORM,))
 
 
@@ -214,10 +220,21 @@ def _noise(a: Run, third: Run, terms: Terms) -> dict[str, dict[str, float]]:
 
 
 def _verdict(
-    a: Run, b: Run, alignment: Alignment, calls: Sequence[CallDiff], across: bool, earlier: Sequence[RunDiff]
+    a: Run,
+    b: Run,
+    alignment: Alignment,
+    calls: Sequence[CallDiff],
+    across: bool,
+    earlier: Sequence[RunDiff],
+    first: CallDiff | None,
+    limit: float,
 ) -> Verdict:
-    first = next((c for c in calls if c.cause is not None), None)
-    missing = None if across else _missing(alignment, a, b, first)
+    """Return the verdict on two runs.
+
+    first: the first call with a cause.
+    limit: the place of the first call that shows it.
+    """
+    missing = None if across else _missing(alignment, a, b, first, limit)
     if missing is not None:
         call, run, sentence = missing
         return Verdict("different", sentence, call, run.line_of(call), run.above(call.name))
@@ -256,13 +273,12 @@ def counted(found: Sequence[CallDiff]) -> str:
 Missing = tuple[Call, Run, str]
 
 
-def _missing(alignment: Alignment, a: Run, b: Run, first: CallDiff | None) -> Missing | None:
+def _missing(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Missing | None:
     """Return the call that only one run has, where it comes before the first other difference and explains it."""
     candidates = _places(alignment.only_a, a, alignment, is_a=True)
     candidates += _places(alignment.only_b, b, alignment, is_a=False)
     candidates.sort(key=lambda item: item[0])
     alone = {id(call) for _, call, _, _ in candidates}
-    limit = math.inf if first is None else first.pair.a.order
     for place, call, run, is_a in candidates:
         if place > limit:
             break
