@@ -43,7 +43,7 @@ def test_twins_are_the_same_within_tolerance(tmp_path: Path, level: str) -> None
     ("fault", "record", "words"),
     [
         ("eps", "Module.layers.1.norm.LayerNorm.forward.0", "its output does not"),
-        ("weight", "Module.layers.1.up.Linear.forward.0", "other parameters: parameters.weight"),
+        ("weight", "Module.layers.1.up.Linear.forward.0", "other parameters: layers.1.up.weight"),
     ],
 )
 def test_a_fault_in_one_twin_is_found(tmp_path: Path, level: str, fault: str, record: str, words: str) -> None:
