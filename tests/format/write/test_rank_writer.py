@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format import jsonio
 from probe_format import open as open_dump
-from probe_format.journal import events, records
+from probe_format.journal import events, frames, index, records
 from probe_format.journal.assembly import Assembly, Documents, assemble
-from probe_format.journal.frames import Count, read_journal
+from probe_format.journal.frames import Count, JournalWriter, read_journal
+from probe_format.journal.read_back import ReadBack
 from probe_format.write.documents import FORMAT_VERSION, documents_bytes, write_documents
 from probe_format.write.rank_writer import RankWriter
 from streams import constructed, streams
@@ -142,6 +143,53 @@ def test_the_streams_have_records_of_both_kinds(tmp_path_factory, monkeypatch):
     assert 0.2 < len(assembled) / sum(total) < 0.8
 
 
+def test_a_journal_that_is_not_kept_in_memory_is_read_again(tmp_path_factory, monkeypatch):
+    """That of a long step: neither its events nor their lines are kept, and the names of calls are packed."""
+    monkeypatch.setattr(frames, "_KEPT", 0)
+    monkeypatch.setattr(index, "_KEPT", 0)
+    monkeypatch.setattr(index, "PAGE", 2)
+    read = []
+    monkeypatch.setattr(ReadBack, "events_at", lambda *a, f=ReadBack.events_at: read.append(f(*a)) or read[-1])
+
+    @settings(max_examples=40)
+    @given(streams())
+    def look(stream):
+        header, made = stream
+        writer = RankWriter(tmp_path_factory.mktemp("rank"), header)
+        for i, event in enumerate(made):
+            writer.append(constructed(event))
+            if i == len(made) // 2:
+                writer.finish(final=False)
+        writer.finish(final=False)
+        same_as_journal(writer.directory)
+
+    look()
+    assert any(read)
+
+
+def test_what_else_is_in_the_file_is_read_from_it(tmp_path):
+    """What this process remembers of the journal counts only while the file ends with it."""
+    writer = RankWriter(tmp_path, HEADER)
+    write_all(writer, call("Torch.a.0.forward", TENSOR))
+    other = JournalWriter(tmp_path / "records.journal")
+    write_all(other, call("Torch.b.0.forward"))
+    write_all(writer, call("Torch.c.0.forward"))
+    writer.finish(final=False)
+    names = ["Torch.a.0.forward", "Torch.b.0.forward", "Torch.c.0.forward"]
+    assert list(same_as_journal(tmp_path).data) == names
+    other.close()
+
+
+def test_two_names_with_one_hash_make_no_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(index, "hash", lambda name: 7, raising=False)
+    writer = RankWriter(tmp_path, HEADER)
+    for name in ("Torch.a.0.forward", "Torch.b.0.forward"):
+        writer.append(events.enter(name, None, arguments=[], keywords={}))
+    with pytest.raises(OSError, match="two names have the same hash"):
+        writer.finish(final=False)
+    assert not (tmp_path / "dump.json").exists()
+
+
 def test_usual_records_are_not_assembled(tmp_path, monkeypatch):
     """One call with its gradients in two events, a module, and the gradients of its parameters."""
     finished = jsonio.dumps(TENSOR)
@@ -151,9 +199,9 @@ def test_usual_records_are_not_assembled(tmp_path, monkeypatch):
         events.enter(module, None, arguments=[finished], keywords={"k": None}, parameters={"w": finished}),
         events.enter(name, module, arguments=[finished, None], keywords={}, extra={"in_backward": True}),
         events.exit(name, output=[finished], gradients=[1, 3]),
-        events.exit(module, output=[finished], gradients=[1, 2]),
+        events.exit(module, output=[finished], gradients=[1, [None, [None, None]]]),
         events.back(back, 0, "Module.m.M.backward.0", inputs=[[[0], finished]], outputs=[[(2,), finished]]),
-        events.back("Module.m.M.backward.0", 0, None, outputs=[[[1], finished], [[0], finished]]),
+        events.back("Module.m.M.backward.0", 0, None, outputs=[[[0], finished]]),
         events.back(back, 0, None, outputs=[[[0], finished]]),
         events.pgrad("Module.m.M.parameters_grad", "w", finished),
         events.pgrad("Module.m.M.parameters_grad", "b", finished),
@@ -164,6 +212,7 @@ def test_usual_records_are_not_assembled(tmp_path, monkeypatch):
     data = same_as_journal(tmp_path).data
     assert list(data) == [name, module, "Module.m.M.backward.0", back, "Module.m.M.parameters_grad"]
     assert data[back] == {"input": [TENSOR], "output": [TENSOR, None, TENSOR]}
+    assert data["Module.m.M.backward.0"] == {"input": [None], "output": [TENSOR, [None, None]]}
     assert data[name]["in_backward"] is True
 
 

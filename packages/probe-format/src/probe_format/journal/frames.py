@@ -10,6 +10,7 @@ import errno
 import os
 import threading
 import zlib
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,8 @@ __all__ = ["MAGIC", "Count", "JournalContents", "JournalWriter", "read_journal"]
 
 MAGIC = b"PROBEJ1\n"
 _MAX_FRAME = 1 << 30
+#: How many bytes of events are kept in memory until the files are written, at most.
+_KEPT = 4 << 20
 
 
 @define
@@ -50,8 +53,10 @@ class JournalWriter:
             path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE
         )
         self._pid = os.getpid()
-        if os.fstat(self._fd).st_size == 0:
-            os.write(self._fd, MAGIC)
+        start = os.fstat(self._fd).st_size or os.write(self._fd, MAGIC)
+        # The events that were written since `take_recent`, and where the first of them is in the file.
+        self._kept: list[bytes] = []
+        self._kept_from, self._room = start, _KEPT
 
     def append(self, event: Event, count: Count | None = None) -> None:
         """Write one event. When this returns, the event survives SIGKILL. Raises OSError when it cannot.
@@ -70,6 +75,11 @@ class JournalWriter:
             done = os.write(self._fd, frame)
             if done != size + _HEAD.size:
                 self._complete(frame, done)
+            if size < self._room:
+                self._room -= size
+                self._kept += (event,)
+            else:  # later ones that would fit are not next to the kept ones
+                self._kept, self._room = [], 0
             if count is not None:
                 count.n += 1
 
@@ -86,6 +96,17 @@ class JournalWriter:
     def read_back(self) -> ReadBack:
         """Return a reader of what is written so far."""
         return ReadBack(self._fd, self.path)
+
+    def take_recent(self) -> tuple[list[int], list[bytes]]:
+        """Return the places and the bytes of the events since the last call, so that they need not be read back.
+
+        Nothing when they are too many to be kept, or when the file does not end with them.
+        """
+        with self.lock:
+            events, self._kept = self._kept, []
+            start, self._kept_from, room, self._room = self._kept_from, self.size, self._room, _KEPT
+        *places, end = accumulate([len(event) + _HEAD.size for event in events], initial=start)
+        return (places, events) if room and end == self._kept_from else ([], [])
 
     @property
     def size(self) -> int:

@@ -1,11 +1,16 @@
-"""Find in a journal what each document is made of, without a copy of any value.
+"""Find in a journal what each document is made of, in a few bytes for each event and without a copy of any value.
 
 It agrees with `Assembly` on which records, nodes and stacks there are and in which order; a property test holds the two
 together.
+
+Names are told apart by their 64-bit hashes, as the names themselves would be most of what is kept. `Records` compares
+the names of the events that it puts into one record.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, field
@@ -13,30 +18,64 @@ from attrs import define, field
 from probe_format import jsonio
 
 from .frames import MAGIC
-from .pieces import VALUE, Pieces, pieces_of
-from .read_back import ReadBack
+from .packed import PAGE, Packed
+from .pieces import VALUE, Lines, event_of, lines_of
+from .read_back import HEAD, ReadBack
 
-__all__ = ["FORM", "PLACE", "Index"]
+__all__ = ["BACK", "ENTER", "EXIT", "OTHER", "PGRAD", "Index", "Nodes", "hash_of"]
 
-_K, _N, _U, _S, _R, _G, _I, _F, _W, _M, _D = b"knusrgifwmd"
+Event = dict[str, Any]
 
-#: How many bits a place in the journal has, and the bit that tells the number of a form from a place.
-PLACE = 48
-FORM = 1 << (PLACE - 1)
+_S, _R, _X, _G = b"srxg"
+
+#: Kinds of events; `OTHER` is a value that is saved, or its gradient.
+ENTER, EXIT, BACK, PGRAD, REDO, REDONE, OTHER = range(1, 8)
+_KINDS = {
+    b'{"k":"enter"': ENTER,
+    b'{"k":"exit"': EXIT,
+    b'{"k":"back"': BACK,
+    b'{"k":"pgrad"': PGRAD,
+    b'{"k":"redo"': REDO,
+    b'{"k":"redone"': REDONE,
+}
+#: Kinds that bring forms, and kinds that make nodes.
+_LEAVES, _BEGINS = (EXIT, REDONE), (ENTER, BACK)
+#: The lines of a journal up to this size are kept until the files are written; a longer one is read again.
+_KEPT = 4 << 20
+
+
+def hash_of(name: bytes) -> int:
+    """Return what stands for a name, which is JSON."""
+    return hash(b',"n":' + name)  # its line in the events, of which nothing is cut to be hashed
+
+
+@define
+class Nodes:
+    """The nodes of construct.json: one row for each event that may make one.
+
+    hashes: of the names.
+    parents: number of the parent in ``known``; ``~number`` where the event does not change the parent of a known node.
+    names: in the same order.
+    known: line of a parent -> its number.
+    """
+
+    hashes: array[int] = field(factory=lambda: array("q"))
+    parents: array[int] = field(factory=lambda: array("i"))
+    names: Packed = field(factory=Packed)
+    known: dict[bytes, int] = field(factory=dict)
 
 
 @define
 class Index:
-    """Say where the events of each record lie. Names, and whatever else is bytes, are JSON.
+    """Say where the events of each record lie.
 
     at: how far the journal has been read.
     header: that of the journal.
-    records: name -> the places of its events, one number of `PLACE` bits behind the other; in the order of dump.json.
-        Before each `back` stands the number of its form, if it has one, with the bit `FORM`.
-    parents: the nodes and their parents, which construct.json has; empty at L1.
-    grouped: number of a stack -> the names of its calls.
-    frames: number of a stack -> its lines.
-    forms: forward name -> the number of the form that its backward record has.
+    names, places, kinds, forms: one row for each event of a record: the hash of the name, where it lies, its kind, and
+        the number of the form of the gradients that it brings (-1 for none).
+    lines: the lines of these events; None where they have to be read again.
+    nodes: those of construct.json; empty at L1.
+    stacks: number of a stack -> the names of its calls. frames: number of a stack -> its lines.
     shapes: form -> its number, in the order of the numbers.
     numbers, files: what came late (`LateParts`), by the number of the tensor.
     coverage: the last tally.
@@ -45,134 +84,137 @@ class Index:
 
     at: int = len(MAGIC)
     header: dict[str, Any] = field(factory=dict)
-    records: dict[bytes, int] = field(factory=dict)
-    parents: dict[bytes, bytes] = field(factory=dict)
-    grouped: dict[bytes, list[bytes]] = field(factory=dict)
-    frames: dict[bytes, bytes] = field(factory=dict)
-    forms: dict[bytes, int] = field(factory=dict)
+    names: array[int] = field(factory=lambda: array("q"))
+    places: array[int] = field(factory=lambda: array("q"))
+    kinds: array[int] = field(factory=lambda: array("B"))
+    forms: array[int] = field(factory=lambda: array("i"))
+    lines: list[Lines] | None = field(factory=list)
+    nodes: Nodes = field(factory=Nodes)
+    stacks: dict[bytes, Packed] = field(factory=dict)
+    frames: dict[int, bytes] = field(factory=dict)
     shapes: dict[bytes, int] = field(factory=dict)
     numbers: dict[int, dict[str, Any]] = field(factory=dict)
     files: set[int] = field(factory=set)
-    coverage: bytes = b"{}"
+    coverage: dict[str, Any] = field(factory=dict)
     faults: dict[tuple[str, str], int] = field(factory=dict)
     _tree: bool = True
-    _same: dict[bytes, bytes] = field(factory=dict)
-    _begun: dict[bytes, bytes] = field(factory=dict)
 
     def read(self, journal: ReadBack, size: int) -> None:
         """Take the events up to ``size``, from where the last call ended. Raises OSError when they cannot be read."""
         while self.at < size:
-            found, after = journal.events(self.at, size)
-            self._take([at for at, _ in found], pieces_of([event for _, event in found]))
+            places, events, after = journal.events(self.at, size)
+            self._take(places, events)
             self.at = after
 
-    def _take(self, places: list[int], events: list[Pieces]) -> None:
-        """Take events. The frequent kinds are taken here and call nothing, as there may be millions of them."""
-        records, parents, forms, grouped, begun = self.records, self.parents, self.forms, self.grouped, self._begun
-        for at, parts in zip(places, events, strict=True):
-            kind = parts[_K][VALUE:]
-            if kind == b'"enter"':
-                name = parts[_N][VALUE:]
-                if self._tree:
-                    parents[name] = self._parent(parts)
-                kept = parts[_R][VALUE:] if _R in parts else b"1"
-                if kept == b"0":
-                    continue
-                if _S in parts and parts[_S][VALUE:] != b"null":
-                    stack = parts[_S][VALUE:]
-                    if stack not in grouped:
-                        grouped[stack] = []
-                    grouped[stack] += (name,)
-                if kept != b"2":
-                    records[name] = at
-                    begun[name] = name
-            elif kind == b'"exit"':
-                name = parts[_N][VALUE:]
-                if name in begun:  # the same object serves all tables
-                    name = begun[name]
-                    del begun[name]
-                if _G in parts:
-                    forms[name] = self._form(parts)
-                if name in records:
-                    before = records[name]
-                    del records[name]
-                    records[name] = before << PLACE | at
-            elif kind == b'"back"':
-                name = parts[_N][VALUE:]
-                if self._tree and name not in parents:
-                    parents[name] = self._parent(parts)
-                if _R in parts and parts[_R][VALUE:] == b"2":
-                    continue
-                if name[-10:] == b'.backward"':  # of a function
-                    forward = name[:-10] + b'.forward"'
-                else:  # a module's name ends in its number
-                    head, _, last = name.rpartition(b".backward.")
-                    forward = b"%b.forward.%b" % (head, last)
-                before = 0
-                if name in records:
-                    before = records[name]
-                    del records[name]
-                if forward in forms:
-                    before = before << PLACE | FORM | forms[forward]
-                records[name] = before << PLACE | at
-            elif kind == b'"pgrad"' or kind == b'"grad"':
-                name = parts[_N][VALUE:]
-                before = 0
-                if name in records:
-                    before = records[name]
-                records[name] = before << PLACE | at
-            elif kind in _HANDLERS:
-                _HANDLERS[kind](self, at, parts)
+    def take(self, places: Sequence[int], events: Sequence[bytes]) -> None:
+        """Take events that need not be read, if they are the next ones."""
+        if events and places[0] == self.at:
+            self._take(places, events)
+            self.at = places[-1] + HEAD.size + len(events[-1])
 
-    def on_head(self, at: int, parts: Pieces) -> None:
-        self.header = jsonio.loads(parts["header"][VALUE:])
+    def _take(self, places: Sequence[int], events: Sequence[bytes]) -> None:
+        """Take events. What is frequent is taken here and calls next to nothing, as there may be millions."""
+        if places[-1] > _KEPT:
+            self.lines = None
+        kinds, nodes, stacks, shapes, tree = _KINDS, self.nodes, self.stacks, self.shapes, self._tree
+        parents, node_names = nodes.known, nodes.names
+        names: list[int] = []
+        at: list[int] = []
+        of_kind: list[int] = []
+        forms: list[int] = []
+        kept = self.lines
+        for place, event in zip(places, events, strict=True):
+            lines = event[:-1].split(b"\n")
+            if lines[0] not in kinds:
+                lines = lines_of(event)
+                if lines[0] not in kinds:
+                    for name in self._taken(lines):
+                        names += (name,)
+                        at += (place,)
+                        of_kind += (OTHER,)
+                        forms += (-1,)
+                        if kept is not None:
+                            kept += (lines,)
+                    tree = self._tree
+                    continue
+            kind, name, last = kinds[lines[0]], hash(lines[1]), lines[-1]
+            form = -1
+            if kind in _LEAVES:
+                if last[2] == _G:
+                    if last not in shapes:
+                        shapes[last] = len(shapes)
+                    form = shapes[last]
+            elif kind in _BEGINS:
+                if tree:
+                    parent = lines[2 if kind == ENTER else 3]
+                    if parent not in parents:
+                        parents[parent] = len(parents)
+                    nodes.hashes.append(name)
+                    nodes.parents.append(parents[parent] if kind == ENTER else ~parents[parent])
+                    node_names.open += (lines[1][VALUE:],)
+                    if len(node_names.open) == PAGE:
+                        node_names.pack()
+                why = b"1"
+                if kind == BACK:
+                    if lines[4:] and lines[4][2] == _R:
+                        why = lines[4][VALUE:]
+                else:
+                    if last[2] == _R:
+                        why = last[VALUE:]
+                    elif last[2] == _X and lines[-2][2] == _R:
+                        why = lines[-2][VALUE:]
+                    if lines[3:] and lines[3][2] == _S and why != b"0":
+                        if lines[3] not in stacks:
+                            stacks[lines[3]] = Packed()
+                        stack = stacks[lines[3]]
+                        stack.open += (lines[1][VALUE:],)
+                        if len(stack.open) == PAGE:
+                            stack.pack()
+                if why != b"1":
+                    continue
+            names += (name,)
+            at += (place,)
+            of_kind += (kind,)
+            forms += (form,)
+            if kept is not None:
+                kept += (lines,)
+        self.names.extend(names)
+        self.places.extend(at)
+        self.kinds.extend(of_kind)
+        self.forms.extend(forms)
+
+    def _taken(self, lines: Lines) -> list[int]:
+        """Take a rare event; return the hashes of the records that it is of."""
+        event = jsonio.loads(event_of(lines))
+        kind = event["k"]
+        if kind in _HANDLERS:
+            _HANDLERS[kind](self, event)
+        elif kind == "save":
+            return [hash_of(jsonio.dumps(name)) for name in (event["n"], *event.get("g", ())[:1])]
+        elif kind == "grad":
+            return [hash_of(jsonio.dumps(event["n"]))]
+        return []
+
+    def on_head(self, event: Event) -> None:
+        self.header = event["header"]
         self._tree = self.header.get("level") != "L1"
 
-    def on_frames(self, at: int, parts: Pieces) -> None:
-        self.frames[parts[_I][VALUE:]] = parts[_F][VALUE:]
+    def on_frames(self, event: Event) -> None:
+        self.frames[event["i"]] = jsonio.dumps(event["f"])
 
-    def on_redo(self, at: int, parts: Pieces) -> None:
-        name = parts[_N][VALUE:]
-        if name in self.records:
-            self.records[name] = self.records[name] << PLACE | at
+    def on_stat(self, event: Event) -> None:
+        self.numbers.update(event["r"])
 
-    def on_redone(self, at: int, parts: Pieces) -> None:
-        if _G in parts:
-            self.forms[parts[_N][VALUE:]] = self._form(parts)
-        self.on_redo(at, parts)
+    def on_file(self, event: Event) -> None:
+        self.files.update(event["r"])
 
-    def on_save(self, at: int, parts: Pieces) -> None:
-        self.records[parts[_N][VALUE:]] = at
-        if _G in parts:
-            self.records[jsonio.dumps(jsonio.loads(parts[_G][VALUE:])[0])] = at
-
-    def on_stat(self, at: int, parts: Pieces) -> None:
-        self.numbers.update(jsonio.loads(parts[_R][VALUE:]))
-
-    def on_file(self, at: int, parts: Pieces) -> None:
-        self.files.update(jsonio.loads(parts[_R][VALUE:]))
-
-    def on_fault(self, at: int, parts: Pieces) -> None:
-        kind = jsonio.loads(parts[_W][VALUE:]), jsonio.loads(parts[_M][VALUE:])
+    def on_fault(self, event: Event) -> None:
+        kind = event["w"], event["m"]
         self.faults[kind] = self.faults.get(kind, 0) + 1
 
-    def on_tally(self, at: int, parts: Pieces) -> None:
-        self.coverage = parts[_D][VALUE:]
-
-    def _parent(self, parts: Pieces) -> bytes:
-        """Return the parent; all children share one object."""
-        parent = parts[_U][VALUE:] if _U in parts else b"null"
-        if parent not in self._same:
-            self._same[parent] = parent
-        return self._same[parent]
-
-    def _form(self, parts: Pieces) -> int:
-        """Return the number of the form that the event has."""
-        form = parts[_G][VALUE:]
-        if form not in self.shapes:
-            self.shapes[form] = len(self.shapes)
-        return self.shapes[form]
+    def on_tally(self, event: Event) -> None:
+        self.coverage = event["d"]
 
 
 #: The other kinds.
-_HANDLERS = {b'"%b"' % name[3:].encode(): method for name, method in vars(Index).items() if name.startswith("on_")}
+_HANDLERS = {name[3:]: method for name, method in vars(Index).items() if name.startswith("on_")}

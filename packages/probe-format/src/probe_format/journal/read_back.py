@@ -27,15 +27,16 @@ class ReadBack:
         self._window = b""
         self._start = self._stop = 0
 
-    def events(self, start: int, stop: int) -> tuple[list[tuple[int, bytes]], int]:
-        """Return the next events, at least one, each with its place, and the place after the last one.
+    def events(self, start: int, stop: int) -> tuple[list[int], list[bytes], int]:
+        """Return the places of the next events, at least one, the events, and the place after the last one.
 
         start: where the first one begins.
         stop: where the last one ends that may be returned.
 
         Raises OSError when the file does not hold what was written.
         """
-        found: list[tuple[int, bytes]] = []
+        places: list[int] = []
+        found: list[bytes] = []
         data, size = b"", min(_WINDOW, stop - start)
         while not found:
             data = os.pread(self._fd, size, start)
@@ -50,12 +51,13 @@ class ReadBack:
                 event = data[begin:end]
                 if zlib.crc32(event) != crc:
                     raise self._changed(start + at)
-                found += ((start + at, event),)
+                places += (start + at,)
+                found += (event,)
                 at, begin = end, end + HEAD.size
             if not found and (end <= size or start + end > stop):
                 raise self._changed(start)
             size = end  # an event that is longer than the window
-        return found, start + at
+        return places, found, start + at
 
     def event(self, at: int) -> bytes:
         """Return the event at a place that `events` gave. Raises OSError when it cannot be read."""

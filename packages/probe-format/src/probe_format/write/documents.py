@@ -122,21 +122,21 @@ def _files(pages: Pages, summary: Summary | None = None) -> dict[str, Iterator[b
     }
 
 
-def _chunks(before: bytes, lines: Iterable[bytes], after: bytes) -> Iterator[bytes]:
+def _chunks(before: bytes, lines: Iterable[bytes | Iterable[bytes]], after: bytes) -> Iterator[bytes]:
     """Yield an object of lines in pieces of about a megabyte."""
-    waiting: list[bytes] = []
-    size, begin = 0, before + b"\n"
+    waiting = [before]
+    size, between, end = 0, b"\n", after
     for line in lines:
-        waiting += (line,)
-        size += len(line)
-        if size > _CHUNK:
-            yield begin + b",\n".join(waiting)
-            size, begin = 0, b",\n"
-            waiting.clear()
-    if waiting:
-        yield begin + b",\n".join(waiting) + b"\n" + after
-    else:
-        yield before + after if begin != b",\n" else b"\n" + after
+        for piece in (line,) if isinstance(line, bytes) else line:
+            waiting += (between, piece)
+            between = b""
+            size += len(piece)
+            if size > _CHUNK:
+                yield b"".join(waiting)
+                size = 0
+                waiting.clear()
+        between, end = b",\n", b"\n" + after
+    yield b"".join([*waiting, end])
 
 
 def _summed(summary: Summary, lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain
 from typing import Any
 
+import numpy as np
 from attrs import frozen
 
 from probe_format import jsonio
 from probe_format.journal.assembly import Documents
 from probe_format.journal.construct_tree import missing
-from probe_format.journal.index import Index
+from probe_format.journal.groups import group_of, groups_of
+from probe_format.journal.index import Index, Nodes, hash_of
+from probe_format.journal.packed import Packed
+from probe_format.journal.pieces import VALUE
 from probe_format.journal.read_back import ReadBack
 from probe_format.journal.records import Records
 
 __all__ = ["Pages", "pages_of", "pages_of_journal"]
-
-_AT_ONCE = 1024
 
 
 @frozen
 class Pages:
     """Hold the content of one rank's files in lines, ``"name": value``, which can be read once.
 
-    Several of them may come joined, as they are in the file: a step has many.
+    Several of them may come joined, as they are in the file: a step has many. A long line may come in pieces.
 
     header: the top-level keys of dump.json without ``data``.
     count: how many records there are.
@@ -36,7 +38,7 @@ class Pages:
     header: Mapping[str, Any]
     count: int
     records: Iterable[bytes]
-    stack: Iterable[bytes]
+    stack: Iterable[bytes | Iterable[bytes]]
     construct: Iterable[bytes]
     coverage: Mapping[str, Any]
     faults: list[dict[str, Any]]
@@ -58,13 +60,14 @@ def pages_of(documents: Documents) -> Pages:
 
 def pages_of_journal(index: Index, journal: ReadBack) -> Pages:
     """Return the lines of a journal as far as it was read into ``index``."""
+    records = Records(index, journal)
     return Pages(
         {key: value for key, value in index.header.items() if key != "deferred"},
-        len(index.records),
-        Records(index, journal).lines(),
+        records.count,
+        records.lines(),
         _stacks(index),
-        _nodes(index.parents),
-        jsonio.loads(index.coverage),
+        _nodes(index.nodes),
+        index.coverage,
         [{"where": w, "message": m, "count": n} for (w, m), n in index.faults.items()],
     )
 
@@ -74,22 +77,52 @@ def _lines(mapping: Mapping[str, Any]) -> Iterator[bytes]:
         yield jsonio.dumps(key) + b": " + jsonio.dumps(value)
 
 
-def _stacks(index: Index) -> Iterator[bytes]:
-    for i, (number, names) in enumerate(index.grouped.items()):
-        yield b'"%d": [[%b],%b]' % (i, b",".join(names), index.frames.get(number, b"[]"))
+def _stacks(index: Index) -> Iterator[Iterable[bytes]]:
+    for i, (line, names) in enumerate(index.stacks.items()):
+        frames = index.frames.get(int(line[VALUE:]), b"[]")
+        yield chain((b'"%d": [[' % i,), _listed(names), (b"],%b]" % frames,))
 
 
-def _nodes(parents: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    rest = iter(parents.items())
-    while some := list(islice(rest, _AT_ONCE)):
-        yield b",\n".join([b"%b: %b" % item for item in some])
-    absent = [p for p in parents.values() if p != b"null" and p not in parents]
-    if absent:
-        last_of_each = list(dict.fromkeys(reversed(absent)))[::-1]
+def _listed(names: Packed) -> Iterator[bytes]:
+    """Yield names with commas between them, a page at a time."""
+    comma = b""
+    for page in names.pages():
+        if page:
+            yield comma + b",".join(page)
+            comma = b","
+
+
+def _nodes(nodes: Nodes) -> Iterator[bytes]:
+    """Yield the lines of the nodes, and then of the parents that are none."""
+    hashes, parents = np.frombuffer(nodes.hashes, np.int64), np.frombuffer(nodes.parents, np.int32)
+    if not len(hashes):
+        return
+    groups = groups_of(hashes)
+    # The last call that made the node says its parent; without one, the first gradients.
+    everything = np.full(len(hashes), True)
+    first, last = groups.first(everything), groups.last(parents >= 0)
+    of_node = parents[np.where(last >= 0, last, first)]
+    of_node = np.where(of_node < 0, ~of_node, of_node)
+    # In the order of the events: the number of the parent where a node is new, else -1.
+    new = np.full(len(hashes), -1, np.int32)
+    new[first] = of_node
+    values = [line[VALUE:] for line in nodes.known]
+    at = 0
+    for page in nodes.names.pages():
+        here = zip(page, new[at : at + len(page)].tolist(), strict=True)
+        lines = [b"%b: %b" % (name, values[parent]) for name, parent in here if parent >= 0]
+        if lines:
+            yield b",\n".join(lines)
+        at += len(page)
+    known = (group_of(groups, [hash_of(value) for value in values]) >= 0).tolist()
+    if not all(is_node or value == b"null" for is_node, value in zip(known, values, strict=True)):
+        in_order = new[new >= 0][::-1]
+        last_of_each = dict.fromkeys(in_order.tolist())
+        absent = [jsonio.loads(values[p]) for p in last_of_each if not known[p] and values[p] != b"null"][::-1]
+
+        def group(name: str) -> int:
+            return int(group_of(groups, [hash_of(jsonio.dumps(name))])[0])
+
         yield from _lines(
-            missing(
-                [jsonio.loads(p) for p in last_of_each],
-                lambda name: jsonio.loads(parents[jsonio.dumps(name)]),
-                lambda name: jsonio.dumps(name) in parents,
-            )
+            missing(absent, lambda name: jsonio.loads(values[of_node[group(name)]]), lambda name: group(name) >= 0)
         )

@@ -121,6 +121,7 @@ class RankWriter:
             size = self._journal.size
             if size != self._covered:
                 journal = self._journal.read_back()
+                self._index.take(*self._journal.take_recent())
                 self._index.read(journal, size)
                 self._report = write_pages(
                     self.directory,
