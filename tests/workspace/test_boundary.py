@@ -74,6 +74,9 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "probe_save": (
         {"claim", "counts", "frameworks", "uncompiled"},
         {"settings"},
+        {"step_journal"},
+        {"described_values"},
+        {"awaited_gradients"},
         {"saved_step"},
         {"saver"},
         {"current"},

@@ -1,0 +1,80 @@
+"""Append the events of one step to its journal, and record what could not be written, without ending the user's run."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+from probe_format.journal import events
+from probe_format.write import Coverage, RankWriter, explain
+from probe_runtime.notice import notice
+
+__all__ = ["StepJournal"]
+
+_MOST_PENDING = 1000
+
+
+@define(eq=False)
+class StepJournal:
+    """The journal of one step. Safe to use from many threads.
+
+    writer: writes the journal and the files.
+    directory: the folder of the step, for messages.
+    coverage: counts what failed.
+    alive: whether anything more is recorded.
+    """
+
+    writer: RankWriter
+    directory: Path
+    coverage: Coverage
+    alive: bool = True
+    _full: bool = False
+    _pending: list[dict[str, Any]] = field(factory=list)  # faults that a full disk refused
+    _lock: threading.RLock = field(factory=threading.RLock)
+
+    def append(self, event: dict[str, Any]) -> bool:
+        """Append an event; return False when nothing more is recorded. Raises what the writer raises."""
+        if self.alive:
+            self.writer.append(event)
+        return self.alive
+
+    def fault(self, where: str, error: Exception) -> None:
+        """Record a fault. One that a full disk refuses is kept for `append_pending`."""
+        self.coverage.add("failed", "values")
+        event = events.fault(where, "".join(traceback.format_exception(error)))
+        try:
+            self.append(event)
+        except Exception:
+            if len(self._pending) < _MOST_PENDING:
+                self._pending.append(event)
+
+    def lost(self, where: str, error: Exception) -> None:
+        """Record that something could not be written, and warn once in a step. The next value is tried again."""
+        self.fault(where, error)
+        if not isinstance(error, OSError):
+            return
+        with self._lock:
+            first, self._full = not self._full, True
+        if first:
+            notice(
+                f"Probe could not write everything of a saved value ({where}): {explain(error, self.directory)} The "
+                "run goes on, and so does saving."
+            )
+
+    def append_pending(self) -> None:
+        """Append the faults that were refused before. Raises what the writer raises."""
+        for event in self._pending:
+            self.writer.append(event)
+
+    def break_off(self, error: OSError) -> None:
+        """Record nothing more in this step, and warn once that it cannot be written."""
+        with self._lock:
+            first, self.alive = self.alive, False
+        if first:
+            notice(
+                f"Probe saves nothing more in this step: {explain(error, self.directory)} The run goes on; what "
+                f"was saved before is readable (`probe recover {self.directory}`)."
+            )
