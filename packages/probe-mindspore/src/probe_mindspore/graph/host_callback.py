@@ -21,6 +21,7 @@ from attrs import frozen
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: F401 - for the functions that are written out below
 from mindspore.ops import operations as P
+from mindspore.ops.primitive import constexpr
 from probe_format.excerpts import error_text
 
 from .flatten import flatten, meta
@@ -30,6 +31,7 @@ __all__ = ["FIRST", "Callback", "HostCall", "Message", "deliver", "on_fault", "r
 
 _log = logging.getLogger("probe_mindspore")
 _MOST = 64
+_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 
 
 @frozen
@@ -121,15 +123,16 @@ def _operator(inputs: int) -> Any:
     return op
 
 
-_operators: list[Any] = []
+_operators: dict[int, Any] = {}
 
 
-def _all_operators() -> tuple[Any, ...]:
-    """Return an operator for each number of tensors, made once: MindSpore never releases a host function."""
+@_at_compile_time
+def _operator_of(inputs: Any) -> Any:
+    """Return the operator for a number of tensors, made once: MindSpore never releases a host function."""
     with _lock:
-        while len(_operators) <= _MOST:
-            _operators.append(_operator(len(_operators)))
-        return tuple(_operators)
+        if inputs not in _operators:
+            _operators[inputs] = _operator(inputs)
+        return _operators[inputs]
 
 
 #: The token of a call that belongs to no earlier one: int32[1], zero.
@@ -149,7 +152,6 @@ class HostCall(nn.Cell):  # type: ignore[misc]
 
     def __init__(self, callback: Callback) -> None:
         super().__init__(auto_prefix=False)
-        self.operators = _all_operators()
         self.site = register(callback)
         self.most = _MOST
 
@@ -158,4 +160,4 @@ class HostCall(nn.Cell):  # type: ignore[misc]
         layout, found = flatten(value, ())
         if len(found) > self.most:
             layout, found = flatten("more tensors than one host callback takes", ())
-        return self.operators[len(found)](meta(self.site, layout, extra, place), token, *found)
+        return _operator_of(len(found))(meta(self.site, layout, extra, place), token, *found)
