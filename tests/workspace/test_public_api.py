@@ -31,7 +31,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
     },
     "probe_mindspore": {
         "MsprobeInitStep", "MsprobeStep", "PrecisionDebugger", "ProbeInitStep", "ProbeStep", "__version__", "perturb",
-        "save", "save_grad", "seed_all", "step",
+        "plan", "save", "save_grad", "seed_all", "step",
     },
 }  # fmt: skip
 
@@ -107,7 +107,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "is_muted", "look_up_all", "muted", "name_of", "once", "original_of", "patches", "quiet",
         "remember_original", "replaced", "resolve_owner", "suspended", "thread",
     },
-    "probe_runtime.planning": {"CountedFiles", "DumpPlan", "disk_free", "obstacles", "typical_numbers"},
+    "probe_runtime.planning": {"CountedFiles", "DumpPlan", "outcome", "typical_numbers", "wanted"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from probe_torch.planning.command import main
+from probe_runtime.planning.command import main
 
 MODULE = """
 import torch

@@ -20,6 +20,7 @@ from probe_mindspore.graph.save import (  # after the debugger, whose session ro
 from .callbacks import MsprobeInitStep, MsprobeStep, ProbeInitStep, ProbeStep
 from .debugger import PrecisionDebugger
 from .perturb import perturb
+from .planning import plan
 from .seed import seed_all
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ProbeStep",
     "__version__",
     "perturb",
+    "plan",
     "save",
     "save_grad",
     "seed_all",

@@ -13,7 +13,7 @@ from probe_runtime.session import Seeded, seed_process, set_variable
 from .dropout import no_dropout
 from .module_kind import torch_on_mindspore
 
-__all__ = ["Seeded", "seed_all"]
+__all__ = ["Seeded", "keep_random_state", "seed_all"]
 
 
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> Seeded:
@@ -36,12 +36,17 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> 
 _ms_seed: Any = importlib.import_module("mindspore.common.seed")
 
 
-def _seed(seed: int, stack: contextlib.ExitStack) -> None:
+def keep_random_state(stack: contextlib.ExitStack) -> None:
+    """Put MindSpore's seeds and the state of its generator back when ``stack`` is closed."""
     table: dict[Any, int] = getattr(_ms_seed, "_KERNEL_SEED", {})
     stack.callback(_put_back, table, dict(table))
     stack.callback(setattr, _ms_seed, "_GLOBAL_SEED", ms.get_seed())
     stack.callback(dataset.config.set_seed, dataset.config.get_seed())
     stack.callback(ms.set_rng_state, ms.get_rng_state())
+
+
+def _seed(seed: int, stack: contextlib.ExitStack) -> None:
+    keep_random_state(stack)
     ms.set_seed(seed)  # which seeds numpy and the datasets too
     ms.manual_seed(seed)
     torch = torch_on_mindspore()

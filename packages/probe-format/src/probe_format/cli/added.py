@@ -18,7 +18,7 @@ COMMANDS = {
     "export": ("probe-analysis", "write a dump as Parquet, or for TensorBoard"),
     "kernel": ("probe-kernel", "look at kernel dumps by MindSpore and Ascend, convert and check them"),
     "nan": ("probe-analysis", "find the first value that is not finite"),
-    "plan": ("probe-torch", "say what a dump of a model would write, before the run"),
+    "plan": ("probe-runtime", "say what a dump of a model would write, before the run"),
     "ranks": ("probe-analysis", "find ranks that should agree and do not"),
     "report": ("probe-analysis", "make a page of a dump, or of two, to look at in a browser"),
     "trend": ("probe-analysis", "follow a quantity over steps, layers and ranks"),

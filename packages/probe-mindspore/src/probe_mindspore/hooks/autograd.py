@@ -22,10 +22,12 @@ __all__ = [
     "NodeHooks",
     "add",
     "backward_pass",
+    "grad_enabled",
     "grad_flag",
     "hook_node",
     "hook_tensor",
     "in_backward",
+    "is_differentiable",
     "is_graph",
     "key",
     "recording",
@@ -50,6 +52,9 @@ recording: Callable[[], bool] = _executor.requires_grad
 #: Whether recording of gradients has begun in this thread, even if it is switched off at the moment.
 grad_flag: Callable[[], bool] = _executor.grad_flag
 
+#: Whether gradients can be recorded: not under `mindspore._no_grad`.
+grad_enabled: Callable[[], bool] = _executor.enable_grad
+
 
 def _no_pass() -> int:
     return -1
@@ -62,6 +67,11 @@ backward_pass: Callable[[], int] = _executor.get_current_autodiff_engine_id if G
 def in_backward() -> bool:
     """Return whether a backward pass is running. Always False on 2.7, which does not show it."""
     return backward_pass() != -1
+
+
+def is_differentiable(t: Any) -> bool:
+    """Return whether tensors of this dtype can have gradients."""
+    return isinstance(t._dtype, _DIFFERENTIABLE)
 
 
 def takes_gradient(t: Any) -> bool:

@@ -33,7 +33,7 @@ from probe_mindspore.ranks import LAUNCHER, current_rank, world_size
 
 from .step import StepOpener
 
-__all__ = ["open_session"]
+__all__ = ["listed", "open_session"]
 
 _WANTS_MODEL = (
     "level {level} records Cells, so it needs the model: start(model=...) "
@@ -64,7 +64,7 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
         return _kernels(config, model)
     _preflight(config, _NO_COMPILED if config.compiled == "eager" else ())
     target = Target()
-    patches = Patches(_listed(config, module_kind), target)
+    patches = Patches(listed(config, module_kind), target)
     steps = StepOpener(config, tool, module_kind, patches, target)
     log = logging.getLogger("probe_mindspore")
     return Session(
@@ -89,7 +89,7 @@ def _kernels(config: Config, model: Any) -> KernelSession:
     return KernelSession(config, package.MindSporeKernels(config), current_rank, model)
 
 
-def _listed(config: Config, module_kind: ModuleKind) -> Apis:
+def listed(config: Config, module_kind: ModuleKind) -> Apis:
     """Return the functions to patch; an empty list at L0, where only Cells are recorded."""
     if config.level == "L0":
         return Apis(())

@@ -59,6 +59,7 @@ class StepOpener:
     module_kind: which modules are recorded.
     patches: the replacements of functions.
     target: what the replacements call; it is given the collector of the step.
+    leaf: makes what describes a step's tensors.
     """
 
     config: Config
@@ -66,6 +67,7 @@ class StepOpener:
     module_kind: ModuleKind
     patches: Patches
     target: Target
+    leaf: Callable[..., TensorLeaf] = TensorLeaf
 
     def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., RunningStep]]:
         """Return the directory for the steps of a model, and the method that opens one.
@@ -202,7 +204,7 @@ class StepOpener:
         options = options_of(config, writer.tensor_directory)
         stream = EventStream(writer.append, config.max_faults)
         begin = writer.begin if late else None
-        leaf = TensorLeaf(
+        leaf = self.leaf(
             options, coverage, stream.append, requires_grad=module_kind.requires_grad, begin=begin
         )
         names = NameFilter(config)

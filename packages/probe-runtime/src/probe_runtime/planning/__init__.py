@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .counted_files import CountedFiles
 from .dump_plan import DumpPlan
-from .obstacles import disk_free, obstacles
+from .outcome import outcome
 from .typical_numbers import typical_numbers
+from .wanted import wanted
 
-__all__ = ["CountedFiles", "DumpPlan", "disk_free", "obstacles", "typical_numbers"]
+__all__ = ["CountedFiles", "DumpPlan", "outcome", "typical_numbers", "wanted"]

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .planner import plan
+from .stand_ins import without_memory
 
-__all__ = ["plan"]
+__all__ = ["plan", "without_memory"]

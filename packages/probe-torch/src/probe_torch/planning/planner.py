@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import evolve
 from probe_format.errors import UsageError
 from probe_runtime.collect import Target, kind_of
-from probe_runtime.config import Config, load, resolve
-from probe_runtime.planning import CountedFiles, DumpPlan, disk_free, obstacles
+from probe_runtime.config import Config
+from probe_runtime.planning import CountedFiles, DumpPlan, outcome, wanted
 from probe_runtime.session import DumpingStep
 from torch import nn
 
@@ -63,8 +62,9 @@ def plan(
     Raises ConfigError for a wrong configuration; UsageError where the level records no calls, while a dump is being
     made, and where the model asks for the numbers of a tensor (``.item()``, ``if t > 0``).
     """
-    config = _resolved(config)
-    _check(model, config)
+    session = PrecisionDebugger._current
+    config = wanted(config, collecting=session is not None and session.collecting)
+    _check(model)
     stand_ins = StandIns()
     copied, copied_optimizer = stand_ins.model(model, optimizer)
     training = Training(
@@ -88,25 +88,13 @@ def plan(
                 step.resume(copied, None)
                 training.run()
             report = step.end()
-        sizes = [path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()]
-    assert report is not None
-    return _plan(config, report, sizes, files, training.notes)
+        assert report is not None
+        return outcome(config, [report], Path(folder), files, training.notes)
 
 
-def _resolved(config: Config | Mapping[str, Any] | str | Path) -> Config:
-    if isinstance(config, Config):
-        return config
-    return resolve(load(str(config)) if isinstance(config, (str, Path)) else config)
-
-
-def _check(model: object, config: Config) -> None:
+def _check(model: object) -> None:
     if not isinstance(model, nn.Module):
         raise UsageError(f"The model to plan for must be a torch.nn.Module; got {kind_of(model)}.")
-    if config.level not in ("L0", "L1", "mix"):
-        raise UsageError(f"Levels L0, L1 and mix can be planned; this configuration's is {config.level}.")
-    session = PrecisionDebugger._current
-    if session is not None and session.collecting:
-        raise UsageError("A dump is being made here. Plan before start(), or after stop().")
 
 
 def _opened(config: Config, directory: Path, files: CountedFiles) -> DumpingStep:
@@ -126,33 +114,3 @@ def _ended(step: DumpingStep) -> Iterator[None]:
     except BaseException:
         step.abandon()
         raise
-
-
-def _plan(
-    config: Config, report: Mapping[str, Any], sizes: list[int], files: CountedFiles, notes: list[str]
-) -> DumpPlan:
-    counts = report["counts"]
-    faults = sum(fault["count"] for fault in report["faults"])
-    if faults:
-        notes = [*notes, f"{faults} calls could not be followed; the real dump may be larger."]
-    found = DumpPlan(
-        level=config.level,
-        task=config.task,
-        records=report["records"],
-        tensors=counts["recorded"].get("tensors", 0),
-        documents=len(sizes),
-        document_bytes=sum(sizes),
-        files=files.names,
-        written=files.written,
-        file_bytes=files.bytes,
-        file_bytes_unshared=files.bytes_of_all_names,
-        allocated=files.allocated + sum(-(-size // 4096) * 4096 for size in sizes),
-        free=disk_free(config.dump_path),
-        steps=len(config.step) or None,
-        ranks=len(config.rank) or None,
-        largest=tuple(files.largest()),
-        unmatched=tuple((u["filter"], u["value"], tuple(u["nearest"])) for u in report["unmatched"]),
-        not_seen=tuple((n["what"], n["why"]) for n in report["not_seen"]),
-        notes=tuple(notes),
-    )
-    return evolve(found, problems=tuple(obstacles(found, config)))

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -15,7 +16,12 @@ from probe_format.excerpts import error_text
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-__all__ = ["StandIns"]
+__all__ = ["StandIns", "without_memory"]
+
+
+def without_memory() -> AbstractContextManager[Any]:
+    """Return a context in which models and inputs are made without memory, on the device meta."""
+    return torch.device("meta")
 
 
 class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]

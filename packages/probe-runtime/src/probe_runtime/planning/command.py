@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from probe_format.errors import ProbeError, UsageError
 from probe_format.excerpts import error_text
-from probe_runtime.collect import kind_of
 
-from .planner import plan
+from probe_runtime.collect.module_table import kind_of
+
+from .doors import planner_of, without_memory
 
 __all__ = ["main"]
 
@@ -30,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        with torch.device("meta") if arguments.meta else contextlib.nullcontext():
+        with without_memory() if arguments.meta else contextlib.nullcontext():
             model, inputs, keywords = _made(arguments.function)
-        planned = plan(model, arguments.config, *inputs, **keywords)
+        planned = planner_of(model)(model, arguments.config, *inputs, **keywords)
     except ProbeError as error:
         print(f"probe plan: {error}", file=sys.stderr)
         return 2
@@ -43,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="probe plan",
-        description="Say what a dump of one training step would write: records, files, bytes. Nothing is computed.",
+        description="Say what a dump of one training step would write: records, files, bytes. Nothing is written. A "
+        "torch model is not computed either; a MindSpore net makes one step, and is as before afterwards.",
         epilog=_EXIT,
     )
     parser.add_argument(
@@ -53,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
         "(model, inputs, keywords) with keywords for the model, `loss` and `optimizer`",
     )
     parser.add_argument("--config", required=True, metavar="FILE", help="the configuration of the dump, JSON or YAML")
-    parser.add_argument("--meta", action="store_true", help="call it on the device meta: no memory for weights")
+    parser.add_argument(
+        "--meta", action="store_true", help="torch only: call it on the device meta, without memory for weights"
+    )
     return parser
 
 

@@ -1,0 +1,32 @@
+"""Describe the tensors of a step as a dump would, and count their files instead of writing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from probe_format.write import Coverage
+from probe_runtime.describe import StepFiles, TensorOptions
+from probe_runtime.planning import CountedFiles
+
+from probe_mindspore.tensors.leaf import TensorLeaf
+
+__all__ = ["PlannedLeaf"]
+
+
+class PlannedLeaf(TensorLeaf):
+    """Describe tensors with their own numbers, so that what is equal is known as in a dump."""
+
+    def __init__(
+        self,
+        options: TensorOptions,
+        coverage: Coverage,
+        append: Callable[[dict[str, Any]], None],
+        *,
+        requires_grad: bool = False,
+        begin: Callable[[], None] | None = None,
+        files: CountedFiles,
+    ) -> None:
+        """Describe with these options. files: gets the tensor files; the others as for `TensorLeaf`."""
+        super().__init__(options, coverage, append, requires_grad=requires_grad, begin=begin)
+        self._files = StepFiles(options.directory, coverage, append, write=files.write, link=files.link)

@@ -1,0 +1,97 @@
+"""Run one training step of a net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import mindspore as ms
+from attrs import define, field
+from mindspore import Tensor, nn
+
+from probe_mindspore.hooks.autograd import grad_enabled, is_differentiable
+from probe_mindspore.patching.wrappers import muted
+
+__all__ = ["Training"]
+
+_NO_BACKWARD = "Nothing that the net returned needs a gradient, so there is no backward pass in this plan."
+
+
+@define
+class Training:
+    """One training step: the net's call, the backward pass, and the optimizer's step where there is one.
+
+    net: the net.
+    inputs, keywords: what it is called with.
+    loss: takes its output and returns the loss; None for one that is in the output, or the sum of the output.
+    optimizer: its optimizer, or None.
+    notes: what the user should know of how it went.
+    """
+
+    net: nn.Cell
+    inputs: tuple[Any, ...]
+    keywords: dict[str, Any]
+    loss: Callable[[Any], Tensor] | None
+    optimizer: Any
+    notes: list[str] = field(factory=list)
+
+    def run(self) -> None:
+        """Make the step."""
+        try:
+            self._run()
+        except Exception as e:
+            e.add_note("This came while probe_mindspore.plan made a step of the net on these inputs.")
+            raise
+
+    def _run(self) -> None:
+        weights = _weights(self.net, self.optimizer)
+        if not weights or not grad_enabled():
+            self._forward()
+            self.notes.append(_NO_BACKWARD)
+            return
+        found: list[Any] = []
+
+        def forward() -> Any:
+            found.append(self._forward())
+            return Tensor(0.0, ms.float32) if found[0] is None else found[0]
+
+        _, gradients = ms.value_and_grad(forward, None, weights)()
+        if found[0] is None:
+            self.notes.append(_NO_BACKWARD)
+        elif self.optimizer is not None:
+            self.optimizer(gradients)
+
+    def _forward(self) -> Any:
+        out = self.net(*self.inputs, **self.keywords)
+        return self.loss(out) if self.loss is not None else _loss(out)
+
+
+def _weights(net: nn.Cell, optimizer: Any) -> list[Any]:
+    """Return the parameters whose gradients are taken: the optimizer's, else all that the net trains."""
+    found = net.trainable_params() if optimizer is None else optimizer.parameters
+    return list(found)
+
+
+def _loss(out: Any) -> Any:
+    """Return the loss in what a net returned, else the sum of what may need a gradient, which is not recorded."""
+    own = getattr(out, "loss", None)
+    if isinstance(own, Tensor):
+        return own
+    flowing = [t for t in _tensors(out) if is_differentiable(t)]
+    if len(flowing) == 1 and flowing[0].ndim == 0:
+        return flowing[0]
+    with muted():
+        sums = [(t.abs() if t.is_complex() else t).astype(ms.float32).sum() for t in flowing]
+        return sum(sums[1:], sums[0]) if sums else None
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in what a net returned."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
