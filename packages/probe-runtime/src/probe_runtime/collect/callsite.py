@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
@@ -20,7 +21,7 @@ Key = tuple[tuple[int, ...], tuple[CodeType, ...]]
 Pair = tuple[CodeType, int]
 """The code and the instruction of one frame."""
 Known = tuple[int, bool, tuple[str, ...]]
-"""What `FrameTable.intern` returns of a stack that it knows."""
+"""What `FrameTable.intern` returns: the number of a stack, whether it is new, its frames."""
 
 _getframe = sys._getframe
 # (id of a code object, instruction) -> (the code, its text). The code is kept so that no other code gets its id.
@@ -81,28 +82,66 @@ def _text(frame: FrameType) -> str:
 
 
 class FrameTable:
-    """Number stacks: the same stack of the user's code gets the same id. Safe to use from many threads.
+    """Number stacks in one step: the same stack of the user's code gets the same id. Safe to use from many threads."""
+
+    def __init__(self, skip_modules: Sequence[str] = OWN_MODULES) -> None:
+        self._place = _Places.of(tuple(skip_modules)).find
+        self._lock = threading.Lock()
+        self._known: dict[_Place, Known] = {}
+        self._ids: dict[tuple[str, ...], int] = {}
+
+    def intern(self) -> Known:
+        """Return (id from 0, whether it is new, frames) of the caller's stack. Takes about 3 us for a known one."""
+        place = self._place(_getframe(1))
+        try:
+            return self._known[place]
+        except KeyError:
+            return self._add(place)
+
+    def _add(self, place: _Place) -> Known:
+        described = place.frames
+        with self._lock:
+            # A stack may have several places: Probe's own frames differ, or places were forgotten meanwhile.
+            new = described not in self._ids
+            number = self._ids.setdefault(described, len(self._ids))
+            self._known[place] = number, False, described
+            return number, new, described
+
+
+@define(eq=False)
+class _Place:
+    """One stack, in all steps. frames: what `frames` says of it."""
+
+    frames: tuple[str, ...]
+
+
+class _Places:
+    """Find the places of stacks. Safe to use from many threads, and in a fork.
 
     The stacks are a tree from the innermost frame outwards, so that a known one is found in one walk along its frames,
     without a function call and without a new object. Two equal code objects can come from different files, so codes are
     compared by identity.
     """
 
-    def __init__(self, skip_modules: Sequence[str] = OWN_MODULES) -> None:
-        self._skip = tuple(skip_modules)
-        self._lock = threading.Lock()
+    def __init__(self, skip: tuple[str, ...]) -> None:
+        self._skip = skip
+        self._growing = threading.Lock()
         self._tree: _Steps = {}
         self._pairs: dict[tuple[int, int], Pair] = {}
         self._count = 0
-        self._ids: dict[tuple[str, ...], int] = {}
 
-    def intern(self) -> tuple[int, bool, tuple[str, ...]]:
-        """Return (id from 0, whether it is new, frames) of the caller's stack. Takes about 3 us for a known one."""
-        frame: FrameType | None = _getframe(1)
-        start = frame
+    @staticmethod
+    @functools.cache
+    def of(skip: tuple[str, ...]) -> _Places:
+        """Return those of this process. skip: packages whose frames are left out."""
+        return _Places(skip)
+
+    def find(self, start: FrameType) -> _Place:
+        """Return the place of the stack that ends at a frame."""
+        frame: FrameType | None = start
         steps = self._tree
         step: _Step | None = None
-        only: tuple[tuple[Pair, ...], Known] | None = None
+        only: tuple[tuple[Pair, ...], _Place] | None = None
         while frame is not None and only is None:
             try:
                 step = steps[frame.f_lasti]
@@ -124,17 +163,18 @@ class FrameTable:
                 frame = frame.f_back
         return self._add(start) if found is None or frame is not None else found
 
-    def _add(self, start: FrameType | None) -> tuple[int, bool, tuple[str, ...]]:
-        described = _describe(start, self._skip)
-        with self._lock:
-            if self._count >= MOST_STACKS:
-                self._tree, self._pairs, self._count = {}, {}, 0
-            self._count += 1
-            # Stacks that differ in Probe's own frames alone are the same to the user.
-            new = described not in self._ids
-            number = self._ids.setdefault(described, len(self._ids))
-            _insert(self._tree, self._path(start), (number, False, described))
-            return number, new, described
+    def _add(self, start: FrameType) -> _Place:
+        place = _Place(_describe(start, self._skip))
+        # Without waiting: in a fork it may be held by a thread that the fork does not have.
+        if self._growing.acquire(blocking=False):
+            try:
+                if self._count >= MOST_STACKS:
+                    self._tree, self._pairs, self._count = {}, {}, 0
+                self._count += 1
+                _insert(self._tree, self._path(start), place)
+            finally:
+                self._growing.release()
+        return place
 
     def _path(self, start: FrameType | None) -> tuple[Pair, ...]:
         path = []
@@ -161,9 +201,9 @@ class _Step:
 
     code: CodeType
     other: _Step | None
-    only: tuple[tuple[Pair, ...], Known] | None
+    only: tuple[tuple[Pair, ...], _Place] | None
     further: _Steps = field(factory=dict)
-    found: Known | None = None
+    found: _Place | None = None
 
     def split(self) -> None:
         """Make room for a second stack. A thread that reads meanwhile finds the first in the old place or the new."""
@@ -173,7 +213,7 @@ class _Step:
             self.only = None
 
 
-def _insert(steps: _Steps, path: tuple[Pair, ...], known: Known) -> None:
+def _insert(steps: _Steps, path: tuple[Pair, ...], place: _Place) -> None:
     """Put a stack in the tree, where it may be already."""
     step = None
     for depth, (code, lasti) in enumerate(path):
@@ -181,16 +221,16 @@ def _insert(steps: _Steps, path: tuple[Pair, ...], known: Known) -> None:
         while step is not None and step.code is not code:
             step = step.other
         if step is None:
-            steps[lasti] = _Step(code, first, (path[depth + 1 :], known))
+            steps[lasti] = _Step(code, first, (path[depth + 1 :], place))
             return
         step.split()
         steps = step.further
     if step is not None:
-        step.found = known
+        step.found = place
 
 
-def _insert_at(step: _Step, path: tuple[Pair, ...], known: Known) -> None:
+def _insert_at(step: _Step, path: tuple[Pair, ...], place: _Place) -> None:
     if path:
-        _insert(step.further, path, known)
+        _insert(step.further, path, place)
     else:
-        step.found = known
+        step.found = place
