@@ -92,7 +92,7 @@ class Sharing:
             storage = _storage(t)
             if not storage.resizable():  # memory of numpy, a file or another library, or shared with one
                 return None
-            if t.is_cpu and storage.is_shared():  # is_shared() is always true on an accelerator
+            if storage.is_shared() and t.is_cpu:  # is_shared() is always true on an accelerator
                 return None
             if t.grad_fn is None and _use_count is not None:
                 # The only owners may be the tensor, the storage object that was just made, and the base of a view.
