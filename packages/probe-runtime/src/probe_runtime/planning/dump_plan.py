@@ -23,7 +23,8 @@ class DumpPlan:
     files: how many names of tensor files there are: one for each tensor that gets a file.
     written: how many of them are files of their own; the others are second names (hard links) of those.
     file_bytes: the size of the tensor files.
-    file_bytes_unshared: the size that they had if each name were a file of its own, as msprobe writes them.
+    file_bytes_unshared: the size that they had if each name were a file of its own.
+    unshared_by: who writes them so.
     allocated: what documents and files take on a disk, in whole blocks.
     free: what is free where dump_path is; None where that is not known.
     steps: how many steps the configuration names; None when it names none, and every step is dumped.
@@ -54,6 +55,7 @@ class DumpPlan:
     not_seen: tuple[tuple[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unshared_by: str = "as msprobe writes them"
 
     @property
     def bytes(self) -> int:
@@ -88,8 +90,7 @@ class DumpPlan:
         if self.files > self.written:
             second = self.files - self.written
             yield f"{'second names of them':22}{second:>12,}{'':12}  (tensors whose content was written before)"
-            more = "  (as msprobe writes them, and Probe on an accelerator)"
-            yield _row("one file per tensor", self.files, self.file_bytes_unshared, more)
+            yield _row("one file per tensor", self.files, self.file_bytes_unshared, f"  ({self.unshared_by})")
         if self.total is not None:
             many = f"{self.steps} step{'s' * (self.steps != 1)}"
             many += f", {self.ranks} rank{'s' * (self.ranks != 1)}" if self.ranks else ", each rank"
