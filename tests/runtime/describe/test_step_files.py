@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from probe_format.tensors.files import npy_bytes
+from probe_format.tensors.files import load_pt, npy_bytes, pt_bytes
 from probe_format.write.coverage import Coverage
 from probe_runtime.describe.leaf import Placement
 from probe_runtime.describe.step_files import StepFiles
@@ -36,6 +36,38 @@ def test_equal_content_is_one_file_with_two_names(tmp_path, deferred):
     files.close()
     inodes = [os.stat(tmp_path / f"Mint.add.0.forward.input.{at}.npy").st_ino for at in range(5)]
     assert inodes[0] == inodes[1] and len(set(inodes)) == 4
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+@pytest.mark.parametrize("suffix", ["npy", "pt"])
+def test_equal_bytes_are_one_file_where_that_is_wanted(tmp_path, deferred, suffix):
+    def parts(a):
+        return npy_bytes(a) if suffix == "npy" else pt_bytes("float64", a.shape, memoryview(a).cast("B"))
+
+    for once in (True, False):
+        files, _, _ = made(tmp_path / str(once), deferred=deferred, once=once)
+        (tmp_path / str(once)).mkdir()
+        late, large = np.arange(1000.0), np.arange(100_000.0)
+        late[-1] = 0
+        tensors = [np.arange(1000.0), np.arange(1000.0), late, np.arange(1000.0).reshape(10, 100), large, large.copy()]
+        tensors.append(np.append(large[:-1], 0.0))
+        for at, a in enumerate(tensors):
+            files.save(SLOT, (at,), suffix, parts(a), at)
+        files.close()
+        paths = [tmp_path / str(once) / f"Mint.add.0.forward.input.{at}.{suffix}" for at in range(len(tensors))]
+        first = [next(i for i, p in enumerate(paths) if p.stat().st_ino == path.stat().st_ino) for path in paths]
+        assert first == ([0, 0, 2, 3, 4, 4, 6] if once else list(range(7)))
+        assert all(path.read_bytes() == b"".join(parts(a)) for path, a in zip(paths, tensors, strict=True))
+
+
+def test_a_file_that_was_replaced_lends_its_name_to_its_new_bytes_only(tmp_path):
+    files, _, _ = made(tmp_path, once=True)
+    for at, number in ((0, 1.0), (0, 2.0), (1, 1.0), (2, 2.0), (2, 2.0)):
+        files.save(SLOT, (at,), "pt", pt_bytes("float64", (1,), np.array([number]).tobytes()))
+    (tmp_path / "Mint.add.0.forward.input.2.pt").unlink()  # the first of such bytes is gone
+    files.save(SLOT, (3,), "pt", pt_bytes("float64", (1,), np.array([2.0]).tobytes()))
+    found = [float(load_pt(tmp_path / f"Mint.add.0.forward.input.{at}.pt")) for at in (0, 1, 3)]
+    assert found == [2.0, 1.0, 2.0]
 
 
 def test_a_name_with_new_bytes_is_no_source_of_its_old_ones(tmp_path):

@@ -15,7 +15,9 @@ import zoo
 from dumping import capture, report
 from planned import Written, written
 from probe_format.errors import ConfigError, UsageError
+from probe_format.tensors import write_parts
 from probe_runtime.config import resolve
+from probe_runtime.describe.equal_files import EqualFiles
 from probe_torch import PrecisionDebugger, demo, plan, seed_all
 from probe_torch.demo_model import Gpt, batches
 from torch import Tensor, nn
@@ -51,12 +53,19 @@ def dumped(folder: Path, keys: dict[str, Any], step: Callable[[Any], object]) ->
     return written(folder / "dump")
 
 
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a dump find equal files by its rules alone, as the plan must, and not by their bytes."""
+    monkeypatch.setattr(EqualFiles, "write", lambda _, target, parts: write_parts(target, parts))
+
+
 def close(planned: int, real: int) -> bool:
     """Within five percent."""
     return abs(planned - real) <= 0.05 * real
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.usefixtures("unread")
 @pytest.mark.filterwarnings("ignore:Probe. argument:RuntimeWarning")
 def test_the_plan_is_what_is_written(name: str, tmp_path: Path) -> None:
     keys = {"level": "mix", **CONFIGS[name]}
@@ -87,6 +96,7 @@ def test_the_plan_is_what_is_written(name: str, tmp_path: Path) -> None:
 CASES = [(case, "none") for case in zoo.CASES if case != "moe"] + [("gpt", "non_reentrant"), ("gpt", "reentrant")]
 
 
+@pytest.mark.usefixtures("unread")
 @pytest.mark.parametrize(("case", "rerun"), CASES)
 def test_small_networks(case: str, rerun: str, tmp_path: Path) -> None:
     chosen = zoo.CASES[case]
@@ -108,6 +118,27 @@ def test_small_networks(case: str, rerun: str, tmp_path: Path) -> None:
     assert planned.records == report(tmp_path / "dump", 1)["records"]
     assert planned.files == real.names and close(planned.written, real.files)
     assert close(planned.bytes, real.bytes) and close(planned.bytes_unshared, real.bytes_unshared)
+
+
+def test_equal_bytes_are_fewer_files_than_planned(tmp_path: Path) -> None:
+    keys = {"level": "mix", "task": "tensor"}
+    torch.manual_seed(0)
+    model, window = Gpt(1, 32, length=32), next(batches(2, 32))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(debugger: Any) -> None:
+        debugger.start(model)
+        model(window).backward()
+        optimizer.step()
+        debugger.stop()
+        debugger.step()
+
+    planned = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, window, optimizer=optimizer)
+    real = dumped(tmp_path, keys, step)
+    assert planned.files == real.names and close(planned.bytes_unshared, real.bytes_unshared)
+    assert real.files < planned.written and real.bytes < planned.bytes
+    contents = {path.stat().st_ino: path.read_bytes() for path in (tmp_path / "dump").rglob("*.pt")}
+    assert len(contents) == len(set(contents.values())) == real.files
 
 
 def test_the_demo(tmp_path: Path) -> None:

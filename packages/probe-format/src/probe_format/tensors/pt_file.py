@@ -54,8 +54,9 @@ def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
     data: its contiguous bytes.
     """
     nbytes = len(data) if type(data) is bytes else data.nbytes  # type: ignore[union-attr]
-    head, tail = pt_frame(dtype, shape, nbytes, crc32(data))
-    return [head, data, tail]
+    first, second, third, last = _template(dtype, tuple(shape), nbytes)
+    crc = crc32(data).to_bytes(4, "little")
+    return [first + crc + second, data, third + crc + last]
 
 
 def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[bytes, bytes]:
@@ -64,14 +65,14 @@ def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[b
     nbytes: the data's length.
     crc: the data's CRC-32.
     """
-    head, tail, at = _template(dtype, tuple(shape), nbytes)
-    stamp = struct.pack("<I", crc)
-    return head[: at[0]] + stamp + head[at[0] + 4 :], tail[: at[1]] + stamp + tail[at[1] + 4 :]
+    first, second, third, last = _template(dtype, tuple(shape), nbytes)
+    stamp = crc.to_bytes(4, "little")
+    return first + stamp + second, third + stamp + last
 
 
 @lru_cache(maxsize=1024)
-def _template(dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[bytes, bytes, tuple[int, int]]:
-    """Return everything around the data, and where in it (head, tail) the CRC of the data goes."""
+def _template(dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return everything around the data: before and after the CRC in what precedes it, and the same in what follows."""
     head = bytearray()
     directory = bytearray()
     entries = 0
@@ -83,12 +84,11 @@ def _template(dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[bytes, b
         entries += 1
         directory += _central(name, zlib.crc32(content), len(content), len(head))
         head += _local(name, zlib.crc32(content), len(content), len(head)) + content
-    crc_in_directory = len(directory) + 16
-    start = len(head)
+    at, start = len(directory) + 16, len(head)
     directory += _central("data/0", 0, nbytes, start)
     head += _local("data/0", 0, nbytes, start)
     tail = bytes(directory) + _end(entries + 1, len(directory), len(head) + nbytes)
-    return bytes(head), tail, (start + 14, crc_in_directory)
+    return bytes(head[: start + 14]), bytes(head[start + 18 :]), tail[:at], tail[at + 4 :]
 
 
 _U32 = 0xFFFFFFFF

@@ -45,7 +45,13 @@ class CommonLeaf:
         self._o = options
         self._coverage = coverage
         self._files = StepFiles(
-            options.directory, coverage, append, deferred=options.deferred, bound=options.bound, refs=refs
+            options.directory,
+            coverage,
+            append,
+            deferred=options.deferred,
+            bound=options.bound,
+            once=options.share,
+            refs=refs,
         )
         self._tensors = Tally()
         self.summary = Summary()

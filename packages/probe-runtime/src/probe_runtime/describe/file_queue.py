@@ -11,26 +11,34 @@ from pathlib import Path
 
 from probe_format.tensors import write_parts
 
-__all__ = ["FileQueue", "link_or_copy"]
+__all__ = ["FileQueue", "WriteFile", "link_or_copy"]
 
 Parts = Callable[[], Sequence[bytes | memoryview]]
+#: Takes a path and the pieces of a file, and makes the file; returns its size.
+WriteFile = Callable[[str, Sequence[bytes | memoryview]], int]
 
 
 class FileQueue:
     """One thread that writes files in order. ``put`` waits while more than ``bound`` bytes are queued."""
 
     def __init__(
-        self, bound: int, done: Callable[[list[int]], None], failed: Callable[[Path, Exception], None]
+        self,
+        bound: int,
+        done: Callable[[list[int]], None],
+        failed: Callable[[Path, Exception], None],
+        write: WriteFile = write_parts,
     ):
         """Start the thread.
 
         bound: how many bytes may wait.
         done: called with the refs whose files are complete.
         failed: called with a file that could not be written, and the error.
+        write: makes a file.
         """
         self._bound = bound
         self._done = done
         self._failed = failed
+        self._write = write
         self._jobs: deque[tuple[int, Path, Parts | Path, int]] = deque()
         self._held = 0
         self._busy = False
@@ -89,7 +97,7 @@ class FileQueue:
                 if isinstance(job, Path):
                     link_or_copy(job, path)
                 else:
-                    write_parts(path, job())
+                    self._write(str(path), job())
                 self._done([ref])
             except Exception as e:
                 with contextlib.suppress(Exception):  # the thread must live, or flush() waits for ever

@@ -15,15 +15,14 @@ from probe_format.tensors import write_parts
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 
-from .file_queue import FileQueue, link_or_copy
+from .equal_files import EqualFiles
+from .file_queue import FileQueue, WriteFile, link_or_copy
 from .leaf import Placement
 
 __all__ = ["StepFiles"]
 
 Buffer = bytes | memoryview
 Parts = Sequence[Buffer] | Callable[[], Sequence[Buffer]]
-#: Takes a path and the pieces of a file, and makes the file; returns its size.
-WriteFile = Callable[[str, Sequence[Buffer]], int]
 #: Takes the path of a file, and a second name for it.
 LinkFile = Callable[[str, str], None]
 
@@ -36,6 +35,7 @@ class StepFiles:
     append: takes the events of deferred files (spec/journal.md).
     deferred: whether files are written by a thread of their own.
     bound: how many bytes may wait for it.
+    once: whether a file with the bytes of an earlier one becomes a second name of that one.
     refs: gives the numbers under ``$f``.
     write, link: make a file, and a second name of one; only for files that are not deferred.
     """
@@ -48,16 +48,17 @@ class StepFiles:
         *,
         deferred: bool = False,
         bound: int = 1 << 30,
+        once: bool = False,
         refs: Iterator[int] | None = None,
         write: WriteFile = write_parts,
         link: LinkFile = link_or_copy,
     ) -> None:
-        self._write = write
+        self._write = EqualFiles().write if once else write
         self._link = link
         self._folder = str(directory)
         self._coverage = coverage
         self._append = append
-        self._deferred = deferred
+        self.deferred = deferred
         self._bound = bound
         self._refs = itertools.count(1) if refs is None else refs
         self._written: dict[Hashable, str] = {}
@@ -80,31 +81,45 @@ class StepFiles:
 
         Raises OSError when the file cannot be written, unless deferred.
         """
-        claim = tensor_file_name if placement.names is None else placement.names.claim
-        name = claim(placement.record, placement.category, path, suffix)
+        if not self.deferred:
+            return {"data_name": self.write(placement, path, suffix, parts, content)}
+        name = self._name(placement, path, suffix)
         target = f"{self._folder}/{name}"
-        known = None if content is None else self._written.get(content)
-        if self._deferred:
-            keys: dict[str, Any] = {"$f": self._later(Path(target), parts, known), "data_name": name}
+        ref = self._later(Path(target), parts, self._written.get(content))
+        self._remember(name, target, content)
+        return {"$f": ref, "data_name": name}
+
+    def write(
+        self, placement: Placement, path: ValuePath, suffix: str, parts: Parts, content: Hashable = None
+    ) -> str:
+        """Write one file at once, and return its name; the rest is as for `save`."""
+        name = self._name(placement, path, suffix)
+        target = f"{self._folder}/{name}"
+        known = self._written.get(content)
+        if known is None:
+            self._write(target, parts() if callable(parts) else parts)
         else:
-            keys = {"data_name": name}
-            if known is None:
-                self._write(target, parts() if callable(parts) else parts)
-            else:
-                self._link(known, target)
+            self._link(known, target)
+        self._remember(name, target, content)
+        return name
+
+    def _name(self, placement: Placement, path: ValuePath, suffix: str) -> str:
+        claim = tensor_file_name if placement.names is None else placement.names.claim
+        return claim(placement.record, placement.category, path, suffix)
+
+    def _remember(self, name: str, target: str, content: Hashable) -> None:
+        """Note which bytes are under a name."""
         before = self._content.pop(name, None)
         if before is not None and before != content and self._written.get(before) == target:
             del self._written[before]  # the name has other bytes now
         if content is not None:
             self._content[name] = content
-            if known is None:
-                self._written[content] = target
-        return keys
+            self._written.setdefault(content, target)
 
     def _later(self, target: Path, parts: Parts, known: str | None) -> int:
         with self._lock:
             if self._queue is None:
-                self._queue = FileQueue(self._bound, self._done, self._failed)
+                self._queue = FileQueue(self._bound, self._done, self._failed, self._write)
             queue = self._queue
         ref = next(self._refs)
         if known is not None:

@@ -21,7 +21,8 @@ class DumpPlan:
     documents: how many documents there are (dump.json, stack.json, ...).
     document_bytes: the size of the documents.
     files: how many names of tensor files there are: one for each tensor that gets a file.
-    written: how many of them are files of their own; the others are second names (hard links) of those.
+    written: how many of them are files of their own; the others are second names (hard links) of those. A dump has
+        fewer where different tensors have equal bytes.
     file_bytes: the size of the tensor files.
     file_bytes_unshared: the size that they had if each name were a file of its own.
     unshared_by: who writes them so.

@@ -168,11 +168,12 @@ class TensorLeaf(AnyLeaf):
         parts: Callable[[], Sequence[bytes | memoryview]],
     ) -> dict[str, Any] | bytes:
         """Write a tensor's file and return ``json`` with its keys, ``cut`` bytes before its end."""
-        keys = self._files.save(placement, path, "pt", parts, content)
         before, after = json[:cut], json[cut:]
-        if "$f" in keys:
+        if self._files.deferred:
+            keys = self._files.save(placement, path, "pt", parts, content)
             return {**loads(before + b"}"), **keys, **loads(b"{" + after.lstrip(b","))}
-        return before + b"," + encode(keys)[1:-1] + after  # a safe file name needs no other encoder
+        name = self._files.write(placement, path, "pt", parts, content)
+        return b'%b,"data_name":"%b"%b' % (before, name.encode(), after)  # nothing in a safe file name is escaped
 
     def _any(
         self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool
