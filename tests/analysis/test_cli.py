@@ -64,3 +64,11 @@ def test_what_cannot_be_read_is_exit_code_2(words: list[str], capsys: pytest.Cap
     said = capsys.readouterr().err
     assert said.startswith(f"probe {words[0]}: ")
     assert "nothing does not exist" in said
+
+
+@pytest.mark.parametrize("command", ["diff", "export", "nan", "ranks", "report", "trend"])
+def test_a_step_is_a_number_from_0_up(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "a", "--step", "-1"])
+    assert ended.value.code == 2
+    assert "argument --step: '-1' is not a whole number from 0 up" in capsys.readouterr().err

@@ -38,7 +38,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # Doors: the rooms, and modules beside them, that other packages and analysis tools build on. Whatever is not listed
 # is private to its package (test_boundary.py).
 MODULE_NAMES: dict[str, set[str]] = {
-    "probe_format.cli": {"exit_code"},
+    "probe_format.cli": {"add_rank", "add_step", "exit_code", "whole_number"},
     "probe_format.debug_names": {"blank", "debug_record", "gradient_record", "parse_debug_name"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",
@@ -58,8 +58,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "rank_dir",
     },
     "probe_format.names": {
-        "ApiName", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "ParamsGradName",
-        "first_forward", "is_name", "parse_name", "safe_file_name", "tensor_file_name", "with_direction",
+        "ApiName", "CLIP_GRAD", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "OPTIMIZER",
+        "ParamsGradName", "first_forward", "is_name", "parse_name", "safe_file_name", "tensor_file_name",
+        "with_direction",
     },
     "probe_format.on_demand": {"on_demand"},
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},

@@ -12,6 +12,8 @@ from .errors import FormatError
 from .excerpts import brief
 
 __all__ = [
+    "CLIP_GRAD",
+    "OPTIMIZER",
     "ApiName",
     "DebugName",
     "Direction",
@@ -30,7 +32,10 @@ __all__ = [
 Direction = Literal["forward", "backward"]
 _DIRECTIONS = ("forward", "backward")
 _MODULE_PREFIXES = ("Module", "Cell")
-_NODES = ("optimizer", "clip_grad")
+#: The nodes of construct.json that are no records: what is computed in them belongs to no module.
+OPTIMIZER = "optimizer"
+CLIP_GRAD = "clip_grad"
+_NODES = (OPTIMIZER, CLIP_GRAD)
 _MAX_DIGITS = 18  # more calls than any run makes; int() refuses 5000 digits
 
 

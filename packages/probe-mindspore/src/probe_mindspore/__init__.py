@@ -1,5 +1,9 @@
 """See every number that a MindSpore step computed, without changing it."""
 
+from typing import TYPE_CHECKING
+
+from probe_format.on_demand import on_demand
+
 __version__ = "0.1.0"
 
 try:
@@ -20,8 +24,13 @@ from probe_mindspore.graph.save import (  # after the debugger, whose session ro
 from .callbacks import MsprobeInitStep, MsprobeStep, ProbeInitStep, ProbeStep
 from .debugger import PrecisionDebugger
 from .perturb import perturb
-from .planning import plan
 from .seed import seed_all
+
+# A training run does not plan: what `plan` needs is loaded when it is first asked for.
+if TYPE_CHECKING:
+    from .planning import plan
+else:
+    __getattr__, __dir__ = on_demand(__name__, {"plan": "probe_mindspore.planning"})
 
 __all__ = [
     "MsprobeInitStep",

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from probe_format.cli import add_rank, add_step
+
 from probe_analysis.align import suggest_mapping
 from probe_analysis.diff import CallDiff, Diff, RunDiff, diff
 
@@ -54,8 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("a", help="a dump_path, a step folder, a rank folder, or a dump.json")
     parser.add_argument("b", help="the other one")
-    parser.add_argument("--step", type=int, metavar="N", help="only this step")
-    parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    add_step(parser)
+    add_rank(parser)
     add_comparison(parser)
     parser.add_argument("--suggest-map", metavar="FILE", help="write a draft of such a file")
     parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table of calls")

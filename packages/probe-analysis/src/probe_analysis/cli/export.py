@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
+from probe_format.cli import add_rank, add_step
+
 from probe_analysis.export import FORMS, Exported, export, leftovers
 
 from .outcome import exit_code
@@ -59,8 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the folder to make")
     parser.add_argument("--to", choices=FORMS, default="parquet", help="what to write (parquet)")
-    parser.add_argument("--step", type=int, metavar="N", help="only this step")
-    parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    add_step(parser)
+    add_rank(parser)
     parser.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier export of this name")
     return parser

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
+from probe_format.cli import add_rank, add_step
+
 from probe_analysis.calls import Call
 from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
 
@@ -40,8 +42,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXIT,
     )
     parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
-    parser.add_argument("--step", type=int, metavar="N", help="only this step")
-    parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    add_step(parser)
+    add_rank(parser)
     parser.add_argument("--before", type=int, default=20, metavar="N", help="how many calls before it to show (20)")
     parser.add_argument("--risks", type=int, default=10, metavar="N", help="how many values close to a limit (10)")
     parser.add_argument(

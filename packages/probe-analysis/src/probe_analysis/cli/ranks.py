@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from probe_format.cli import add_step
 from probe_format.errors import UsageError
 
 from probe_analysis.ranks import WHY, Disagreement, Ranks, ranks, ranks_text
@@ -61,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXIT,
     )
     parser.add_argument("dir", help="a dump_path, or a step folder, with several ranks")
-    parser.add_argument("--step", type=int, metavar="N", help="only this step")
+    add_step(parser)
     parser.add_argument(
         "--groups",
         nargs="+",

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from probe_format.cli import add_rank, add_step
+
 from probe_analysis.report import report
 
 from .comparison import OPTIONS, add_comparison, comparison
@@ -64,8 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", default="report.html", metavar="FILE", help="the page (report.html)"
     )
-    parser.add_argument("--step", type=int, metavar="N", help="only this step")
-    parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    add_step(parser)
+    add_rank(parser)
     two = parser.add_argument_group("with two dumps, as in probe diff")
     add_comparison(two)
     return parser

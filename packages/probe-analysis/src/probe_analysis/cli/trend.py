@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from probe_format.cli import add_rank, add_step
+
 from probe_analysis.trend import QUANTITIES, STATISTICS, Series, Trend, draw, sparkline, trend
 
 from .outcome import exit_code
@@ -75,8 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--statistic", choices=STATISTICS, default="Norm", help="which number of each tensor (Norm)"
     )
-    parser.add_argument("--step", type=int, metavar="N", help="only this step")
-    parser.add_argument("--rank", type=int, metavar="N", help="only this rank")
+    add_step(parser)
+    add_rank(parser)
     parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table")
     parser.add_argument(
         "-o",

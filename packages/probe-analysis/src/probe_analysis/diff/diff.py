@@ -48,7 +48,7 @@ class RunDiff:
     @property
     def amount(self) -> str:
         """Return in words how many pairs were compared: ``1131 records of 560 calls``."""
-        return counted(self.calls)
+        return _counted(self.calls)
 
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
@@ -244,9 +244,9 @@ def _verdict(
             sentence = f"Numbers differ from {inexact.pair.a.name} on, as {earlier[-1].a.label} differs before it."
             return _at(a, inexact, "different", sentence)
         if inexact is None:
-            return Verdict("same", f"All {counted(calls)} are the same in both, as far as they were recorded.")
+            return Verdict("same", f"All {_counted(calls)} are the same in both, as far as they were recorded.")
         sentence = (
-            f"All {counted(calls)} are the same within what rounding explains. "
+            f"All {_counted(calls)} are the same within what rounding explains. "
             f"{verdict_of(inexact, 'within tolerance')}"
         )
         return _at(a, inexact, "within tolerance", sentence)
@@ -262,7 +262,7 @@ def _at(run: Run, found: CallDiff, state: State, sentence: str) -> Verdict:
     return Verdict(state, sentence, call, run.line_of(call), run.above(call.name), found)
 
 
-def counted(found: Sequence[CallDiff]) -> str:
+def _counted(found: Sequence[CallDiff]) -> str:
     """Return in words how many records there are, and of how many calls: of most a forward and a backward one."""
     calls = {with_direction(d.pair.a.name, "forward") for d in found if d.pair.a.kind in ("module", "api")}
     if len(calls) == len(found):

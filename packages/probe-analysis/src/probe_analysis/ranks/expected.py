@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from attrs import frozen
+from probe_format.names import CLIP_GRAD, OPTIMIZER
 
 from probe_analysis.calls import Call, Parts, Value
 from probe_analysis.compare import Tolerance
@@ -20,7 +21,7 @@ from .rows import Row
 __all__ = ["Expected", "expected_of", "in_update"]
 
 #: Nodes of construct.json around what works on the reduced gradients.
-_UPDATES = ("optimizer", "clip_grad")
+_UPDATES = (OPTIMIZER, CLIP_GRAD)
 #: Parts of the names of functions that draw random numbers, or return what was in memory.
 _CHANCE = (
     *(

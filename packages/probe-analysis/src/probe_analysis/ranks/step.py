@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import define
+from probe_format.names import CLIP_GRAD, OPTIMIZER
 
 from probe_analysis.calls import Call, Run
 
@@ -180,7 +181,7 @@ _SAYS = {
 }
 
 
-_PLACES = {"optimizer": "in the optimizer's step", "clip_grad": "in the clipping of the gradients"}
+_PLACES = {OPTIMIZER: "in the optimizer's step", CLIP_GRAD: "in the clipping of the gradients"}
 
 
 def _form(call: Call) -> str:

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from .outcome import exit_code
+from .selection import add_rank, add_step, whole_number
 
-__all__ = ["exit_code"]
+__all__ = ["add_rank", "add_step", "exit_code", "whole_number"]

@@ -13,6 +13,7 @@ from probe_format.layout import MODES
 
 from .added import added_commands, describe, run_added
 from .outcome import exit_code
+from .selection import add_rank, add_step, whole_number
 
 __all__ = ["main"]
 
@@ -80,8 +81,8 @@ def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
     for name, what in _COMMANDS.items():
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         command.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
-        command.add_argument("--step", type=_count, metavar="N", help="only this step")
-        command.add_argument("--rank", type=_count, metavar="N", help="only this rank")
+        add_step(command)
+        add_rank(command)
         command.add_argument("--mode", choices=MODES, help="only MindSpore's graphs, or only PyNative")
         if name == "show":
             _show_arguments(command)
@@ -107,15 +108,9 @@ def _show_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--stack", action="store_true", help="with the line that made the call")
 
 
-def _count(text: str) -> int:
-    """Return a number from 0 up. Raises ArgumentTypeError when it is not one."""
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
-    return int(text)
-
-
 def _positive(text: str) -> int:
     """Return a number from 1 up. Raises ArgumentTypeError when it is not one."""
-    if not _count(text):
+    number = whole_number(text)
+    if not number:
         raise argparse.ArgumentTypeError("0 levels show nothing; write 1 or more")
-    return int(text)
+    return number

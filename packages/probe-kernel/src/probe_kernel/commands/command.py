@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import frozen
+from probe_format.cli import add_rank, add_step
 from probe_format.errors import FormatError
 
 from probe_kernel.read.dump import Dump, Iteration, open
@@ -32,8 +33,8 @@ class Command:
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose a dump and a part of it."""
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
-    parser.add_argument("--rank", type=int, metavar="N", help="only this rank or device")
-    parser.add_argument("--step", type=int, metavar="N", help="only this step or iteration")
+    add_rank(parser, "only this rank or device")
+    add_step(parser, "only this step or iteration")
 
 
 def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:

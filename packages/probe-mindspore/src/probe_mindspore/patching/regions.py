@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from probe_format.names import CLIP_GRAD, OPTIMIZER
 from probe_runtime import patching
 from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Regions, resolve_owner
@@ -14,10 +15,7 @@ from probe_mindspore.module_kind import source_of_torch, torch_on_mindspore
 
 from .patches import Patches
 
-__all__ = ["CLIP_GRAD", "OPTIMIZER", "StepRegions"]
-
-OPTIMIZER = "optimizer"
-CLIP_GRAD = "clip_grad"
+__all__ = ["StepRegions"]
 
 # Calls that are recorded under a node.
 _NODES = (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from probe_format.names import CLIP_GRAD, OPTIMIZER
 from probe_runtime import patching
 from probe_runtime.collect import guarded
 from probe_runtime.patching import Regions
@@ -15,10 +16,7 @@ from probe_torch.compiling import is_compiling
 from .optimizer_regions import optimizer_regions
 from .patches import Patches
 
-__all__ = ["CLIP_GRAD", "OPTIMIZER", "StepRegions"]
-
-OPTIMIZER = "optimizer"
-CLIP_GRAD = "clip_grad"
+__all__ = ["StepRegions"]
 
 # Calls that are filed under a node.
 _NODES = (
