@@ -145,8 +145,8 @@ def test_the_streams_have_records_of_both_kinds(tmp_path_factory, monkeypatch):
 
 def test_a_journal_that_is_not_kept_in_memory_is_read_again(tmp_path_factory, monkeypatch):
     """That of a long step: neither its events nor their lines are kept, and the names of calls are packed."""
-    monkeypatch.setattr(frames, "_KEPT", 0)
-    monkeypatch.setattr(index, "_KEPT", 0)
+    monkeypatch.setattr(frames, "KEPT", 0)
+    monkeypatch.setattr(index, "KEPT", 0)
     monkeypatch.setattr(index, "PAGE", 2)
     read = []
     monkeypatch.setattr(ReadBack, "events_at", lambda *a, f=ReadBack.events_at: read.append(f(*a)) or read[-1])

@@ -29,7 +29,7 @@ __all__ = ["MAGIC", "Count", "JournalContents", "JournalWriter", "read_journal"]
 MAGIC = b"PROBEJ1\n"
 _MAX_FRAME = 1 << 30
 #: How many bytes of events are kept in memory until the files are written, at most.
-_KEPT = 4 << 20
+KEPT = 4 << 20
 
 
 @define
@@ -56,7 +56,7 @@ class JournalWriter:
         start = os.fstat(self._fd).st_size or os.write(self._fd, MAGIC)
         # The events that were written since `take_recent`, and where the first of them is in the file.
         self._kept: list[bytes] = []
-        self._kept_from, self._room = start, _KEPT
+        self._kept_from, self._room = start, KEPT
 
     def append(self, event: Event, count: Count | None = None) -> None:
         """Write one event. When this returns, the event survives SIGKILL. Raises OSError when it cannot.
@@ -104,7 +104,7 @@ class JournalWriter:
         """
         with self.lock:
             events, self._kept = self._kept, []
-            start, self._kept_from, room, self._room = self._kept_from, self.size, self._room, _KEPT
+            start, self._kept_from, room, self._room = self._kept_from, self.size, self._room, KEPT
         *places, end = accumulate([len(event) + _HEAD.size for event in events], initial=start)
         return (places, events) if room and end == self._kept_from else ([], [])
 

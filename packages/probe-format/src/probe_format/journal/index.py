@@ -41,7 +41,7 @@ _KINDS = {
 #: Kinds that bring forms, and kinds that make nodes.
 _LEAVES, _BEGINS = (EXIT, REDONE), (ENTER, BACK)
 #: The lines of a journal up to this size are kept until the files are written; a longer one is read again.
-_KEPT = 4 << 20
+KEPT = 4 << 20
 
 
 def hash_of(name: bytes) -> int:
@@ -114,7 +114,7 @@ class Index:
 
     def _take(self, places: Sequence[int], events: Sequence[bytes]) -> None:
         """Take events. What is frequent is taken here and calls next to nothing, as there may be millions."""
-        if places[-1] > _KEPT:
+        if places[-1] > KEPT:
             self.lines = None
         kinds, nodes, stacks, shapes, tree = _KINDS, self.nodes, self.stacks, self.shapes, self._tree
         parents, node_names = nodes.known, nodes.names
