@@ -162,7 +162,7 @@ def _joined(events: list[Lines], slots: Slots | None) -> Line | None:
     """
     first, *more = events
     for lines in more:
-        if lines[1] != first[1]:
+        if lines[1:2] != first[1:2]:  # of a saved value there is one line only
             raise OSError(errno.EIO, "two names have the same hash", first[1][VALUE:].decode())
     if first[0] == _ENTER:
         return _call(first, more[0]) if len(more) == 1 and more[0][0] == _EXIT else None
