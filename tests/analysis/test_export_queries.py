@@ -12,6 +12,7 @@ import duckdb
 import plain_dump
 import polars as pl
 import pytest
+from blocks import blocks_of
 from probe_analysis import export
 
 PAGE = Path(__file__).parents[2] / "packages" / "probe-analysis" / "docs" / "export.md"
@@ -21,9 +22,7 @@ Rows = list[tuple[Any, ...]]
 
 def queries() -> dict[str, str]:
     """The queries of the page by their names, those alone that can run here."""
-    found = dict(re.findall(r"^```sql ([\w-]+)\n(.*?)^```$", PAGE.read_text(), re.M | re.S))
-    found.pop("no-run")
-    return found
+    return {b.mark: b.text for b in blocks_of(PAGE) if b.language == "sql" and b.mark != "no-run"}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import probe_format
 import pytest
+from blocks import texts_of
 
 CORPUS = Path(__file__).parent / "corpus"
 README = Path(__file__).parents[2] / "packages" / "probe-format" / "README.md"
@@ -54,10 +55,6 @@ def test_every_folder_of_a_dump_is_in_what_probe_writes():
         assert f"<dump_path>/{mode}/step<N>/" in written and f"`{mode}/step<N>/" not in accepted
 
 
-def python_blocks():
-    return re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.M | re.S)
-
-
 def run(code, *arguments):
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
@@ -69,7 +66,7 @@ def run(code, *arguments):
 
 
 def test_the_example_in_the_readme_runs():
-    example, resources = python_blocks()
+    example, resources = texts_of(README, "python")
     out = run(example, CORPUS / "torch" / "misc2_nan_oc" / "dump")
     assert out.splitlines()[0] == "0 None pytorch 20"
     assert "  Torch.log.0.forward.output.0 torch.float32[5, 2]: NaN" in out

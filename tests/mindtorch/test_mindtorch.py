@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from functools import cache
@@ -18,6 +17,7 @@ import probe_format
 import pytest
 import torch
 import torch.nn.functional as F
+from blocks import texts_of
 from mindspore_dumping import (
     agrees,
     capture,
@@ -403,10 +403,8 @@ def test_without_a_model_the_report_tells_it(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[2] / "packages" / "probe-mindspore" / "README.md").read_text()
-    (example,) = (
-        code for code in re.findall(r"^```python[^\n]*\n(.*?)^```$", text, re.M | re.S) if "mindtorch" in code
-    )
+    page = Path(__file__).parents[2] / "packages" / "probe-mindspore" / "README.md"
+    (example,) = (code for code in texts_of(page, "python") if "mindtorch" in code)
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "README.md", "exec"), {"__name__": "example"})
     assert "Module.1.GELU.backward.0" in records(tmp_path / "dump")

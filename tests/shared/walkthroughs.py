@@ -17,46 +17,16 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import attrs
 import pytest
+from blocks import blocks_of
 
-__all__ = ["BLOCKS", "ROOT", "Block", "blocks_of", "matches", "run_page"]
+__all__ = ["BLOCKS", "ROOT", "matches", "run_command", "run_page"]
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = frozenset({"python", "yaml", "json", "console", "text", "diff"})
-_FENCE = re.compile(r"(?:^<!-- ([^\n]*) -->\n+)?^```([\w-]*)[^\n]*\n(.*?)^```$", re.M | re.S)
-_NAMED = re.compile(r"# ([\w./-]+\.(?:py|yaml))\n")
-
-
-@attrs.frozen
-class Block:
-    """A fenced block of a page: its language, its text, and what the comment before it says."""
-
-    language: str
-    text: str
-    said: Mapping[str, str]
-
-    @property
-    def file(self) -> str | None:
-        """The file that a reader makes of it."""
-        named = _NAMED.match(self.text)
-        return self.said.get("file") or (named[1] if named else None)
-
-    @property
-    def commands(self) -> Iterator[tuple[str, str]]:
-        """Each command of a console block with what it prints."""
-        for part in re.split(r"^\$ ", self.text, flags=re.M)[1:]:
-            command, _, shown = part.partition("\n")
-            yield command, shown
-
-
-def blocks_of(page: Path) -> list[Block]:
-    """Return the fenced blocks of a page, in order."""
-    found = _FENCE.findall(page.read_text(encoding="utf-8"))
-    return [Block(language, text, _said(comment)) for comment, language, text in found]
 
 
 def matches(shown: str, printed: str) -> bool:
@@ -79,11 +49,11 @@ def run_page(page: Path, folder: Path, pythons: Mapping[str, Path] | None = None
     """
     for block in blocks_of(page):
         if block.language == "console":
-            python = (pythons or {})[block.said["in"]] if "in" in block.said else Path(sys.executable)
+            python = (pythons or {})[block.comment["in"]] if "in" in block.comment else Path(sys.executable)
             assert python.exists(), f"{page.name} is run with {python}, which is not there (CONTRIBUTING.md)"
             for command, shown in block.commands:
-                code, printed = _run(command, folder, python)
-                expected = int(block.said.get("exit", "0"))
+                code, printed = run_command(command, folder, python)
+                expected = int(block.comment.get("exit", "0"))
                 assert code == expected, f"{page.name}: `{command}` ended with {code}:\n{printed}"
                 if not matches(shown, printed):
                     pytest.fail(f"{page.name}: `{command}` shows\n\n{shown}\nbut prints\n\n{printed}")
@@ -93,12 +63,7 @@ def run_page(page: Path, folder: Path, pythons: Mapping[str, Path] | None = None
             path.write_text(block.text, encoding="utf-8")
 
 
-def _said(comment: str) -> dict[str, str]:
-    pairs = (part.partition(":") for part in comment.split(",") if ":" in part)
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _run(command: str, folder: Path, python: Path) -> tuple[int, str]:
+def run_command(command: str, folder: Path, python: Path) -> tuple[int, str]:
     """Run a command in bash with one environment's programs first; return its exit code, and all it printed."""
     sources = [*(str(source) for source in sorted(ROOT.glob("packages/*/src"))), os.environ.get("PYTHONPATH", "")]
     kept = {name: value for name, value in os.environ.items() if name.startswith(("GLOG_", "OMP_"))}

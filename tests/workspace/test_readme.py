@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from blocks import texts_of
 from members import MEMBERS, ROOT, toml
-from pages import PAGES, blocks
+from pages import PAGES
+from walkthroughs import run_command
 
 README = ROOT / "README.md"
 HATCH = toml(ROOT / "hatch.toml")
@@ -24,7 +26,7 @@ HATCH = toml(ROOT / "hatch.toml")
 
 def commands() -> list[str]:
     """The set-up commands: the lines of the README's one ``bash`` block."""
-    (block,) = blocks(README, "bash")
+    (block,) = texts_of(README, "bash")
     return [line for line in block.splitlines() if line and not line.startswith("#")]
 
 
@@ -108,13 +110,13 @@ def test_there_are_pages() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_code_in_pages_is_code(page: Path) -> None:
-    for code in blocks(page, "python"):
+    for code in texts_of(page, "python"):
         ast.parse(code)
-    for text in blocks(page, "json"):
+    for text in texts_of(page, "json"):
         json.loads(text)
-    for text in blocks(page, "yaml"):
+    for text in texts_of(page, "yaml"):
         yaml.safe_load(text)
-    for text in blocks(page, "toml"):
+    for text in texts_of(page, "toml"):
         tomllib.loads(text)
 
 
@@ -130,23 +132,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", [README, MEMBERS["probe_torch"] / "README.md"], ids=["root", "probe-torch"])
 def test_the_examples_run_as_written(page: Path, tmp_path: Path) -> None:
     """All python blocks of the page, one after another, as one script in an empty folder."""
-    script = tmp_path / "example.py"
-    script.write_text("\n".join(blocks(page, "python")))
-    path = ":".join(p for p in sys.path if p)
+    (tmp_path / "example.py").write_text("\n".join(texts_of(page, "python")))
     for _ in range(2):  # whoever has run it once runs it again
-        done = subprocess.run(
-            [sys.executable, script],
-            cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        code, printed = run_command("python example.py", tmp_path, Path(sys.executable))
+        assert code == 0, printed
     assert list((tmp_path / "dump").glob("step*/rank/dump.json"))
-    assert done.stdout.strip()
+    assert printed.strip()
 
 
 @pytest.mark.parametrize("package", sorted(MEMBERS))
@@ -178,4 +169,4 @@ def test_the_readme_says_how_pip_finds_the_wheels() -> None:
 
 
 def test_the_example_of_the_readme_is_short() -> None:
-    assert len(blocks(README, "python")[0].strip().splitlines()) <= 12
+    assert len(texts_of(README, "python")[0].strip().splitlines()) <= 12

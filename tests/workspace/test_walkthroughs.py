@@ -9,8 +9,9 @@ import os
 from pathlib import Path
 
 import pytest
+from blocks import blocks_of
 from members import ROOT
-from walkthroughs import BLOCKS, blocks_of, matches, run_page
+from walkthroughs import BLOCKS, matches, run_page
 
 DOCS = ROOT / "docs"
 PAGES = ["quick-start-torch", "loss-is-nan", "two-runs-differ", "gpu-to-npu", "from-msprobe"]

@@ -10,8 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from blocks import runnable
 from members import MEMBERS, ROOT
-from pages import runnable
 from test_versions import version
 
 pytestmark = pytest.mark.slow
