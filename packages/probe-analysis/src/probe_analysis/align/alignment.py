@@ -94,7 +94,8 @@ def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
 
 
 def _wraps(call: Call, wrappers: set[str]) -> bool:
-    return with_direction(call.name, "forward") in wrappers
+    own = call.kind == "parameters_grad" and not plain_path(call.path)  # of the model itself, inside of a wrapper
+    return own or with_direction(call.name, "forward") in wrappers
 
 
 @define(eq=False)

@@ -43,7 +43,8 @@ class Node:
 def forest(run: Run) -> tuple[list[Node], list[Call]]:
     """Return the calls at the top of a run with all that is inside, and the calls of wrappers, which are left out.
 
-    A wrapper is a module whose name, without the parts of wrappers, is that of a module directly inside of it.
+    A wrapper is a module whose name, without the parts of wrappers, is that of a module directly inside of it; so is
+    the model inside of DDP and the like, as the model itself is recorded in no other run.
     """
     nodes = {
         call.name: Node(call, plain_path(call.path) if call.kind == "module" else "")
@@ -81,7 +82,7 @@ def _unwrapped(nodes: list[Node], wrappers: list[Call]) -> list[Node]:
     todo = list(reversed(nodes))
     while todo:
         node = todo.pop()
-        if node.is_module and any(n.is_module and n.path == node.path for n in node.inside):
+        if node.is_module and (not node.path or any(n.is_module and n.path == node.path for n in node.inside)):
             wrappers.append(node.call)
             todo.extend(reversed(node.inside))
         else:

@@ -11,7 +11,7 @@ from probe_format.jsonio import number
 
 from .dtypes import dtype_name, eps_of
 
-__all__ = ["SAME", "Distance", "distance"]
+__all__ = ["SAME", "Distance", "comparable", "distance"]
 
 _NAMES = ("Max", "Min", "Mean", "Norm")
 _COUNTS = ("nan_count", "posinf_count", "neginf_count")
@@ -48,18 +48,35 @@ def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> Distance:
     if types[0] != types[1]:
         return Distance(math.inf, f"dtype {types[0]} against {types[1]}")
     sums = a.get("md5"), b.get("md5")
-    if isinstance(sums[0], str) and sums[0] == sums[1] and len(sums[0]) == len(sums[1]):
+    summed = _of_one_kind(*sums)
+    if summed and sums[0] == sums[1]:
         return SAME
     found = _statistics(a, b, math.prod(shapes[0]))
-    if found.relative == 0.0 and None not in sums and sums[0] != sums[1] and all(isinstance(s, str) for s in sums):
+    if found.relative == 0.0 and summed:
         return Distance(eps_of(types[0]) or math.inf, "the same statistics, other bits")
     return found
+
+
+def comparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Return whether two tensors both have numbers, or checksums of one kind: else nothing tells them apart."""
+    return (_has_numbers(a) and _has_numbers(b)) or _of_one_kind(a.get("md5"), b.get("md5"))
+
+
+def _of_one_kind(one: Any, two: Any) -> bool:
+    """Return whether two checksums are of one kind: CRC-32 and xor are written in other lengths."""
+    return isinstance(one, str) and isinstance(two, str) and len(one) == len(two)
+
+
+def _has_numbers(tensor: Mapping[str, Any]) -> bool:
+    return any(key in tensor for key in _NAMES)
 
 
 def _statistics(a: Mapping[str, Any], b: Mapping[str, Any], count: int) -> Distance:
     one, two = _plain(a), _plain(b)
     if one is not None and two is not None:
         return SAME if one == two else _worst(_NAMES, one, two, count)
+    if not (_has_numbers(a) and _has_numbers(b)):
+        return SAME
     broken = _broken(a), _broken(b)
     if broken[0] != broken[1]:
         return Distance(math.inf, f"{broken[0] or 'all finite'} against {broken[1] or 'all finite'}")

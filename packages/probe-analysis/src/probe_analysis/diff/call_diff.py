@@ -145,7 +145,7 @@ def compare_calls(
         cause = "parameters"
     elif largest["in"] > entry and not follows:
         cause = "input"
-    elif largest["out"] > allowed:
+    elif largest["out"] > allowed and not (follows and pair.a.kind == "parameters_grad"):  # it takes nothing itself
         cause = "output"
     return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause)
 

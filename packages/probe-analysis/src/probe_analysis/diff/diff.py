@@ -13,12 +13,14 @@ from probe_format.errors import FormatError
 from probe_format.names import with_direction
 
 from probe_analysis.align import Alignment, Mapping, align
-from probe_analysis.calls import Call, Run, runs_of
+from probe_analysis.calls import Run, runs_of
 from probe_analysis.compare import Tolerance
 from probe_analysis.frame import frame_of
 
 from .call_diff import CallDiff, Look, Terms, compare_calls
-from .parameters import with_owner
+from .likeness import recorded_otherwise, unlike, what_is_in
+from .missing import missing_call
+from .owner import with_owner
 from .verdict import State, Verdict, verdict_of
 
 __all__ = ["Diff", "RunDiff", "diff", "diff_runs"]
@@ -185,6 +187,8 @@ def _compare(
 ) -> RunDiff:
     across = bool(a.framework and b.framework and a.framework != b.framework)
     alignment = align(a, b, mapping)
+    if a.calls and b.calls and not alignment.pairs:
+        raise FormatError(f"{a.label} and {b.label} have no call in common: {what_is_in(a)} against {what_is_in(b)}.")
     passed_on = a.one_slot_per_argument == b.one_slot_per_argument
     terms = Terms(tolerance, across, load, passed_on)
     noise = None if third is None else _noise(a, third, terms)
@@ -206,8 +210,15 @@ def _compare(
             progress(a.label, n + 1, len(alignment.pairs))
     limit = next((c.pair.a.order for c in calls if c.cause is not None), math.inf)
     calls, first = with_owner(a, calls)
-    verdict = _verdict(a, b, alignment, calls, across, earlier, first, limit)
-    return RunDiff(a, b, alignment, tuple(calls), verdict, () if passed_on else (_OTHER_FORM,))
+    other = None if across else recorded_otherwise(a, b)
+    verdict = _verdict(a, b, alignment, calls, across or other is not None, earlier, first, limit)
+    if verdict.state != "different" and unlike(alignment):
+        raise FormatError(
+            f"{a.label}: the two dumps have neither numbers nor checksums of one kind in common. "
+            "Dump both with the same summary_mode."
+        )
+    notes = [note for note in (None if passed_on else _OTHER_FORM, other) if note is not None]
+    return RunDiff(a, b, alignment, tuple(calls), verdict, tuple(notes))
 
 
 def _noise(a: Run, third: Run, terms: Terms) -> dict[str, dict[str, float]]:
@@ -224,17 +235,18 @@ def _verdict(
     b: Run,
     alignment: Alignment,
     calls: Sequence[CallDiff],
-    across: bool,
+    partial: bool,
     earlier: Sequence[RunDiff],
     first: CallDiff | None,
     limit: float,
 ) -> Verdict:
     """Return the verdict on two runs.
 
+    partial: whether the runs recorded other calls, so that one that a run lacks is no finding.
     first: the first call with a cause.
     limit: the place of the first call that shows it.
     """
-    missing = None if across else _missing(alignment, a, b, first, limit)
+    missing = None if partial else missing_call(alignment, a, b, first, limit)
     if missing is not None:
         call, run, sentence = missing
         return Verdict("different", sentence, call, run.line_of(call), run.above(call.name))
@@ -268,61 +280,3 @@ def _counted(found: Sequence[CallDiff]) -> str:
     if len(calls) == len(found):
         return f"{len(calls)} calls"
     return f"{len(found)} records" + (f" of {len(calls)} calls" if calls else "")
-
-
-Missing = tuple[Call, Run, str]
-
-
-def _missing(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Missing | None:
-    """Return the call that only one run has, where it comes before the first other difference and explains it."""
-    candidates = _places(alignment.only_a, a, alignment, is_a=True)
-    candidates += _places(alignment.only_b, b, alignment, is_a=False)
-    candidates.sort(key=lambda item: item[0])
-    alone = {id(call) for _, call, _, _ in candidates}
-    for place, call, run, is_a in candidates:
-        if place > limit:
-            break
-        which, other = ("first", "second") if is_a else ("second", "first")
-        if call.backward and call.kind in ("module", "api"):
-            name = with_direction(call.name, "forward")
-            if name in run.by_name:
-                return call, run, f"No gradient comes to {name} in the {other} run; in the {which} one it does."
-        elif call.kind == "parameters_grad":
-            return call, run, f"{call.name} has gradients in the {which} run alone."
-        elif first is not None and not first.pair.a.backward and call.kind in ("module", "api"):
-            whole = _whole(call, run, alone)
-            return (
-                whole,
-                run,
-                f"{whole.name} is called in the {which} run alone; the first number that differs after it is in "
-                f"{first.pair.a.name}.",
-            )
-    return None
-
-
-def _whole(call: Call, run: Run, alone: set[int]) -> Call:
-    """Return the outermost module around a call that only one run has as well; else the call."""
-    for name in run.above(call.name):
-        around = run.by_name.get(name)
-        if around is None or id(around) not in alone:
-            break
-        call = around
-    return call
-
-
-def _places(
-    calls: Sequence[Call], run: Run, alignment: Alignment, *, is_a: bool
-) -> list[tuple[float, Call, Run, bool]]:
-    """Return each call with its place in the order of the first run."""
-    if is_a:
-        return [(call.order, call, run, True) for call in calls]
-    orders = sorted((pair.b.order, pair.a.order) for pair in alignment.pairs)
-    found: list[tuple[float, Call, Run, bool]] = []
-    at = 0
-    for call in sorted(calls, key=lambda c: c.order):
-        while at < len(orders) and orders[at][0] < call.order:
-            at += 1
-        place = orders[at][1] - 0.5 if at < len(orders) else math.inf
-        found.append((place, call, run, False))
-    return found
-

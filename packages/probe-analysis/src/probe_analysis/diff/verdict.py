@@ -58,6 +58,11 @@ def verdict_of(found: CallDiff, state: State = "different") -> str:
         )
     if state == "within tolerance":
         return f"The first difference at all is in {name}: {_worst(found, 'in', 'parameter', 'out')}."
+    if call.kind == "parameters_grad":
+        return (
+            f"{name} has other gradients: {_worst(found, 'out')}, though every recorded call before it agrees. Look at "
+            "what else uses the parameters (tied weights), and at what changes gradients outside of the calls."
+        )
     took = "the gradients that it gets" if call.backward else "its inputs"
     gave = "those that it passes on do" if call.backward else "its output does"
     return f"{name} makes the difference: {took} agree, {gave} not: {_worst(found, 'out')}."

@@ -1,4 +1,7 @@
-"""Find whose parameter it is that a function got with other values: people look for it by its name in the model."""
+"""Find out where a tensor belongs that a function was the first to get with other values.
+
+A parameter is looked for by its name in the model, and an input at the outermost module that got it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from probe_format.errors import FormatError
 from probe_analysis.align import Pair
 from probe_analysis.calls import Run, Side
 
-from .call_diff import CallDiff
+from .call_diff import CallDiff, Cause
 
 __all__ = ["with_owner"]
 
@@ -21,9 +24,9 @@ Tensor = Mapping[str, Any]
 
 
 def with_owner(run: Run, calls: Sequence[CallDiff]) -> tuple[list[CallDiff], CallDiff | None]:
-    """Return the calls, and the first of them with a cause: a module, where it is that this has another parameter.
+    """Return the calls, and the first with a cause: a module, where this has another parameter, or got the input.
 
-    The functions inside of a module are completed before it, so that they are the first to get the parameter.
+    The functions inside of a module are completed before it, so that they are the first to get what it has and gets.
 
     run: the first run.
     """
@@ -36,28 +39,36 @@ def with_owner(run: Run, calls: Sequence[CallDiff]) -> tuple[list[CallDiff], Cal
         return found, call
     got = [v.slot for v in call.values if v.side == "in" and v.distance.relative > call.entry]
     named = {each.pair.a.name: n for n, each in enumerate(found)}
+    owner = first
+    cause: Cause = "input"
     for name in run.above(call.pair.a.name):
         n = named.get(name)
-        if n is not None and _explains(found[n], call, got):
-            found[first] = evolve(call, cause=None)
-            found[n] = evolve(found[n], cause="parameters")
-            return found, found[n]
-    return found, call
+        side = None if n is None else _side(found[n], call, got)
+        if n is not None and side is not None:
+            owner, cause = n, "parameters" if side == "parameter" else "input"
+        if side != "in":  # what did not come into this module did not come from around it
+            break
+    found[first] = evolve(call, cause=None)
+    found[owner] = evolve(found[owner], cause=cause)
+    return found, found[owner]
 
 
-def _explains(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> bool:
-    """Return whether what a call got in these slots are other parameters of a module, which got the same inputs."""
-    if any(v.side == "in" and v.distance.relative > call.entry for v in module.values):
-        return False
-    apart = {value.slot for value in module.values if value.side == "parameter"}
+def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> Side | None:
+    """Return as what a module has the tensors that a call inside of it got in these slots; None where it has not all.
+
+    As inputs, or as parameters where it got the same inputs.
+    """
+    far = [value for value in module.values if value.side == "in" and value.distance.relative > call.entry]
+    side: Side = "in" if far else "parameter"
+    apart = {value.slot for value in module.values if value.side == side}
     if not apart or not slots:
-        return False
+        return None
     try:
-        owned = [pair for slot, pair in _tensors(module.pair, "parameter") if slot in apart]
+        owned = [pair for slot, pair in _tensors(module.pair, side) if slot in apart]
         taken = dict(_tensors(call.pair, "in"))
     except FormatError:
-        return False
-    return all(slot in taken and any(_same(taken[slot], pair) for pair in owned) for slot in slots)
+        return None
+    return side if all(slot in taken and any(_same(taken[slot], pair) for pair in owned) for slot in slots) else None
 
 
 def _tensors(pair: Pair, side: Side) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:

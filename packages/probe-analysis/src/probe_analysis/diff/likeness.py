@@ -1,0 +1,59 @@
+"""Tell whether two runs recorded the same things in the same way, so that what one of them lacks is a finding."""
+
+from __future__ import annotations
+
+from probe_format.errors import FormatError
+
+from probe_analysis.align import Alignment
+from probe_analysis.calls import Run
+from probe_analysis.compare import comparable
+
+__all__ = ["recorded_otherwise", "unlike", "what_is_in"]
+
+_KINDS = {"module": "modules", "api": "functions", "debug": "saved values"}
+
+
+def what_is_in(run: Run) -> str:
+    """Return in words at which level a run was recorded, and what it holds."""
+    kinds = {call.kind for call in run.calls}
+    words = [word for kind, word in _KINDS.items() if kind in kinds]
+    return f"level {run.rank.header.get('level')} ({' and '.join(words) or 'gradients'})"
+
+
+def recorded_otherwise(a: Run, b: Run) -> str | None:
+    """Return in words what made the runs record other calls, so that one that a run lacks is no finding; else None."""
+    levels = [str(run.rank.header.get("level")) for run in (a, b)]
+    if levels[0] != levels[1]:
+        return f"what only one run has was not compared: the first is of level {levels[0]}, the second of {levels[1]}"
+    filtered = [_filtered(run) for run in (a, b)]
+    if bool(filtered[0]) != bool(filtered[1]):
+        which, count = ("first", filtered[0]) if filtered[0] else ("second", filtered[1])
+        return f"what only one run has was not compared: scope or list left out {count} calls of the {which}"
+    return None
+
+
+def _filtered(run: Run) -> int:
+    """Return how many calls scope and list left out, as far as the dump tells."""
+    try:
+        report = run.rank.report
+    except FormatError:
+        return 0
+    count = report.counts.get("filtered", {}).get("scope or list", 0) if report is not None else 0
+    return count if isinstance(count, int) else 0
+
+
+#: How many pairs are looked at for numbers that both have.
+_SAMPLE = 200
+
+
+def unlike(alignment: Alignment) -> bool:
+    """Return whether both runs have tensors, and none of the first pairs has numbers or checksums in common."""
+    some = False
+    for pair in alignment.pairs[:_SAMPLE]:
+        others = {value.slot: value.tensor for value in pair.b.read().values}
+        for value in pair.a.read().values:
+            if value.slot in others:
+                if comparable(value.tensor, others[value.slot]):
+                    return False
+                some = some or 0 not in value.tensor["shape"]
+    return some

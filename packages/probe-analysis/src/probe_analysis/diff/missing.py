@@ -1,0 +1,73 @@
+"""Find the call that only one of two runs made, where that is the first difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from probe_format.names import with_direction
+
+from probe_analysis.align import Alignment
+from probe_analysis.calls import Call, Run
+
+from .call_diff import CallDiff
+
+__all__ = ["missing_call"]
+
+Missing = tuple[Call, Run, str]
+
+
+def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Missing | None:
+    """Return the call that only one run has, where it comes before the first other difference and explains it."""
+    candidates = _places(alignment.only_a, a, alignment, is_a=True)
+    candidates += _places(alignment.only_b, b, alignment, is_a=False)
+    candidates.sort(key=lambda item: item[0])
+    alone = {id(call) for _, call, _, _ in candidates}
+    paired = {id(call) for pair in alignment.pairs for call in (pair.a, pair.b)}
+    for place, call, run, is_a in candidates:
+        if place > limit:
+            break
+        which, other = ("first", "second") if is_a else ("second", "first")
+        if call.backward and call.kind in ("module", "api"):
+            name = with_direction(call.name, "forward")
+            if name in run.by_name and id(run.by_name[name]) in paired:
+                return call, run, f"No gradient comes to {name} in the {other} run; in the {which} one it does."
+        elif call.kind == "parameters_grad":
+            return call, run, f"{call.name} has gradients in the {which} run alone."
+        elif first is not None and not first.pair.a.backward and call.kind in ("module", "api"):
+            whole = _whole(call, run, alone)
+            return (
+                whole,
+                run,
+                f"{whole.name} is called in the {which} run alone; the first number that differs after it is in "
+                f"{first.pair.a.name}.",
+            )
+    return None
+
+
+def _whole(call: Call, run: Run, alone: set[int]) -> Call:
+    """Return the outermost module around a call that only one run has as well; else the call."""
+    for name in run.above(call.name):
+        around = run.by_name.get(name)
+        if around is None or id(around) not in alone:
+            break
+        call = around
+    return call
+
+
+def _places(
+    calls: Sequence[Call], run: Run, alignment: Alignment, *, is_a: bool
+) -> list[tuple[float, Call, Run, bool]]:
+    """Return each call with its place in the order of the first run."""
+    if is_a:
+        return [(call.order, call, run, True) for call in calls]
+    orders = sorted((pair.b.order, pair.a.order) for pair in alignment.pairs)
+    found: list[tuple[float, Call, Run, bool]] = []
+    at = 0
+    for call in sorted(calls, key=lambda c: c.order):
+        while at < len(orders) and orders[at][0] < call.order:
+            at += 1
+        place = orders[at][1] - 0.5 if at < len(orders) else math.inf
+        found.append((place, call, run, False))
+    return found
+
