@@ -200,6 +200,20 @@ def test_one_rank_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "probe ranks: step0/rank0 is all there is" in capsys.readouterr().err
 
 
+def test_ranks_that_are_missing_are_noted(tmp_path: Path) -> None:
+    relu = {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}}
+    for rank in (0, 1, 3):
+        write(tmp_path, rank, relu)
+    write(tmp_path, 0, relu, step=1)
+    (tmp_path / "step0" / "rank4").mkdir()
+    (tmp_path / "step0" / "rank4" / "stack.json").write_text("{}")
+    found = ranks(tmp_path)
+    assert found.numbers == (0, 1, 3) and found.first is None
+    assert found.notes[0].startswith("step0/rank4 is not compared: ")
+    assert found.notes[1] == "step1 has rank 0 alone: not compared."
+    assert found.notes[2].startswith("There is no rank 2, though")
+
+
 def test_a_table_is_written(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "table.json"
     assert (
@@ -218,7 +232,7 @@ def tensor(**keys: Any) -> dict[str, Any]:
     return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4]} | numbers | keys
 
 
-def write(folder: Path, rank: int, records: dict[str, Any]) -> None:
-    where = folder / "step0" / f"rank{rank}"
+def write(folder: Path, rank: int, records: dict[str, Any], step: int = 0) -> None:
+    where = folder / f"step{step}" / f"rank{rank}"
     where.mkdir(parents=True)
     (where / "dump.json").write_text(json.dumps({"task": "statistics", "level": "mix", "data": records}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Literal
 
@@ -54,6 +55,23 @@ class Alignment:
             found[pair.how] = found.get(pair.how, 0) + 1
         return found
 
+    def beyond(self, a: Run, b: Run) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the names of the calls without a partner that come after the end of the other run, where it was cut.
+
+        a, b: the runs: first those of ``a`` that ``b`` did not get to, then the other way round.
+        """
+        ends = self._end(a, "b") if a.was_cut else math.inf, self._end(b, "a") if b.was_cut else math.inf
+        return (
+            frozenset(call.name for call in self.only_a if call.order > ends[1]),
+            frozenset(call.name for call in self.only_b if call.order > ends[0]),
+        )
+
+    def _end(self, cut: Run, other: Literal["a", "b"]) -> int:
+        """Return the place in the other run of the last call that a run that was cut has completed."""
+        own = "b" if other == "a" else "a"
+        pairs = sorted(self.pairs, key=lambda pair: int(getattr(pair, other).order), reverse=True)
+        return next((int(getattr(pair, other).order) for pair in pairs if not getattr(pair, own).was_open), -1)
+
     def renamed(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the layers and the functions whose names differ: name in the first run -> in the second."""
         layers: dict[str, str] = {}
@@ -81,9 +99,11 @@ def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
         top.extend(found)
         wrappers.extend(around)
     state.match(*tops)
+    state.match_wrappers(wrappers)
     state.match_rest()
     pairs = tuple(sorted(state.pairs.values(), key=lambda pair: pair.a.order))
     taken = {id(pair.b) for pair in pairs}
+    wrappers = [call for call in wrappers if call.name not in state.pairs and id(call) not in taken]
     left_out = {call.name for call in wrappers}
     return Alignment(
         pairs,
@@ -168,6 +188,13 @@ class _State:
         back, its = with_direction(x.name, "backward"), with_direction(y.name, "backward")
         if back in self.a.by_name and its in self.b.by_name:
             self.pairs[back] = Pair(self.a.by_name[back], self.b.by_name[its], how)
+
+    def match_wrappers(self, wrappers: Sequence[Call]) -> None:
+        """Match the wrappers that both runs have."""
+        seconds = {call.name: call for call in wrappers if call.rank is self.b.rank}
+        for call in wrappers:
+            if call.rank is self.a.rank and call.name in seconds:
+                self._take(call, seconds[call.name], "name")
 
     def match_rest(self) -> None:
         """Match parameters' gradients by their module's path, and what was saved by its name."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from attrs import frozen
 from probe_format import Rank, Record
 from probe_format.schema import Parts, parts_of
 
-__all__ = ["Call", "Kind"]
+__all__ = ["Call", "Kind", "ended_inside"]
 
 Kind = Literal["module", "api", "parameters_grad", "debug"]
 
@@ -42,6 +42,20 @@ class Call:
         """Return the record, read anew from the file: a dump may be larger than the memory."""
         return self.rank.records[self.name]
 
+    @property
+    def was_open(self) -> bool:
+        """Return whether, in a run that was cut, the process ended inside of it: what it returned is not there."""
+        return ended_inside(self, self.record.json)
+
     def read(self) -> Parts:
         """Return its tensors and its other arguments. Raises DamagedError when its line is not valid JSON."""
         return parts_of(self.record.json)
+
+
+def ended_inside(call: Call, record: Any) -> bool:
+    """Return whether the process of a run that was cut ended inside of a call. record: the call's, as in the file."""
+    if not isinstance(record, dict):
+        return False
+    # A module's backward call is written when it begins, with nothing in the places of what it passes on.
+    blank = call.backward and call.kind == "module" and not parts_of(record).side("out")
+    return bool(record.get("incomplete")) or blank

@@ -55,6 +55,15 @@ class Run:
         """Return ``pytorch`` or ``mindspore``; empty where the dump does not say."""
         return str(self.rank.header.get("framework") or "")
 
+    @cached_property
+    def was_cut(self) -> bool:
+        """Return whether the process was killed, or is still running, so that the end of the step is not there."""
+        try:
+            report = self.rank.report
+        except FormatError:
+            report = None
+        return self.rank.source == "journal" or (report is not None and report.state != "complete")
+
     @property
     def one_slot_per_argument(self) -> bool:
         """Return whether a function's backward record has one gradient for each argument, as Probe's format says.

@@ -10,7 +10,7 @@ from attrs import frozen
 from probe_format.errors import FormatError
 
 from probe_analysis.align import Pair
-from probe_analysis.calls import Call, Parts, Side, Value, parts_of
+from probe_analysis.calls import Call, Parts, Side, Value, ended_inside, parts_of
 from probe_analysis.compare import (
     ArgumentDifference,
     Distance,
@@ -89,6 +89,7 @@ class Terms:
     tolerance: what rounding explains.
     across: whether the runs are of two frameworks, which write arguments in other forms.
     load: whether saved values are compared.
+    cut: which of the runs was cut, so that a call may lack what it would have returned.
     passed_on: whether the gradients that a function passes on are: not where msprobe wrote them in another form.
     """
 
@@ -96,6 +97,7 @@ class Terms:
     across: bool
     load: bool
     passed_on: bool = True
+    cut: tuple[bool, bool] = (False, False)
 
 
 def compare_calls(
@@ -131,7 +133,9 @@ def compare_calls(
     own = terms.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
     if noise is not None:
         own = 4.0 * max(noise.values(), default=0.0)
-    values = tuple(_differing(pair, a, b, own, terms))
+    sides = zip((pair.a, pair.b), records, terms.cut, strict=True)
+    ended = any(cut and ended_inside(call, record) for call, record, cut in sides)
+    values = tuple(_differing(pair, a, b, own, terms, _SIDES[:-1] if ended else _SIDES))
     largest = dict.fromkeys(_SIDES, 0.0)
     for value in values:
         largest[value.side] = max(largest[value.side], value.distance.relative)
@@ -155,10 +159,12 @@ def _loads(pair: Pair, terms: Terms) -> bool:
     return terms.load and bool(pair.a.rank.header.get("dump_data_dir"))
 
 
-def _differing(pair: Pair, a: Parts, b: Parts, own: float, terms: Terms) -> list[ValueDiff]:
-    """Return the tensors that differ, on every side."""
-    passed_on = terms.passed_on or not pair.a.backward or pair.a.kind != "api"
-    sides = _SIDES if passed_on else _SIDES[:-1]
+def _differing(
+    pair: Pair, a: Parts, b: Parts, own: float, terms: Terms, sides: tuple[Side, ...]
+) -> list[ValueDiff]:
+    """Return the tensors that differ, on these sides."""
+    if not terms.passed_on and pair.a.backward and pair.a.kind == "api":
+        sides = tuple(side for side in sides if side != "out")
     if len(a.values) == len(b.values) and all(
         x.slot == y.slot and x.side == y.side for x, y in zip(a.values, b.values, strict=True)
     ):

@@ -190,7 +190,7 @@ def _compare(
     if a.calls and b.calls and not alignment.pairs:
         raise FormatError(f"{a.label} and {b.label} have no call in common: {what_is_in(a)} against {what_is_in(b)}.")
     passed_on = a.one_slot_per_argument == b.one_slot_per_argument
-    terms = Terms(tolerance, across, load, passed_on)
+    terms = Terms(tolerance, across, load, passed_on, (a.was_cut, b.was_cut))
     noise = None if third is None else _noise(a, third, terms)
     drift = 0.0
     follows = any(run.verdict.state == "different" for run in earlier)
@@ -218,6 +218,9 @@ def _compare(
             "Dump both with the same summary_mode."
         )
     notes = [note for note in (None if passed_on else _OTHER_FORM, other) if note is not None]
+    for which, names in zip(("second", "first"), alignment.beyond(a, b), strict=True):
+        if names:
+            notes.append(f"the {which} run was cut off in this step: {len(names)} records come after its end")
     return RunDiff(a, b, alignment, tuple(calls), verdict, tuple(notes))
 
 

@@ -22,6 +22,8 @@ def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, l
     candidates = _places(alignment.only_a, a, alignment, is_a=True)
     candidates += _places(alignment.only_b, b, alignment, is_a=False)
     candidates.sort(key=lambda item: item[0])
+    unreached = frozenset().union(*alignment.beyond(a, b))
+    candidates = [item for item in candidates if item[1].name not in unreached]
     alone = {id(call) for _, call, _, _ in candidates}
     paired = {id(call) for pair in alignment.pairs for call in (pair.a, pair.b)}
     for place, call, run, is_a in candidates:

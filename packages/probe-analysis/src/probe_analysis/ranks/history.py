@@ -65,7 +65,7 @@ def same_updates(
                     touched |= marks.get(mark(value.tensor), set())
     some = [updated[rank] for group in replicas.groups for rank in group if rank in updated]
     same = bool(some) and bool(some[0]) and all(each == some[0] for each in some)
-    if any(some) and not same:
+    if any(some) and not same and not any(run.was_cut for run in runs.values()):
         text = "the ranks update different weights (a sharded optimizer, or modules that not all call): not compared."
         history.note("updates", label, text)
     return same

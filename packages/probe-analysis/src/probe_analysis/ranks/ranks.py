@@ -78,7 +78,7 @@ def ranks(
     Raises FormatError when the dump cannot be read or has no step with several ranks, UsageError for a rank in
     ``groups`` that the dump does not have.
     """
-    steps = _steps(dump, step)
+    steps, notes = _steps(dump, step)
     first = next(iter(steps.values()))
     missing = {rank for group in groups for rank in group} - set(first)
     if missing:
@@ -89,7 +89,7 @@ def ranks(
     found: list[Disagreement] = []
     for label, runs in steps.items():
         found += compare_step(label, runs, replicas, history, agree, tolerance, progress)
-    notes = [
+    notes += [
         f"{label} has the ranks {_listed(runs)} alone."
         for label, runs in steps.items()
         if set(runs) != set(first)
@@ -105,21 +105,42 @@ def ranks(
     )
 
 
-def _steps(dump: str | Path | Dump, step: int | None) -> dict[str, dict[int, Run]]:
-    """Return the steps with several ranks: label -> rank -> its run."""
+def _steps(dump: str | Path | Dump, step: int | None) -> tuple[dict[str, dict[int, Run]], list[str]]:
+    """Return the steps with several ranks, label -> rank -> its run; and in words what is not among them."""
     found: dict[str, dict[int, Run]] = {}
-    labels = []
+    labels, notes = [], []
+    error = None
     for run in runs_of(dump, step=step):
         labels.append(run.label)
-        if run.rank.number is not None:
-            found.setdefault(run.label.rpartition("/")[0], {})[run.rank.number] = run
+        if run.rank.number is None:
+            continue
+        try:
+            _ = run.calls
+        except FormatError as damaged:  # the others may tell enough
+            error = damaged
+            notes.append(f"{run.label} is not compared: {damaged}")
+            continue
+        found.setdefault(run.label.rpartition("/")[0], {})[run.rank.number] = run
     several = {label: dict(sorted(runs.items())) for label, runs in found.items() if len(runs) > 1}
     if not several:
+        if error is not None:
+            raise error
         raise FormatError(
             f"{_listed(labels[:4])} is all there is: to compare ranks it takes two of one step. Give the dump_path, "
             "or a step folder, in which each rank has a folder."
         )
-    return several
+    notes += [
+        f"{label} has rank {next(iter(runs))} alone: not compared."
+        for label, runs in found.items()
+        if len(runs) == 1
+    ]
+    numbers = {rank for runs in found.values() for rank in runs}
+    gaps = sorted(set(range(max(numbers))) - numbers)
+    if gaps:
+        notes.append(
+            f"There is no rank {_listed(gaps)}, though there are higher ones: it was not dumped, or is not here."
+        )
+    return several, notes
 
 
 def _listed(items: Any) -> str:

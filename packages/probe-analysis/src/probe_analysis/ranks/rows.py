@@ -41,16 +41,24 @@ def rows_of(runs: Mapping[int, Run]) -> tuple[list[Row], list[Alone]]:
     first, *others = runs
     found: dict[str, dict[int, Call]] = {call.name: {first: call} for call in runs[first].calls}
     extra: dict[str, dict[int, Call]] = {}
+    unreached: dict[int, frozenset[str]] = {}  # rank that was cut -> calls after its end
     for rank in others:
         alignment = align(runs[first], runs[rank])
         for pair in alignment.pairs:
             found[pair.a.name][rank] = pair.b
+        unreached[rank], beyond = alignment.beyond(runs[first], runs[rank])
+        unreached[first] = unreached.get(first, frozenset()) | beyond
         for call in alignment.only_b:
             extra.setdefault(call.name, {})[rank] = call
     everyone = set(runs)
     alone = []
-    for calls in (*found.values(), *extra.values()):
-        absent = everyone - set(calls)
+    for name, calls in (*found.items(), *extra.items()):
+        # A call that the lowest rank lacks is not placed among the calls of another one that was cut.
+        absent = {
+            rank
+            for rank in everyone - set(calls)
+            if name not in unreached[rank] and not (name in extra and rank != first and runs[rank].was_cut)
+        }
         if absent:
             alone.append(Alone(next(iter(calls.values())), tuple(calls), tuple(sorted(absent))))
     return [Row(calls) for calls in found.values()], alone

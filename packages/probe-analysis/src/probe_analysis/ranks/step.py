@@ -39,6 +39,10 @@ def compare_step(
     runs: rank -> its run.
     """
     rows, alone = rows_of(runs)
+    cut = tuple(rank for rank, run in runs.items() if run.was_cut)
+    if cut:
+        text = f"{ranks_text(cut)} did not end the step (killed, or still running): calls after that are not compared."
+        history.note("cut", label, text[0].upper() + text[1:])
     at = _Step(label, runs, replicas, history, tolerance, {rank: Local(run) for rank, run in runs.items()})
     found = [*at.missing(alone), *at.collectives()]
     updates = same_updates(rows, runs, replicas, history, label)

@@ -1,0 +1,74 @@
+"""Runs that were killed in the middle of a step: what they did not get to is no difference."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+import probe_analysis
+import probe_format
+from probe_format.cli.main import main as probe
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cut")
+    done = subprocess.run([sys.executable, str(HERE / "cut_model.py"), str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("end", ["forward", "backward"])
+@pytest.mark.parametrize("recovered", [False, True])
+def test_a_killed_run_is_the_same_as_far_as_it_got(level, end, recovered, dumps, tmp_path):
+    whole, cut = dumps / level / "whole", tmp_path / "cut"
+    shutil.copytree(dumps / level / end, cut)
+    if recovered:
+        assert probe(["recover", str(cut)]) == 0
+    missing = len(probe_format.open(whole).ranks[0].records) - len(probe_format.open(cut).ranks[0].records)
+    assert missing > 5
+    for pair, which in (((whole, cut), "second"), ((cut, whole), "first")):
+        found = probe_analysis.diff(*pair)
+        assert found.verdict.state == "same", found.verdict.sentence
+        note = f"the {which} run was cut off in this step: {missing} records come after its end"
+        assert found.runs[0].notes == (note,)
+
+
+@pytest.mark.parametrize("end", ["forward", "backward"])
+def test_a_killed_rank_does_not_disagree(end, dumps, tmp_path):
+    for rank, name in enumerate(("whole", end, "whole")):
+        shutil.copytree(dumps / "mix" / name / "step0" / "rank", tmp_path / "step0" / f"rank{rank}")
+    found = probe_analysis.ranks(tmp_path)
+    assert found.first is None, found.first.sentence
+    assert sum(found.checked.values()) > 5
+    assert any(note.startswith("step0: Rank 1 did not end the step") for note in found.notes)
+    # what a rank that was not killed leaves out is a disagreement as before
+    place = tmp_path / "step0" / "rank2" / "dump.json"
+    document = json.loads(place.read_text())
+    document["data"] = {n: r for n, r in document["data"].items() if not n.startswith("Module.0.b.Linear.forward")}
+    place.write_text(json.dumps(document))
+    assert "no counterpart on rank 2" in probe_analysis.ranks(tmp_path).first.sentence
+
+
+def test_a_difference_before_the_end_is_found(dumps, tmp_path):
+    cut = tmp_path / "cut"
+    shutil.copytree(dumps / "mix" / "backward", cut)
+    assert probe(["recover", str(cut)]) == 0
+    place = cut / "step0" / "rank" / "dump.json"
+    text = place.read_text()
+    norm = json.loads(text)["data"]["Functional.linear.1.forward"]["output"][0]["Norm"]
+    head, record, tail = text.partition('"Functional.linear.1.forward"')
+    before, _, after = tail.partition(f'"Norm":{norm}')
+    assert after
+    place.write_text(f'{head}{record}{before}"Norm":{norm * 2}{after}')
+    verdict = probe_analysis.diff(dumps / "mix" / "whole", cut).verdict
+    assert verdict.call.name == "Functional.linear.1.forward" and verdict.state == "different"
