@@ -180,6 +180,21 @@ def test_what_else_is_in_the_file_is_read_from_it(tmp_path):
     other.close()
 
 
+def test_saved_values_and_their_gradients(tmp_path):
+    writer = RankWriter(tmp_path, {**HEADER, "level": "debug"})
+    for event in (
+        events.save("a.0", [TENSOR, 1], ("a_grad.0", [None, None])),
+        events.save("b.0", TENSOR),
+        events.grad("a_grad.0", [0], TENSOR),
+        events.grad("a_grad.0", [0], {**TENSOR, "Max": 2.0}),
+    ):
+        writer.append(event)
+    writer.finish(final=False)
+    documents = assemble(read_journal(tmp_path / "records.journal").events)
+    assert strict(tmp_path / "debug.json")["data"] == documents.data
+    assert list(documents.data) == list(strict(tmp_path / "debug.json")["data"]) == ["a.0", "a_grad.0", "b.0"]
+
+
 def test_two_names_with_one_hash_make_no_record(tmp_path, monkeypatch):
     monkeypatch.setattr(index, "hash", lambda name: 7, raising=False)
     writer = RankWriter(tmp_path, HEADER)

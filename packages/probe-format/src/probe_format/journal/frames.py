@@ -10,7 +10,8 @@ import errno
 import os
 import threading
 import zlib
-from itertools import accumulate
+from itertools import accumulate, repeat
+from operator import add
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,16 +98,16 @@ class JournalWriter:
         """Return a reader of what is written so far."""
         return ReadBack(self._fd, self.path)
 
-    def take_recent(self) -> tuple[list[int], list[bytes]]:
-        """Return the places and the bytes of the events since the last call, so that they need not be read back.
+    def take_recent(self) -> tuple[list[int], list[bytes], int]:
+        """Return the events since the last call, so that they need not be read back, as `ReadBack.events` does.
 
         Nothing when they are too many to be kept, or when the file does not end with them.
         """
         with self.lock:
             events, self._kept = self._kept, []
             start, self._kept_from, room, self._room = self._kept_from, self.size, self._room, KEPT
-        *places, end = accumulate([len(event) + _HEAD.size for event in events], initial=start)
-        return (places, events) if room and end == self._kept_from else ([], [])
+        *places, end = accumulate(map(add, map(len, events), repeat(_HEAD.size)), initial=start)
+        return (places, events, end) if room and end == self._kept_from else ([], [], end)
 
     @property
     def size(self) -> int:

@@ -10,7 +10,8 @@ the names of the events that it puts into one record.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 from attrs import define, field
@@ -20,9 +21,9 @@ from probe_format import jsonio
 from .frames import MAGIC
 from .packed import PAGE, Packed
 from .pieces import VALUE, Lines, event_of, lines_of
-from .read_back import HEAD, ReadBack
+from .read_back import ReadBack
 
-__all__ = ["BACK", "ENTER", "EXIT", "OTHER", "PGRAD", "Index", "Nodes", "hash_of"]
+__all__ = ["BACK", "ENTER", "EXIT", "OTHER", "PGRAD", "Index", "Nodes", "hashes_of"]
 
 Event = dict[str, Any]
 
@@ -42,11 +43,14 @@ _KINDS = {
 _LEAVES, _BEGINS = (EXIT, REDONE), (ENTER, BACK)
 #: The lines of a journal up to this size are kept until the files are written; a longer one is read again.
 KEPT = 4 << 20
+#: How many events are taken apart at a time: few enough for the processor's cache.
+_AT_ONCE = 256
 
 
-def hash_of(name: bytes) -> int:
-    """Return what stands for a name, which is JSON."""
-    return hash(b',"n":' + name)  # its line in the events, of which nothing is cut to be hashed
+def hashes_of(names: Iterable[bytes]) -> list[int]:
+    """Return what stands for each name, which is JSON."""
+    # Of its line in the events, so that nothing has to be cut from that to be hashed.
+    return list(map(hash, [b',"n":' + name for name in names]))
 
 
 @define
@@ -102,34 +106,37 @@ class Index:
     def read(self, journal: ReadBack, size: int) -> None:
         """Take the events up to ``size``, from where the last call ended. Raises OSError when they cannot be read."""
         while self.at < size:
-            places, events, after = journal.events(self.at, size)
-            self._take(places, events)
-            self.at = after
+            self.take(*journal.events(self.at, size))
 
-    def take(self, places: Sequence[int], events: Sequence[bytes]) -> None:
-        """Take events that need not be read, if they are the next ones."""
+    def take(self, places: Sequence[int], events: Sequence[bytes], end: int) -> None:
+        """Take events, if they are the next ones. end: the place after them."""
         if events and places[0] == self.at:
-            self._take(places, events)
-            self.at = places[-1] + HEAD.size + len(events[-1])
+            for i in range(0, len(events), _AT_ONCE):
+                self._take(places[i : i + _AT_ONCE], events[i : i + _AT_ONCE])
+            self.at = end
 
     def _take(self, places: Sequence[int], events: Sequence[bytes]) -> None:
         """Take events. What is frequent is taken here and calls next to nothing, as there may be millions."""
         if places[-1] > KEPT:
             self.lines = None
         kinds, nodes, stacks, shapes, tree = _KINDS, self.nodes, self.stacks, self.shapes, self._tree
-        parents, node_names = nodes.known, nodes.names
+        parents, node_names = nodes.known, nodes.names.open
         names: list[int] = []
         at: list[int] = []
         of_kind: list[int] = []
         forms: list[int] = []
+        node_hashes: list[int] = []
+        node_parents: list[int] = []
         kept = self.lines
-        for place, event in zip(places, events, strict=True):
-            lines = event[:-1].split(b"\n")
+        # What is done with each event is done with all of them at once, where that can be.
+        cut = list(map(bytes.split, [event[:-1] for event in events], repeat(b"\n")))
+        hashes = list(map(hash, [(lines[1:2] or lines)[0] for lines in cut]))
+        for place, event, lines, name in zip(places, events, cut, hashes, strict=True):
             if lines[0] not in kinds:
                 lines = lines_of(event)
                 if lines[0] not in kinds:
-                    for name in self._taken(lines):
-                        names += (name,)
+                    for other in self._taken(lines):
+                        names += (other,)
                         at += (place,)
                         of_kind += (OTHER,)
                         forms += (-1,)
@@ -137,7 +144,8 @@ class Index:
                             kept += (lines,)
                     tree = self._tree
                     continue
-            kind, name, last = kinds[lines[0]], hash(lines[1]), lines[-1]
+                name = hash(lines[1])
+            kind, last = kinds[lines[0]], lines[-1]
             form = -1
             if kind in _LEAVES:
                 if last[2] == _G:
@@ -149,11 +157,9 @@ class Index:
                     parent = lines[2 if kind == ENTER else 3]
                     if parent not in parents:
                         parents[parent] = len(parents)
-                    nodes.hashes.append(name)
-                    nodes.parents.append(parents[parent] if kind == ENTER else ~parents[parent])
-                    node_names.open += (lines[1][VALUE:],)
-                    if len(node_names.open) == PAGE:
-                        node_names.pack()
+                    node_hashes += (name,)
+                    node_parents += (parents[parent] if kind == ENTER else ~parents[parent],)
+                    node_names += (lines[1][VALUE:],)
                 why = b"1"
                 if kind == BACK:
                     if lines[4:] and lines[4][2] == _R:
@@ -166,10 +172,7 @@ class Index:
                     if lines[3:] and lines[3][2] == _S and why != b"0":
                         if lines[3] not in stacks:
                             stacks[lines[3]] = Packed()
-                        stack = stacks[lines[3]]
-                        stack.open += (lines[1][VALUE:],)
-                        if len(stack.open) == PAGE:
-                            stack.pack()
+                        stacks[lines[3]].open += (lines[1][VALUE:],)
                 if why != b"1":
                     continue
             names += (name,)
@@ -182,6 +185,11 @@ class Index:
         self.places.extend(at)
         self.kinds.extend(of_kind)
         self.forms.extend(forms)
+        nodes.hashes.extend(node_hashes)
+        nodes.parents.extend(node_parents)
+        for names_of in (nodes.names, *stacks.values()):
+            if names_of.open[PAGE:]:
+                names_of.pack()
 
     def _taken(self, lines: Lines) -> list[int]:
         """Take a rare event; return the hashes of the records that it is of."""
@@ -190,9 +198,9 @@ class Index:
         if kind in _HANDLERS:
             _HANDLERS[kind](self, event)
         elif kind == "save":
-            return [hash_of(jsonio.dumps(name)) for name in (event["n"], *event.get("g", ())[:1])]
+            return hashes_of(map(jsonio.dumps, (event["n"], *event.get("g", ())[:1])))
         elif kind == "grad":
-            return [hash_of(jsonio.dumps(event["n"]))]
+            return hashes_of([jsonio.dumps(event["n"])])
         return []
 
     def on_head(self, event: Event) -> None:

@@ -9,7 +9,7 @@ from attrs import define, field
 
 __all__ = ["PAGE", "Packed"]
 
-#: How many names lie open until they are compressed together. There may be thousands of columns, one for each stack.
+#: More names than so many are compressed together. There may be thousands of columns, one for each stack.
 PAGE = 128
 
 
@@ -17,7 +17,7 @@ PAGE = 128
 class Packed:
     """Hold a column of JSON strings, of which no one has a line break.
 
-    open: the newest ones. Whoever adds one calls `pack` when there are `PAGE` of them.
+    open: the newest ones. Whoever adds some calls `pack` when there are more than `PAGE` of them.
     """
 
     open: list[bytes] = field(factory=list)

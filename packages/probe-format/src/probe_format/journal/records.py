@@ -12,9 +12,9 @@ from probe_format.names import with_direction
 
 from .assembly import Assembly
 from .groups import Groups, Numbers, group_of, groups_of
-from .index import BACK, ENTER, EXIT, OTHER, PGRAD, Index, hash_of
+from .index import BACK, ENTER, EXIT, OTHER, PGRAD, Index, hashes_of
 from .late_parts import LateParts
-from .pieces import VALUE, Lines, Pieces, event_of, lines_of, pieces_of
+from .pieces import VALUE, Lines, event_of, lines_of, pieces_of
 from .read_back import ReadBack
 from .value_paths import blank_slots
 
@@ -26,7 +26,7 @@ Slots = tuple[list[bytes] | None, list[bytes] | None]
 #: A record in its pieces, ``"name": {...}``.
 Line = tuple[bytes, ...]
 
-_K, _A, _W, _O, _P, _X, _E, _I, _T, _Q, _V = b"kawopxeitqv"
+_A, _W, _O, _P, _X, _E, _I = b"awopxei"
 
 #: How many records are made at a time: their events are in memory together.
 _AT_ONCE = 256
@@ -94,7 +94,15 @@ class Records:
     def _slots_of(self, events: list[Lines], rows: list[int], ends: list[int]) -> dict[int, Slots]:
         """Return the slots of the backward records that have had one form, by the place of their first event."""
         first = [at for at in [0, *ends[:-1]] if events[at][0] == _BACK]
-        forwards = group_of(self._groups, [hash(_forward(events[at][1])) for at in first])
+        lines = [events[at][1] for at in first]
+        # Of a function, or of a module, whose name ends in its number.
+        lines = [
+            line[:-10] + b'.forward"'
+            if line[-10:] == b'.backward"'
+            else b".forward.".join(line.rsplit(b".backward.", 1))
+            for line in lines
+        ]
+        forwards = group_of(self._groups, list(map(hash, lines)))
         brings = zip(
             first,
             forwards.tolist(),
@@ -123,8 +131,8 @@ class Records:
 
     def _forms_for(self, backward: str) -> dict[int, bytes]:
         """Return the forms that a backward record has had, by the rows that brought them."""
-        forward = hash_of(jsonio.dumps(with_direction(backward, "forward")))
-        (group,) = group_of(self._groups, [forward])
+        forward = jsonio.dumps(with_direction(backward, "forward"))
+        (group,) = group_of(self._groups, hashes_of([forward]))
         rows = self._groups.of(np.array([group]))[0] if group >= 0 else []
         return {row: self._shapes[self._forms[row]] for row in rows if self._forms[row] >= 0}
 
@@ -134,7 +142,7 @@ class Records:
             return lines[1][VALUE:]
         event = jsonio.loads(event_of(lines))
         names = [jsonio.dumps(name) for name in (event["n"], *event.get("g", ())[:1])]
-        return next(name for name in names if hash_of(name) == self._index.names[row])
+        return names[hashes_of(names).index(self._index.names[row])]
 
 
 def _ordered(index: Index) -> tuple[Groups, Numbers]:
@@ -147,14 +155,6 @@ def _ordered(index: Index) -> tuple[Groups, Numbers]:
     return groups, records[np.argsort(position[records])]
 
 
-def _forward(line: bytes) -> bytes:
-    """Return the line of the name of the forward record, of that of the backward one."""
-    if line[-10:] == b'.backward"':  # of a function
-        return line[:-10] + b'.forward"'
-    head, _, last = line.rpartition(b".backward.")  # a module's name ends in its number
-    return b"%b.forward.%b" % (head, last)
-
-
 def _joined(events: list[Lines], slots: Slots | None) -> Line | None:
     """Return the line of a record that is made of lines of its events, None for another one.
 
@@ -164,15 +164,12 @@ def _joined(events: list[Lines], slots: Slots | None) -> Line | None:
     for lines in more:
         if lines[1:2] != first[1:2]:  # of a saved value there is one line only
             raise OSError(errno.EIO, "two names have the same hash", first[1][VALUE:].decode())
-    if first[0] == _ENTER:
-        return _call(first, more[0]) if len(more) == 1 and more[0][0] == _EXIT else None
-    if first[0] == _BACK:
-        record = _gradients([pieces_of(lines) for lines in events], slots)
-    elif first[0] == _PGRAD:
-        record = _parameters([pieces_of(lines) for lines in events])
-    else:
-        return None
-    return None if record is None else (first[1][VALUE:], b": ", record)
+    kind = first[0]
+    if kind == _ENTER:
+        return _call(first, more[0]) if more and not more[1:] and more[0][0] == _EXIT else None
+    if kind == _BACK:
+        return None if slots is None else _gradients(events, *slots)
+    return _parameters(events) if kind == _PGRAD else None
 
 
 def _slots(form: bytes) -> Slots | None:
@@ -201,44 +198,43 @@ def _call(enter: Lines, leave: Lines) -> Line | None:
     return enter[1][VALUE:], b": {", b",".join(found), b"}"
 
 
-def _gradients(parts: list[Pieces], slots: Slots | None) -> bytes | None:
-    """Return the record of one backward pass whose gradients are of no tensor inside another value."""
-    if slots is None:
-        return None
-    inputs, outputs = slots
-    values = {}
-    if inputs is not None:
-        values[_I] = [*inputs]
-    if outputs is not None:
-        values[_O] = [*outputs]
-    for part in parts:
-        if part[_K] != _BACK or part[_T] != parts[0][_T] or _P in part:
+def _gradients(events: list[Lines], inputs: list[bytes] | None, outputs: list[bytes] | None) -> Line | None:
+    """Return the record of one backward pass whose gradients are of no tensor inside another value.
+
+    inputs, outputs: its empty slots.
+    """
+    values = {side: [*slots] for side, slots in ((_I, inputs), (_O, outputs)) if slots is not None}
+    for lines in events:
+        if lines[0] != _BACK or lines[2] != events[0][2]:  # another pass
             return None
-        for side in (_I, _O):
-            if side in part:
-                path = b""
-                try:
-                    for text in part[side][VALUE + 1 : -1].split(b"\t"):  # [[0],  {...}]  ,[[1],  {...}]
-                        if path:
-                            values[side][_SLOTS[path]] = text[:-1]
-                        path = b"" if path else text
-                except LookupError:  # a longer path, or a slot that the form does not have
-                    return None
-                if path:
-                    return None
-    found: tuple[bytes, ...] = ()
-    if inputs is not None:
-        found += (b'"input":[%b]' % b",".join(values[_I]),)
-    if outputs is not None:
-        found += (b'"output":[%b]' % b",".join(values[_O]),)
-    return b"{%b}" % b",".join(found)
+        for line in lines[4:]:
+            path = b""
+            try:
+                side = values[line[2]]
+                for text in line[VALUE + 1 : -1].split(b"\t"):  # [[0],  {...}]  ,[[1],  {...}]
+                    if path:
+                        side[_SLOTS[path]] = text[:-1]
+                    path = b"" if path else text
+            except LookupError:  # another key, a longer path, or a slot that the form does not have
+                return None
+            if path:
+                return None
+    record: Line = (events[0][1][VALUE:], b": {")
+    if _I in values:
+        record += (b'"input":[', b",".join(values[_I]), b"]")
+    if _O in values:
+        record += (b',"output":[' if _I in values else b'"output":[', b",".join(values[_O]), b"]")
+    return *record, b"}"
 
 
-def _parameters(parts: list[Pieces]) -> bytes | None:
+def _parameters(events: list[Lines]) -> Line | None:
     """Return the record of the gradients of parameters that arrived once each."""
     found: dict[bytes, bytes] = {}
-    for part in parts:
-        if part[_K] != _PGRAD or part[_Q][VALUE:] in found:
+    for lines in events:
+        if lines[0] != _PGRAD or lines[2][VALUE:] in found:
             return None
-        found[part[_Q][VALUE:]] = part[_V][VALUE:]
-    return b"{%b}" % b",".join([b"%b:[%b]" % item for item in found.items()])
+        found[lines[2][VALUE:]] = lines[3][VALUE:]
+    return (
+        *(events[0][1][VALUE:], b": {"),
+        *(b",".join([b"%b:[%b]" % item for item in found.items()]), b"}"),
+    )

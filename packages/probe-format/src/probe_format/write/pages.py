@@ -13,7 +13,7 @@ from probe_format import jsonio
 from probe_format.journal.assembly import Documents
 from probe_format.journal.construct_tree import missing
 from probe_format.journal.groups import group_of, groups_of
-from probe_format.journal.index import Index, Nodes, hash_of
+from probe_format.journal.index import Index, Nodes, hashes_of
 from probe_format.journal.packed import Packed
 from probe_format.journal.pieces import VALUE
 from probe_format.journal.read_back import ReadBack
@@ -114,14 +114,14 @@ def _nodes(nodes: Nodes) -> Iterator[bytes]:
         if lines:
             yield b",\n".join(lines)
         at += len(page)
-    known = (group_of(groups, [hash_of(value) for value in values]) >= 0).tolist()
-    if not all(is_node or value == b"null" for is_node, value in zip(known, values, strict=True)):
+    known = (group_of(groups, hashes_of(values)) >= 0).tolist()
+    if [value for is_node, value in zip(known, values, strict=True) if not is_node and value != b"null"]:
         in_order = new[new >= 0][::-1]
         last_of_each = dict.fromkeys(in_order.tolist())
         absent = [jsonio.loads(values[p]) for p in last_of_each if not known[p] and values[p] != b"null"][::-1]
 
         def group(name: str) -> int:
-            return int(group_of(groups, [hash_of(jsonio.dumps(name))])[0])
+            return int(group_of(groups, hashes_of([jsonio.dumps(name)]))[0])
 
         yield from _lines(
             missing(absent, lambda name: jsonio.loads(values[of_node[group(name)]]), lambda name: group(name) >= 0)
