@@ -118,10 +118,11 @@ class Twice(nn.Cell):
         self.again.weight = self.first.weight
         self.inner = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh())
         self.inner.recompute()
-        self.inner.to_float(ms.float16)
+        self.inner.to_float(ms.float16)  # and bfloat16, whose files are float32
 
     def construct(self, x: dict[str, Tensor]) -> Tensor:
-        return self.again(self.inner(self.first(x["x"])).astype(ms.float32)).sum()
+        y = self.again(self.inner(self.first(x["x"])).astype(ms.float32))
+        return y.astype(ms.bfloat16).astype(ms.float32).sum()
 
 
 NETS: dict[str, tuple[type[nn.Cell], tuple[int, ...]]] = {

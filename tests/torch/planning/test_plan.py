@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import zoo
 from dumping import capture, report
 from planned import Written, written
@@ -21,6 +22,8 @@ from probe_runtime.describe.equal_files import EqualFiles
 from probe_torch import PrecisionDebugger, demo, plan, seed_all
 from probe_torch.demo_model import Gpt, batches
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 CONFIGS: dict[str, dict[str, Any]] = {
     **{
@@ -243,6 +246,31 @@ def test_compiled_regions_are_planned_as_they_are_dumped_with_eager(tmp_path: Pa
         found = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, x)  # type: ignore[arg-type]
         assert (found.records, found.files, found.written) == (plain.records, plain.files, plain.written)
         assert "as if torch.compile were not there" in str(found)
+
+
+@pytest.fixture
+def one_process() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_wrappers_of_data_parallel(tmp_path: Path) -> None:
+    """One that hands on is planned as it is dumped, under its own names; one that shards is refused."""
+    x = torch.randn(2, 4)
+    inner = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), inner))
+    planned = plan(model, {"level": "mix", "task": "tensor", "dump_path": str(tmp_path / "dump")}, x)
+    with PrecisionDebugger(level="mix", task="tensor", dump_path=str(tmp_path / "dump")) as debugger:
+        debugger.start(model)
+        model(x).sum().backward()
+        debugger.stop()
+    said = report(tmp_path / "dump", 0, 0)
+    assert (said["records"], said["counts"]["recorded"]["tensors"]) == (planned.records + 2, planned.tensors + 4), "sum"
+    sharded = fully_shard(nn.Sequential(nn.Linear(4, 4)), mesh=init_device_mesh("cpu", (1,)))
+    with pytest.raises(UsageError, match="sharded by FSDP"):
+        plan(sharded, {"level": "L0", "dump_path": str(tmp_path / "d")}, x)
 
 
 class Keeps(nn.Module):

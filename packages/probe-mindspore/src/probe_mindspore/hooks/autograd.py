@@ -33,6 +33,7 @@ __all__ = [
     "recording",
     "sequence",
     "takes_gradient",
+    "wait",
 ]
 
 _Tensor: Any = mindspore._c_expression.TensorPy
@@ -52,6 +53,8 @@ recording: Callable[[], bool] = _executor.requires_grad
 #: Whether recording of gradients has begun in this thread, even if it is switched off at the moment.
 grad_flag: Callable[[], bool] = _executor.grad_flag
 
+#: Return when all that was begun is computed. Raises what failed meanwhile.
+wait: Callable[[], None] = _executor.sync
 #: Whether gradients can be recorded: not under `mindspore._no_grad`.
 grad_enabled: Callable[[], bool] = _executor.enable_grad
 

@@ -9,7 +9,7 @@ import mindspore as ms
 from attrs import define, field
 from mindspore import Tensor, nn
 
-from probe_mindspore.hooks.autograd import grad_enabled, is_differentiable
+from probe_mindspore.hooks.autograd import grad_enabled, is_differentiable, wait
 from probe_mindspore.patching.wrappers import muted
 
 __all__ = ["Training"]
@@ -39,6 +39,7 @@ class Training:
         """Make the step."""
         try:
             self._run()
+            wait()  # an operator may fail when Python is long past it
         except Exception as e:
             e.add_note("This came while probe_mindspore.plan made a step of the net on these inputs.")
             raise

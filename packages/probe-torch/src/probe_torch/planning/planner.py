@@ -91,7 +91,7 @@ def plan(
             report = step.end()
         assert report is not None
         found = outcome(config, [report], Path(folder), files, training.notes)
-        return evolve(found, unshared_by="as msprobe writes them, and Probe on an accelerator")
+        return evolve(found, unshared_by="as msprobe writes them, and Probe at most on an accelerator")
 
 
 def _check(model: object) -> None:

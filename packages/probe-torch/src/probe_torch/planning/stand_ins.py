@@ -15,6 +15,7 @@ from probe_format.errors import UsageError
 from probe_format.excerpts import error_text
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.parallel import DistributedDataParallel
 
 __all__ = ["StandIns", "without_memory"]
 
@@ -52,17 +53,20 @@ class StandIns:
 
         Raises UsageError when they cannot be copied.
         """
+        _check_sharded(model)
         for t in [*model.parameters(), *model.buffers(), *_attributes(model)]:
             self.tensor(t)
         if optimizer is not None:  # its state, which a first step makes anew, has numbers that it asks for
             self._memo[id(optimizer.state)] = defaultdict(dict)
         try:
+            for wrapper in _data_parallel(model):
+                self._memo[id(wrapper)] = _unwrapped(wrapper, copy.deepcopy(wrapper.module, self._memo))
+                self._kept.append(wrapper)
             copied: tuple[nn.Module, Any] = copy.deepcopy((model, optimizer), self._memo)
         except Exception as e:
             raise UsageError(
                 "A plan works on a copy of the model, so that yours stays as it is, and this one cannot be copied "
-                f"({error_text(e)}). Give the module inside the wrapper (model.module for DDP), or one made without "
-                "what cannot be copied."
+                f"({error_text(e)}). Give the module inside the wrapper, or one made without what cannot be copied."
             ) from e
         return copied
 
@@ -104,6 +108,37 @@ class StandIns:
         if isinstance(t, nn.Parameter):
             made._is_param = True  # what makes a tensor subclass a Parameter
         return made
+
+
+def _check_sharded(model: nn.Module) -> None:
+    """Raise UsageError when FSDP holds the parameters of the model, or of a part of it."""
+    for path, module in model.named_modules():
+        if any(cls.__module__.startswith("torch.distributed.fsdp") for cls in type(module).__mro__):
+            raise UsageError(
+                f"{path or 'The model'} is sharded by FSDP, which allows no copy, and a plan works on one. Plan for "
+                "the model as it is before fully_shard() or FullyShardedDataParallel(). What a rank writes differs "
+                "from that: it has shards of the parameters' gradients, and at L1 and mix what FSDP calls besides."
+            )
+
+
+def _data_parallel(model: nn.Module) -> list[DistributedDataParallel]:
+    """Return the modules that only hand on to the module inside, and reduce gradients; the innermost first."""
+    return [module for module in model.modules() if isinstance(module, DistributedDataParallel)][::-1]
+
+
+class _Unwrapped(nn.Module):
+    module: nn.Module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Hand on to the module inside. What a wrapper does besides is no call that a dump would have."""
+        return self.module(*args, **kwargs)
+
+
+def _unwrapped(wrapper: nn.Module, inside: Any) -> nn.Module:
+    """Return what stands for a wrapper around the copy of its module, under the wrapper's name."""
+    made: _Unwrapped = type(type(wrapper).__name__, (_Unwrapped,), {})()
+    made.module = inside
+    return made.train(wrapper.training)
 
 
 def _attributes(model: nn.Module) -> Iterator[torch.Tensor]:
