@@ -40,7 +40,7 @@ ONLY_TORCH = {
     "tensors.inflight": "MindSpore's collectives are complete when their handle was waited for: hooks.collectives",
     "tensors.plain": "a tensor of MindSpore is read in one way only",
     "tensors.sharing": "MindSpore's versions do not show every write, so no tensor's numbers are shared",
-    "tensors.silent": "the same",
+    "tensors.silent_writes": "the same",
     "tensors.sums": "hooks.autograd adds any two gradients of MindSpore",
 }
 ONLY_MINDSPORE = {

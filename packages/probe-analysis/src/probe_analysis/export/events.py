@@ -31,7 +31,10 @@ _LARGEST_FLOAT32 = 3.4028235677973366e38  # the first double that rounds to infi
 
 
 def load_tensorboard() -> tuple[Any, Any, Any]:
-    """Return what writes event files. Raises ProbeError, which names the extra, where it is not installed."""
+    """Return TensorBoard's Event, Summary and RecordWriter.
+
+    Raises ProbeError, which says what to install, where tensorboard cannot be imported.
+    """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary

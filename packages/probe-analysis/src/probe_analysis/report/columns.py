@@ -30,7 +30,7 @@ def whole(values: Sequence[int]) -> Column:
 
 
 def numbers(values: Sequence[float]) -> Column:
-    """Return numbers as a column of float32 where that has every one of them exactly, else of float64."""
+    """Return numbers as a column: of float32 where it can hold each of them exactly, else of float64."""
     column = np.asarray(values, np.float64)
     with np.errstate(over="ignore"):
         narrow = column.astype(np.float32)

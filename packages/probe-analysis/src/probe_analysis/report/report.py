@@ -163,7 +163,11 @@ class _Draft:
         self.findings.append(verdict_finding(found, self.comparisons))
 
     def check(self, number: int, of: int) -> NonFinite | None:
-        """Take where a dump stops being finite, and return it."""
+        """Return where a dump stops being finite, and keep that as a finding; None where a damaged run hides it.
+
+        number: of the dump, from 0.
+        of: how many dumps the page shows.
+        """
         which = "" if of == 1 else ("The first dump", "The second dump")[number]
         with self.checking(which):
             error = self.errors[number]

@@ -57,7 +57,8 @@ def export(
     tool: name and version of the program that writes, for the header.
     root: the Cell of Probe's own dump, as ``network._backbone``; it and the Cells around it are left out, so that the
     names of the Cells are the same in both dumps.
-    values: with the tensors, linked instead of copied where the file can stay as it is; False: statistics alone.
+    values: whether the tensors are written too (as links, where a file can stay as it is), and not their statistics
+        alone.
     progress: called with each folder that was read.
 
     Raises UsageError when ``out`` has a dump already, OSError when it cannot be written.

@@ -70,7 +70,7 @@ class Row:
 
 
 def is_header(cells: list[str]) -> bool:
-    """Return whether a line consists of names of columns, whichever comes first."""
+    """Return whether a line names columns, in any order, rather than holding their values."""
     known = {_COLUMNS.get(cell.lower()) for cell in cells}
     return len(known.intersection(_NEEDED)) > 1 or cells[0].lower() in ("op type", "input/output", "io")
 

@@ -168,7 +168,7 @@ class CellTable:
             yield entry.base, "inside a compiled graph" if compiled else why
 
     def add_traced(self, cell: Any) -> None:
-        """Record that a traced function was called that can call this Cell, and so those inside it."""
+        """Note the call of a traced function that can call this Cell, and thereby the Cells inside it."""
         if id(cell) not in self.traced:
             self.traced.update(id(one) for _, one in self.module_kind.walk(cell))
 

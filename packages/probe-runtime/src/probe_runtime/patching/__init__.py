@@ -7,14 +7,14 @@ from .api_list import RISK_LEVELS, Apis
 from .early_bindings import NEVER_SCANNED, Scan
 from .included import Included
 from .introspection import IntrospectionGuards, quiet, suspended
-from .kept import Own
-from .lasting import Called, once
+from .lasting_replacements import Called, once
 from .lookup import attributes_of, go_down, is_function, look_up_all, name_of, resolve_owner
 from .originals import forget_original, original_of, remember_original
 from .patches import Patches
 from .places import ABSENT, Attribute, Function, attribute, replaced
 from .regions import Regions, StepRegions
 from .shared_replacement import Held, HeldPatches, Replace
+from .stale_references import Own
 from .switch import Label, Switch, Tap, is_muted, muted, thread
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from .kept import OwnTuple
 from .places import ABSENT, Attribute
+from .stale_references import OwnTuple
 
 __all__ = ["Group", "grouped"]
 

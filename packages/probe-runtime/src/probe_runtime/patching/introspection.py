@@ -94,7 +94,7 @@ def quiet(original: Function) -> Function:
 
 
 def suspended(patches: Patches, original: Function) -> Function:
-    """Return `original` such that it runs with every function put back: for rare calls that need the originals."""
+    """Return a function that calls `original` while every patched function is the original: for rare calls."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .kept import Own
 from .places import Function
+from .stale_references import Own
 
 __all__ = ["forget_original", "original_of", "originals_by_id", "remember_original"]
 

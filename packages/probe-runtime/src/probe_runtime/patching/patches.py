@@ -19,10 +19,10 @@ from probe_format.suggest import nearest
 
 from .early_bindings import Replacements, Scan, find_in_modules, find_in_namespaces
 from .group import Group, grouped
-from .kept import Own, OwnPair, OwnTuple, give_back
 from .lookup import Wrap, custom_place, go_down, is_function, name_of
 from .originals import forget_original, remember_original
 from .places import Attribute, Item, Place
+from .stale_references import Own, OwnPair, OwnTuple, give_back
 from .switch import Label, Switch, Tap
 
 __all__ = ["LookUp", "Patches"]

@@ -110,7 +110,9 @@ def forking_dumping(original: Function) -> Function:
 
 
 def dumping_to(pickler: Callable[[], Any]) -> Callable[[Function], Function]:
-    """Return what makes a ``dump`` (pickle's, multiprocessing's) with our Pickler: a file allows no second try.
+    """Return a decorator for the function ``dump`` of pickle or multiprocessing: it pickles with `naming` at once.
+
+    `dumps` tries the original first, but what is in a file already cannot be taken back.
 
     pickler: returns the class that the original uses.
     """

@@ -82,7 +82,7 @@ class Regions:
             self._pop(node)
 
     def in_node(self, original: Function, node: str) -> Function:
-        """Return `original` such that what it calls is recorded under the node."""
+        """Return a function that calls `original`, and records what that calls under the node."""
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -96,8 +96,10 @@ class Regions:
         return call
 
     def in_quiet(self, original: Function, reason: str) -> Function:
-        """Return `original` such that what it calls is left out and counted under the reason."""
+        """Return a function that calls `original`, and records nothing of what that calls; it counts its own calls.
 
+        reason: what they are counted under, for the report.
+        """
         times = self._quiet.setdefault(reason, Tally())
 
         @functools.wraps(original)

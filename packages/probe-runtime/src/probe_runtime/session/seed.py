@@ -104,7 +104,10 @@ def seed_python(seed: int, stack: contextlib.ExitStack) -> None:
 
 
 def set_variable(name: str, value: str | None, stack: contextlib.ExitStack) -> None:
-    """Set an environment variable until ``stack`` is closed, which puts back what it is now; None sets nothing."""
+    """Set an environment variable until ``stack`` is closed, which puts its present value back.
+
+    value: None to leave it as it is.
+    """
     before = os.environ.get(name)
     if before is None:
         stack.callback(os.environ.pop, name, None)

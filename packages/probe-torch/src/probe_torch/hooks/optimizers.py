@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from probe_runtime.collect import guarded
 
 from probe_torch.patching.optimizer_regions import optimizer_regions
-from probe_torch.tensors.silent import OWN_OPTIMIZERS
+from probe_torch.tensors.silent_writes import OWN_OPTIMIZERS
 
 __all__ = ["watched_optimizers"]
 

@@ -20,7 +20,7 @@ from probe_runtime.patching import (
 )
 
 from probe_torch.compiling import is_compiling
-from probe_torch.tensors.silent import SILENT, Answer, is_silent_op, tensors_in
+from probe_torch.tensors.silent_writes import SILENT, Answer, is_silent_op, tensors_in
 
 from .overrides import has_override, truly_named
 

@@ -24,7 +24,7 @@ from probe_torch.aside import aside
 from probe_torch.compiling import is_compiling
 
 from .sharing import memory
-from .silent import WRITING_COLLECTIVES, tensors_in
+from .silent_writes import WRITING_COLLECTIVES, tensors_in
 
 __all__ = ["InFlight", "watched_collectives"]
 

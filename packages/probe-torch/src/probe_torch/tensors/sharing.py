@@ -2,8 +2,8 @@
 
 Numbers are used again for the same tensor object with the same version counter at the same address, and only where
 the counter can be trusted: of what autograd follows, since its own gradients depend on that; of gradients, within
-their backward pass; within the step of an optimizer that is known to raise it. silent.py lists what writes without
-raising the counter.
+their backward pass; within the step of an optimizer that is known to raise it. silent_writes.py lists what writes
+without raising the counter.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dumping import opened
-from probe_runtime.patching import kept as kept_module
-from probe_runtime.patching import patches
+from probe_runtime.patching import patches, stale_references
 from torch import nn
 
 RELU = (F.relu, "kept")  # out of reach of the search for names bound early
@@ -163,7 +162,7 @@ def test_what_cannot_be_changed_is_looked_for_once(tmp_path: Path, monkeypatch: 
     def counted(pairs: Iterable[tuple[Any, Any]]) -> None:
         kept = list(pairs)
         looked.extend(original.__name__ for _, original in kept)
-        kept_module.give_back(kept)
+        stale_references.give_back(kept)
 
     monkeypatch.setattr(patches, "give_back", counted)
     with opened(tmp_path, level="L1") as debugger:

@@ -1,4 +1,4 @@
-"""Each way to write without raising `_version` that silent.py lists: the numbers and the files are those of now."""
+"""Each way to write without raising `_version` that silent_writes.py lists: numbers and files are those of now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from dumping import agrees, load, opened, records
-from probe_torch.tensors.silent import SILENT, Answer, is_silent_op
+from probe_torch.tensors.silent_writes import SILENT, Answer, is_silent_op
 from torch import Tensor, nn
 
 N = 40

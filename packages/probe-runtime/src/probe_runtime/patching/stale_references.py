@@ -1,4 +1,4 @@
-"""Put the originals in place of replacements that user code took and still holds."""
+"""Find references to replacements that user code took and still holds, and put the originals in their place."""
 
 from __future__ import annotations
 
