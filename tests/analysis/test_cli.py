@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +75,21 @@ def test_a_step_is_a_number_from_0_up(command: str, capsys: pytest.CaptureFixtur
         main([command, "a", "--step", "-1"])
     assert ended.value.code == 2
     assert "argument --step: '-1' is not a whole number from 0 up" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", ["0", "9999"])  # printed at the end, and as it comes
+def test_a_reader_that_goes_away_does_not_change_the_exit_code(rows: str, tmp_path: Path) -> None:
+    a, b = dump(tmp_path / "a", 1e-5), dump(tmp_path / "b", 1e-6)
+    for path in (a, b):
+        place = Path(path, "step0", "rank0", "dump.json")
+        document = json.loads(place.read_text())
+        (record,) = document["data"].values()
+        document["data"] = {f"Functional.rms_norm.{n}.forward": record for n in range(500)}
+        place.write_text(json.dumps(document))
+    read, write = os.pipe()
+    os.close(read)
+    program = "import sys; from probe_format.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", program, "diff", a, b, "--rows", rows]
+    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")

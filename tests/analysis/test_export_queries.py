@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 from blocks import blocks_of
 from probe_analysis import export
+from probe_analysis.cli.export import main
 
 PAGE = Path(__file__).parents[2] / "packages" / "probe-analysis" / "docs" / "export.md"
 STEPS, RANKS = 3, 2
@@ -207,3 +209,17 @@ def test_a_filter_on_the_step_opens_only_its_files(dump: Path) -> None:
     assert (
         re.search(rf"Scanning Files:\s+{RANKS}/{STEPS * RANKS}", plan) or f"Total Files Read: {RANKS}" in plan
     )
+
+
+@pytest.mark.parametrize("name", ["t", "a b", "it's", "[x] *", 'a "b" $HOME `c`', "数据"])
+def test_the_query_that_the_command_prints_runs_as_it_is(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain_dump.write(tmp_path / "dump", 2, 1)
+    assert main([str(tmp_path / "dump"), "-o", str(tmp_path / name)]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.strip().startswith("duckdb -c ")
+    shell = line.strip().replace("duckdb -c", "printf %s", 1)
+    query = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
+    found = duckdb.sql(query).fetchall()
+    assert len(found) == 2  # the results of the last layer in step 1: of its module and of the function inside

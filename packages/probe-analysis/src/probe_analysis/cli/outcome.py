@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Any, TextIO, cast
 
 from probe_format.cli import exit_code as ended
 
@@ -17,7 +21,47 @@ def exit_code(command: str, work: Callable[[], int]) -> int:
     command: its name, for the message.
     work: does it, and returns its code.
     """
-    return ended(command, partial(_uncollected, work), failed=2)
+    with _patient_output():
+        return ended(command, partial(_uncollected, work), failed=2)
+
+
+@contextmanager
+def _patient_output() -> Iterator[None]:
+    """Go on to the exit code when the reader of the output has gone, as in ``| head``: 0 would say that all is well."""
+    out = sys.stdout
+    sys.stdout = cast(TextIO, _Patient(out))
+    try:
+        yield
+    finally:
+        sys.stdout = out
+
+
+class _Patient:
+    """Stand for a stream, and drop what is written to it once its reader has gone."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._out, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._out.write(text)
+        except BrokenPipeError:
+            self._leave()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._out.flush()
+        except BrokenPipeError:
+            self._leave()
+
+    def _leave(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._out.fileno())
+        os.close(nowhere)
 
 
 def _uncollected(work: Callable[[], int]) -> int:
@@ -25,7 +69,9 @@ def _uncollected(work: Callable[[], int]) -> int:
     was = gc.isenabled()
     gc.disable()
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()
+        return code
     finally:
         if was:
             gc.enable()

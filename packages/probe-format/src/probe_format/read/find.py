@@ -107,7 +107,8 @@ def _alone(path: Path, file: Path | None = None) -> RankFolder:
     return RankFolder(path, path.parent, int(step[1]), number, file, mode)
 
 
-_TORCH = re.compile(rb'"framework": ?"pytorch"|"type": ?"torch\.|"dtype": ?"torch\.')
+_FRAMEWORK = re.compile(rb'"framework": ?"([^"]*)"')
+_TORCH = re.compile(rb'"(?:type|dtype)": ?"torch\.')
 #: How much of a file is read for its framework, which is in its header; msprobe 1 has it in the types of tensors alone.
 _HEAD = 1 << 16
 
@@ -116,8 +117,10 @@ def _is_of_torch(path: Path) -> bool:
     """Return whether the files in a rank's folder say that PyTorch made them: it has no modes."""
     for name in (layout.DUMP, layout.DEBUG, layout.JOURNAL, layout.REPORT):
         with contextlib.suppress(OSError), (path / name).open("rb") as file:
-            if _TORCH.search(file.read(_HEAD)):
-                return True
+            head = file.read(_HEAD)
+            named = _FRAMEWORK.search(head)
+            if named or _TORCH.search(head):
+                return named is None or named[1] == b"pytorch"
     return False
 
 
