@@ -35,6 +35,34 @@ def saved(dump: Path, record: str, at: str | None = None, step: int = 0) -> Any:
     return torch.from_numpy(load(dump, record, at, step))
 
 
+def test_a_tensor_alone_is_described_as_one_in_a_list(tmp_path: Path) -> None:
+    """A plain tensor that is the whole value takes a way of its own; its gradient comes the same."""
+    weight = nn.Parameter(torch.linspace(-1, 1, 12).reshape(3, 4))
+    tensors = {
+        "weight": weight,
+        "result": weight * 2,
+        "number": torch.tensor(2.5),
+        "half": torch.ones(3).bfloat16(),
+        "columns": weight.detach().t(),
+        "infinite": torch.tensor([1.0, float("inf")]),
+        "empty": torch.empty(0, 3),
+        "whole": torch.arange(3),
+        "sparse": torch.eye(2).to_sparse(),
+        "negated": torch.tensor([1 + 2j]).conj().imag,
+    }
+    for name in ("alone", "within"):
+        with ps.Saver(dump_path=tmp_path / name, task="statistics") as saver, torch.overrides.TorchFunctionMode():
+            for key, tensor in tensors.items():
+                saver.save(tensor if name == "alone" else [tensor], key)
+            (tensors["result"].exp() * weight).sum().backward(retain_graph=True)
+    alone, within = data(tmp_path / "alone"), data(tmp_path / "within")
+    for key in tensors:
+        assert [alone[f"{key}.0.debug"]] == within[f"{key}.0.debug"], key
+        assert list(alone[f"{key}.0.debug"]) == list(within[f"{key}.0.debug"][0])
+    assert alone["weight_grad.0.debug"]["Norm"] > 0 and alone["result_grad.0.debug"]["Norm"] > 0
+    assert [alone["weight_grad.0.debug"]] == within["weight_grad.0.debug"]
+
+
 # -- the run is the same ------------------------------------------------------------------------------
 
 

@@ -97,7 +97,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
         "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "StepFiles", "TensorOptions", "array_json",
-        "options_of", "run_both", "slot_of", "summarise",
+        "options_of", "plain_array", "run_both", "slot_of", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},

@@ -7,7 +7,7 @@ from typing import Any
 
 from .errors import FormatError
 from .excerpts import brief
-from .names import DebugName
+from .names import DebugName, debug_form
 
 __all__ = ["blank", "debug_record", "gradient_record", "parse_debug_name"]
 
@@ -19,12 +19,12 @@ _NAME = re.compile(
 
 def debug_record(name: str, count: int) -> str:
     """Return the record name of the value saved under ``name``; ``count`` starts from 0 in each step."""
-    return str(DebugName(name, count))
+    return debug_form(name, count)
 
 
 def gradient_record(name: str, count: int) -> str:
     """Return the record name of that value's gradients."""
-    return str(DebugName(f"{name}_grad", count))
+    return debug_form(f"{name}_grad", count)
 
 
 def parse_debug_name(text: str) -> DebugName:

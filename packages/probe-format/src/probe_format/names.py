@@ -87,6 +87,10 @@ class ParamsGradName:
         return f"{self.prefix}.{self.path}.{self.cls}.parameters_grad{tail}"
 
 
+#: The text of a `DebugName`, from its name and count.
+debug_form = "{}.{}.debug".format
+
+
 @frozen
 class DebugName:
     """Name the record of a value saved by name: ``{name}[_grad].{count}.debug``."""
@@ -95,7 +99,7 @@ class DebugName:
     count: int
 
     def __str__(self) -> str:
-        return f"{self.name}.{self.count}.debug"
+        return debug_form(self.name, self.count)
 
 
 @frozen

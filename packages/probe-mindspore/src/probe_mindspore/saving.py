@@ -73,6 +73,9 @@ class MindSporeSaving:
         module_kind = detect()
         self.__attrs_init__(TensorLeaf(options, coverage, _nothing, requires_grad=module_kind.requires_grad))
 
+    def plain(self, value: Any, found: list[tuple[ValuePath, Any]]) -> None:
+        """Return None: each value is described by `leaf`."""
+
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of MindSpore, UNKNOWN for another one; write a tensor's file if one is wanted."""
         if not is_tensor(value):

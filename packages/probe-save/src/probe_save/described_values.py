@@ -12,7 +12,7 @@ from probe_format.journal import events
 from probe_format.schema import tensors
 from probe_format.values import UNKNOWN, ValueEncoder, ValuePath
 from probe_format.write import Summary
-from probe_runtime.describe import FileNames, Placement, StepFiles, TensorOptions, array_json
+from probe_runtime.describe import FileNames, Placement, StepFiles, TensorOptions, array_json, plain_array
 
 from .frameworks import MissingPackage, SavedLeaf, framework_of, home
 from .step_journal import StepJournal
@@ -36,9 +36,13 @@ class DescribedValues:
     _names: FileNames = field(factory=FileNames)
     _array_files: StepFiles = field(init=False)
     _leaves: dict[str, SavedLeaf] = field(factory=dict)
+    _straight: bool = field(init=False)
     _lock: threading.RLock = field(factory=threading.RLock)
 
     def __attrs_post_init__(self) -> None:
+        o = self.options
+        # Whether four numbers are all that is wanted of a plain tensor.
+        self._straight = o.statistics and not (self.wants_files or o.checksum or o.zero_count)
         self._array_files = StepFiles(self.options.directory, self.journal.coverage, self.journal.writer.append)
 
     def placement(self, record: str, *, wants_file: bool = True) -> Placement:
@@ -46,10 +50,12 @@ class DescribedValues:
         return Placement(record, "", wants_file and self.wants_files, names=self._names)
 
     def describe(self, placement: Placement, variable: Any) -> Any:
-        """Return a value as JSON; its tensors are in ``placement.found`` afterwards.
+        """Return a value as JSON; its tensors that can have gradients are in ``placement.found`` afterwards.
 
         Raises MissingPackage when the package of a tensor's framework is not installed.
         """
+        if self._straight and (finished := self._plain(placement, variable)) is not None:
+            return finished
         missing: list[MissingPackage] = []
         tree = ValueEncoder(partial(self._leaf, placement, missing), self._count_unsupported)
         value = tree.describe(variable)
@@ -58,6 +64,24 @@ class DescribedValues:
         for leaf in list(self._leaves.values()):
             leaf.fill_numbers(value)
         return value
+
+    def _plain(self, placement: Placement, variable: Any) -> bytes | None:
+        """Return the finished JSON of a plain array or tensor; None where the general way describes the value."""
+        try:
+            if type(variable) is np.ndarray:
+                found, kind = plain_array(variable), "arrays"
+            else:
+                leaf = self._leaves.get(str(framework_of(type(variable))))  # type: ignore[arg-type]
+                found, kind = None if leaf is None else leaf.plain(variable, placement.found), "tensors"
+        except Exception:  # the general way says what is wrong with it
+            return None
+        if found is None:
+            return None
+        json, norm = found
+        self.journal.coverage.outcome(kind, "recorded")
+        if norm > self._summary.least:
+            self._summary.keep(placement.record, norm)
+        return json
 
     def describe_gradient(
         self, leaf: SavedLeaf, placement: Placement, gradient: Any, path: ValuePath, *, count: bool

@@ -37,6 +37,14 @@ class SavedLeaf(Protocol):
         Appends each tensor to ``placement.found``.
         """
 
+    def plain(self, value: Any, found: list[tuple[ValuePath, Any]]) -> tuple[bytes, float] | None:
+        """Return the finished JSON of a plain tensor with statistics, and its norm.
+
+        Returns None for any other value, and where a number is not finite: then `leaf` describes it.
+
+        found: gets the tensor, with an empty path, if it can have a gradient.
+        """
+
     def fill_numbers(self, value: Any) -> None:
         """Fill in the numbers of a described value that were still on their way from a device."""
 

@@ -36,7 +36,8 @@ class SavedStep:
     values: DescribedValues
     _counts: Counts = field(factory=Counts)
     _gradients: AwaitedGradients = field(init=False)
-    _idle: threading.Condition = field(factory=threading.Condition)
+    _gate: threading.RLock = field(factory=threading.RLock)
+    _idle: threading.Condition = field(init=False)  # of the gate
     _busy: int = 0
     _over: bool = False
 
@@ -75,6 +76,7 @@ class SavedStep:
         return cls(claim, DescribedValues(journal, options, files))
 
     def __attrs_post_init__(self) -> None:
+        self._idle = threading.Condition(self._gate)
         self._gradients = AwaitedGradients(self.values, self.enter, self.leave)
 
     @property
@@ -93,7 +95,7 @@ class SavedStep:
 
     def enter(self) -> bool:
         """Begin to record a value or gradient; return False when the step is over. After True, call `leave`."""
-        with self._idle:
+        with self._gate:
             if self._over:
                 return False
             self._busy += 1
@@ -101,9 +103,9 @@ class SavedStep:
 
     def leave(self) -> None:
         """End what `enter` began."""
-        with self._idle:
+        with self._gate:
             self._busy -= 1
-            if not self._busy:
+            if self._over and not self._busy:
                 self._idle.notify_all()
 
     def save(self, variable: Any, name: str, *, backward: bool) -> None:

@@ -9,12 +9,16 @@ from typing import Any
 
 import torch
 from attrs import define, evolve, field
+from probe_format.jsonio import encode
+from probe_format.tensors import numbers_at
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.describe import LARGE, Placement, TensorOptions, run_both
 
 from probe_torch.aside import apart, aside
 from probe_torch.tensors.leaf import TensorLeaf
+from probe_torch.tensors.plain import FORMS
+from probe_torch.tensors.tensor_view import EXACT, ORDINARY
 
 from .ranks import current_rank
 
@@ -22,6 +26,8 @@ __all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf", "untraced"]
 
 FRAMEWORK = "pytorch"
 _C: Any = torch._C
+_T: Any = _C.TensorBase
+_keys: Any = _C._dispatch_keys
 
 
 def open_leaf(options: TensorOptions, coverage: Coverage) -> TorchSaving:
@@ -42,6 +48,29 @@ class TorchSaving:
         files = evolve(options, statistics=False, checksum=None, zero_count=False)
         leaf, writer = TensorLeaf(options, coverage, self._take), TensorLeaf(files, coverage, self._take)
         self.__attrs_init__(leaf, writer)
+
+    def plain(self, value: Any, found: list[tuple[ValuePath, Any]]) -> tuple[bytes, float] | None:
+        """Return the finished JSON of a plain tensor with its statistics, and its norm.
+
+        Returns None for any other value, and where a number is not finite: then `leaf` describes it.
+
+        found: gets the tensor, with an empty path, if it can have a gradient.
+        """
+        if type(value) not in EXACT or _C._get_tracing_state() is not None:
+            return None
+        with aside():
+            if _keys(value).raw_repr() not in ORDINARY or not _T.is_contiguous(value):
+                return None
+            form = FORMS[value.dtype, value.shape]
+            numbers = None if form is None else numbers_at(_T.data_ptr(value), form.count, form.kind)
+            if form is None or numbers is None:
+                return None
+            high, low, mean, norm = numbers
+            needed = value.requires_grad
+            body = encode({"Max": high, "Min": low, "Mean": mean, "Norm": norm, "requires_grad": needed})
+            if needed:
+                found.append(((), value))
+            return form.opening + body[1:], norm
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of torch, UNKNOWN for another one; write a tensor's file if one is wanted."""

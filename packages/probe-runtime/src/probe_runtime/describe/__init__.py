@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .arrays import array_json
+from .arrays import array_json, plain_array
 from .common_leaf import CommonLeaf
 from .file_names import FileNames
 from .leaf import Leaf, Placement
@@ -20,6 +20,7 @@ __all__ = [
     "TensorOptions",
     "array_json",
     "options_of",
+    "plain_array",
     "run_both",
     "slot_of",
     "summarise",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.tensors import array_object, npy_bytes, stored
+from probe_format.jsonio import dumps, encode
+from probe_format.tensors import array_object, npy_bytes, numbers_in, stored
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 
@@ -16,9 +17,10 @@ from .step_files import StepFiles
 from .tensor_options import TensorOptions
 from .two_at_once import LARGE, run_both
 
-__all__ = ["array_json"]
+__all__ = ["array_json", "plain_array"]
 
 Array = npt.NDArray[Any]
+_PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def array_json(
@@ -62,3 +64,24 @@ def _write_file(a: Array, placement: Placement, path: ValuePath, files: StepFile
     if a.dtype.hasobject:
         return {"lost": "tensor file: an array of Python objects has no bytes of its own"}
     return files.save(placement, path, "npy", npy_bytes(stored(np.asarray(a))))
+
+
+def plain_array(a: Any) -> tuple[bytes, float] | None:
+    """Return the finished JSON of an ordinary array with its statistics, as `array_json` has them, and its norm.
+
+    Returns None where ``a`` is no array of contiguous floats, is empty, or has a number that is not finite.
+    """
+    if type(a) is not np.ndarray or a.dtype not in _PLAIN or not (a.size and a.flags.c_contiguous):
+        return None
+    numbers = numbers_in(a.reshape(-1))
+    if numbers is None:
+        return None
+    high, low, mean, norm = numbers
+    body = encode({"Max": high, "Min": low, "Mean": mean, "Norm": norm})
+    return _opening(a.dtype, a.shape) + body[1:], norm
+
+
+@lru_cache(maxsize=1024)
+def _opening(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the JSON of a plain array up to its numbers."""
+    return dumps({"type": "numpy.ndarray", "dtype": str(dtype), "shape": list(shape)})[:-1] + b","
