@@ -97,13 +97,15 @@ class Collector:
             if call is None:
                 return original(*args, **kwargs)
             try:
-                thread.inside -= composite
+                if composite:
+                    thread.inside -= 1
                 out = original(*args, **kwargs)
             except BaseException as e:
                 recorder.raised(call, e)
                 raise
             finally:
-                thread.inside += composite
+                if composite:
+                    thread.inside += 1
             over = True
             if collective:
                 self._leaf.invalidate()  # collectives write without raising the version
