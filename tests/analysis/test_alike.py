@@ -62,6 +62,38 @@ def test_a_model_in_ddp_is_the_model(tmp_path):
     assert other.call.name == "Functional.layer_norm.0.forward" and "1e-05 against 0.001" in other.sentence
 
 
+class Trainer(nn.Module):
+    """A module of the user's own around the model."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        return self.model(*given)
+
+
+def test_a_model_in_a_module_of_another_name_is_the_model(tmp_path):
+    for pair in ((lambda net: net, Trainer), (Trainer, lambda net: net)):
+        a, b = (run(tmp_path / f"{side}{pair.index(Trainer)}", wrap) for side, wrap in zip("ab", pair, strict=True))
+        found = probe_analysis.diff(a, b)
+        assert found.verdict.state == "same", found.verdict.sentence
+        alignment = found.runs[0].alignment
+        assert not alignment.only_a and not alignment.only_b
+        assert [call.name for call in alignment.wrappers] == ["Module.model.Net.forward.0"]
+    other = probe_analysis.diff(tmp_path / "a1", run(tmp_path / "c", Trainer, eps=1e-3)).verdict
+    assert other.call.name == "Functional.layer_norm.0.forward" and "1e-05 against 0.001" in other.sentence
+
+
+def test_a_run_that_recorded_nothing_is_not_the_same(tmp_path):
+    a = run(tmp_path / "a", list=["no_such_function"], level="L1")
+    b = run(tmp_path / "b", level="L1")
+    verdict = probe_analysis.diff(a, b).verdict
+    assert verdict.state == "different" and verdict.sentence.startswith("Nothing was recorded in the first run; ")
+    assert probe_analysis.diff(b, a).verdict.sentence.startswith("Nothing was recorded in the second run; ")
+    assert probe_analysis.diff(a, a).verdict.state == "same"
+
+
 @pytest.mark.parametrize(
     ("how", "words"),
     [

@@ -13,7 +13,7 @@ from probe_analysis.calls import Call, Run
 
 from .mapping import Mapping
 from .sequence import aligned
-from .tree import Node, forest, plain_path
+from .tree import Node, forest, plain_path, without_outer
 
 __all__ = ["Alignment", "How", "Pair", "align"]
 
@@ -98,24 +98,29 @@ def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
         found, around = forest(run)
         top.extend(found)
         wrappers.extend(around)
-    state.match(*tops)
+    ones, outer = without_outer(*tops)
+    twos, other = without_outer(tops[1], tops[0])
+    wrappers += [call for call in (outer, other) if call is not None]
+    state.match(ones, twos)
     state.match_wrappers(wrappers)
     state.match_rest()
     pairs = tuple(sorted(state.pairs.values(), key=lambda pair: pair.a.order))
     taken = {id(pair.b) for pair in pairs}
     wrappers = [call for call in wrappers if call.name not in state.pairs and id(call) not in taken]
-    left_out = {call.name for call in wrappers}
+    left_out, paths = {call.name for call in wrappers}, {call.path for call in wrappers}
     return Alignment(
         pairs,
-        tuple(c for c in a.calls if c.name not in state.pairs and not _wraps(c, left_out)),
-        tuple(c for c in b.calls if id(c) not in taken and not _wraps(c, left_out)),
+        tuple(c for c in a.calls if c.name not in state.pairs and not _wraps(c, left_out, paths)),
+        tuple(c for c in b.calls if id(c) not in taken and not _wraps(c, left_out, paths)),
         tuple(wrappers),
     )
 
 
-def _wraps(call: Call, wrappers: set[str]) -> bool:
-    own = call.kind == "parameters_grad" and not plain_path(call.path)  # of the model itself, inside of a wrapper
-    return own or with_direction(call.name, "forward") in wrappers
+def _wraps(call: Call, wrappers: set[str], paths: set[str]) -> bool:
+    """Return whether a record is of a wrapper, or of the model's own parameters, which no plain run records."""
+    if call.kind == "parameters_grad":
+        return not plain_path(call.path) or call.path in paths
+    return with_direction(call.name, "forward") in wrappers
 
 
 @define(eq=False)

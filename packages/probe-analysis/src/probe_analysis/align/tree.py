@@ -6,7 +6,7 @@ from attrs import define, field
 
 from probe_analysis.calls import Call, Run
 
-__all__ = ["Node", "forest", "plain_path"]
+__all__ = ["Node", "forest", "plain_path", "without_outer"]
 
 #: Parts of a qualified name that a wrapper around the model, or around a part of it, puts in.
 WRAPPER_PARTS = frozenset(
@@ -90,3 +90,26 @@ def _unwrapped(nodes: list[Node], wrappers: list[Call]) -> list[Node]:
     for node in found:
         node.inside = _unwrapped(node.inside, wrappers)
     return found
+
+
+def without_outer(nodes: list[Node], others: list[Node]) -> tuple[list[Node], Call | None]:
+    """Return the calls at the top of a run without a module of the user's own around the model, and this module's call.
+
+    It is the one module at the top, and has inside of it most of the modules that the other run has at the top.
+
+    others: the calls at the top of the other run.
+    """
+    outer = [node for node in nodes if node.is_module]
+    names = {_last(node) for node in others if node.is_module}
+    if len(outer) != 1 or len(names) < 2:
+        return nodes, None
+    (node,) = outer
+    inside = {_last(inner) for inner in node.inside if inner.is_module}
+    if _last(node) in names or 2 * len(inside & names) <= len(names):
+        return nodes, None
+    at = nodes.index(node)
+    return [*nodes[:at], *node.inside, *nodes[at + 1 :]], node.call
+
+
+def _last(node: Node) -> str:
+    return node.path.rpartition(".")[2]

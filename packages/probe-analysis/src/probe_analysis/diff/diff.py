@@ -249,6 +249,11 @@ def _verdict(
     first: the first call with a cause.
     limit: the place of the first call that shows it.
     """
+    if not a.calls or not b.calls:
+        if not a.calls and not b.calls:
+            return Verdict("same", "Nothing was recorded in either of the two.")
+        which, other, count = ("first", "second", len(a.calls)) if a.calls else ("second", "first", len(b.calls))
+        return Verdict("different", f"Nothing was recorded in the {other} run; the {which} has {count} records.")
     missing = None if partial else missing_call(alignment, a, b, first, limit)
     if missing is not None:
         call, run, sentence = missing

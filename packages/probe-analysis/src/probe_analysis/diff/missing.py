@@ -26,6 +26,7 @@ def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, l
     candidates = [item for item in candidates if item[1].name not in unreached]
     alone = {id(call) for _, call, _, _ in candidates}
     paired = {id(call) for pair in alignment.pairs for call in (pair.a, pair.b)}
+    matched = {(id(c.rank), c.path) for pair in alignment.pairs for c in (pair.a, pair.b) if c.kind == "module"}
     for place, call, run, is_a in candidates:
         if place > limit:
             break
@@ -34,7 +35,7 @@ def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, l
             name = with_direction(call.name, "forward")
             if name in run.by_name and id(run.by_name[name]) in paired:
                 return call, run, f"No gradient comes to {name} in the {other} run; in the {which} one it does."
-        elif call.kind == "parameters_grad":
+        elif call.kind == "parameters_grad" and (id(call.rank), call.path) in matched:
             return call, run, f"{call.name} has gradients in the {which} run alone."
         elif first is not None and not first.pair.a.backward and call.kind in ("module", "api"):
             whole = _whole(call, run, alone)
