@@ -31,7 +31,7 @@ def outside() -> AbstractContextManager[Any]:
 
 
 def apart(work: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return ``work`` as a function that runs aside."""
+    """Return a function that runs ``work`` within `aside`."""
 
     @functools.wraps(work)
     def done(*args: _P.args, **kwargs: _P.kwargs) -> _R:

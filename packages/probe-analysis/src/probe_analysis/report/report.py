@@ -114,7 +114,7 @@ class _Draft:
     unread: dict[str, str] = field(factory=dict)
 
     def open(self, dump: Dump, step: int | None, rank: int | None) -> None:
-        """Take the runs of a dump; their records come later."""
+        """Keep the runs of a dump; their records come later."""
         self.opened.append(list(runs_of(dump, step=step, rank=rank)))
         self.records |= {id(run.rank): self.writer.records(run) for run in self.opened[-1]}
 
@@ -154,7 +154,7 @@ class _Draft:
             self.findings.append(unchecked(what, f"This could not be found out: {error}"))
 
     def compare(self, found: Diff) -> None:
-        """Take how the runs differ."""
+        """Keep how the runs differ, for the page."""
         for run in found.runs:
             one, two = self.numbers[id(run.a.rank)], self.numbers[id(run.b.rank)]
             self.comparisons.append(

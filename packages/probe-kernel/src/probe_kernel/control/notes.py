@@ -28,7 +28,7 @@ def devices_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterat
 
 
 def layout_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
-    """Note a choice of layouts on a CPU, which has one."""
+    """Note that a choice of layouts has no effect on a CPU, which has one layout."""
     if backend.name == "cpu" and dump.trans_flag is False:
         yield "trans_flag: has no effect: a CPU has one layout."
 

@@ -37,7 +37,9 @@ _LEFT_ALONE = (Own, OwnPair, OwnTuple, Attribute, Default, Item, FrameType)
 
 
 def give_back(pairs: Iterable[tuple[Function, Function]]) -> None:
-    """Put the original, for each (replacement, original), where the replacement is held.
+    """Put each original wherever its replacement is held.
+
+    pairs: (replacement, original).
 
     Reaches attributes of objects and classes, dicts, lists, sets, closures, defaults, partials, and tuples and bound
     methods inside one of these; not local variables of functions that run, keys of dicts, or objects of extensions.

@@ -59,7 +59,7 @@ class CountedFiles:
 
     @property
     def bytes_of_all_names(self) -> int:
-        """Return the bytes that the files had if each name were a file of its own."""
+        """Return the bytes that the files would have if each name were a file of its own."""
         return sum(self.sizes.values())
 
     def largest(self, most: int = 5) -> list[tuple[str, int]]:
