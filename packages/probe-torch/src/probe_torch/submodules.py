@@ -8,13 +8,15 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["compiled", "submodules"]
+__all__ = ["compiled", "named_submodules", "submodules"]
+
+_NAMED_MODULES: Any = nn.Module.named_modules
 
 
 def submodules(model: nn.Module) -> list[nn.Module]:
     """Return the model and every module below it, each once, level by level.
 
-    `nn.Module.named_modules` knows their names as well, and takes a dozen calls for each.
+    `named_submodules` knows their names as well, and takes longer.
     """
     found: dict[int, Any] = {}
     level: list[Any] = [model]
@@ -27,6 +29,25 @@ def submodules(model: nn.Module) -> list[nn.Module]:
         for table in [t for t in tables if type(t) is not dict]:  # of TorchScript
             level += table.values()
     return list(found.values())
+
+
+def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return what `nn.Module.named_modules` yields, which takes a dozen calls for each module."""
+    found: list[tuple[str, nn.Module]] = []
+    known: set[nn.Module] = set()
+    waiting: list[tuple[str, Any]] = [("", model)]
+    while waiting:
+        path, module = waiting.pop()
+        if module is None or module in known:
+            continue
+        if type(module).named_modules is not _NAMED_MODULES:  # a class of its own way, as it may be of a user's
+            return list(model.named_modules())
+        known.add(module)
+        found += ((path, module),)
+        if module._modules:
+            before = f"{path}." if path else ""
+            waiting += [(before + name, inner) for name, inner in module._modules.items()][::-1]
+    return found
 
 
 def compiled(modules: Iterable[nn.Module]) -> list[nn.Module]:

@@ -183,11 +183,15 @@ def _slots(form: bytes) -> Slots | None:
 
 def _call(enter: Lines, leave: Lines) -> Line | None:
     """Return the line of a call that returned, and that was not recomputed."""
-    arguments, keywords = enter[-2], enter[-1]
+    *_, arguments, keywords = enter
+    ending: Line = (b"}",)
+    if keywords[2] == _P:
+        ending = (b',"parameters":', keywords[VALUE:], b"}")
+        *_, arguments, keywords, _ = enter
     if keywords[2] == _W and arguments[2] == _A and leave[2:] and leave[2][2] == _O:  # nearly all of them
         return (
             *(enter[1][VALUE:], b': {"input_args":', arguments[VALUE:]),
-            *(b',"input_kwargs":', keywords[VALUE:], b',"output":', leave[2][VALUE:], b"}"),
+            *(b',"input_kwargs":', keywords[VALUE:], b',"output":', leave[2][VALUE:], *ending),
         )
     parts = {**pieces_of(leave), **pieces_of(enter)}
     if _E in parts or parts.get(_X, _EXTRA) != _EXTRA:

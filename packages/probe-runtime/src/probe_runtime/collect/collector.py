@@ -280,9 +280,10 @@ class Collector:
 
     def seen_names(self) -> list[str]:
         """Return the name of the first call of every key that was seen, for suggestions."""
+        prefix = self._module_prefix
+        size = len(prefix)
         return [
-            f"{key}.forward.0" if key.startswith(self._module_prefix) else f"{key}.0.forward"
-            for key in self.recorder.counters.keys
+            f"{key}.forward.0" if key[:size] == prefix else f"{key}.0.forward" for key in self.recorder.counters.keys
         ]
 
 

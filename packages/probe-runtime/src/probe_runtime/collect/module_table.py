@@ -76,7 +76,12 @@ def tracked_parameters(
         if not entry.base:
             continue
         for name, p in own(entry.module):
-            found.setdefault(id(p), (p, []))[1].append((f"{entry.base}.parameters_grad", name))
+            owner = (f"{entry.base}.parameters_grad", name)
+            which = id(p)
+            if which in found:
+                found[which][1].append(owner)
+            else:
+                found[which] = p, [owner]
     return [TrackedParameter(p, tuple(owners)) for p, owners in found.values()]
 
 

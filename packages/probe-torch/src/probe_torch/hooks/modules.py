@@ -19,7 +19,7 @@ from probe_runtime.patching import thread as _thread
 from torch import nn
 
 from probe_torch.compiling import is_compiling
-from probe_torch.submodules import compiled, submodules
+from probe_torch.submodules import compiled, named_submodules, submodules
 
 __all__ = ["ModuleTable", "compiled_parts", "models_in", "patched_call"]
 
@@ -63,8 +63,8 @@ class ModuleTable:
 
     def _add_one(self, model: nn.Module, prefix: str) -> None:
         self.roots[id(model)] = model
-        for name, module in model.named_modules():
-            path = _path(name)
+        for name, module in named_submodules(model):
+            path = _path(name) if "_orig_mod" in name else name
             if not path:
                 own = [n for n, _ in module.named_parameters(recurse=False)]
                 if own:
@@ -75,8 +75,8 @@ class ModuleTable:
                 continue
             if isinstance(module, torch.jit.ScriptModule):
                 self.not_seen.setdefault(f"inside {prefix}{path}", "TorchScript runs outside Python")
-            inner = getattr(module, "_orig_mod", None)
-            cls = type(inner if isinstance(inner, nn.Module) else module).__name__
+            inner = module._modules.get("_orig_mod")
+            cls = type(module if inner is None else inner).__name__
             if name.endswith("_orig_mod"):
                 continue  # the same module as the compiled one around it
             self.entries.setdefault(id(module), TrackedModule(f"Module.{prefix}{path}.{cls}", module))
@@ -122,8 +122,8 @@ class ModuleTable:
             yield entry.base, "inside a torch.compile region" if inside else "not called in this step"
 
 
-def _wanting_gradients(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    return ((name, p) for name, p in module._parameters.items() if p is not None and p.requires_grad)
+def _wanting_gradients(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in module._parameters.items() if p is not None and p.requires_grad]
 
 
 _NO_FORWARD: Any = nn.Module.forward
