@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import attrs
 
@@ -60,10 +61,11 @@ class How:
 
 def _cases(cases: tuple[Case, ...]) -> Callable[[How], Iterator[Answer]]:
     def run(how: How) -> Iterator[Answer]:
-        for case in cases:
-            if how.quick and case.setup != "small":
-                continue
-            yield steps.measure(case, how.msprobe, how.of(case.rounds), how.disk)
+        with ExitStack() as end:
+            for case in cases:
+                if how.quick and case.setup != "small":
+                    continue
+                yield steps.measure(case, how.msprobe, how.of(case.rounds), how.disk, end)
 
     return run
 

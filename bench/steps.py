@@ -77,6 +77,7 @@ def worker(tool: str, python: str, case: Case, folder: Path) -> Iterator[Worker]
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(SOURCES)}
     command = [python, str(Path(__file__).parent / "worker.py"), tool.partition(" ")[0], *SETUPS[case.setup].arguments]
     command += ["--level", case.level, "--task", case.task, "--section", case.section, "--dump", str(dump)]
+    command += ["--keep"] * (case.place != MEMORY)
     with started(command, folder / f"{tool}.log", environment) as process:
         yield process
 
@@ -87,8 +88,8 @@ def tools_of(names: Sequence[str], msprobe: str) -> dict[str, str]:
     return {name: msprobe if name == "msprobe" else sys.executable for name in names if there.get(name, True)}
 
 
-def measure(case: Case, msprobe: str, rounds: int, disk: str) -> Answer:
-    """Measure one case."""
+def measure(case: Case, msprobe: str, rounds: int, disk: str, end: ExitStack) -> Answer:
+    """Measure one case. end: removes what is on the disk, once no other case is measured there (`worker.written`)."""
     place = case.place or disk
     tools = tools_of(("none", "none again", "probe", *case.peers), msprobe)
     wall: dict[str, list[float]] = {}
@@ -97,7 +98,8 @@ def measure(case: Case, msprobe: str, rounds: int, disk: str) -> Answer:
     losses: dict[str, list[float]] = {}
     raw: list[float] = []
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-bench-", dir=place)))
+        holder = end if place != MEMORY else stack
+        folder = Path(holder.enter_context(tempfile.TemporaryDirectory(prefix="probe-bench-", dir=place)))
         workers = {t: stack.enter_context(worker(t, python, case, folder)) for t, python in tools.items()}
         for i in range(-2 if rounds > 3 else -1, rounds):  # the first to warm up
             order = list(workers)
