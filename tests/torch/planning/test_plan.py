@@ -21,6 +21,7 @@ from probe_runtime.config import resolve
 from probe_runtime.describe.equal_files import EqualFiles
 from probe_torch import PrecisionDebugger, demo, plan, seed_all
 from probe_torch.demo_model import Gpt, batches
+from probe_torch.planning.planned_leaf import PlannedLeaf
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -333,6 +334,17 @@ def test_what_cannot_be_planned_is_said(tmp_path: Path) -> None:
         plan(nn.Sequential(nn.Linear(4, 4)), keys, torch.randn(2, 5))
     assert "probe_torch.plan" in "".join(error.value.__notes__)
     assert torch.relu is relu and nn.Module.__call__ is call, "undone after an error, too"
+
+
+@pytest.mark.filterwarnings("ignore:Probe met:RuntimeWarning")
+def test_what_could_not_be_followed_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("not today")
+
+    monkeypatch.setattr(PlannedLeaf, "tensor", fail)
+    keys = {"level": "L0", "dump_path": str(tmp_path / "d")}
+    (note,) = plan(nn.Sequential(nn.Linear(4, 4)), keys, torch.randn(2, 4)).notes
+    assert "could not be followed (ValueError: not today)" in note
 
 
 def test_not_while_a_dump_is_made(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import evolve
+from probe_format.excerpts import cut
 
 from probe_runtime.config.config import Config
 
@@ -35,9 +36,10 @@ def outcome(
     notes: what to know about how it went.
     """
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    faults = sum(fault["count"] for report in reports for fault in report["faults"])
+    faults = [fault for report in reports for fault in report["faults"]]
     if faults:
-        notes = [*notes, f"{faults} calls could not be followed; the real dump may be larger."]
+        count, why = sum(fault["count"] for fault in faults), _said(faults[0]["message"])
+        notes = [*notes, f"{count} calls could not be followed ({why}); the real dump may be larger."]
     found = DumpPlan(
         level=config.level,
         task=config.task,
@@ -59,6 +61,12 @@ def outcome(
         notes=tuple(notes),
     )
     return evolve(found, problems=tuple(obstacles(found, config)))
+
+
+def _said(traceback: str) -> str:
+    """Return the line of a traceback that names the error; what a framework adds may come after it."""
+    lines = traceback.strip().splitlines()
+    return cut(next((s for s in reversed(lines) if s[:1].isalpha() and ": " in s), "".join(lines[-1:])), 200)
 
 
 def _unmatched(reports: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
