@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from math import prod
 from typing import Any
@@ -43,6 +43,8 @@ class PlannedLeaf(TensorLeaf):
         """Describe with these options. files: gets the tensor files; the others as for `TensorLeaf`."""
         super().__init__(options, coverage, append, late=late)
         self._files = StepFiles(options.directory, coverage, append, write=files.write, link=files.link)
+        self._content_of: dict[Hashable, int] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
         self._typical = partial(
             typical_numbers,
             statistics=options.statistics,
@@ -75,6 +77,8 @@ class PlannedLeaf(TensorLeaf):
             return super()._one(placement, t, path, gradient)
         within = None if t.is_inference() else self.sharing.trust(t, gradient=gradient)
         found = self._described(view_of(t), steady=False)
+        if found.content and self._o.share:
+            found = evolve(found, content=self._content(t))
         # A tensor whose numbers come later is not known again: `TensorLeaf` has nothing to remember then.
         later = self._o.statistics and (self._o.deferred or t.device.type != "cpu")
         if within is not None and self.sharing.open and not later:
@@ -85,6 +89,17 @@ class PlannedLeaf(TensorLeaf):
         if placement.wants_file and found.content:
             file = self._files.save(placement, path, "pt", lambda: self._fresh_parts(t), found.content)
         return found.object(t.requires_grad, file)
+
+    def _content(self, t: torch.Tensor) -> int:
+        """Return a number for the elements of ``t``, the same for a tensor of the same memory that nothing wrote since.
+
+        A dump does not trust memory that far, but finds equal files by their bytes, and so these.
+        """
+        storage = t.untyped_storage()
+        self._storages[storage._cdata] = storage  # held, or another gets its address
+        seen = t.shape, t.stride(), t.storage_offset(), t.is_conj(), t.is_neg()
+        key = storage._cdata, t._version, t.dtype, *seen
+        return self._content_of.setdefault(key, next(self._contents))
 
     def _described(self, p: TensorView, *, steady: bool) -> Described:
         if p.data is not None:  # a real tensor

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import evolve
 from probe_format.errors import UsageError
 from probe_runtime.collect import Target, kind_of
 from probe_runtime.config import Config
@@ -90,8 +89,7 @@ def plan(
                 training.run()
             report = step.end()
         assert report is not None
-        found = outcome(config, [report], Path(folder), files, training.notes)
-        return evolve(found, unshared_by="as msprobe writes them, and Probe at most on an accelerator")
+        return outcome(config, [report], Path(folder), files, training.notes)
 
 
 def _check(model: object) -> None:
