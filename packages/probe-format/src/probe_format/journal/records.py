@@ -99,7 +99,7 @@ class Records:
         lines = [
             line[:-10] + b'.forward"'
             if line[-10:] == b'.backward"'
-            else b".forward.".join(line.rsplit(b".backward.", 1))
+            else b"%b.forward.%b" % line.rpartition(b".backward.")[::2]
             for line in lines
         ]
         forwards = group_of(self._groups, list(map(hash, lines)))

@@ -81,7 +81,8 @@ class Holders:
             tables = self.tables[i : i + _AT_ONCE]
             if not known.isdisjoint(map(id, chain.from_iterable(map(dict.values, tables)))):
                 for table in tables:
-                    found += _items(replacements, table, dict(table))
+                    if not known.isdisjoint(map(id, table.values())):
+                        found += _items(replacements, table, dict(table))
         if not known.isdisjoint(map(id, chain.from_iterable(self.lists))):
             for row in self.lists:
                 found += _items(replacements, row, dict(enumerate(row)))

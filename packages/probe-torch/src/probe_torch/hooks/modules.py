@@ -106,7 +106,8 @@ class ModuleTable:
 
     def parameters(self) -> list[TrackedParameter]:
         """Return every parameter of the tracked modules once, with all its owners (tied weights have several)."""
-        return tracked_parameters(self.entries.values(), _wanting_gradients)
+        having_some = [entry for entry in self.entries.values() if entry.module._parameters]
+        return tracked_parameters(having_some, _wanting_gradients)
 
     def never_called(self) -> Iterator[tuple[str, str]]:
         """Yield (module, why) for every tracked module that was not called while collecting."""
