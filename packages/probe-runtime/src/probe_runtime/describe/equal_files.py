@@ -28,21 +28,26 @@ class EqualFiles:
 
     def __init__(self) -> None:
         self._files: dict[int, str] = {}
+        self._room = _MOST
 
     def write(self, target: str, parts: Sequence[Buffer]) -> int:
         """Make the file ``target`` of these parts, by a second name where that will do; return its size.
 
         Raises OSError when it cannot be made.
         """
-        key = hash(parts[0] if target.endswith(".pt") else b"".join([*parts[:1], *(p[:_BEGIN] for p in parts[1:2])]))
-        found = self._files.get(key)
-        if found is not None and _holds(found, parts):
-            link_or_copy(found, target)
-            return sum(map(_size, parts))
+        head = parts[0] if target[-3:] == ".pt" else b"".join([*parts[:1], *(p[:_BEGIN] for p in parts[1:2])])
+        key, files = hash(head), self._files
+        if key in files:
+            found = files[key]
+            if _holds(found, parts):
+                link_or_copy(found, target)
+                return sum(map(_size, parts))
         size = write_parts(target, parts)
-        if len(self._files) >= _MOST:
-            self._files.clear()
-        self._files[key] = target
+        self._room -= 1
+        if self._room <= 0:
+            files, self._room = {}, _MOST
+            self._files = files
+        files[key] = target
         return size
 
 

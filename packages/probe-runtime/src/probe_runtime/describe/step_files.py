@@ -93,14 +93,24 @@ class StepFiles:
         self, placement: Placement, path: ValuePath, suffix: str, parts: Parts, content: Hashable = None
     ) -> str:
         """Write one file at once, and return its name; the rest is as for `save`."""
-        name = self._name(placement, path, suffix)
+        claim = tensor_file_name if placement.names is None else placement.names.claim
+        name = claim(placement.record, placement.category, path, suffix)
         target = f"{self._folder}/{name}"
-        known = self._written.get(content)
+        written = self._written
+        try:
+            known = written[content] if content in written else None
+        except KeyError:  # another thread forgot it meanwhile
+            known = None
         if known is None:
             self._write(target, parts() if callable(parts) else parts)
         else:
             self._link(known, target)
-        self._remember(name, target, content)
+        if name in self._content:
+            self._remember(name, target, content)
+        elif content is not None:
+            self._content[name] = content
+            if content not in written:
+                written[content] = target
         return name
 
     def _name(self, placement: Placement, path: ValuePath, suffix: str) -> str:
