@@ -97,10 +97,7 @@ class StepFiles:
         name = claim(placement.record, placement.category, path, suffix)
         target = f"{self._folder}/{name}"
         written = self._written
-        try:
-            known = written[content] if content in written else None
-        except KeyError:  # another thread forgot it meanwhile
-            known = None
+        known = written.get(content)
         if known is None:
             self._write(target, parts() if callable(parts) else parts)
         else:
