@@ -20,6 +20,7 @@ __all__ = [
     "LEAF",
     "Handle",
     "NodeHooks",
+    "abandon",
     "add",
     "backward_pass",
     "grad_enabled",
@@ -53,6 +54,9 @@ recording: Callable[[], bool] = _executor.requires_grad
 #: Whether recording of gradients has begun in this thread, even if it is switched off at the moment.
 grad_flag: Callable[[], bool] = _executor.grad_flag
 
+#: Drop the gradients whose recording an exception cut short: with them the next net that is differentiated fails
+#: ("the index 7 is out of range of input num 7").
+abandon: Callable[[], None] = _executor.clear_res
 #: Return when all that was begun is computed. Raises what failed meanwhile.
 wait: Callable[[], None] = _executor.sync
 #: Whether gradients can be recorded: not under `mindspore._no_grad`.

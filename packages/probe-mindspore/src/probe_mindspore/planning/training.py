@@ -9,7 +9,7 @@ import mindspore as ms
 from attrs import define, field
 from mindspore import Tensor, nn
 
-from probe_mindspore.hooks.autograd import grad_enabled, is_differentiable, wait
+from probe_mindspore.hooks.autograd import abandon, grad_enabled, is_differentiable, wait
 from probe_mindspore.patching.wrappers import muted
 
 __all__ = ["Training"]
@@ -40,7 +40,8 @@ class Training:
         try:
             self._run()
             wait()  # an operator may fail when Python is long past it
-        except Exception as e:
+        except BaseException as e:
+            abandon()
             e.add_note("This came while probe_mindspore.plan made a step of the net on these inputs.")
             raise
 
