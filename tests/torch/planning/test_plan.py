@@ -55,6 +55,23 @@ def dumped(folder: Path, keys: dict[str, Any], step: Callable[[Any], object]) ->
     return written(folder / "dump")
 
 
+def training(
+    model: nn.Module, optimizer: torch.optim.Optimizer, *batch: Any, accumulated: bool = False
+) -> Callable[[Any], object]:
+    """What makes a step on a batch, with a debugger. accumulated: the gradients of all steps are added."""
+
+    def step(debugger: Any) -> None:
+        debugger.start(model)
+        model(*batch).backward()
+        optimizer.step()
+        if not accumulated:
+            optimizer.zero_grad()
+        debugger.stop()
+        debugger.step()
+
+    return step
+
+
 def close(planned: int, real: int) -> bool:
     """Within five percent."""
     return abs(planned - real) <= 0.05 * real
@@ -68,16 +85,8 @@ def test_the_plan_is_what_is_written(name: str, tmp_path: Path) -> None:
     model, window = Gpt(1, 32, length=32), next(batches(2, 32))
     optimizer = torch.optim.AdamW(model.parameters())
 
-    def step(debugger: Any) -> None:
-        debugger.start(model)
-        model(window).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        debugger.stop()
-        debugger.step()
-
     planned = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, window, optimizer=optimizer)
-    real = dumped(tmp_path, keys, step)
+    real = dumped(tmp_path, keys, training(model, optimizer, window))
     said = report(tmp_path / "dump", 1)
     assert (planned.records, planned.tensors) == (said["records"], said["counts"]["recorded"].get("tensors", 0))
     assert (planned.files, planned.documents) == (real.names, real.documents)
@@ -102,16 +111,7 @@ def test_small_networks(case: str, rerun: str, tmp_path: Path) -> None:
         model, optimizer = zoo.build(chosen, zoo.Variant(rerun=rerun))
         batch = chosen.batch()
         planned = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, *batch, optimizer=optimizer)
-
-        def step(debugger: Any) -> None:
-            debugger.start(model)
-            model(*batch).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            debugger.stop()
-            debugger.step()
-
-        real = dumped(tmp_path, keys, step)
+        real = dumped(tmp_path, keys, training(model, optimizer, *batch))
     assert planned.records == report(tmp_path / "dump", 1)["records"]
     assert planned.files == real.names and real.files <= planned.written
     # These tensors are so small that what surrounds the numbers in a file counts: a few files less are some percent.
@@ -125,15 +125,8 @@ def test_equal_bytes_are_fewer_files_than_planned(tmp_path: Path) -> None:
     model, window = Gpt(1, 32, length=32), next(batches(2, 32))
     optimizer = torch.optim.AdamW(model.parameters())
 
-    def step(debugger: Any) -> None:
-        debugger.start(model)
-        model(window).backward()
-        optimizer.step()
-        debugger.stop()
-        debugger.step()
-
     planned = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, window, optimizer=optimizer)
-    real = dumped(tmp_path, keys, step)
+    real = dumped(tmp_path, keys, training(model, optimizer, window, accumulated=True))
     assert planned.files == real.names and close(planned.bytes_unshared, real.bytes_unshared)
     assert real.files < planned.written and close(planned.bytes, real.bytes)
     contents = {path.stat().st_ino: path.read_bytes() for path in (tmp_path / "dump").rglob("*.pt")}

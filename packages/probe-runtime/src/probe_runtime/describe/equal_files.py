@@ -38,10 +38,10 @@ class EqualFiles:
         head = parts[0] if target[-3:] == ".pt" else b"".join([*parts[:1], *(p[:_BEGIN] for p in parts[1:2])])
         key, files = hash(head), self._files
         if key in files:
-            found = files[key]
-            if _holds(found, parts):
+            found, size = files[key], sum(map(_size, parts))
+            if _holds(found, parts, size):
                 link_or_copy(found, target)
-                return sum(map(_size, parts))
+                return size
         size = write_parts(target, parts)
         self._room -= 1
         if self._room <= 0:
@@ -55,14 +55,13 @@ def _size(part: Buffer) -> int:
     return len(part) if type(part) is bytes else part.nbytes  # type: ignore[union-attr]
 
 
-def _holds(path: str, parts: Sequence[Buffer]) -> bool:
-    """Return whether a file consists of these parts, and of nothing more."""
+def _holds(path: str, parts: Sequence[Buffer], size: int) -> bool:
+    """Return whether a file consists of these parts, which have ``size`` bytes, and of nothing more."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        size = sum(map(_size, parts))
         if size < _BLOCK:
             return os.read(fd, size + 1) == b"".join(parts)
         for part in parts:

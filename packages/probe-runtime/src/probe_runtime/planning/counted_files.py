@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from attrs import define, field
 
-__all__ = ["CountedFiles"]
+__all__ = ["CountedFiles", "in_blocks"]
 
 _BLOCK = 4096
 #: The class of a module's record, or the name of a function's, at the beginning of a file name.
@@ -17,6 +17,11 @@ _KIND = re.compile(
     r"(?:Module|Cell)\..*?\.(?P<module>\w+)\.(?:(?:forward|backward)\.\d+|parameters_grad)\."
     r"|(?P<function>\w+\.\w+)\.\d+\.(?:forward|backward)\."
 )
+
+
+def in_blocks(sizes: Iterable[int]) -> int:
+    """Return the bytes that files of these sizes take on a disk with blocks of 4 KiB."""
+    return sum(-(-size // _BLOCK) * _BLOCK for size in sizes)
 
 
 @define
@@ -74,4 +79,4 @@ class CountedFiles:
     @property
     def allocated(self) -> int:
         """Return the bytes that the files take on a disk with blocks of 4 KiB."""
-        return sum(-(-size // _BLOCK) * _BLOCK for path, size in self.sizes.items() if path not in self.second)
+        return in_blocks(size for path, size in self.sizes.items() if path not in self.second)

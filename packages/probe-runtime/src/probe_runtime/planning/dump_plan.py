@@ -25,7 +25,6 @@ class DumpPlan:
         fewer where different tensors have equal bytes.
     file_bytes: the size of the tensor files.
     file_bytes_unshared: the size that they had if each name were a file of its own.
-    unshared_by: who writes them so.
     allocated: what documents and files take on a disk, in whole blocks.
     free: what is free where dump_path is; None where that is not known.
     steps: how many steps the configuration names; None when it names none, and every step is dumped.
@@ -56,7 +55,6 @@ class DumpPlan:
     not_seen: tuple[tuple[str, str], ...] = ()
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    unshared_by: str = "as msprobe writes them"
 
     @property
     def bytes(self) -> int:
@@ -91,7 +89,7 @@ class DumpPlan:
         if self.files > self.written:
             second = self.files - self.written
             yield f"{'second names of them':22}{second:>12,}{'':12}  (tensors whose content was written before)"
-            yield _row("one file per tensor", self.files, self.file_bytes_unshared, f"  ({self.unshared_by})")
+            yield _row("one file per tensor", self.files, self.file_bytes_unshared, "  (as msprobe writes them)")
         if self.total is not None:
             many = f"{self.steps} step{'s' * (self.steps != 1)}"
             many += f", {self.ranks} rank{'s' * (self.ranks != 1)}" if self.ranks else ", each rank"

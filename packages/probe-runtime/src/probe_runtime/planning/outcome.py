@@ -11,13 +11,11 @@ from probe_format.excerpts import cut
 
 from probe_runtime.config.config import Config
 
-from .counted_files import CountedFiles
+from .counted_files import CountedFiles, in_blocks
 from .dump_plan import DumpPlan
 from .obstacles import disk_free, obstacles
 
 __all__ = ["outcome"]
-
-_BLOCK = 4096
 
 
 def outcome(
@@ -51,7 +49,7 @@ def outcome(
         written=files.written,
         file_bytes=files.bytes,
         file_bytes_unshared=files.bytes_of_all_names,
-        allocated=files.allocated + sum(-(-size // _BLOCK) * _BLOCK for size in sizes),
+        allocated=files.allocated + in_blocks(sizes),
         free=disk_free(config.dump_path),
         steps=len(config.step) or None,
         ranks=len(config.rank) or None,
