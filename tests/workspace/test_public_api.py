@@ -108,7 +108,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "is_muted", "look_up_all", "muted", "name_of", "once", "original_of", "patches", "quiet",
         "remember_original", "replaced", "resolve_owner", "suspended", "thread",
     },
-    "probe_runtime.planning": {"CountedFiles", "DumpPlan", "outcome", "typical_numbers", "wanted"},
+    "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",

@@ -8,9 +8,9 @@ from typing import Any
 import mindspore as ms
 from attrs import define, field
 from mindspore import Tensor, nn
+from probe_runtime.planning import loss_in
 
 from probe_mindspore.hooks.autograd import abandon, grad_enabled, is_differentiable, wait
-from probe_mindspore.patching.wrappers import muted
 
 __all__ = ["Training"]
 
@@ -75,16 +75,11 @@ def _weights(net: nn.Cell, optimizer: Any) -> list[Any]:
 
 
 def _loss(out: Any) -> Any:
-    """Return the loss in what a net returned, else the sum of what may need a gradient, which is not recorded."""
-    own = getattr(out, "loss", None)
-    if isinstance(own, Tensor):
-        return own
-    flowing = [t for t in _tensors(out) if is_differentiable(t)]
-    if len(flowing) == 1 and flowing[0].ndim == 0:
-        return flowing[0]
-    with muted():
-        sums = [(t.abs() if t.is_complex() else t).astype(ms.float32).sum() for t in flowing]
-        return sum(sums[1:], sums[0]) if sums else None
+    return loss_in(out, Tensor, (t for t in _tensors(out) if is_differentiable(t)), _total)
+
+
+def _total(t: Tensor) -> Any:
+    return (t.abs() if t.is_complex() else t).astype(ms.float32).sum()
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

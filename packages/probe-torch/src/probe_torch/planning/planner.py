@@ -27,8 +27,9 @@ from probe_torch.session.session import listed
 from probe_torch.session.step import StepOpener
 
 from .planned_leaf import PlannedLeaf
+from .random_numbers import unchanged_randomness
 from .stand_ins import StandIns
-from .training import Training, unchanged_randomness
+from .training import Training
 
 __all__ = ["plan"]
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import linecache
-import random
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from attrs import define, field
 from probe_format.errors import UsageError
 from probe_format.own_code import FRAMEWORKS, is_own
+from probe_runtime.planning import loss_in
 from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -22,9 +20,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves
 
-from probe_torch.patching.wrappers import muted
-
-__all__ = ["Training", "unchanged_randomness"]
+__all__ = ["Training"]
 
 _NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _NO_BACKWARD = "Nothing that the model returned needs a gradient, so there is no backward pass in this plan."
@@ -76,16 +72,12 @@ class Training:
 
 
 def _loss(out: Any) -> torch.Tensor | None:
-    """Return the loss in what a model returned, else the sum of what needs a gradient, which is not recorded."""
-    own = getattr(out, "loss", None)
-    if isinstance(own, torch.Tensor):
-        return own
-    flowing = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
-    if len(flowing) == 1 and flowing[0].dim() == 0:
-        return flowing[0]
-    with muted():
-        sums = [t.sum().float() if not t.is_complex() else t.abs().sum().float() for t in flowing]
-        return sum(sums[1:], sums[0]) if sums else None
+    flowing = (t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad)
+    return loss_in(out, torch.Tensor, flowing, _total)
+
+
+def _total(t: torch.Tensor) -> torch.Tensor:
+    return (t.abs() if t.is_complex() else t).sum().float()
 
 
 def _line(error: BaseException) -> str:
@@ -104,15 +96,3 @@ def _is_library(module: object) -> bool:
 
 def _operator(error: BaseException) -> str:
     return str(getattr(error, "func", None) or (error.args[0] if error.args else type(error).__name__))
-
-
-@contextlib.contextmanager
-def unchanged_randomness() -> Iterator[None]:
-    """Put the states of all random number generators on the CPU back when the block is left."""
-    states = torch.random.get_rng_state(), random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        torch.random.set_rng_state(states[0])
-        random.setstate(states[1])
-        np.random.set_state(states[2])
