@@ -76,10 +76,10 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
-        "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_at", "array_object", "checksum_of", "combine", "crc32",
-        "crc32_hex", "load_npy", "load_pt", "memory_at", "narrow_name", "npy_bytes", "npy_head", "numbers_at",
-        "numbers_in", "pt_bytes", "pt_frame", "quick", "quick_stats", "stats_json", "stats_of", "stored", "widen",
-        "write_parts", "xor_hex",
+        "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_at", "array_object", "byte_count", "checksum_of",
+        "combine", "crc32", "crc32_hex", "load_npy", "load_pt", "memory_at", "narrow_name", "npy_bytes",
+        "npy_head", "numbers_at", "numbers_in", "pt_bytes", "pt_frame", "quick", "quick_stats", "stats_json",
+        "stats_of", "stored", "widen", "write_parts", "xor_hex",
     },
     "probe_format.values": {
         "EncodeLeaf", "MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "ValueEncoder", "ValuePath", "is_leaf", "unsupported",

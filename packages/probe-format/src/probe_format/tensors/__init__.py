@@ -5,7 +5,7 @@ from __future__ import annotations
 from .addresses import array_at, memory_at
 from .array_json import array_object, checksum_of, stored
 from .checksum import crc32, crc32_hex, xor_hex
-from .files import PT_DTYPES, load_npy, load_pt, npy_bytes, npy_head, pt_bytes, write_parts
+from .files import PT_DTYPES, byte_count, load_npy, load_pt, npy_bytes, npy_head, pt_bytes, write_parts
 from .narrow_floats import narrow_name, widen
 from .pt_file import pt_frame
 from .stats import NO_STATS, Stats, stats_json, stats_of
@@ -18,6 +18,7 @@ __all__ = [
     "Stats",
     "array_at",
     "array_object",
+    "byte_count",
     "checksum_of",
     "combine",
     "crc32",

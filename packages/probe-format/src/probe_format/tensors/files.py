@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from probe_format.safe_files import FILE_MODE
 from .npy_file import read_npy
 from .pt_file import PT_DTYPES, Buffer, pt_bytes
 
-__all__ = ["PT_DTYPES", "load_npy", "load_pt", "npy_bytes", "npy_head", "pt_bytes", "write_parts"]
+__all__ = ["PT_DTYPES", "byte_count", "load_npy", "load_pt", "npy_bytes", "npy_head", "pt_bytes", "write_parts"]
 
 
 def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
@@ -36,9 +36,7 @@ def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
         os.unlink(path)  # not truncated: other names may be linked to the old content
         fd = os.open(path, flags, FILE_MODE)
     try:
-        total = 0
-        for p in parts:
-            total += len(p) if type(p) is bytes else p.nbytes  # type: ignore[union-attr]
+        total = byte_count(parts)
         done = os.writev(fd, parts)
         if done < total:  # over 2 GiB in one call, or a full disk
             rest = [memoryview(p).cast("B") for p in parts]
@@ -54,6 +52,14 @@ def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
         raise
     finally:
         os.close(fd)
+
+
+def byte_count(parts: Iterable[Buffer]) -> int:
+    """Return how many bytes the parts of a file have in all."""
+    total = 0
+    for p in parts:
+        total += memoryview(p).nbytes
+    return total
 
 
 def npy_bytes(array: npt.NDArray[Any]) -> list[Buffer]:

@@ -53,8 +53,7 @@ def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
     dtype: torch's name without ``torch.``, one of `PT_DTYPES`.
     data: its contiguous bytes.
     """
-    nbytes = len(data) if type(data) is bytes else data.nbytes  # type: ignore[union-attr]
-    first, second, third, last = _template(dtype, tuple(shape), nbytes)
+    first, second, third, last = _template(dtype, tuple(shape), memoryview(data).nbytes)
     crc = crc32(data).to_bytes(4, "little")
     return [first + crc + second, data, third + crc + last]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from probe_format.tensors import write_parts
+from probe_format.tensors import byte_count, write_parts
 
 from .file_queue import link_or_copy
 
@@ -38,7 +38,7 @@ class EqualFiles:
         head = parts[0] if target[-3:] == ".pt" else b"".join([*parts[:1], *(p[:_BEGIN] for p in parts[1:2])])
         key, files = hash(head), self._files
         if key in files:
-            found, size = files[key], sum(map(_size, parts))
+            found, size = files[key], byte_count(parts)
             if _holds(found, parts, size):
                 link_or_copy(found, target)
                 return size
@@ -49,10 +49,6 @@ class EqualFiles:
             self._files = files
         files[key] = target
         return size
-
-
-def _size(part: Buffer) -> int:
-    return len(part) if type(part) is bytes else part.nbytes  # type: ignore[union-attr]
 
 
 def _holds(path: str, parts: Sequence[Buffer], size: int) -> bool:

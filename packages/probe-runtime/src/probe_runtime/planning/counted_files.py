@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from attrs import define, field
+from probe_format.tensors import byte_count
 
 __all__ = ["CountedFiles", "in_blocks"]
 
@@ -37,8 +38,7 @@ class CountedFiles:
 
     def write(self, path: str, parts: Sequence[bytes | memoryview]) -> int:
         """Count a file of these pieces; return its size. Only the sizes of the pieces matter."""
-        size = sum(len(p) if isinstance(p, bytes) else p.nbytes for p in parts)
-        self.sizes[path] = size
+        self.sizes[path] = size = byte_count(parts)
         self.second.discard(path)
         return size
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Hashable
 from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from attrs import evolve
 from probe_format.jsonio import dumps
@@ -43,7 +45,7 @@ class PlannedLeaf(TensorLeaf):
         """Describe with these options. files: gets the tensor files; the others as for `TensorLeaf`."""
         super().__init__(options, coverage, append, late=late)
         self._files = StepFiles(options.directory, coverage, append, write=files.write, link=files.link)
-        self._content_of: dict[Hashable, int] = {}
+        self._content_of: defaultdict[Hashable, int] = defaultdict(self._contents.__next__)
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._typical = partial(
             typical_numbers,
@@ -76,9 +78,8 @@ class PlannedLeaf(TensorLeaf):
         if type(t) is not FakeTensor:
             return super()._one(placement, t, path, gradient)
         within = None if t.is_inference() else self.sharing.trust(t, gradient=gradient)
-        found = self._described(view_of(t), steady=False)
-        if found.content and self._o.share:
-            found = evolve(found, content=self._content(t))
+        p = view_of(t)
+        found = self._typical_object(p, self._content(t) if prod(p.shape) else 0)
         # A tensor whose numbers come later is not known again: `TensorLeaf` has nothing to remember then.
         later = self._o.statistics and (self._o.deferred or t.device.type != "cpu")
         if within is not None and self.sharing.open and not later:
@@ -93,27 +94,26 @@ class PlannedLeaf(TensorLeaf):
     def _content(self, t: torch.Tensor) -> int:
         """Return a number for the elements of ``t``, the same for a tensor of the same memory that nothing wrote since.
 
-        A dump does not trust memory that far, but finds equal files by their bytes, and so these.
+        A dump does not trust memory that far, but finds equal files by their bytes, and so these. Where it keeps equal
+        files apart, each tensor has a number of its own; so has one whose writes are not counted.
         """
+        if not self._o.share or t.is_inference():
+            return next(self._contents)
         storage = t.untyped_storage()
         self._storages[storage._cdata] = storage  # held, or another gets its address
         seen = t.shape, t.stride(), t.storage_offset(), t.is_conj(), t.is_neg()
-        key = storage._cdata, t._version, t.dtype, *seen
-        return self._content_of.setdefault(key, next(self._contents))
+        return self._content_of[storage._cdata, t._version, t.dtype, *seen]
 
     def _described(self, p: TensorView, *, steady: bool) -> Described:
         if p.data is not None:  # a real tensor
             return super()._described(p, steady=steady)
+        return self._typical_object(p, next(self._contents) if prod(p.shape) else 0)
+
+    def _typical_object(self, p: TensorView, content: int) -> Described:
+        """Describe a tensor without numbers."""
         p = _as_torchs(p)
-        count = prod(p.shape)
-        body = {
-            "type": p.type,
-            "dtype": p.dtype,
-            "shape": p.shape,
-            **p.extra,
-            **self._typical(p.dtype, count),
-        }
-        return described(body, next(self._contents) if count else 0)
+        numbers = self._typical(p.dtype, prod(p.shape))
+        return described({"type": p.type, "dtype": p.dtype, "shape": p.shape, **p.extra, **numbers}, content)
 
     def _parts(self, p: TensorView) -> list[bytes | memoryview]:
         if p.data is not None:
@@ -121,19 +121,13 @@ class PlannedLeaf(TensorLeaf):
         name = p.dtype.removeprefix("torch.")
         size = prod(p.shape) * getattr(torch, name).itemsize
         head, tail = pt_frame(name if name in PT_DTYPES else "uint8", p.shape, size, 0)
-        return [head, _Blank(size), tail]  # type: ignore[list-item]
+        data: Any = np.broadcast_to(np.uint8(0), size)  # as long as the tensor's, without its memory
+        return [head, memoryview(data), tail]
 
 
 def _within_fakes() -> bool:
     """Return whether torch works out shapes: the mode is put aside then, and storages are asked for."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
-
-
-class _Blank:
-    """Stand for the bytes of a tensor, of which only the number is asked."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
 
 
 def _unchanged(t: Any, seen: Seen) -> bool:
