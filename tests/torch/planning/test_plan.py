@@ -193,6 +193,23 @@ def test_without_gradients_there_is_no_backward(tmp_path: Path) -> None:
     assert "no backward pass" in planned.notes[0] and planned.notes[0] in str(planned)
 
 
+@pytest.mark.parametrize("made_within", [False, True])
+def test_inference_is_planned_as_it_is_dumped(made_within: bool, tmp_path: Path) -> None:
+    """Also for a model and inputs made in inference mode, whose tensors have no version."""
+    keys = {"level": "mix", "task": "tensor", "dump_path": str(tmp_path / "dump")}
+    torch.manual_seed(0)
+    with torch.inference_mode(made_within):
+        model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))
+        x = torch.randn(2, 4)
+    with torch.inference_mode():
+        planned = plan(model, keys, x)
+        capture(tmp_path, lambda: model(x), model, level="mix", task="tensor")
+    real = written(tmp_path / "dump")
+    assert planned.records == report(tmp_path / "dump")["records"]
+    assert (planned.files, planned.written) == (real.names, real.files)
+    assert planned.file_bytes == real.bytes - real.document_bytes
+
+
 def test_a_filter_without_a_match_is_told(tmp_path: Path) -> None:
     keys = {"level": "mix", "list": ["linaer"], "dump_path": str(tmp_path / "d")}
     planned = plan(nn.Sequential(nn.Linear(4, 4)), keys, torch.randn(2, 4))

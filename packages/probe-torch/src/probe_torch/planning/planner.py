@@ -66,17 +66,17 @@ def plan(
     session = PrecisionDebugger._current
     config = wanted(config, collecting=session is not None and session.collecting)
     _check(model)
-    stand_ins = StandIns()
-    copied, copied_optimizer = stand_ins.model(model, optimizer)
-    training = Training(
-        copied,
-        tuple(stand_ins.value(value) for value in inputs),
-        {key: stand_ins.value(value) for key, value in keywords.items()},
-        loss,
-        copied_optimizer,
-    )
     files = CountedFiles()
-    with tempfile.TemporaryDirectory(prefix="probe-plan-") as folder, unchanged_randomness():
+    with _versions(), tempfile.TemporaryDirectory(prefix="probe-plan-") as folder, unchanged_randomness():
+        stand_ins = StandIns()
+        copied, copied_optimizer = stand_ins.model(model, optimizer)
+        training = Training(
+            copied,
+            tuple(stand_ins.value(value) for value in inputs),
+            {key: stand_ins.value(value) for key, value in keywords.items()},
+            loss,
+            copied_optimizer,
+        )
         step = _opened(config, Path(folder) / "rank", files)
         with stand_ins.mode, warnings.catch_warnings(), contextlib.ExitStack() as stack:
             if compiled := tuple(compiled_parts(model)):
@@ -96,6 +96,14 @@ def plan(
 def _check(model: object) -> None:
     if not isinstance(model, nn.Module):
         raise UsageError(f"The model to plan for must be a torch.nn.Module; got {kind_of(model)}.")
+
+
+@contextlib.contextmanager
+def _versions() -> Iterator[None]:
+    """Let new tensors have versions, which those of `torch.inference_mode` have not. Gradients stay as they are."""
+    follows = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(follows):
+        yield
 
 
 def _opened(config: Config, directory: Path, files: CountedFiles) -> DumpingStep:

@@ -98,7 +98,7 @@ class StandIns:
             raise UsageError(
                 "A parameter of the model is not initialised yet (a lazy module). Run the model once before planning."
             )
-        if t.device.type == "meta" or isinstance(t, FakeTensor):
+        if t.device.type == "meta" or isinstance(t, FakeTensor) or t.is_inference():
             device = "cpu" if t.device.type == "meta" else t.device
             with self.mode, torch.no_grad():
                 made = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
