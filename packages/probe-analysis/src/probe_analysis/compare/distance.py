@@ -24,10 +24,12 @@ class Distance:
     relative: the largest relative difference of a number; 0 where nothing differs, infinity where no number could
     make up for it (another shape or dtype, NaN on one side).
     what: the difference in words, empty where nothing differs.
+    form: whether they are tensors of another form: shape or dtype differ, or only one of them is there.
     """
 
     relative: float
     what: str = ""
+    form: bool = False
 
 
 SAME = Distance(0.0)
@@ -43,10 +45,10 @@ def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> Distance:
         return SAME
     shapes = a["shape"], b["shape"]
     if shapes[0] != shapes[1]:
-        return Distance(math.inf, f"shape {_shape(shapes[0])} against {_shape(shapes[1])}")
+        return Distance(math.inf, f"shape {_shape(shapes[0])} against {_shape(shapes[1])}", form=True)
     types = dtype_name(str(a["dtype"])), dtype_name(str(b["dtype"]))
     if types[0] != types[1]:
-        return Distance(math.inf, f"dtype {types[0]} against {types[1]}")
+        return Distance(math.inf, f"dtype {types[0]} against {types[1]}", form=True)
     sums = a.get("md5"), b.get("md5")
     summed = _of_one_kind(*sums)
     if summed and sums[0] == sums[1]:

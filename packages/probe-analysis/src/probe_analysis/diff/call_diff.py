@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 from probe_format.errors import FormatError
+from probe_format.schema import writes_into
 
 from probe_analysis.align import Pair
 from probe_analysis.calls import Call, Parts, Side, Value, ended_inside, parts_of
@@ -135,7 +136,7 @@ def compare_calls(
         own = 4.0 * max(noise.values(), default=0.0)
     sides = zip((pair.a, pair.b), records, terms.cut, strict=True)
     ended = any(cut and ended_inside(call, record) for call, record, cut in sides)
-    values = tuple(_differing(pair, a, b, own, terms, _SIDES[:-1] if ended else _SIDES))
+    values = _read(pair, tuple(_differing(pair, a, b, own, terms, _SIDES[:-1] if ended else _SIDES)))
     largest = dict.fromkeys(_SIDES, 0.0)
     for value in values:
         largest[value.side] = max(largest[value.side], value.distance.relative)
@@ -157,6 +158,13 @@ def compare_calls(
 def _loads(pair: Pair, terms: Terms) -> bool:
     """Return whether saved values are compared, which may differ where all statistics are the same."""
     return terms.load and bool(pair.a.rank.header.get("dump_data_dir"))
+
+
+def _read(pair: Pair, values: tuple[ValueDiff, ...]) -> tuple[ValueDiff, ...]:
+    """Return the differences without those in what a call wrote over: memory of `torch.empty` differs in each run."""
+    if any(v.side == "out" for v in values):
+        return values
+    return tuple(v for v in values if v.distance.form or not writes_into(pair.a.name, v.slot))
 
 
 def _differing(
@@ -205,7 +213,7 @@ def _value(pair: Pair, x: Value | None, y: Value | None, side: Side, own: float,
         present = x or y
         assert present is not None
         words = "is in the first alone" if y is None else "is in the second alone"
-        return ValueDiff(present.slot, side, Distance(math.inf, words))
+        return ValueDiff(present.slot, side, Distance(math.inf, words, form=True))
     found = distance(x.tensor, y.tensor)
     if load and "data_name" in x.tensor and not math.isinf(found.relative) and not _same_bits(x, y):
         elements = _elements(pair.a, pair.b, x, y, own)

@@ -19,7 +19,7 @@ from probe_analysis.frame import frame_of
 
 from .call_diff import CallDiff, Look, Terms, compare_calls
 from .likeness import recorded_otherwise, unlike, what_is_in
-from .missing import missing_call
+from .missing import alone_before, missing_call
 from .owner import with_owner
 from .verdict import State, Verdict, verdict_of
 
@@ -274,6 +274,8 @@ def _verdict(
     if first.cause == "parameters" and earlier and earlier[-1].verdict.state != "different":
         before = earlier[-1].a.label
         sentence += f" All of {before} agrees: look at the optimizer's step, or at what runs between the steps."
+    if first.cause in ("input", "parameters") and not first.pair.a.backward:
+        sentence += alone_before(earlier)
     return _at(a, first, "different", sentence)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from probe_format.names import with_direction
 
@@ -12,7 +13,10 @@ from probe_analysis.calls import Call, Run
 
 from .call_diff import CallDiff
 
-__all__ = ["missing_call"]
+if TYPE_CHECKING:
+    from .diff import RunDiff
+
+__all__ = ["alone_before", "missing_call"]
 
 Missing = tuple[Call, Run, str]
 
@@ -33,19 +37,41 @@ def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, l
         which, other = ("first", "second") if is_a else ("second", "first")
         if call.backward and call.kind in ("module", "api"):
             name = with_direction(call.name, "forward")
-            if name in run.by_name and id(run.by_name[name]) in paired:
+            forward = run.by_name.get(name)
+            if id(forward) in paired:
                 return call, run, f"No gradient comes to {name} in the {other} run; in the {which} one it does."
+            if forward is not None and first is not None and _takes_gradients(first):
+                return _alone(forward, run, which, alone, first)
         elif call.kind == "parameters_grad" and (id(call.rank), call.path) in matched:
             return call, run, f"{call.name} has gradients in the {which} run alone."
         elif first is not None and not first.pair.a.backward and call.kind in ("module", "api"):
-            whole = _whole(call, run, alone)
-            return (
-                whole,
-                run,
-                f"{whole.name} is called in the {which} run alone; the first number that differs after it is in "
-                f"{first.pair.a.name}.",
-            )
+            return _alone(call, run, which, alone, first)
     return None
+
+
+def alone_before(earlier: Sequence[RunDiff]) -> str:
+    """Return in words the first call of an earlier step that only one run has: what it wrote may be seen later."""
+    for run in earlier:
+        unreached = frozenset().union(*run.alignment.beyond(run.a, run.b))
+        for which, calls in (("first", run.alignment.only_a), ("second", run.alignment.only_b)):
+            for call in calls:
+                if call.kind in ("module", "api") and not call.backward and call.name not in unreached:
+                    return f" Before it, in {run.a.label}, {call.name} is called in the {which} run alone."
+    return ""
+
+
+def _takes_gradients(first: CallDiff) -> bool:
+    """Return whether a difference came with a gradient, which may be that of a call that only one run has."""
+    return first.pair.a.backward and (first.cause == "input" or first.pair.a.kind == "parameters_grad")
+
+
+def _alone(call: Call, run: Run, which: str, alone: set[int], first: CallDiff) -> Missing:
+    whole = _whole(call, run, alone)
+    sentence = (
+        f"{whole.name} is called in the {which} run alone; the first number that differs after it is in "
+        f"{first.pair.a.name}."
+    )
+    return whole, run, sentence
 
 
 def _whole(call: Call, run: Run, alone: set[int]) -> Call:

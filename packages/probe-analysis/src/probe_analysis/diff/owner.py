@@ -35,7 +35,13 @@ def with_owner(run: Run, calls: Sequence[CallDiff]) -> tuple[list[CallDiff], Cal
     if first is None:
         return found, None
     call = found[first]
-    if call.cause != "input" or call.pair.a.backward:
+    if call.pair.a.kind == "parameters_grad":
+        taker = next((n for n, each in enumerate(found) if _takes(each, call)), None)
+        if taker is None:
+            return found, call
+        found[first], first = evolve(call, cause=None), taker
+        call = found[first] = evolve(found[first], cause="input")
+    if call.cause != "input":
         return found, call
     got = [v.slot for v in call.values if v.side == "in" and v.distance.relative > call.entry]
     named = {each.pair.a.name: n for n, each in enumerate(found)}
@@ -51,6 +57,17 @@ def with_owner(run: Run, calls: Sequence[CallDiff]) -> tuple[list[CallDiff], Cal
     found[first] = evolve(call, cause=None)
     found[owner] = evolve(found[owner], cause=cause)
     return found, found[owner]
+
+
+def _takes(call: CallDiff, gradients: CallDiff) -> bool:
+    """Return whether a backward call gets another gradient, and parameters' gradients of its module follow from it.
+
+    A module's parameters may have their gradients before its own backward call is completed.
+    """
+    one, two = call.pair.a, gradients.pair.a
+    if not (one.backward and one.kind in ("module", "api") and one.path == two.path and one.path):
+        return False
+    return any(value.side == "in" and value.distance.relative > gradients.entry for value in call.values)
 
 
 def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> Side | None:

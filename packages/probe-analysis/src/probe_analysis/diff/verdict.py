@@ -61,7 +61,8 @@ def verdict_of(found: CallDiff, state: State = "different") -> str:
     if call.kind == "parameters_grad":
         return (
             f"{name} has other gradients: {_worst(found, 'out')}, though every recorded call before it agrees. Look at "
-            "what else uses the parameters (tied weights), and at what changes gradients outside of the calls."
+            "what else uses the parameters (tied weights), at gradients that are left from before (zero_grad), and at "
+            "what changes gradients outside of the calls."
         )
     took = "the gradients that it gets" if call.backward else "its inputs"
     gave = "those that it passes on do" if call.backward else "its output does"

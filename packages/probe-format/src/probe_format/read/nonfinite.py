@@ -13,6 +13,7 @@ from attrs import frozen
 from probe_format.errors import FormatError
 from probe_format.schema.finite import kinds_asked_for, kinds_of
 from probe_format.schema.parts import Parts, Value, parts_of
+from probe_format.schema.written import writes_into
 
 from .dump import Rank
 
@@ -72,15 +73,20 @@ class Origin:
 
 def suspect_of(name: str, order: int, parts: Parts) -> Suspect | None:
     """Return a record as a suspect; None where all of it is finite."""
-    given = made = _NONE
+    given = made = held = _NONE
     for value in parts.values:
         kinds = kinds_of(value.tensor)
-        if kinds and value.side == "out":
+        if not kinds:
+            continue
+        if value.side == "out":
             made |= kinds
-        elif kinds:
+        elif writes_into(name, value.slot):
+            held |= kinds
+        else:
             given |= kinds
-    if not given and not made:
+    if not given and not made and not held:
         return None
+    given |= held & made  # what was written over is gone, and may have been memory that nobody wrote before
     return Suspect(name, order, given, made, _NONE.union(*(kinds_asked_for(value) for _, value in parts.others)))
 
 

@@ -7,6 +7,7 @@ from .finite import kinds_asked_for, kinds_of, non_finite
 from .parts import Parts, Side, Value, parts_of
 from .report import Report
 from .tensor_objects import is_tensor, others, path_text, tensors
+from .written import writes_into
 
 __all__ = [
     "Parts",
@@ -22,4 +23,5 @@ __all__ = [
     "parts_of",
     "path_text",
     "tensors",
+    "writes_into",
 ]
