@@ -10,7 +10,7 @@ from typing import Any
 import probe_analysis
 import probe_format
 import pytest
-from browser import opened_browser, opened_page
+from browser import opened_browser, opened_page, settled
 from report_dumps import HOSTILE, model, tensor, write
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus"
@@ -55,7 +55,7 @@ def names(page: Any, *, passed: bool = False) -> list[str]:
 
 def search(page: Any, words: str) -> None:
     page.fill("#search", words)
-    page.wait_for_timeout(200)
+    settled(page)
 
 
 def chosen(page: Any) -> str:
@@ -145,7 +145,7 @@ def test_walking_the_tree_with_keys_and_clicks(browser: Any, tmp_path: Path) -> 
         assert "Functional.relu.0.forward" in names(page)
         page.keyboard.press("/")
         page.keyboard.type("linear.2.forward")
-        page.wait_for_timeout(200)
+        settled(page)
         page.click(".line:not(.passed) .name")
         assert chosen(page) == "Functional.linear.2.forward"
         detail = page.inner_text("#detail")
@@ -408,11 +408,10 @@ def test_a_hundred_thousand_records(browser: Any, tmp_path: Path) -> None:
         assert chosen(page) == list(parents)[-1]
         assert names(page)[-1] == list(parents)[-1]
         page.evaluate("(t => { t.scrollTop = t.scrollHeight / 2 })(document.getElementById('tree'))")
-        page.wait_for_timeout(200)
+        settled(page)
         middle = list(parents).index(names(page)[0])
         assert abs(middle - len(parents) / 2) < 100
         search(page, "linear.12345.")
-        page.wait_for_timeout(500)
         assert names(page) == ["Functional.linear.12345.forward", "Functional.linear.12345.backward"]
         truth = data["Functional.linear.12345.forward"]["output"][0]
         assert float(lines(page)[1]["numbers"][3]) == truth["Norm"]

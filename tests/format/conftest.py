@@ -1,6 +1,5 @@
-"""Make the helpers beside the tests importable; time no example of a property."""
+"""Make the helpers beside the tests importable."""
 
-import untimed  # noqa: F401
 from importable import make_importable
 
 make_importable(__file__)

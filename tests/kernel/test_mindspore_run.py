@@ -6,8 +6,8 @@ import contextlib
 import importlib.util
 import json
 import os
-import random
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 def ran(case: str, path: Path, **options: Any) -> dict[str, Any]:
     given = json.dumps({"case": case, "path": str(path), "options": options})
     done = subprocess.run([sys.executable, SCRIPT, given], env=environment(), capture_output=True, text=True,
-                          timeout=120, check=False)  # fmt: skip
+                          timeout=300, check=False)  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stderr[-3000:]
     return dict(json.loads(lines[0].removeprefix("RESULT")))
@@ -227,15 +227,17 @@ def test_two_ranks(folder: Path) -> None:
         {"case": "ranks", "path": str(folder), "options": {"iterations": [1]}, "answer": answer}
     )
     msrun = Path(sys.executable).with_name("msrun")
-    for _ in range(3):  # the port may be taken
-        port = random.randint(20000, 50000)
+    for _ in range(3):  # the port may be taken meanwhile
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
         command = [msrun, "--worker_num=2", "--local_worker_num=2", f"--master_port={port}", "--join=True",
                    f"--log_dir={folder.parent}/log", SCRIPT, given]  # fmt: skip
         bin_first = f"{msrun.parent}{os.pathsep}{os.environ.get('PATH', '')}"
         process = subprocess.Popen(command, env={**environment(), "PATH": bin_first}, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
         try:
-            if process.wait(90) == 0:
+            if process.wait(300) == 0:
                 break
         finally:
             with contextlib.suppress(ProcessLookupError):

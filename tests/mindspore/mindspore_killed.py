@@ -1,30 +1,35 @@
 """A server that forks training runs made to be killed (used by test_kill.py, see tests/torch/killed.py).
 
 MindSpore's threads do not live through a fork, so each run is a process of its own, started ahead of time: it
-imports and waits until it is told which config to run.
+imports and waits until it is told which request to run.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
-from typing import Any
 
 LAYERS = 6
 WIDTH = 12
 
 
-def run(config: str, said: int) -> None:
+def run(config: str, said: int, pause: int) -> None:
     """One dumped training step; a line on `said` for each record made."""
     import mindspore as ms
     import numpy as np
     from mindspore import Tensor, nn, ops
     from probe_mindspore import PrecisionDebugger
 
+    lines = itertools.count(1)
+
     def say(name: str) -> None:
         os.write(said, f"{name}\n".encode())
+        if next(lines) == pause:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     class Net(nn.Cell):
         def __init__(self) -> None:
@@ -74,7 +79,7 @@ def run(config: str, said: int) -> None:
 
 def _waiting(said: int) -> subprocess.Popen[str]:
     """A run that has imported everything and waits for its config."""
-    command: list[Any] = [sys.executable, __file__, "run", str(said)]
+    command = [sys.executable, __file__, "run"]
     # stdout is where the pids go, and MindSpore warns there.
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, pass_fds=[said]
@@ -91,7 +96,7 @@ def serve() -> None:
         os.set_inheritable(request["said"], True)
         child = ready.pop(0)
         assert child.stdin is not None
-        child.stdin.write(request["config"] + "\n")
+        child.stdin.write(line)
         child.stdin.flush()
         dead.append(child)
         for process in dead:
@@ -108,9 +113,9 @@ def main() -> None:
         import mindspore  # noqa: F401
         import probe_mindspore  # noqa: F401
 
-        config = sys.stdin.readline().strip()
-        if config:
-            run(config, int(sys.argv[2]))
+        request = sys.stdin.readline()
+        if request:
+            run(**json.loads(request))
         os._exit(0)
     serve()
 

@@ -28,7 +28,7 @@ def test_a_run_without_graphs_leaves_one_dump(
     """Whoever is killed in PyNative leaves nothing that looks like a second, empty dump of graphs."""
     for after in (1, 20, 10**6):
         folder = tmp_path / str(after)
-        heard = killed(server, folder, after, 0.0, level="L0")
+        heard = killed(server, folder, after, level="L0")
         assert not (folder / "dump" / "graph").exists()
         if names(heard):
             probe(["verify", str(folder / "dump")])

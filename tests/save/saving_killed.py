@@ -1,12 +1,13 @@
 """A server that forks runs made to be killed (used by test_kill.py).
 
-Reads one JSON request a line: {"dump": path, "said": fd}. Forks; the child saves values one after another
-and writes to the pipe `said`, one line each, the name of every record once save() has returned (or, for a
-gradient, once backward() has). Prints the child's pid.
+Reads one JSON request a line: {"dump": path, "said": fd, "pause": number}. Forks; the child saves values one after
+another and writes to the pipe `said`, one line each, the name of every record once save() has returned (or, for a
+gradient, once backward() has). After line number `pause` it stops itself. Prints the child's pid.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -29,9 +30,13 @@ def array(i: int) -> Any:
     return np.random.default_rng(i).standard_normal(SIZES[i % len(SIZES)]).astype(np.float32)
 
 
-def run(dump: str, said: int) -> None:
+def run(dump: str, said: int, pause: int) -> None:
+    lines = itertools.count(1)
+
     def say(name: str) -> None:
         os.write(said, f"{name}\n".encode())
+        if next(lines) == pause:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     saver = ps.Saver(dump_path=dump, task="tensor")
     say("made")
@@ -58,7 +63,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             try:
-                run(request["dump"], request["said"])
+                run(**request)
             finally:
                 os._exit(0)
         print(child, flush=True)

@@ -21,17 +21,21 @@ def check_random_kills(
 ) -> None:
     """Kill a run at random instants: every record that it acknowledged is recovered, and is the true one.
 
-    kills: how often. longest: seconds at most between a line of the run and its end. keys: the configuration.
+    kills: how often, every second time right after a record. longest: seconds at most, else, between a line of the
+    run and its end. keys: the configuration.
     """
     said, truth = unkilled(server, folder / "whole", **keys)
     assert set(names(said)) <= truth.keys(), "the run says names that no record has"
+    made = [number for number, line in enumerate(said, 1) if names([line])]
     chance = random.Random()
     seed = chance.randrange(2**32)
     chance.seed(seed)
     torn = acknowledged = 0
     for i in range(kills):
         run = folder / str(i)
-        after, delay = chance.randint(1, len(said)), chance.choice([0.0, 0.0, chance.uniform(0, longest)])
+        after, delay = chance.choice(made), None
+        if i % 2:
+            after, delay = chance.randint(1, len(said)), chance.choice([longest / 10, longest]) * chance.random()
         heard = killed(server, run, after, delay, **keys)
         here = rank_dir(run / "dump")
         where = f"kill {i} of seed {seed}, after {heard[-1:]}"
@@ -63,7 +67,7 @@ def check_random_kills(
 
 
 def test_recover_says_what_it_did(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    heard = killed(server, tmp_path, 20, 0.0)
+    heard = killed(server, tmp_path, 20)
     assert probe(["recover", str(tmp_path / "dump")]) == 0
     out = capsys.readouterr().out
     found = records(tmp_path / "dump")
@@ -80,7 +84,7 @@ def check_damage_in_the_journal(
 
     after: the line of the run at which it is killed. module: whose forward record is damaged.
     """
-    heard = names(killed(server, folder, after, 0.0))
+    heard = names(killed(server, folder, after))
     journal = rank_dir(folder / "dump") / "records.journal"
     data = bytearray(journal.read_bytes())
     at = data.index(f'"{module}.forward.0"'.encode())

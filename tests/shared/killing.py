@@ -17,6 +17,8 @@ from typing import Any
 import attrs
 from documents import rank_dir, strict, write_config
 
+LAST = frozenset({"stepped", "closed"})  #: what a run says last
+
 
 @attrs.frozen
 class Server:
@@ -25,9 +27,10 @@ class Server:
     process: subprocess.Popen[str]
     said: tuple[int, int]
 
-    def launch(self, config: Path) -> int:
+    def launch(self, pause: int = 0, **request: str) -> int:
+        """The pid of a new run, which stops itself (SIGSTOP) after its line number `pause`, if it has one."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"config": str(config), "said": self.said[1]}) + "\n")
+        self.process.stdin.write(json.dumps({**request, "pause": pause, "said": self.said[1]}) + "\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
@@ -41,9 +44,9 @@ class Lines:
     rest: bytearray = attrs.field(factory=bytearray)
 
     def wait(self, count: int) -> None:
-        """Until `count` lines have come (or the run's last)."""
-        deadline = time.monotonic() + 60
-        while len(self.seen) < count and "stepped" not in self.seen:
+        """Until `count` lines have come (or the run's last). The first come when the framework is imported."""
+        deadline = time.monotonic() + 300
+        while len(self.seen) < count and not LAST.intersection(self.seen[-1:]):
             assert time.monotonic() < deadline, f"the run is stuck after {self.seen[-3:]}"
             select.select([self.fd], [], [], 1.0)
             self.drain()
@@ -88,23 +91,28 @@ def serving(program: Path, **env: str) -> Iterator[Server]:
         os.close(said[1])
 
 
-def gone(pid: int) -> None:
-    """Wait until a killed process, which nobody reaps but the server, is no more."""
-    deadline = time.monotonic() + 30
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        status = Path(f"/proc/{pid}/stat")
+def until(pid: int, states: str) -> None:
+    """Wait until a process is in one of the states of /proc, or is no more: nobody reaps it but the server."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         try:
-            if status.read_text().rsplit(")", 1)[1].split()[0] in "ZX":
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in states:
                 return
         except (FileNotFoundError, ProcessLookupError):
             return
         time.sleep(0.0005)
+    raise AssertionError(f"process {pid} is in none of the states {states!r} after a minute")
+
+
+def gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    until(pid, "ZX")
 
 
 def unkilled(server: Server, folder: Path, **keys: Any) -> tuple[list[str], dict[str, Any]]:
     """What a run says when nobody kills it, and its records."""
     lines = Lines(server.said[0])
-    pid = server.launch(write_config(folder, **keys))
+    pid = server.launch(config=str(write_config(folder, **keys)))
     lines.wait(10**6)
     gone(pid)
     lines.drain()
@@ -112,13 +120,27 @@ def unkilled(server: Server, folder: Path, **keys: Any) -> tuple[list[str], dict
     return lines.seen, strict(rank_dir(folder / "dump") / "dump.json")["data"]
 
 
-def killed(server: Server, folder: Path, after: int, delay: float, **keys: Any) -> list[str]:
-    """Kill a run `delay` seconds after its line number `after`; every line that it said."""
+def killed(server: Server, folder: Path, after: int, delay: float | None = None, **keys: Any) -> list[str]:
+    """Kill a run `delay` seconds after its line number `after` (None: right there); every line that it said."""
+    return kill(server, after, delay, config=str(write_config(folder, **keys)))
+
+
+def kill(server: Server, after: int, delay: float | None = None, **request: str) -> list[str]:
+    """Do so with a run that the request describes.
+
+    The run stops itself at that line, all its threads with it, and goes on when this process is there to kill it:
+    else a run on a busy machine would be over before its killer came.
+    """
     lines = Lines(server.said[0])
-    pid = server.launch(write_config(folder, **keys))
+    pid = server.launch(after, **request)
     lines.wait(after)
-    time.sleep(delay)
+    until(pid, "TZX")
     with suppress(ProcessLookupError):  # it may have ended
+        if delay is not None:
+            os.kill(pid, signal.SIGCONT)
+            end = time.monotonic() + delay
+            while time.monotonic() < end:  # who sleeps may be woken late
+                pass
         os.kill(pid, signal.SIGKILL)
     gone(pid)
     lines.drain()

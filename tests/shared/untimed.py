@@ -1,9 +1,9 @@
-"""Time no example of a property, as the machine may be busy: importing this loads the profile.
+"""Time no example of a property, nor how one is made, as the machine may be busy: importing this loads the profile.
 
-Only the conftest.py of a folder without a framework imports it: not every framework's environment has hypothesis.
+Where CI is set, as .ci/run does, hypothesis also draws the same examples each time.
 """
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("probe", deadline=None)
+settings.register_profile("probe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("probe")

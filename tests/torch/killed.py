@@ -1,13 +1,14 @@
 """A server that forks training runs made to be killed (used by test_kill.py).
 
-Reads one JSON request a line: {"config": path, "said": fd}. Forks; the child trains one dumped step and
-writes to the pipe `said`, one line each, the name of every record that it has certainly made: a call's once
-it has returned, a backward one's once the gradient has gone past. Prints the child's pid. torch is imported
-once.
+Reads one JSON request a line: {"config": path, "said": fd, "pause": number}. Forks; the child trains one dumped step
+and writes to the pipe `said`, one line each, the name of every record that it has certainly made: a call's once
+it has returned, a backward one's once the gradient has gone past. After line number `pause` it stops itself. Prints
+the child's pid. torch is imported once.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -68,11 +69,14 @@ class Net(nn.Module):
             self.say("Module.norm.LayerNorm.backward.0")
 
 
-def run(config: str, said: int) -> None:
+def run(config: str, said: int, pause: int = 0) -> None:
     """One dumped training step; a line on `said` for each record made."""
+    lines = itertools.count(1)
 
     def say(name: str) -> None:
         os.write(said, f"{name}\n".encode())
+        if next(lines) == pause:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     torch.manual_seed(0)
     model = Net(say)
@@ -113,7 +117,7 @@ def main() -> None:
         if child == 0:
             status = 1
             try:
-                run(request["config"], request["said"])
+                run(request["config"], request["said"], request["pause"])
                 status = 0
             finally:
                 os._exit(status)

@@ -193,13 +193,21 @@ def test_records_do_not_depend_on_the_order_of_steps(tmp_path: Path) -> None:
 def test_counts_are_those_of_the_dump_while_threads_run(keys: dict[str, Any], tmp_path: Path) -> None:
     """start, stop and step while eight threads go on calling: no count is torn off its record."""
     net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
-    running = True
+    running, ran = True, [0] * THREADS
 
-    def body() -> None:
+    def body(i: int) -> None:
         while running:
             net(torch.ones(1, 2))
+            ran[i] += 1
 
-    threads = [threading.Thread(target=body) for _ in range(THREADS)]
+    def while_they_run() -> None:
+        """Wait until so many calls have ended that as many as there are threads began after this did."""
+        enough, give_up = sum(ran) + 2 * THREADS, time.monotonic() + 120
+        while sum(ran) < enough:
+            assert time.monotonic() < give_up, ran
+            time.sleep(0.001)
+
+    threads = [threading.Thread(target=body, args=(i,)) for i in range(THREADS)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     steps = 8
@@ -210,7 +218,7 @@ def test_counts_are_those_of_the_dump_while_threads_run(keys: dict[str, Any], tm
             warnings.simplefilter("error")
             for _ in range(steps):
                 debugger.start(net)
-                time.sleep(0.01)
+                while_they_run()
                 debugger.stop()
                 debugger.step()
     finally:
@@ -229,7 +237,7 @@ def test_counts_are_those_of_the_dump_while_threads_run(keys: dict[str, Any], tm
         )
         assert not said["faults"] and not counts["failed"]
         calls += counts["seen"]
-    assert calls > 100
+    assert calls >= steps * THREADS
 
 
 def test_gradients_of_one_parameter_from_many_threads_have_numbers_of_their_own(tmp_path: Path) -> None:
