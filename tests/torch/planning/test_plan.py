@@ -77,25 +77,33 @@ def close(planned: int, real: int) -> bool:
     return abs(planned - real) <= 0.05 * real
 
 
+def added_up(folder: Path) -> int:
+    """How many files hold a gradient that Probe adds up for a module, and that autograd adds up for the call before.
+
+    A plan does not know that these are equal.
+    """
+    return sum(path.stat().st_nlink > 1 for path in folder.rglob("Module.blocks.0.Block.backward.0.output.0.pt"))
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.filterwarnings("ignore:Probe. argument:RuntimeWarning")
 def test_the_plan_is_what_is_written(name: str, tmp_path: Path) -> None:
+    """No two tensors have equal values by chance: no optimizer counts steps, and not all positions are looked up."""
     keys = {"level": "mix", **CONFIGS[name]}
     torch.manual_seed(0)
-    model, window = Gpt(1, 32, length=32), next(batches(2, 32))
-    optimizer = torch.optim.AdamW(model.parameters())
+    model, window = Gpt(1, 32, length=32), next(batches(2, 24))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     planned = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, window, optimizer=optimizer)
     real = dumped(tmp_path, keys, training(model, optimizer, window))
     said = report(tmp_path / "dump", 1)
     assert (planned.records, planned.tensors) == (said["records"], said["counts"]["recorded"].get("tensors", 0))
     assert (planned.files, planned.documents) == (real.names, real.documents)
-    # Different tensors may have equal bytes, as small ones of zeros: those are fewer files than planned.
-    assert real.files == planned.written if name == "unshared" or not real.names else real.files <= planned.written
+    assert planned.written == real.files + added_up(tmp_path / "dump")
     assert close(planned.bytes, real.bytes) and close(planned.bytes_unshared, real.bytes_unshared)
     assert close(planned.document_bytes, real.document_bytes)
-    if planned.written == real.files:
-        assert planned.file_bytes == real.bytes - real.document_bytes, "a tensor's file is as large as it is"
+    file_bytes = real.bytes_unshared - real.document_bytes
+    assert planned.file_bytes_unshared == file_bytes, "a tensor's file is as large as it is"
     assert not planned.problems and not planned.notes
 
 
@@ -113,7 +121,9 @@ def test_small_networks(case: str, rerun: str, tmp_path: Path) -> None:
         planned = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, *batch, optimizer=optimizer)
         real = dumped(tmp_path, keys, training(model, optimizer, *batch))
     assert planned.records == report(tmp_path / "dump", 1)["records"]
-    assert planned.files == real.names and real.files <= planned.written
+    assert planned.files == real.names
+    # Different tensors have equal values, as the step counts of an optimizer: those are fewer files than planned.
+    assert real.files <= planned.written
     # These tensors are so small that what surrounds the numbers in a file counts: a few files less are some percent.
     assert close(planned.bytes, real.bytes + 1200 * (planned.written - real.files))
     assert close(planned.bytes_unshared, real.bytes_unshared)
