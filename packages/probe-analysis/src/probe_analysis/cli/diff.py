@@ -103,6 +103,8 @@ def _story(found: Diff) -> Iterator[str]:
         yield f"  {verdict.line}"
     for module in verdict.modules:
         yield f"  inside {module}"
+    if len(found.runs) > 1 and verdict.call is not None:
+        yield f"  in {next(run.a.label for run in found.runs if run.verdict is verdict)}"
     for run in found.runs:
         yield ""
         yield f"{run.a.label} with {run.b.label}: {_amounts(run)}"

@@ -74,9 +74,15 @@ class Diff:
 
     @property
     def verdict(self) -> Verdict:
-        """Return the first verdict of a difference; without one, that of the first run that is not exact."""
+        """Return the first verdict of a difference; without one, that of the first run that is not exact.
+
+        The first step with one decides; within it the rank in which the fewest calls come before it, as collectives
+        carry a difference to the other ranks: what one of them returns is named where no rank has a call to blame.
+        """
         order: tuple[State, ...] = ("different", "within tolerance", "same")
-        return min((r.verdict for r in self.runs), key=lambda verdict: order.index(verdict.state))
+        state = min((r.verdict.state for r in self.runs), key=order.index)
+        found = [r for r in self.runs if r.verdict.state == state]
+        return min((r.verdict for r in found if _step(r) == _step(found[0])), key=lambda v: (v.received, v.place))
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each pair of calls, in the order of execution.
@@ -156,8 +162,13 @@ def diff_runs(
     found: list[RunDiff] = []
     for x, y in pairs:
         third = thirds.get(_place(x)) or (next(iter(thirds.values())) if len(thirds) == 1 else None)
-        found.append(_compare(x, y, third, mapping, tolerance or Tolerance(), load, progress, found, look))
+        earlier = [run for run in found if run.a.rank.step != x.rank.step]
+        found.append(_compare(x, y, third, mapping, tolerance or Tolerance(), load, progress, earlier, look))
     return Diff(tuple(found), tuple(r.label for r in only_a), tuple(r.label for r in only_b))
+
+
+def _step(run: RunDiff) -> int | None:
+    return run.a.rank.step
 
 
 def _place(run: Run) -> tuple[int | None, int | None, str | None]:
@@ -256,32 +267,33 @@ def _verdict(
         return Verdict("different", f"Nothing was recorded in the {other} run; the {which} has {count} records.")
     missing = None if partial else missing_call(alignment, a, b, first, limit)
     if missing is not None:
-        call, run, sentence = missing
-        return Verdict("different", sentence, call, run.line_of(call), run.above(call.name))
+        call, run, sentence, place = missing
+        return Verdict("different", sentence, call, run.line_of(call), run.above(call.name), place=place)
     if first is None:
         inexact = next((c for c in calls if not c.exact), None)
-        if inexact is not None and earlier and earlier[-1].verdict.state == "different":
-            sentence = f"Numbers differ from {inexact.pair.a.name} on, as {earlier[-1].a.label} differs before it."
-            return _at(a, inexact, "different", sentence)
+        before = next((run for run in reversed(earlier) if run.verdict.state == "different"), None)
+        if inexact is not None and before is not None:
+            sentence = f"Numbers differ from {inexact.pair.a.name} on, as {before.a.label} differs before it."
+            return _at(a, inexact, "different", sentence, inexact.pair.a.order)
         if inexact is None:
             return Verdict("same", f"All {_counted(calls)} are the same in both, as far as they were recorded.")
         sentence = (
             f"All {_counted(calls)} are the same within what rounding explains. "
             f"{verdict_of(inexact, 'within tolerance')}"
         )
-        return _at(a, inexact, "within tolerance", sentence)
+        return _at(a, inexact, "within tolerance", sentence, inexact.pair.a.order)
     sentence = verdict_of(first)
-    if first.cause == "parameters" and earlier and earlier[-1].verdict.state != "different":
-        before = earlier[-1].a.label
-        sentence += f" All of {before} agrees: look at the optimizer's step, or at what runs between the steps."
+    before = next((run for run in reversed(earlier) if run.a.rank.number == a.rank.number), None)
+    if first.cause == "parameters" and before is not None:
+        sentence += f" All of {before.a.label} agrees: look at the optimizer's step, or at what runs between the steps."
     if first.cause in ("input", "parameters") and not first.pair.a.backward:
         sentence += alone_before(earlier)
-    return _at(a, first, "different", sentence)
+    return _at(a, first, "different", sentence, limit)
 
 
-def _at(run: Run, found: CallDiff, state: State, sentence: str) -> Verdict:
+def _at(run: Run, found: CallDiff, state: State, sentence: str, place: float) -> Verdict:
     call = found.pair.a
-    return Verdict(state, sentence, call, run.line_of(call), run.above(call.name), found)
+    return Verdict(state, sentence, call, run.line_of(call), run.above(call.name), found, place)
 
 
 def _counted(found: Sequence[CallDiff]) -> str:

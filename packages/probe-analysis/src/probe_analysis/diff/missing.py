@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["alone_before", "missing_call"]
 
-Missing = tuple[Call, Run, str]
+Missing = tuple[Call, Run, str, float]
 
 
 def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Missing | None:
@@ -39,13 +39,14 @@ def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, l
             name = with_direction(call.name, "forward")
             forward = run.by_name.get(name)
             if id(forward) in paired:
-                return call, run, f"No gradient comes to {name} in the {other} run; in the {which} one it does."
+                sentence = f"No gradient comes to {name} in the {other} run; in the {which} one it does."
+                return call, run, sentence, place
             if forward is not None and first is not None and _takes_gradients(first):
-                return _alone(forward, run, which, alone, first)
+                return *_alone(forward, run, which, alone, first), place
         elif call.kind == "parameters_grad" and (id(call.rank), call.path) in matched:
-            return call, run, f"{call.name} has gradients in the {which} run alone."
+            return call, run, f"{call.name} has gradients in the {which} run alone.", place
         elif first is not None and not first.pair.a.backward and call.kind in ("module", "api"):
-            return _alone(call, run, which, alone, first)
+            return *_alone(call, run, which, alone, first), place
     return None
 
 
@@ -65,7 +66,7 @@ def _takes_gradients(first: CallDiff) -> bool:
     return first.pair.a.backward and (first.cause == "input" or first.pair.a.kind == "parameters_grad")
 
 
-def _alone(call: Call, run: Run, which: str, alone: set[int], first: CallDiff) -> Missing:
+def _alone(call: Call, run: Run, which: str, alone: set[int], first: CallDiff) -> tuple[Call, Run, str]:
     whole = _whole(call, run, alone)
     sentence = (
         f"{whole.name} is called in the {which} run alone; the first number that differs after it is in "

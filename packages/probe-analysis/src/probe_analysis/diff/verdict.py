@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from attrs import frozen
@@ -11,6 +12,8 @@ from probe_analysis.calls import Call, Side
 from .call_diff import CallDiff
 
 __all__ = ["Verdict", "verdict_of"]
+
+_FROM_RANKS = ("Distributed.", "MintDistributed.")
 
 State = Literal["same", "within tolerance", "different"]
 
@@ -25,6 +28,7 @@ class Verdict:
     line: the line of the user's code that made the call; empty where it is not known.
     modules: the modules around it, innermost first.
     found: how the two calls differ; None for a call that only one run has.
+    place: how many calls of its rank come before the first that shows it, in the first run.
     """
 
     state: State
@@ -33,6 +37,13 @@ class Verdict:
     line: str = ""
     modules: tuple[str, ...] = ()
     found: CallDiff | None = None
+    place: float = math.inf
+
+    @property
+    def received(self) -> bool:
+        """Return whether the finding is what came from other ranks."""
+        found = self.found
+        return found is not None and found.cause == "output" and found.pair.a.name.startswith(_FROM_RANKS)
 
 
 def verdict_of(found: CallDiff, state: State = "different") -> str:
