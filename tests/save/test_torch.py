@@ -359,8 +359,14 @@ def test_unusual_tensors(saver: ps.Saver, tmp_path: Path) -> None:
         "distribution": torch.distributions.Normal(0.0, 1.0),
     }
     saver.save(values, "odd")
+    freed = torch.arange(12.0)[3:9]
+    freed.untyped_storage().resize_(0)
+    saver.save(freed, "freed")
+    saver.save(torch._efficientzerotensor((2,)), "zero")  # type: ignore[attr-defined]
     saver.step()
     found = data(tmp_path)["odd.0.debug"]
+    assert data(tmp_path)["freed.0.debug"]["unsupported"] == "its memory is freed"
+    assert data(tmp_path)["zero.0.debug"]["Norm"] == 0
     assert found["empty"]["shape"] == [0, 3]
     assert "meta" in found["meta"]["unsupported"]
     assert found["sparse"]["stored"] == 3

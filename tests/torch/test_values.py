@@ -376,6 +376,12 @@ def _fake() -> Tensor:
         return torch.ones(2, 3)
 
 
+def _freed() -> Tensor:
+    value = torch.arange(12.0)[3:9].view(2, 3)
+    value.untyped_storage().resize_(0)
+    return value
+
+
 # msprobe raises in the user's forward for half of these.
 UNUSUAL: dict[str, tuple[Callable[[], Tensor], list[int] | None]] = {
     "sparse": (lambda: X.to_sparse(), [2, 3]),
@@ -390,6 +396,8 @@ UNUSUAL: dict[str, tuple[Callable[[], Tensor], list[int] | None]] = {
     ),
     "e8m0": (lambda: torch.ones(2, 3).to(torch.float8_e8m0fnu), [2, 3]),
     "fake": (_fake, [2, 3]),
+    "freed": (_freed, [2, 3]),
+    "zero": (lambda: torch._efficientzerotensor((2, 3)), [2, 3]),  # type: ignore[attr-defined]
 }
 
 

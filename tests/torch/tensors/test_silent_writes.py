@@ -97,6 +97,40 @@ def applied() -> tuple[Tensor, Write]:
     return x, lambda: x.apply_(lambda value: value + 7)
 
 
+def sparse() -> tuple[Tensor, Write]:
+    p = param()
+
+    def write() -> None:
+        made = torch.sparse_coo_tensor(torch.arange(N)[None], p.detach(), (N,), is_coalesced=True)
+        p.abs()
+        made.values().mul_(3)
+
+    return p, write
+
+
+class Wrapped(Tensor):
+    """A tensor around another, as torchao and DTensor have them."""
+
+    inner: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> Wrapped:
+        made: Wrapped = Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined]
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        func(*(x.inner if isinstance(x, Wrapped) else x for x in args), **(kwargs or {}))
+        return args[0]
+
+
+def below_the_counter() -> tuple[Tensor, Write]:
+    p = param()
+    wrapped = Wrapped(p.detach())
+    return p, lambda: wrapped.mul_(3)
+
+
 def from_numpy() -> tuple[Tensor, Write]:
     memory = np.ones(N, np.float32)
     return torch.from_numpy(memory).requires_grad_(), partial(memory.__setitem__, slice(20, None), 5.0)
@@ -219,11 +253,9 @@ WRITES: dict[str, Callable[[], tuple[Tensor, Write]]] = {
     "running statistics of torch.native_batch_norm and its kin": native_batch_norm,
     "running statistics in TorchScript": scripted_batch_norm,
     "minimum and maximum of a quantisation observer": observer,
-    "GradScaler.unscale_: gradients and found_inf": unscaled,
     "state of a fused optimizer": fused_state,
     "noise of rrelu_with_noise": noise,
     "values of _cummax_helper": helper,
-    "Tensor.apply_, map_, map2_": applied,
     "numpy, a buffer, a file or DLPack, which the tensor was made from": from_numpy,
     "Tensor.numpy() taken before start": numpy_before,
     "another process, into shared memory": shared,
@@ -231,9 +263,15 @@ WRITES: dict[str, Callable[[], tuple[Tensor, Write]]] = {
     "a view in a flat buffer (FSDP1, Megatron, gradients under DDP)": flat_buffer,
     "a way to the bytes that is taken while collecting": pointer,
     "Tensor.data": data,
+    "a sparse tensor around the same values": sparse,
     "collectives, also those of other libraries": collective,
+    "Tensor.apply_, map_, map2_": applied,
+    "GradScaler.unscale_: found_inf and gradients, which autograd follows with create_graph": unscaled,
     "fused kernels called by name": fused_by_name,
     "operators of torch.ops: custom ones, and those that the dispatcher knows as silent": operator,
+    "operators of torch.ops below the counter: within __torch_dispatch__, whose class has been counted instead": (
+        below_the_counter
+    ),
     "a storage that somebody holds": storage,
     "CUDAGraph.replay": graph,
     "regions that hide writes from the counter (FSDP2, operators written in C++ style)": hidden_region,
@@ -316,6 +354,77 @@ def shared_while_started() -> tuple[Tensor, Write]:
         p.share_memory_()
         p.abs()
         fill_in_another_process(p)
+
+    return p, write
+
+
+@also
+def applied_to_what_autograd_follows() -> tuple[Tensor, Write]:
+    p = param()
+    return p, lambda: p.detach().apply_(lambda value: value + 7)
+
+
+@also
+def unscaled_gradients_of_a_penalty() -> tuple[Tensor, Write]:
+    """With create_graph=True gradients are followed, and GradScaler divides them without a word."""
+    p = param()
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=4.0), torch.optim.SGD([p])
+    scaler.scale(p.square().sum()).backward(create_graph=True)
+    assert p.grad is not None and p.grad.requires_grad
+    return p.grad, lambda: scaler.unscale_(optimizer)
+
+
+@also
+def redispatched() -> tuple[Tensor, Write]:
+    p = param()
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+    return p, lambda: torch.ops.aten.mul_.Tensor.redispatch(keys, p, torch.tensor(3.0))
+
+
+@also
+def keys_excluded() -> tuple[Tensor, Write]:
+    p = param()
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+
+    def write() -> None:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            p.detach().mul_(3)
+
+    return p, write
+
+
+@also
+def sparse_rows() -> tuple[Tensor, Write]:
+    p = param()
+
+    def write() -> None:
+        made = torch.sparse_csr_tensor(torch.tensor([0, N]), torch.arange(N), p.detach(), (1, N))
+        p.abs()
+        made.mul_(3)
+
+    return p, write
+
+
+@also
+def set_to_the_same_memory() -> tuple[Tensor, Write]:
+    p = param() * 1
+
+    def write() -> None:
+        other = torch.empty(0).set_(p.detach())
+        p.abs()
+        other.mul_(3)
+
+    return p, write
+
+
+@also
+def exported_to_dlpack() -> tuple[Tensor, Write]:
+    p = param()
+
+    def write() -> None:
+        other = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(p.detach()))  # type: ignore[attr-defined]
+        p.abs()
+        other.mul_(3)
 
     return p, write
 

@@ -89,6 +89,29 @@ def test_lazily_conjugated_and_negated_tensors() -> None:
     check(z.conj().as_subclass(Sub), torch.tensor([1 - 2j, 3 + 1j]))  # type: ignore[arg-type]
 
 
+def test_lazy_zeros_are_zeros() -> None:
+    """Autograd makes them in forward mode, and for gradients that are zero. They have no memory."""
+    for dtype in (torch.float32, torch.int64, torch.complex64):
+        zeros = torch._efficientzerotensor((2, 3), dtype=dtype)  # type: ignore[attr-defined]
+        right = torch.zeros(2, 3, dtype=dtype)
+        check(zeros, right, share=False)
+        check(zeros.t(), right.t(), share=False)
+        check(zeros.conj() if dtype.is_complex else torch._neg_view(zeros), right)  # type: ignore[attr-defined]
+        check(zeros.as_subclass(Sub), right)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
+def test_freed_memory_is_a_reason(dtype: torch.dtype) -> None:
+    """A weight that FSDP, or a program of that kind, frees by ``storage.resize_(0)`` keeps shape and offset."""
+    flat = torch.ones(12, dtype=dtype)
+    parts = [flat, flat[4:10], flat[4:10].view(2, 3).t(), flat[::2], flat[5], flat[1:2].expand(3, 4)]
+    parts += [flat[4:].as_subclass(Sub), nn.Parameter(flat[4:], requires_grad=False)]  # type: ignore[arg-type]
+    flat.untyped_storage().resize_(0)
+    for part in parts:
+        assert check(part, None).reason == "its memory is freed"
+    check(flat[4:4], torch.ones(0, dtype=dtype))
+
+
 def test_functorch_wrappers_show_the_whole_batch() -> None:
     seen: list[TensorView] = []
 

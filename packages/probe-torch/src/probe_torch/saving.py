@@ -17,7 +17,7 @@ from probe_runtime.describe import LARGE, Placement, TensorOptions, run_both
 
 from probe_torch.aside import apart, aside
 from probe_torch.tensors.leaf import TensorLeaf
-from probe_torch.tensors.plain import FORMS
+from probe_torch.tensors.plain import FORMS, has_memory
 from probe_torch.tensors.tensor_view import EXACT, ORDINARY
 
 from .ranks import current_rank
@@ -62,8 +62,10 @@ class TorchSaving:
             if _keys(value).raw_repr() not in ORDINARY or not _T.is_contiguous(value):
                 return None
             form = FORMS[value.dtype, value.shape]
-            numbers = None if form is None else numbers_at(_T.data_ptr(value), form.count, form.kind)
-            if form is None or numbers is None:
+            if form is None or not has_memory(value):
+                return None
+            numbers = numbers_at(_T.data_ptr(value), form.count, form.kind)
+            if numbers is None:
                 return None
             high, low, mean, norm = numbers
             needed = value.requires_grad

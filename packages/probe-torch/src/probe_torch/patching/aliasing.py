@@ -20,7 +20,7 @@ from probe_runtime.patching import (
 )
 
 from probe_torch.compiling import is_compiling
-from probe_torch.tensors.silent_writes import SILENT, Answer, is_silent_op, tensors_in
+from probe_torch.tensors.silent_writes import SILENT, Answer, is_silent_op, is_writing_op, tensors_in
 
 from .overrides import has_override, truly_named
 
@@ -89,10 +89,13 @@ class Aliasing:
 _told_of_access: list[Touched] = []
 _listeners: list[Wrote] = []
 _silent: dict[str, bool] = {}
+_writing: dict[str, bool] = {}
+_excluded: Callable[[Any], bool] = torch._C._dispatch_tls_is_dispatch_key_excluded
+_COUNTER = torch._C.DispatchKey.ADInplaceOrView
 
 
 def _noticing(original: Function, called: Called) -> Function:
-    """Build a method that tells of the tensors whose bytes its caller gets."""
+    """Build a method or function that tells of the tensors whose bytes its caller gets."""
     torchs = original_of(original)
 
     @functools.wraps(torchs)
@@ -102,11 +105,11 @@ def _noticing(original: Function, called: Called) -> Function:
         original = called() or torchs
         if isinstance(owner, torch.Tensor):
             _tell_of(owner)
-            if has_override((owner,)):
-                return truly_named(original, (owner,), {})(owner, *args, **kwargs)
-        else:  # a process group, which writes into its arguments
+        if args or kwargs:  # what set_() shares, a sparse tensor's values, what a process group writes into
             for tensor in tensors_in((args, kwargs)):
                 _tell_of(tensor)
+        if isinstance(owner, torch.Tensor) and has_override((owner,)):
+            return truly_named(original, (owner,), {})(owner, *args, **kwargs)
         return original(owner, *args, **kwargs)
 
     return method
@@ -150,13 +153,18 @@ def _calling_listeners(original: Function, called: Called) -> Function:
     operators = (torch._ops.OpOverload.__call__, torch._ops.OpOverloadPacket.__call__)
     of_operators = any(original_of(original) is original_of(each) for each in operators)
     torchs = original_of(original)
+    below = torchs is original_of(torch._ops.OpOverload.redispatch)
 
     @functools.wraps(torchs)
     def call(*args: Any, **kwargs: Any) -> Any:
         if compiling():
             return torchs(*args, **kwargs)
         original = called() or torchs
-        if not _listeners or (of_operators and not _may_be_silent(args[0])):
+        if (
+            not _listeners
+            or (of_operators and not _may_be_silent(args[0]))
+            or (below and not _kept(_writing, args[0], is_writing_op))
+        ):
             return original(*args, **kwargs)
         try:
             return original(*args, **kwargs)
@@ -168,10 +176,14 @@ def _calling_listeners(original: Function, called: Called) -> Function:
 
 
 def _may_be_silent(op: Any) -> bool:
+    return _kept(_silent, op, is_silent_op) or (_excluded(_COUNTER) and _kept(_writing, op, is_writing_op))
+
+
+def _kept(answers: dict[str, bool], op: Any, ask: Callable[[Any], bool]) -> bool:
     name = getattr(op, "_name", None) or op._qualified_op_name
-    known = _silent.get(name)
+    known = answers.get(name)
     if known is None:
-        known = _silent[name] = is_silent_op(op)
+        known = answers[name] = ask(op)
     return known
 
 

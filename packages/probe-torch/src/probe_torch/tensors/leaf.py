@@ -20,7 +20,7 @@ from probe_torch.aside import aside, outside
 
 from .any_leaf import AnyLeaf
 from .objects import object_json
-from .plain import FORMS, without_holes
+from .plain import FORMS, LOWEST, has_memory, without_holes
 from .sharing import Seen, Sharing, memory, owns_dispatch
 from .sums import GradientSum
 from .tensor_view import EXACT, view_of
@@ -110,13 +110,13 @@ class TensorLeaf(AnyLeaf):
                 return self._again(placement, t, path, seen) if placement.wants_file else json
         if self._straight and type(t) in EXACT and t.is_cpu and not (self.inflight.open or self.inflight.works):
             try:
-                # What is not plain has none of these, or the address 0: wrapped by torch.func, nested, sparse, lazily
-                # zero, without memory, made in inference mode. The version is taken before the tensor is read, because
+                # What is not plain has none of these, or no memory: wrapped by torch.func, nested, sparse, lazily
+                # zero, freed, made in inference mode. The version is taken before the tensor is read, because
                 # another thread may write meanwhile.
                 pointer, version, form = _data_ptr(t), t._version, FORMS[t.dtype, t.shape]
             except RuntimeError:
                 form = None
-            if form is not None and pointer and not _is_neg(t):
+            if form is not None and (pointer >= LOWEST or has_memory(t)) and not _is_neg(t):
                 within = sharing.trust(t, gradient=gradient)
                 requires_grad = t.requires_grad
                 # No operation of torch is called for what is contiguous, so no mode and no level of torch.func notices.

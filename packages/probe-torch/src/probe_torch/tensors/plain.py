@@ -15,7 +15,7 @@ from probe_format.tensors import checksum_of, memory_at, pt_bytes
 
 from probe_torch.aside import outside
 
-__all__ = ["FORMS", "Form", "is_dense", "without_holes"]
+__all__ = ["FORMS", "LOWEST", "Form", "has_memory", "is_dense", "without_holes"]
 
 _T: Any = torch._C.TensorBase
 _KINDS = {
@@ -25,6 +25,8 @@ _KINDS = {
     torch.float16: "float16",
 }
 _MOST = 4096
+#: From here on an address is surely one. Below it may be what is left of a freed tensor: its offset.
+LOWEST = 1 << 40
 
 
 @frozen
@@ -74,6 +76,12 @@ class _Forms(dict[tuple[torch.dtype, torch.Size], Form | None]):
 
 #: (dtype, shape) -> the form. A dict, because the search in it costs no call.
 FORMS = _Forms()
+
+
+def has_memory(t: torch.Tensor) -> bool:
+    """Return whether a strided tensor can be read: it is not freed (``storage.resize_(0)``), nor lazily zero."""
+    address = _T.data_ptr(t)
+    return address >= LOWEST or address != _T.storage_offset(t) * _T.element_size(t) or not _T.numel(t)
 
 
 def without_holes(t: torch.Tensor) -> torch.Tensor:

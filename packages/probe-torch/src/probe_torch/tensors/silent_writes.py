@@ -14,7 +14,16 @@ from typing import Any
 import torch
 from attrs import frozen
 
-__all__ = ["OWN_OPTIMIZERS", "SILENT", "WRITING_COLLECTIVES", "Answer", "Silent", "is_silent_op", "tensors_in"]
+__all__ = [
+    "OWN_OPTIMIZERS",
+    "SILENT",
+    "WRITING_COLLECTIVES",
+    "Answer",
+    "Silent",
+    "is_silent_op",
+    "is_writing_op",
+    "tensors_in",
+]
 
 
 class Answer(enum.Enum):
@@ -57,11 +66,9 @@ SILENT = (
     Silent("running statistics of torch.native_batch_norm and its kin", Answer.NOT_FOLLOWED),
     Silent("running statistics in TorchScript", Answer.NOT_FOLLOWED),
     Silent("minimum and maximum of a quantisation observer", Answer.NOT_FOLLOWED),
-    Silent("GradScaler.unscale_: gradients and found_inf", Answer.NOT_FOLLOWED),
     Silent("state of a fused optimizer", Answer.NOT_FOLLOWED),
     Silent("noise of rrelu_with_noise", Answer.NOT_FOLLOWED),
     Silent("values of _cummax_helper", Answer.NOT_FOLLOWED),
-    Silent("Tensor.apply_, map_, map2_", Answer.NOT_FOLLOWED),
     # Memory that other owners can write.
     Silent("numpy, a buffer, a file or DLPack, which the tensor was made from", Answer.NOT_ITS_OWN),
     Silent("Tensor.numpy() taken before start", Answer.NOT_ITS_OWN),
@@ -88,15 +95,38 @@ SILENT = (
                     "share_memory_",
                 ),
             ),
+            ("torch.utils.dlpack", ("to_dlpack",)),
+            ("torch", ("to_dlpack",)),
+            ("torch._C", ("_to_dlpack", "_to_dlpack_versioned")),
         ),
     ),
     Silent("Tensor.data", Answer.HANDED_OUT),
+    Silent(
+        "a sparse tensor around the same values",
+        Answer.HANDED_OUT,
+        (
+            (
+                "torch",
+                (
+                    *("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor"),
+                    *("sparse_bsc_tensor", "sparse_compressed_tensor", "_sparse_coo_tensor_unsafe"),
+                    *("_sparse_csr_tensor_unsafe", "_sparse_compressed_tensor_unsafe"),
+                ),
+            ),
+        ),
+    ),
     Silent(
         "collectives, also those of other libraries",
         Answer.HANDED_OUT,
         (("torch.distributed.ProcessGroup", WRITING_COLLECTIVES),),
     ),
-    # Calls that write when they are made.
+    # Calls that write when they are made, be it through detach(), which has the counter of the tensor.
+    Silent("Tensor.apply_, map_, map2_", Answer.CALL, (("torch.Tensor", ("apply_", "map_", "map2_")),)),
+    Silent(
+        "GradScaler.unscale_: found_inf and gradients, which autograd follows with create_graph",
+        Answer.CALL,
+        (("torch", ("_amp_foreach_non_finite_check_and_unscale_",)),),
+    ),
     Silent(
         "fused kernels called by name",
         Answer.CALL,
@@ -106,6 +136,11 @@ SILENT = (
         "operators of torch.ops: custom ones, and those that the dispatcher knows as silent",
         Answer.CALL,
         (("torch._ops.OpOverload", ("__call__",)), ("torch._ops.OpOverloadPacket", ("__call__",))),
+    ),
+    Silent(
+        "operators of torch.ops below the counter: within __torch_dispatch__, whose class has been counted instead",
+        Answer.CALL,
+        (("torch._ops.OpOverload", ("redispatch",)),),
     ),
     Silent(
         "a storage that somebody holds",
@@ -119,6 +154,7 @@ SILENT = (
         (
             ("torch._C._AutoDispatchBelowADInplaceOrView", ("__exit__",)),
             ("torch._C._AutoDispatchBelowAutograd", ("__exit__",)),
+            ("torch._C._ExcludeDispatchKeyGuard", ("__exit__",)),
             ("torch._C._autograd", ("_unsafe_set_version_counter",)),
         ),
     ),
@@ -147,6 +183,14 @@ def is_silent_op(op: Any) -> bool:
         return not (has(full, "CompositeImplicitAutograd") or has(full, "ADInplaceOrView"))
     except RuntimeError:  # TorchScript's own, on numbers and lists
         return False
+
+
+def is_writing_op(op: Any) -> bool:
+    """Return whether this operator (OpOverload or its packet) writes into what it is given."""
+    if isinstance(op, torch._ops.OpOverloadPacket):
+        return any(is_writing_op(getattr(op, each)) for each in op.overloads())  # type: ignore[no-untyped-call]
+    schema = getattr(op, "_schema", None)
+    return schema is None or bool(schema.is_mutable)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

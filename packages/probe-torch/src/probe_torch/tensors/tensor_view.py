@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from probe_format.excerpts import error_text
+
+from .plain import has_memory
 
 __all__ = ["EXACT", "ORDINARY", "TensorView", "view_of"]
 
@@ -53,6 +55,16 @@ class TensorView:
 
 def view_of(t: torch.Tensor) -> TensorView:
     """Return the view of ``t``; one that cannot be read has no data and a reason, and raises no error."""
+    found = _view(t)
+    data = found.data
+    if data is None or has_memory(data):
+        return found
+    if _T._is_zerotensor(data):  # autograd's own, in forward mode and for gradients that are zero
+        return evolve(found, data=_T.clone(data), shareable=False)
+    return evolve(found, data=None, bits=None, reason="its memory is freed", shareable=False)
+
+
+def _view(t: torch.Tensor) -> TensorView:
     if type(t) in EXACT and _keys(t).raw_repr() in ORDINARY:
         dtype = t.dtype
         name = _DTYPES.get(dtype)
