@@ -13,7 +13,7 @@ PAIRS = {
     "hooks.nodes", "hooks.parameter_gradients",
     "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.lookup", "patching.patches",
     "patching.regions", "patching.wrappers",
-    "planning", "planning.planned_leaf", "planning.planner", "planning.training",
+    "planning", "planning.planned_leaf", "planning.planner", "planning.random_numbers", "planning.training",
     "session", "session.session", "session.step",
     "tensors", "tensors.leaf", "tensors.objects", "tensors.statistics", "tensors.tensor_view",
 }  # fmt: skip
@@ -55,7 +55,6 @@ ONLY_MINDSPORE = {
     "patching.primitives": "torch has no operators as objects in the attributes of modules",
     "patching.traced_jit": "torch.compile is seen by is_compiling; MindSpore's jit must be guarded",
     "planning.kept_state": "torch plans on a copy; MindSpore's net makes a step, and is put back as it was",
-    "planning.random_numbers": "torch's random numbers come from generators whose state can be read and set",
     "session.two_modes": "torch has no step that is partly a compiled graph",
     "tensors.forms": "tensors.plain has it for torch, whose plain tensors take another way",
 }

@@ -113,6 +113,7 @@ def test_calls_have_tokens_of_their_own_in_the_order_of_the_run(tmp_path: Path, 
     one, two = enter(batch()), enter(batch(2))
     leave(batch(), two)
     leave((), one)
+    ms.common.api._pynative_executor.sync()
     assert spool.collect() == 4
     assert [token for token, *_ in got] == [0, 0, 72, 71] and faults == []
 
@@ -141,6 +142,7 @@ def test_a_number_given_twice_is_not_believed(tmp_path: Path, faults: list[str])
     take, got, spool = messages(tmp_path / "s")
     for _ in range(2):  # each counts from one
         FileCall(spool.folder, Real(), take, counter=CallCounter())(batch())
+    ms.common.api._pynative_executor.sync()
     spool.collect()
     assert len(got) == 1 and "to two calls" in faults[0]
 
