@@ -55,6 +55,30 @@ def test_what_is_written_over_is_no_difference_and_not_given(tmp_path):
     assert probe_analysis.first_non_finite(tmp_path / "nan").first is None
 
 
+def sharded(value: float) -> None:
+    """Gather parts in one piece of memory, as FSDP does."""
+    memory = held(value).view(8)
+    torch._foreach_copy_(list(torch.split(memory.narrow(0, 2, 6), [2, 4])), [X[0, 0, :2], X[0, 1]])
+    memory[2:].add_(1.0)
+
+
+def test_views_of_memory_that_is_written_over_are_no_difference(tmp_path):
+    for name, value in (("a", 1.0), ("b", 7.0), ("nan", float("nan"))):
+        run(tmp_path / name, lambda net, n, value=value: sharded(value), "L1")
+    for other in ("b", "nan"):
+        verdict = probe_analysis.diff(tmp_path / "a", tmp_path / other).verdict
+        assert verdict.state == "same", verdict.sentence
+    assert probe_analysis.first_non_finite(tmp_path / "nan").first is None
+
+
+def test_a_view_of_what_is_used_is_a_difference(tmp_path):
+    for name, value in (("a", 1.0), ("b", 7.0), ("nan", float("nan"))):
+        run(tmp_path / name, lambda net, n, value=value: held(value).view(8).narrow(0, 2, 6).exp(), "L1")
+    verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
+    assert verdict.call.name == "Tensor.narrow.0.forward" and "another input" in verdict.sentence
+    assert probe_analysis.first_non_finite(tmp_path / "nan").first.call.name == "Tensor.exp.0.forward"
+
+
 def test_memory_that_is_used_is_a_difference(tmp_path):
     for name, value in (("a", 1.0), ("b", 7.0), ("nan", float("nan"))):
         run(tmp_path / name, lambda net, n, value=value: held(value).add_(1.0), "L1")

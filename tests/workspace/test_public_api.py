@@ -71,8 +71,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.safe_files": {"FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"},
     "probe_format.schema": {
-        "Parts", "Report", "Side", "Value", "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "others",
-        "parse_object", "parts_of", "path_text", "tensors", "writes_into",
+        "Parts", "Report", "Side", "Value", "is_tensor", "kinds_asked_for", "kinds_of", "non_finite",
+        "only_views", "others", "parse_object", "parts_of", "path_text", "tensors", "writes_into",
     },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {

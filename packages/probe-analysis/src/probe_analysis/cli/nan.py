@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from probe_format.cli import add_rank, add_step
 
 from probe_analysis.calls import Call
-from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
+from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite, meant
 
 from .outcome import exit_code
 
@@ -55,8 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 def _story(found: NonFinite, risks: int) -> Iterator[str]:
     first = found.first
     if first is None:
-        meant = f" ({sum(found.counts.values())} records hold infinities that were asked for)" if found.counts else ""
-        yield f"Every value that was recorded in {found.calls} records is finite{meant}."
+        yield f"Every value that was recorded in {found.calls} records is finite{meant(found.counts)}."
     else:
         yield from _finding(first)
         other = found.backward if not first.call.backward else found.forward

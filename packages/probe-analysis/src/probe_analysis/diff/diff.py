@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from attrs import frozen
 from probe_format import Dump
 from probe_format.errors import FormatError
 from probe_format.names import with_direction
+from probe_format.schema import only_views
 
 from probe_analysis.align import Alignment, Mapping, align
 from probe_analysis.calls import Run, runs_of
@@ -18,6 +20,7 @@ from probe_analysis.compare import Tolerance
 from probe_analysis.frame import frame_of
 
 from .call_diff import CallDiff, Look, Terms, compare_calls
+from .idle import idle_calls
 from .likeness import recorded_otherwise, unlike, what_is_in
 from .missing import alone_before, missing_call
 from .owner import with_owner
@@ -203,22 +206,14 @@ def _compare(
     passed_on = a.one_slot_per_argument == b.one_slot_per_argument
     terms = Terms(tolerance, across, load, passed_on, (a.was_cut, b.was_cut))
     noise = None if third is None else _noise(a, third, terms)
-    drift = 0.0
     follows = any(run.verdict.state == "different" for run in earlier)
-    apart: dict[str, float] = {}
-    calls: list[CallDiff] = []
-    for n, pair in enumerate(alignment.pairs):
-        forward = apart.get(with_direction(pair.a.name, "forward"), 0.0) if pair.a.backward else 0.0
-        known = None if noise is None else noise.get(pair.a.name, {})
-        found = compare_calls(pair, terms, drift=drift, before=forward, follows=follows, noise=known, look=look)
-        largest = max(found.brought, found.made)
-        apart[pair.a.name] = largest
-        if found.cause is None and not math.isinf(largest):
-            drift = max(drift, largest)
-        follows = follows or found.cause is not None
-        calls.append(found)
-        if progress is not None and n % 256 == 255:
-            progress(a.label, n + 1, len(alignment.pairs))
+    calls = _calls(alignment, terms, noise, follows, look, progress and partial(progress, a.label))
+    first = next((c for c in calls if c.cause is not None), None)
+    if first is not None and only_views(first.pair.a.name):
+        idle = idle_calls(alignment.pairs)
+        if first.pair.a.name in idle:
+            calls = _calls(alignment, terms, noise, follows, idle=idle)
+    # where with_owner moves the cause to a module, this is still where it shows first
     limit = next((c.pair.a.order for c in calls if c.cause is not None), math.inf)
     calls, first = with_owner(a, calls)
     other = None if across else recorded_otherwise(a, b)
@@ -233,6 +228,40 @@ def _compare(
         if names:
             notes.append(f"the {which} run was cut off in this step: {len(names)} records come after its end")
     return RunDiff(a, b, alignment, tuple(calls), verdict, tuple(notes))
+
+
+def _calls(
+    alignment: Alignment,
+    terms: Terms,
+    noise: dict[str, dict[str, float]] | None,
+    follows: bool,
+    look: Look | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    idle: frozenset[str] = frozenset(),
+) -> list[CallDiff]:
+    """Return how the calls of each pair differ.
+
+    idle: the names of calls that are taken for the same.
+    """
+    drift = 0.0
+    apart: dict[str, float] = {}
+    calls: list[CallDiff] = []
+    for n, pair in enumerate(alignment.pairs):
+        if pair.a.name in idle:
+            calls.append(CallDiff(pair))
+            continue
+        forward = apart.get(with_direction(pair.a.name, "forward"), 0.0) if pair.a.backward else 0.0
+        known = None if noise is None else noise.get(pair.a.name, {})
+        found = compare_calls(pair, terms, drift=drift, before=forward, follows=follows, noise=known, look=look)
+        largest = max(found.brought, found.made)
+        apart[pair.a.name] = largest
+        if found.cause is None and not math.isinf(largest):
+            drift = max(drift, largest)
+        follows = follows or found.cause is not None
+        calls.append(found)
+        if progress is not None and n % 256 == 255:
+            progress(n + 1, len(alignment.pairs))
+    return calls
 
 
 def _noise(a: Run, third: Run, terms: Terms) -> dict[str, dict[str, float]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from probe_analysis.calls import Call
 from probe_analysis.diff import Diff
-from probe_analysis.nonfinite import Finding, NonFinite
+from probe_analysis.nonfinite import Finding, NonFinite, meant
 
 from .compared import Compared
 from .run_columns import RunColumns
@@ -111,10 +111,7 @@ def _sentence(found: NonFinite) -> str:
         return found.first.sentence
     if not found.calls:
         return "No values were recorded, so none can be checked."
-    meant = (
-        f" ({sum(found.counts.values())} records hold infinities that were asked for)" if found.counts else ""
-    )
-    return f"Every value that was recorded in {found.calls} records is finite{meant}."
+    return f"Every value that was recorded in {found.calls} records is finite{meant(found.counts)}."
 
 
 def _place(runs: Runs, finding: Finding, name: str) -> tuple[int, int]:

@@ -26,7 +26,7 @@ def story(rank: Rank) -> Iterator[str]:
     begun = list(origins(rank, found))
     by_name = {suspect.name: suspect for suspect in found}
     if not begun:
-        yield "everything recorded is finite, but for infinities that were asked for (a mask)"
+        yield "everything recorded is finite, but for infinities that were asked for (a mask), or what no call used"
     else:
         yield _beginning(begun[0], by_name, None, "not finite")
         if "NaN" not in begun[0].at.given | begun[0].at.made:

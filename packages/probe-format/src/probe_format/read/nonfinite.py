@@ -13,7 +13,7 @@ from attrs import frozen
 from probe_format.errors import FormatError
 from probe_format.schema.finite import kinds_asked_for, kinds_of
 from probe_format.schema.parts import Parts, Value, parts_of
-from probe_format.schema.written import writes_into
+from probe_format.schema.written import only_views, writes_into
 
 from .dump import Rank
 
@@ -115,7 +115,7 @@ def origins(rank: Rank, found: Iterable[Suspect], kinds: frozenset[str] | None =
             made, brought = made & kinds, brought & kinds
         if made:
             yield Origin(rank, suspect.name, False, suspect)
-        elif brought:
+        elif brought and not only_views(suspect.name):
             yield Origin(rank, _outermost(rank, suspect, brought), True, suspect)
 
 

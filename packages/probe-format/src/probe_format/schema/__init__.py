@@ -7,7 +7,7 @@ from .finite import kinds_asked_for, kinds_of, non_finite
 from .parts import Parts, Side, Value, parts_of
 from .report import Report
 from .tensor_objects import is_tensor, others, path_text, tensors
-from .written import writes_into
+from .written import only_views, writes_into
 
 __all__ = [
     "Parts",
@@ -18,6 +18,7 @@ __all__ = [
     "kinds_asked_for",
     "kinds_of",
     "non_finite",
+    "only_views",
     "others",
     "parse_object",
     "parts_of",

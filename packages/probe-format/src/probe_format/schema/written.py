@@ -1,11 +1,11 @@
-"""Say which of its arguments a call writes into: what such a tensor held before may be nothing (`torch.empty`)."""
+"""Say which calls do not read the numbers that they get: memory that nothing was written to yet may hold anything."""
 
 from __future__ import annotations
 
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, parse_name
 
-__all__ = ["writes_into"]
+__all__ = ["only_views", "writes_into"]
 
 
 def writes_into(name: str, slot: str) -> bool:
@@ -19,17 +19,33 @@ def writes_into(name: str, slot: str) -> bool:
         return True
     if not place.startswith("input_args.0."):
         return False
-    try:
-        parsed = parse_name(name)
-    except FormatError:
-        return False
-    if not isinstance(parsed, ApiName):
-        return False
-    api = parsed.api
+    api = _api(name)
     if api.endswith("__"):
         return api == "__setitem__" or api.removeprefix("__") in _IN_PLACE
     return api.endswith("_")
 
 
+def only_views(name: str) -> bool:
+    """Return whether the function of a record computes nothing: it returns a part or another view of what it got."""
+    return _api(name) in _VIEWS
+
+
+def _api(name: str) -> str:
+    """Return the name of the function of a forward record; empty for other records."""
+    try:
+        parsed = parse_name(name)
+    except FormatError:
+        return ""
+    return parsed.api if isinstance(parsed, ApiName) and parsed.direction == "forward" else ""
+
+
+_VIEWS = frozenset(
+    (
+        *("alias", "as_strided", "chunk", "detach", "diagonal", "expand", "expand_as", "flatten", "movedim"),
+        *("narrow", "permute", "ravel", "reshape", "reshape_as", "select", "split", "split_with_sizes", "squeeze"),
+        *("swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten", "unfold", "unsqueeze"),
+        *("view", "view_as"),
+    )
+)
 _OPERATORS = "add sub mul matmul truediv floordiv mod pow and or xor lshift rshift"
 _IN_PLACE = frozenset(f"i{operator}__" for operator in _OPERATORS.split())
