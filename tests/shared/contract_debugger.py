@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import gc
+import pstats
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +191,27 @@ def test_tensor_list_saves_some(framework: Framework, chain: Any, tmp_path: Path
     data = capture(framework.debugger, tmp_path, work, chain, level="L0", tensor_list=[_dense(framework, 1)])
     assert "data_name" in data[f"{_dense(framework, 1)}.forward.0"]["output"][0]
     assert "data_name" not in data[f"{_dense(framework)}.forward.0"]["output"][0]
+
+
+def test_a_step_costs_the_same_whatever_was_dumped_before(
+    framework: Framework, chain: Any, tmp_path: Path
+) -> None:
+    def calls(folder: Path) -> int:
+        profile = cProfile.Profile()
+        with opened(framework.debugger, folder, level="L0") as debugger:
+            for last in (False, True):
+                if last:
+                    profile.enable()
+                debugger.start(chain)
+                debugger.stop()
+                debugger.step()
+        profile.disable()
+        return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+    for number in range(100, 200):  # earlier steps
+        (tmp_path / "many" / "dump" / f"step{number}" / "rank").mkdir(parents=True)
+    calls(tmp_path / "first")
+    assert abs(calls(tmp_path / "many") - calls(tmp_path / "none")) < 100
 
 
 __all__ = ["chain", *(name for name in dir() if name.startswith("test_"))]

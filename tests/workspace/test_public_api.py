@@ -54,8 +54,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.jsonio": {"dumps", "encode", "finite", "loads", "number"},
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
-        "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "is_dump_dir", "mode_of",
-        "rank_dir",
+        "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "holds_data", "is_dump_dir",
+        "mode_of", "rank_dir",
     },
     "probe_format.names": {
         "ApiName", "CLIP_GRAD", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "OPTIMIZER",

@@ -26,6 +26,7 @@ __all__ = [
     "dump_path_of",
     "existing_dump",
     "find_steps",
+    "holds_data",
     "is_dump_dir",
     "mode_of",
     "rank_dir",
@@ -117,12 +118,13 @@ def existing_dump(dump_path: Path, rank: int | None, steps: Container[int] = ())
     found = []
     for step in find_steps(dump_path):
         target = rank_dir(dump_path, step.step, rank)
-        if target.parent == step.path and (not steps or step.step in steps) and _has_entries(target):
+        if target.parent == step.path and (not steps or step.step in steps) and holds_data(target):
             found.append(target)
     return tuple(found)
 
 
-def _has_entries(path: Path) -> bool:
+def holds_data(path: Path) -> bool:
+    """Return whether a rank's directory has anything in it, so that a dump into it would mix with that."""
     try:
         with os.scandir(path) as entries:
             return any(True for _ in entries)

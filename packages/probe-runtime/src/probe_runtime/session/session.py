@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, field
 from probe_format.errors import ProbeError, UsageError
 from probe_format.excerpts import brief, error_text
-from probe_format.layout import existing_dump, rank_dir
+from probe_format.layout import holds_data, rank_dir
 from probe_format.write import clear, explain
 
 from probe_runtime.config.config import Config
@@ -207,7 +207,7 @@ class Session:
         rank = self.framework.rank()
         base, open_step = self.framework.target_for(self.config.dump_path, model)
         directory = rank_dir(base, self.step_number, rank)
-        if not self.config.overwrite and existing_dump(base, rank, (self.step_number,)):
+        if not self.config.overwrite and holds_data(directory):
             self._skip_step = self.step_number
             warn(
                 f"{directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
