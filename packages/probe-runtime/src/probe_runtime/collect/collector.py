@@ -52,7 +52,8 @@ class Collector:
         self._module_prefix = module_prefix
         self._append = self.stream.append
         self._nodes: set[str] = set()
-        self._arrivals: dict[int, Callable[[], int]] = {}
+        self.arrivals: dict[int, Callable[[], int]] = {}
+        """id of a parameter -> counts how often its gradient was recorded in this step."""
         self._last_tally: dict[str, Any] = {}
         guard.listen(self.stream)
 
@@ -191,9 +192,9 @@ class Collector:
         try:
             which = id(entry.parameter)
             try:
-                arrival = self._arrivals[which]()
+                arrival = self.arrivals[which]()
             except KeyError:
-                arrival = self._arrivals.setdefault(which, itertools.count().__next__)()
+                arrival = self.arrivals.setdefault(which, itertools.count().__next__)()
             for record, name in entry.owners:
                 if decision.selective and not decision.parameter_gradients(record):
                     continue
@@ -208,10 +209,6 @@ class Collector:
             self.stream.fault(entry.owners[0][0], "a parameter's gradient", e)
         finally:
             thread.inside -= 1
-
-    def arrived(self, entry: TrackedParameter) -> bool:
-        """Return whether this parameter's gradient was recorded in this step."""
-        return id(entry.parameter) in self._arrivals
 
     def _end_collective(self, call: Call, kind: str, args: Args, kwargs: Kwargs, out: Any) -> None:
         """Record the result of a collective: its arguments, at once or when its handle has been waited for."""

@@ -64,7 +64,8 @@ class ModuleTable:
     def _add_one(self, model: nn.Module, prefix: str) -> None:
         self.roots[id(model)] = model
         for name, module in named_submodules(model):
-            path = _path(name) if "_orig_mod" in name else name
+            compiled_one = "_orig_mod" in name
+            path = _path(name) if compiled_one else name
             if not path:
                 own = [n for n, _ in module.named_parameters(recurse=False)]
                 if own:
@@ -77,7 +78,7 @@ class ModuleTable:
                 self.not_seen.setdefault(f"inside {prefix}{path}", "TorchScript runs outside Python")
             inner = module._modules.get("_orig_mod")
             cls = type(module if inner is None else inner).__name__
-            if name.endswith("_orig_mod"):
+            if compiled_one and name.endswith("_orig_mod"):
                 continue  # the same module as the compiled one around it
             self.entries.setdefault(id(module), TrackedModule(f"Module.{prefix}{path}.{cls}", module))
 

@@ -101,10 +101,11 @@ class ParameterGradients:
     @apart
     def late(self) -> None:
         """Record the gradients for which no hook was called: FSDP sets them itself, after its reduce-scatter."""
-        for known in self._hooked.values():
+        arrivals = self.collector.arrivals
+        for which, known in self._hooked.items():
             entry = known.entry
             grad = entry.parameter.grad
-            if grad is not None and not self.collector.arrived(entry) and _mark(grad) != known.before:
+            if grad is not None and which not in arrivals and _mark(grad) != known.before:
                 self.collector.parameter_gradient(entry, grad)
 
     def remove(self) -> None:
