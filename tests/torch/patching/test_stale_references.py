@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+import gc
 import io
 import pickle
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from dumping import opened
 from probe_runtime.patching import patches, stale_references
+from probe_torch.patching.wrappers import switch
 from torch import nn
 
 RELU = (F.relu, "kept")  # out of reach of the search for names bound early
@@ -174,3 +177,38 @@ def test_what_cannot_be_changed_is_looked_for_once(tmp_path: Path, monkeypatch: 
         debugger.step()
     assert looked == ["relu"]
     assert act is not F.relu and torch.equal(act(torch.ones(2)), torch.ones(2))
+
+
+def test_one_that_was_kept_is_found_when_it_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it goes from a local variable to a module, nobody holds more stand-ins than before."""
+    here = sys.modules[__name__]
+    monkeypatch.setattr(here, "PASSED_ON", None, raising=False)
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.start()
+        act = F.relu
+        debugger.stop()
+        assert act is not F.relu, "this test needs the stand-in"
+        debugger.start()
+        vars(here)["PASSED_ON"] = act
+        del act
+        debugger.stop()
+        debugger.step()
+    assert vars(here)["PASSED_ON"] is F.relu
+
+
+def test_nothing_is_searched_where_nobody_got_a_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(switch, "strays", False)  # other tests of this process keep some
+    gc.collect()
+    with opened(tmp_path, level="mix") as debugger:
+        for _ in range(2):
+            debugger.start(nn.Sequential(nn.Linear(2, 2)))
+            F.relu(torch.ones(2))
+            with monkeypatch.context() as stopping:
+                stopping.setattr(patches, "find_in_modules", lambda *a: searched.append("modules") or ())
+                stopping.setattr(patches, "give_back", lambda pairs: searched.append("objects"))
+                debugger.stop()
+            debugger.step()
+    assert not searched

@@ -19,7 +19,7 @@ class Included:
     patches: the patches to go with.
     find: returns the places; called on entry, and when modules were imported since, which may bring more.
     beside: returns a context that is open meanwhile.
-    places: the places found since the last entry.
+    places: the places found since the last entry; none when it is left.
 
     Leaving it a second time has no effect.
     """
@@ -40,7 +40,7 @@ class Included:
         with contextlib.ExitStack() as stack:  # undoes the first half where the second fails
             self.places = self._find()
             self._patches.include(self.places)
-            stack.callback(lambda: self._patches.exclude(self.places))
+            stack.callback(self._exclude)
             stack.enter_context(self._patches.telling(self._find_more))
             stack.enter_context(self._beside())
             self._open = stack.pop_all()
@@ -51,6 +51,10 @@ class Included:
         more = [p for p in self._find() if (id(p.owner), p.name) not in known]
         self.places += more
         self._patches.include(more)
+
+    def _exclude(self) -> None:
+        places, self.places = self.places, []  # not held on to: `Patches` counts who holds a replacement
+        self._patches.exclude(places)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -93,7 +93,7 @@ class Patches:
         # time costs more in garbage collection than everything else that apply does.
         self._forth: Replacements = {}
         self._back: Replacements = {}
-        # id(replacement) -> how many references there were before the wrappers were in place.
+        # id(replacement) -> how many references there were before it was in place.
         self._held: dict[int, int] = {}
         self._replacements = OwnTuple()
         self._models: tuple[Any, ...] = ()
@@ -142,10 +142,10 @@ class Patches:
                 self._depth = 0
                 self._switch.holder = None
                 self._uninstall()
+                self._of_models, self._early = [], []
                 self._take_back()
                 self._forget()
-                self._models, self._of_models, self._early = (), [], []
-                self._give_back()
+                self._models = ()
 
     def __enter__(self) -> Patches:
         self.apply()
@@ -207,7 +207,7 @@ class Patches:
             self._custom = [p for p in self._custom if p not in covered]
             self._custom.append(place)
             self._label_listed()
-            self._held.setdefault(id(place.replacement), self._references()[id(place.replacement)])
+            self._held = self._references() | self._held
             self._extend([place])
 
     def remove(self, module: Any, api_name: str) -> None:
@@ -232,6 +232,8 @@ class Patches:
             for place in places:
                 remember_original(place.replacement, place.original)
             self._guests += places
+            if self._depth:
+                self._held |= _references(_functions_of(places))
             self._extend(places)
 
     def exclude(self, places: Sequence[Attribute]) -> None:
@@ -263,7 +265,7 @@ class Patches:
         self._forth = _forth([custom.get((id(p.owner), p.name), p) for p in self._listed])
         others = (p for p in self._listed if (id(p.owner), p.name) not in custom)
         self._groups = grouped(others) if custom else self._planned
-        self._replacements = OwnTuple(p.replacement for p in chain(self._listed, self._custom))
+        self._replacements = OwnTuple(_functions_of(chain(self._listed, self._custom)))
 
     def _places(self) -> Iterator[Attribute | Group]:
         return chain(self._groups, self._custom, self._of_models, self._guests)
@@ -303,27 +305,33 @@ class Patches:
         self._early = [p for p in self._early if id(p.replacement) not in gone]
 
     def _take_back(self) -> None:
-        """Put the original into names that were bound to a wrapper while it was in place (`act = F.relu`)."""
+        """Put the original wherever a wrapper is held that user code got while it was in place."""
+        if self._references() == self._held and not self._switch.strays:
+            return  # nobody got one, so that neither modules nor objects have to be searched
+        # A name: `act = F.relu`.
         back = _back([*self._custom, *self._guests, *self._excluded]) | self._back
         for place in self._found(back, sys.modules, self._models):
             place.put()
+        # All other holders: a module built meanwhile, a closure, a table. One that cannot be changed is looked for
+        # once: the next time the reference was there before.
+        held = self._gained()
+        kept = {id(p.replacement): p for p in chain(self._listed, self._custom) if id(p.replacement) in held}
+        if kept:
+            give_back(OwnPair((place.replacement, place.original)) for place in kept.values())
+            self._switch.strays |= bool(self._gained())
 
-    def _give_back(self) -> None:
-        """Put the original into all other holders of a wrapper: a module built meanwhile, a closure, a table."""
-        # A replacement that gained more references than most is held. (Where most have lost some, an earlier debugger
-        # of the process was collected meanwhile.) One whose holder cannot be changed is looked for once: the next time
-        # the reference was there before.
+    def _gained(self) -> set[int]:
+        """Return the wrappers that are held more often than before they were in place: that gained more than most.
+
+        Where most have lost some, an earlier debugger of the process was collected meanwhile.
+        """
         counts = self._references()
         more = list(map(sub, counts.values(), map(self._held.get, counts, counts.values())))
-        self._held = {}
         usual = Counter(more).most_common(1)
-        held = {which for which, n in zip(counts, more, strict=True) if n > usual[0][0]}
-        if held:
-            kept = {id(p.replacement): p for p in chain(self._listed, self._custom) if id(p.replacement) in held}
-            give_back(OwnPair((place.replacement, place.original)) for place in kept.values())
+        return {which for which, n in zip(counts, more, strict=True) if n > usual[0][0]}
 
     def _references(self) -> dict[int, int]:
-        return dict(zip(map(id, self._replacements), map(getrefcount, self._replacements), strict=True))
+        return _references((*self._replacements, *_functions_of(chain(self._guests, self._excluded))))
 
     def _forget(self) -> None:
         kept = {id(p.replacement) for p in self._guests}
@@ -356,6 +364,16 @@ class Patches:
         self._planned = grouped(self._listed)
         self._planned_for, self._back = imported, _back(self._listed)
         self._label_listed()
+
+
+def _functions_of(places: Iterable[Attribute]) -> list[Any]:
+    """Return what user code can get from places: the replacements, and static methods around them."""
+    return [function for p in places for function in (p.replacement, p.stand_in)]
+
+
+def _references(functions: Sequence[Any]) -> dict[int, int]:
+    """Return how many references there are to each function, by its id."""
+    return dict(zip(map(id, functions), map(getrefcount, functions), strict=True))
 
 
 def _forth(places: Sequence[Place]) -> Replacements:

@@ -54,6 +54,8 @@ class Switch:
     tap: Tap | None = None
     holder: object | None = None
     """The Patches that are applied now; None when there are none."""
+    strays: bool = False
+    """Whether user code has kept a wrapper that could not be taken back, and can pass it on at any time."""
 
 
 class _Thread(threading.local):
