@@ -1,4 +1,4 @@
-"""torch.compile beside Probe: the run never breaks; what is inside a compiled region is said to be unseen."""
+"""torch.compile and TorchScript beside Probe: the run never breaks; what is inside of them is said to be unseen."""
 
 from __future__ import annotations
 
@@ -40,6 +40,22 @@ def step(model: Any, x: Tensor) -> list[Tensor]:
     loss = model(x).square().mean()
     loss.backward()
     return [loss.detach(), *(p.grad.clone() for p in model.parameters())]
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_parts_in_torchscript(level: str, tmp_path: Path) -> None:
+    net, x = Net(), torch.randn(3, 4)
+    net.a, net.inner = torch.jit.trace(net.a, x), torch.jit.script(net.inner)  # type: ignore[no-untyped-call]
+    truth = step(net, x)
+    results: list[list[Tensor]] = []
+    names = capture(tmp_path, lambda: results.append(step(net, x)), net, level=level)
+    assert all(torch.equal(a, b) for a, b in zip(truth, results[0], strict=True))
+    assert not report(tmp_path / "dump")["faults"]
+    if level != "L1":
+        for name in ("a.TopLevelTracedModule", "inner.RecursiveScriptModule", "b.Linear"):
+            assert {f"Module.{name}.forward.0", f"Module.{name}.backward.0"} <= names.keys()
+        unseen = [entry["what"] for entry in report(tmp_path / "dump")["not_seen"]]
+        assert {"inside a", "inside inner"} <= set(unseen)
 
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])

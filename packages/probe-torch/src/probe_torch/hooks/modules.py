@@ -76,8 +76,8 @@ class ModuleTable:
                 continue
             if isinstance(module, torch.jit.ScriptModule):
                 self.not_seen.setdefault(f"inside {prefix}{path}", "TorchScript runs outside Python")
-            inner = module._modules.get("_orig_mod")
-            cls = type(module if inner is None else inner).__name__
+            made = "_orig_mod" in module._modules  # TorchScript's table has no get()
+            cls = type(module._modules["_orig_mod"] if made else module).__name__
             if compiled_one and name.endswith("_orig_mod"):
                 continue  # the same module as the compiled one around it
             self.entries.setdefault(id(module), TrackedModule(f"Module.{prefix}{path}.{cls}", module))
