@@ -77,6 +77,24 @@ def test_a_step_is_a_number_from_0_up(command: str, capsys: pytest.CaptureFixtur
     assert "argument --step: '-1' is not a whole number from 0 up" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["diff", "--tolerance", x] for x in ("nan", "-1", "inf", "much")),
+        ["ranks", "--tolerance", "nan"],
+        ["report", "--tolerance", "-1"],
+        ["nan", "--factor", "nan"],
+        *([command, "--rows", "-3"] for command in ("diff", "ranks", "trend")),
+        *(["nan", option, "-1"] for option in ("--before", "--risks")),
+    ],
+)
+def test_amounts_are_numbers_from_0_up(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "a", "b"])
+    assert ended.value.code == 2
+    assert f"argument {words[1]}: {words[2]!r} is not a" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("rows", ["0", "9999"])  # printed at the end, and as it comes
 def test_a_reader_that_goes_away_does_not_change_the_exit_code(rows: str, tmp_path: Path) -> None:
     a, b = dump(tmp_path / "a", 1e-5), dump(tmp_path / "b", 1e-6)

@@ -122,6 +122,20 @@ def test_another_gradient_is_named_at_the_outermost_module_that_gets_it(tmp_path
     assert "gets another gradient" in verdict.sentence and "not recorded before it" in verdict.sentence
 
 
+def test_other_data_is_named_at_the_module_also_where_its_parameters_differ(tmp_path):
+    for name, shift in (("a", 0.0), ("b", 1.0)):
+        x = held(shift)  # made, and added to the weight, out of sight
+
+        def step(net: nn.Module, n: int, shift: float = shift, x: torch.Tensor = x) -> None:
+            net[0].weight.data.numpy()[:] += shift
+            net(x)
+
+        run(tmp_path / name, step)
+    verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
+    assert verdict.call.name == "Module.0.Linear.forward.0", verdict.sentence
+    assert "gets another input: input_args.0" in verdict.sentence and "not recorded before it" in verdict.sentence
+
+
 def test_parameters_gradients_follow_from_the_gradient_that_their_module_gets(tmp_path):
     def step(scale: float) -> Callable[[nn.Module, int], None]:
         # not contiguous: the bias has its gradient before the module's backward call is completed

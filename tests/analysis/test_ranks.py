@@ -178,6 +178,14 @@ def test_shards_of_tensor_parallel_classes_are_not_compared(tmp_path: Path) -> N
     assert asked.reason == "asked"
 
 
+def test_a_pattern_that_matches_nothing_is_no_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in range(2):
+        write(tmp_path, rank, {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}})
+    assert main([str(tmp_path), "--agree", "*.output.*", "Module.up.*"]) == 2
+    said = capsys.readouterr().err
+    assert "No tensor that several ranks have matches 'Module.up.*'" in said and "output.*'," not in said
+
+
 def test_the_same_arguments_must_give_the_same_result(tmp_path: Path) -> None:
     """Of measured numbers; of classes and flags equal statistics say nothing, nor of a function that draws."""
     for name, given, blamed in (

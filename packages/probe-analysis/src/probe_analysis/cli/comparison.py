@@ -8,6 +8,8 @@ from typing import Any
 from probe_analysis.align import load_mapping
 from probe_analysis.compare import Tolerance
 
+from .amount import amount
+
 __all__ = ["OPTIONS", "add_comparison", "comparison"]
 
 #: What `add_comparison` adds, as attributes of the parsed arguments.
@@ -19,7 +21,7 @@ def add_comparison(parser: argparse.ArgumentParser | argparse._ArgumentGroup) ->
     parser.add_argument("--noise", metavar="C", help="a dump of the first run repeated: what it differs by is noise")
     parser.add_argument("--map", metavar="FILE", help="names of the first run: names of the second (YAML)")
     parser.add_argument(
-        "--tolerance", type=float, metavar="X", help="the relative difference that one call may make, for every dtype"
+        "--tolerance", type=amount, metavar="X", help="the relative difference that one call may make, for every dtype"
     )
     parser.add_argument("--statistics-only", action="store_true", help="do not read the saved tensors")
 

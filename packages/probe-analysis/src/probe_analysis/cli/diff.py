@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from probe_format.cli import add_rank, add_step
+from probe_format.cli import add_rank, add_step, whole_number
 
 from probe_analysis.align import suggest_mapping
 from probe_analysis.diff import CallDiff, Diff, RunDiff, diff
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--suggest-map", metavar="FILE", help="write a draft of such a file")
     parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table of calls")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the table of all calls into this file")
-    parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows on the terminal (20)")
+    parser.add_argument("--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)")
     return parser
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
-from probe_format.cli import add_rank, add_step
+from probe_format.cli import add_rank, add_step, whole_number
 
 from probe_analysis.calls import Call
 from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite, meant
 
+from .amount import amount
 from .outcome import exit_code
 
 __all__ = ["main"]
@@ -44,10 +45,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
     add_step(parser)
     add_rank(parser)
-    parser.add_argument("--before", type=int, default=20, metavar="N", help="how many calls before it to show (20)")
-    parser.add_argument("--risks", type=int, default=10, metavar="N", help="how many values close to a limit (10)")
+    parser.add_argument("--before", type=whole_number, default=20, metavar="N", help="calls before it to show (20)")
+    parser.add_argument("--risks", type=whole_number, default=10, metavar="N", help="values close to a limit (10)")
     parser.add_argument(
-        "--factor", type=float, default=8.0, metavar="X", help="how close to overflow a value is shown (8 times)"
+        "--factor", type=amount, default=8.0, metavar="X", help="how close to overflow a value is shown (8 times)"
     )
     return parser
 

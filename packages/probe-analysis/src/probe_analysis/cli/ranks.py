@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from probe_format.cli import add_step
+from probe_format.cli import add_step, whole_number
 from probe_format.errors import UsageError
 
 from probe_analysis.ranks import WHY, Disagreement, Ranks, ranks, ranks_text
 
+from .amount import amount
 from .outcome import exit_code
 from .progress import shown
 from .table import FORMATS, table
@@ -79,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--tolerance",
-        type=float,
+        type=amount,
         default=0.0,
         metavar="X",
         help="the relative difference up to which ranks agree (0)",
@@ -88,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the table of all disagreements into this file"
     )
-    parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows on the terminal (20)")
+    parser.add_argument("--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)")
     return parser
 
 

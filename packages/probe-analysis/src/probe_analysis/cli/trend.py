@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from probe_format.cli import add_rank, add_step
+from probe_format.cli import add_rank, add_step, whole_number
 
 from probe_analysis.trend import QUANTITIES, STATISTICS, Series, Trend, draw, sparkline, trend
 
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a picture (.svg, .png, .pdf), or the table (.csv, .json, .md, .txt)",
     )
-    parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows on the terminal (20)")
+    parser.add_argument("--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)")
     return parser
 
 

@@ -18,6 +18,7 @@ from .call_diff import CallDiff, Cause
 
 __all__ = ["with_owner"]
 
+_GOT: tuple[Side, ...] = ("in", "parameter")
 _NUMBERS = ("dtype", "shape", "Max", "Min", "Mean", "Norm", "md5")
 
 Tensor = Mapping[str, Any]
@@ -43,13 +44,13 @@ def with_owner(run: Run, calls: Sequence[CallDiff]) -> tuple[list[CallDiff], Cal
         call = found[first] = evolve(found[first], cause="input")
     if call.cause != "input":
         return found, call
-    got = [v.slot for v in call.values if v.side == "in" and v.distance.relative > call.entry]
+    got: Sequence[str] = [v.slot for v in call.values if v.side == "in" and v.distance.relative > call.entry]
     named = {each.pair.a.name: n for n, each in enumerate(found)}
     owner = first
     cause: Cause = "input"
     for name in run.above(call.pair.a.name):
         n = named.get(name)
-        side = None if n is None else _side(found[n], call, got)
+        side, got = (None, got) if n is None else _side(found[n], call, got)
         if n is not None and side is not None:
             owner, cause = n, "parameters" if side == "parameter" else "input"
         if side != "in":  # what did not come into this module did not come from around it
@@ -70,22 +71,30 @@ def _takes(call: CallDiff, gradients: CallDiff) -> bool:
     return any(value.side == "in" and value.distance.relative > gradients.entry for value in call.values)
 
 
-def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> Side | None:
+def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> tuple[Side | None, Sequence[str]]:
     """Return as what a module has the tensors that a call inside of it got in these slots; None where it has not all.
 
-    As inputs, or as parameters where it got the same inputs.
+    As inputs, and then the slots of those; or as parameters, where it got the same inputs.
     """
-    far = [value for value in module.values if value.side == "in" and value.distance.relative > call.entry]
-    side: Side = "in" if far else "parameter"
-    apart = {value.slot for value in module.values if value.side == side}
-    if not apart or not slots:
-        return None
     try:
-        owned = [pair for slot, pair in _tensors(module.pair, side) if slot in apart]
+        owned = {side: _apart(module, side, call.entry if side == "in" else 0.0) for side in _GOT}
         taken = dict(_tensors(call.pair, "in"))
     except FormatError:
-        return None
-    return side if all(slot in taken and any(_same(taken[slot], pair) for pair in owned) for slot in slots) else None
+        return None, slots
+    sides = [
+        next((side for side in _GOT if slot in taken and any(_same(taken[slot], pair) for pair in owned[side])), None)
+        for slot in slots
+    ]
+    if not sides or None in sides or (owned["in"] and "in" not in sides):
+        return None, slots
+    inputs = [slot for slot, side in zip(slots, sides, strict=True) if side == "in"]
+    return ("in", inputs) if inputs else ("parameter", slots)
+
+
+def _apart(module: CallDiff, side: Side, beyond: float) -> list[tuple[Tensor, Tensor]]:
+    """Return the tensors of a side that differ by more than this."""
+    slots = {value.slot for value in module.values if value.side == side and value.distance.relative > beyond}
+    return [pair for slot, pair in _tensors(module.pair, side) if slot in slots] if slots else []
 
 
 def _tensors(pair: Pair, side: Side) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:

@@ -26,12 +26,14 @@ class History:
     agreed: (record, slot) of a weight -> the last step in which the ranks agreed on it.
     checked: reason -> how many tensors were compared.
     noted: what need not be a fault: kind -> the first sentence on it, and in how many steps it was seen.
+    asked: the patterns of `ranks` that matched a tensor.
     """
 
     weights: bool
     agreed: dict[tuple[str, str], str] = field(factory=dict)
     checked: Counter[str] = field(factory=Counter)
     noted: dict[str, tuple[str, int]] = field(factory=dict)
+    asked: set[str] = field(factory=set)
 
     def note(self, kind: str, label: str, text: str) -> None:
         """Keep what was seen in a step, and of the same kind in later steps only that it was seen again."""

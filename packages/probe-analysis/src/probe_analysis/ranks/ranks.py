@@ -76,7 +76,7 @@ def ranks(
     tolerance: the relative difference up to which two tensors agree, where not even rounding explains one.
     progress: called with (label, calls compared, calls in all).
     Raises FormatError when the dump cannot be read or has no step with several ranks, UsageError for a rank in
-    ``groups`` that the dump does not have.
+    ``groups`` that the dump does not have, and for a pattern in ``agree`` that matches nothing.
     """
     steps, notes = _steps(dump, step)
     first = next(iter(steps.values()))
@@ -89,6 +89,12 @@ def ranks(
     found: list[Disagreement] = []
     for label, runs in steps.items():
         found += compare_step(label, runs, replicas, history, agree, tolerance, progress)
+    unmatched = [pattern for pattern in agree if pattern not in history.asked]
+    if unmatched:
+        raise UsageError(
+            f"No tensor that several ranks have matches {', '.join(map(repr, unmatched))}. A pattern is of the record "
+            "and the place in it, as 'Module.norm.LayerNorm.forward.0.output.0' or 'Module.norm.*.output.*'."
+        )
     notes += [
         f"{label} has the ranks {_listed(runs)} alone."
         for label, runs in steps.items()

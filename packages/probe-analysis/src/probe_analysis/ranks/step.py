@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from attrs import define
@@ -77,6 +78,8 @@ class _Step:
         for expected in expected_of(
             row, parts, self.replicas.groups, updates=updates, weights=self.history.weights, asked=asked
         ):
+            if expected.reason == "asked":
+                self.history.asked.update(p for p in asked if fnmatchcase(f"{call.name}.{expected.slot}", p))
             ranks = tuple(expected.tensors)
             follows = expected.slot.startswith("output") and expected.reason in ("update", "placement")
             if follows and ranks in taken:
