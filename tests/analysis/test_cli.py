@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import probe_analysis
 import pytest
 from probe_analysis.cli.report import main as report
 from probe_format.cli.main import main
@@ -59,6 +60,26 @@ def test_report_writes_a_page_and_says_what_it_found(tmp_path: Path, capsys: pyt
     with pytest.raises(SystemExit, match="2"):
         report([a, "--noise", b])
     assert "--noise" in capsys.readouterr().err
+
+
+def test_what_has_no_statistics_is_not_called_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checksums = dump(tmp_path / "xor", 1e-5)
+    place = tmp_path / "xor" / "step0" / "rank0" / "dump.json"
+    document = json.loads(place.read_text())
+    x = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], "md5": "0x0000000000000000"}
+    document["data"] = {"Module.up.Linear.forward.0": {"input_args": [x], "parameters": {"weight": x}, "output": [x]}}
+    place.write_text(json.dumps(document))
+    assert main(["nan", checksums]) == 2
+    assert "The 1 records have no statistics" in capsys.readouterr().err
+    assert main(["trend", checksums, "weights"]) == 2
+    assert "have no statistics" in capsys.readouterr().err
+    assert main(["show", checksums, "--bad"]) == 0
+    assert "nothing recorded has statistics" in capsys.readouterr().out
+    assert probe_analysis.report(checksums).non_finite.sentence.startswith("The 1 records have no statistics")
+    document["data"] = {}
+    place.write_text(json.dumps(document))
+    assert main(["nan", checksums]) == 2
+    assert "No values were recorded" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["diff", "nothing", "nothing"], ["nan", "nothing"]])

@@ -6,16 +6,17 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from probe_format.cli import add_rank, add_step, whole_number
+from probe_format.errors import FormatError
 
 from probe_analysis.calls import Call
-from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite, meant
+from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
 
 from .amount import amount
 from .outcome import exit_code
 
 __all__ = ["main"]
 
-_EXIT = "exit codes: 0 every value is finite; 1 one is not; 2 cannot be read"
+_EXIT = "exit codes: 0 every value is finite; 1 one is not; 2 cannot be read, or has no numbers to tell by"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,6 +32,8 @@ def _run(arguments: argparse.Namespace) -> int:
     found = first_non_finite(
         arguments.dir, step=arguments.step, rank=arguments.rank, before=arguments.before, factor=arguments.factor
     )
+    if found.first is None and not found.known:
+        raise FormatError(found.sentence)
     for line in _story(found, arguments.risks):
         print(line)
     return 0 if found.first is None else 1
@@ -56,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 def _story(found: NonFinite, risks: int) -> Iterator[str]:
     first = found.first
     if first is None:
-        yield f"Every value that was recorded in {found.calls} records is finite{meant(found.counts)}."
+        yield found.sentence
     else:
         yield from _finding(first)
         other = found.backward if not first.call.backward else found.forward

@@ -18,7 +18,7 @@ from probe_analysis.frame import frame_of
 
 from .risks import Risk
 from .watch import Watch
-from .words import broken
+from .words import broken, meant
 
 __all__ = ["Finding", "NonFinite", "first_non_finite", "non_finite_in"]
 
@@ -74,6 +74,7 @@ class NonFinite:
     counts: label of a run -> how many of its records hold a value that is not finite, meant or not.
     risks: values close to the largest or the smallest that their dtype can hold, the closest first.
     calls: how many records were read.
+    known: how many of them have numbers to tell by; checksums alone say nothing.
     """
 
     first: Finding | None
@@ -82,6 +83,19 @@ class NonFinite:
     counts: dict[str, int]
     risks: tuple[Risk, ...]
     calls: int
+    known: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """Return the finding in words, or that there is none."""
+        if self.first is not None:
+            return self.first.sentence
+        if not self.calls:
+            return "No values were recorded, so none can be checked."
+        if not self.known:
+            how = "dump with summary_mode statistics, or md5"
+            return f"The {self.calls} records have no statistics, so none can be checked: {how}."
+        return f"Every value that was recorded in {self.calls} records is finite{meant(self.counts)}."
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each finding and each risk: what, run, call, line, sentence."""
@@ -132,9 +146,10 @@ def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
     findings: list[Finding] = []
     counts: dict[str, int] = {}
     risks: list[Risk] = []
-    calls = 0
+    calls = known = 0
     for watch in watches:
         calls += watch.calls
+        known += watch.known
         risks += watch.risks
         suspects = watch.suspects
         findings += _firsts(watch.run, suspects, before)
@@ -144,7 +159,7 @@ def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
     in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
     risks.sort(key=lambda risk: risk.distance)
     forward, backward = (_first(in_step, backward=side) for side in (False, True))
-    return NonFinite(first, forward, backward, counts, tuple(risks), calls)
+    return NonFinite(first, forward, backward, counts, tuple(risks), calls, known)
 
 
 def _first(findings: Iterable[Finding], *, backward: bool) -> Finding | None:

@@ -18,17 +18,20 @@ class Watch:
 
     factor: how many times a magnitude may grow until it overflows to be a risk.
     calls: how many were looked at.
+    known: how many of them have a tensor with numbers to tell by.
     """
 
     run: Run
     factor: float = 8.0
     calls: int = 0
+    known: int = 0
     risks: list[Risk] = field(factory=list)
     _found: list[Suspect] = field(factory=list)
 
     def look(self, call: Call, parts: Parts) -> None:
         """Look at a call. parts: what is in its record."""
         self.calls += 1
+        self.known += any("Max" in value.tensor for value in parts.values)
         suspect = suspect_of(call.name, call.order, parts)
         if suspect is not None:
             self._found.append(suspect)

@@ -7,7 +7,7 @@ from typing import Any
 
 from probe_analysis.calls import Call
 from probe_analysis.diff import Diff
-from probe_analysis.nonfinite import Finding, NonFinite, meant
+from probe_analysis.nonfinite import Finding, NonFinite
 
 from .compared import Compared
 from .run_columns import RunColumns
@@ -88,9 +88,9 @@ def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> di
     return {
         "kind": "finite",
         "dump": dump,
-        "state": "different" if first is not None else "same" if found.calls else "unknown",
+        "state": "different" if first is not None else "same" if found.known else "unknown",
         "title": " ".join(part for part in (which, "" if first is None else first.run.label) if part),
-        "sentence": _sentence(found),
+        "sentence": found.sentence,
         "line": "" if first is None else first.line,
         "modules": [] if first is None else list(first.modules),
         "run": run,
@@ -104,14 +104,6 @@ def unchecked(what: str, why: str) -> dict[str, Any]:
     """Return a finding that says why there is none."""
     blank: dict[str, Any] = {"line": "", "modules": [], "run": -1, "node": -1, "notes": [], "lists": []}
     return {"kind": "finite", "state": "unknown", "title": what, "sentence": why, **blank}
-
-
-def _sentence(found: NonFinite) -> str:
-    if found.first is not None:
-        return found.first.sentence
-    if not found.calls:
-        return "No values were recorded, so none can be checked."
-    return f"Every value that was recorded in {found.calls} records is finite{meant(found.counts)}."
 
 
 def _place(runs: Runs, finding: Finding, name: str) -> tuple[int, int]:

@@ -109,6 +109,9 @@ def trend(
             progress(run.label, n + 1, len(runs))
     if not values:
         raise FormatError(f"There is nothing of {quantity} in {runs[0].label}: {_LEVELS[quantity]}.")
+    if all(point.value is None for points in values.values() for point in points):
+        how = "dump with summary_mode statistics, or md5"
+        raise FormatError(f"The tensors of {quantity} in {runs[0].label} have no statistics: {how}.")
     series = [_series(key, points, place) for place, (key, points) in enumerate(values.items())]
     notes = []
     if bounds:

@@ -20,6 +20,9 @@ _LISTED = 5
 def story(rank: Rank) -> Iterator[str]:
     """Yield sentences on the origin of the first value that is not finite, and on how many records follow."""
     found = list(suspects(rank))
+    if not found and not _has_statistics(rank):
+        yield "nothing recorded has statistics, so what is finite is not known"
+        return
     if not found:
         yield "everything recorded is finite"
         return
@@ -41,6 +44,10 @@ def story(rank: Rank) -> Iterator[str]:
         yield f"  made by {_said(origin.name, origin.made)}"
     if len(makers) > _LISTED:
         yield f"  ... and {len(makers) - _LISTED} more"
+
+
+def _has_statistics(rank: Rank) -> bool:
+    return any("Max" in value.tensor for record in rank.records for value in parts_of(record.json).values)
 
 
 def _is_call(name: str) -> bool:
