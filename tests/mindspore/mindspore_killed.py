@@ -102,10 +102,9 @@ def serve() -> None:
         for process in dead:
             process.poll()  # so that the killed do not stay as zombies
         print(child.pid, flush=True)
-    for process in ready:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(30)
+    for process in ready:  # nobody needs them, and they may still be importing
+        process.kill()
+        process.wait()
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ class Net(nn.Cell):
 
 
 def main(config: str, out: str, when: str) -> None:
-    faulthandler.dump_traceback_later(120, exit=True)  # a run that hangs says where
+    faulthandler.dump_traceback_later(200, exit=True)  # a run that hangs says where
     ms.set_context(runtime_num_threads=1)
     debugger: Any = None
 

@@ -138,7 +138,7 @@ def hooked(net: nn.Module, seen: dict[str, Tensor]) -> list[Any]:
 
 
 def main(kind: str, config: str, out: str) -> None:
-    faulthandler.dump_traceback_later(90, exit=True)
+    faulthandler.dump_traceback_later(200, exit=True)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()

@@ -62,7 +62,7 @@ def collectives(rank: int) -> dict[str, Any]:
 
 
 def main(kind: str, config: str, out: str) -> None:
-    faulthandler.dump_traceback_later(90, exit=True)  # a run that hangs says where
+    faulthandler.dump_traceback_later(200, exit=True)  # a run that hangs says where
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
