@@ -91,13 +91,16 @@ def times(kind: str, count: int, rounds: int, folder: Path) -> dict[str, float]:
 
 
 def measure(rounds: int, folder: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the microseconds of each kind and size; 100 MB has this many rounds, the smaller sizes more."""
+    """Yield the microseconds of each kind and size.
+
+    rounds: at 100 MB; the smaller sizes have up to 200 times as many, or a slow tenth of a second would be all of one.
+    """
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=folder) as name:
         for kind in ("numpy", "torch"):
             for label, count in SIZES.items():
-                more = rounds * (1 if count > 1 << 20 else 20)
-                yield {"name": f"{kind} {label}", **times(kind, count, more, Path(name))}
+                more = min(200, SIZES["100 MB"] // count)
+                yield {"name": f"{kind} {label}", **times(kind, count, rounds * more, Path(name))}
 
 
 def row(found: dict[str, Any]) -> list[str]:

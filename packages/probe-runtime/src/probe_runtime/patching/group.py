@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import repeat
 from operator import is_
+from types import ModuleType
 from typing import Any
 
 import attrs
@@ -58,7 +59,10 @@ class Group:
         return all(map(is_, map(vars(self.owner).get, self.names, repeat(ABSENT)), values))
 
     def _set(self, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
-        deque(map(setattr, repeat(self.owner), names, values), maxlen=0)
+        if type(self.owner) is ModuleType:  # whose namespace is all there is to an attribute
+            vars(self.owner).update(zip(names, values, strict=True))
+        else:
+            deque(map(setattr, repeat(self.owner), names, values), maxlen=0)
 
 
 def grouped(places: Iterable[Attribute]) -> list[Group]:
