@@ -48,7 +48,7 @@ def run(count: int, folder: str) -> dict[str, Any]:
     step(WARM_UP)
     found = [step(count) for _ in range(max(1, min(9, 100_000 // count)))]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    size = sum(path.stat().st_size for path in Path(folder).glob("step1/*/*") if path.is_file())
+    size = sum(path.stat().st_size for path in Path(folder).glob("step2/*/*") if path.is_file())
     return {
         "records": count,
         "step_us": statistics.median(inside for inside, _ in found) / count * 1e6,

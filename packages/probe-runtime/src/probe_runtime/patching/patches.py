@@ -368,7 +368,8 @@ class Patches:
 
 def _functions_of(places: Iterable[Attribute]) -> list[Any]:
     """Return what user code can get from places: the replacements, and static methods around them."""
-    return [function for p in places for function in (p.replacement, p.stand_in)]
+    both = ((p.replacement,) if p.stand_in is p.replacement else (p.replacement, p.stand_in) for p in places)
+    return list(chain.from_iterable(both))
 
 
 def _references(functions: Sequence[Any]) -> dict[int, int]:
