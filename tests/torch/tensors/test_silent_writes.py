@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from dumping import agrees, load, opened, records
 from probe_torch.tensors.silent_writes import SILENT, Answer, is_silent_op
 from torch import Tensor, nn
+from torch.optim import optimizer as optimizers
 
 N = 40
 Write = Callable[[], Any]
@@ -515,6 +517,87 @@ def test_inside_a_step_nothing_is_shared_with_its_closure(tmp_path: Path) -> Non
         debugger.step()
     before, within, after = (leaf["Max"] for leaf in inputs(tmp_path / "dump"))
     assert before > 1 and within == 0 and 0 < after < 1e-30
+
+
+def looks_twice(folder: Path, run: Callable[[nn.Module, Callable[[], None]], None]) -> None:
+    """A run of a batch norm's two passes, whose running mean is seen before and after each, has three means."""
+    net, norm, truths = Net(), nn.BatchNorm1d(N), []
+    mean = norm.get_buffer("running_mean")
+
+    def look() -> None:
+        truths.append(mean.clone())
+        net(mean)
+
+    def passes() -> None:
+        look()
+        for _ in range(2):
+            norm(torch.rand(8, N))
+            look()
+
+    with opened(folder, level="L0", task="tensor") as debugger:
+        debugger.start(net)
+        run(norm, passes)
+        debugger.stop()
+        debugger.step()
+    found = inputs(folder / "dump")
+    assert len(found) == len(truths) and len(truths) > 2 and not torch.equal(truths[0], truths[1])
+    for leaf, truth in zip(found, truths, strict=True):
+        assert agrees(leaf, truth) and torch.equal(load(folder / "dump", leaf), truth)
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.LBFGS])
+def test_a_closure_of_torchs_own_optimizer_writes_silently_too(make: Any, tmp_path: Path) -> None:
+    def run(norm: nn.Module, passes: Callable[[], None]) -> None:
+        p = param()
+        made = make([p])
+
+        def closure() -> Tensor:
+            passes()
+            made.zero_grad()
+            (loss := p.square().sum()).backward()
+            return loss
+
+        made.step(closure)
+
+    looks_twice(tmp_path, run)
+
+
+@pytest.mark.parametrize("where", ["pre", "post", "pre of all", "post of all"])
+def test_a_hook_of_an_optimizers_step_writes_silently_too(where: str, tmp_path: Path) -> None:
+    def run(norm: nn.Module, passes: Callable[[], None]) -> None:
+        p = param()
+        p.grad = torch.ones(N)
+        made = torch.optim.SGD([p])
+        kind = where.partition(" ")[0]
+        owner = optimizers if where.endswith("of all") else made
+        name = f"register_{'optimizer_' if owner is not made else ''}step_{kind}_hook"
+        handle = getattr(owner, name)(lambda *given: passes())
+        made.step()
+        handle.remove()
+
+    looks_twice(tmp_path, run)
+
+
+def test_another_thread_writes_silently_during_a_step(tmp_path: Path) -> None:
+    class Slow(torch.optim.SGD):
+        """Waits where torch's own optimizers are found to compute for a while."""
+
+        def _init_group(self, *given: Any) -> Any:
+            other = threading.Thread(target=self.meanwhile)
+            other.start()
+            other.join()
+            return super()._init_group(*given)  # type: ignore[misc]
+
+    Slow.__module__ = torch.optim.SGD.__module__
+
+    def run(norm: nn.Module, passes: Callable[[], None]) -> None:
+        p = param()
+        p.grad = torch.ones(N)
+        made = Slow([p])
+        made.meanwhile = passes  # type: ignore[attr-defined]
+        made.step()
+
+    looks_twice(tmp_path, run)
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS, torch.optim.Adafactor])

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from probe_runtime.collect import guarded
 
-from probe_torch.patching.optimizer_regions import optimizer_regions
+from probe_torch.patching.optimizer_regions import optimizer_regions, runs_other_code
 from probe_torch.tensors.silent_writes import OWN_OPTIMIZERS
 
 __all__ = ["watched_optimizers"]
@@ -21,14 +21,15 @@ class _Callback(Protocol):
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.silent: list[bool] = []
+        self.silent: list[bool | None] = []
 
 
 @contextmanager
 def watched_optimizers(begins: _Callback, ends: _Callback) -> Iterator[None]:
     """Call `begins(silent=...)` and `ends(silent=...)` around the step of every optimizer, while this is open.
 
-    silent: True unless the optimizer is known to raise the versions of what it writes.
+    silent: True unless the optimizer is known to raise the versions of what it writes. If it is, and runs a closure or
+        hooks of the user's, which may write silently, its step is one like any other code.
     """
     steps = _Thread()
 
@@ -38,14 +39,17 @@ def watched_optimizers(begins: _Callback, ends: _Callback) -> Iterator[None]:
         return True
 
     def end() -> None:
-        ends(silent=steps.silent.pop())
+        if (silent := steps.silent.pop()) is not None:
+            ends(silent=silent)
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         # A region has no reference to its optimizer; this hook is the first that gets it.
         if steps.silent and steps.silent[-1] and _raises_versions(optimizer):
             ends(silent=True)
-            steps.silent[-1] = False
-            begins(silent=False)
+            steps.silent[-1] = None
+            if not runs_other_code(optimizer, args, kwargs):
+                steps.silent[-1] = False
+                begins(silent=False)
 
     guard = guarded("an optimizer", "its step", before_step)
     with optimizer_regions(("Optimizer.step#",), begin, end, guard):

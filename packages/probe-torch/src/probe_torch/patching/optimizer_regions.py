@@ -9,9 +9,11 @@ from typing import Any
 
 from probe_runtime.patching import Function, attribute, replaced
 from torch.autograd.profiler import record_function
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim import optimizer as torchs
 
-__all__ = ["optimizer_regions"]
+__all__ = ["optimizer_regions", "runs_other_code"]
+
+_own: set[int] = set()
 
 
 @contextmanager
@@ -49,8 +51,22 @@ def optimizer_regions(
 
     places = [attribute(record_function, "__enter__", entering), attribute(record_function, "__exit__", leaving)]
     with replaced(places):
-        hook = register_optimizer_step_pre_hook(before_step)
+        hook = torchs.register_optimizer_step_pre_hook(before_step)
+        _own.add(hook.id)
         try:
             yield
         finally:
             hook.remove()
+            _own.discard(hook.id)
+
+
+def runs_other_code(optimizer: Any, args: Any, kwargs: Any) -> bool:
+    """Return whether a step runs a closure, or hooks of the user's, beside the code of its optimizer.
+
+    args, kwargs: those of the step, as torch's hooks get them.
+    """
+    given = any(value is not None for value in (*args[1:], *kwargs.values()))
+    hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    return bool(
+        given or hooked or torchs._global_optimizer_post_hooks or torchs._global_optimizer_pre_hooks.keys() - _own
+    )

@@ -2,8 +2,8 @@
 
 Numbers are used again for the same tensor object with the same version counter at the same address, and only where
 the counter can be trusted: of what autograd follows, since its own gradients depend on that; of gradients, within
-their backward pass; within the step of an optimizer that is known to raise it. silent_writes.py lists what writes
-without raising the counter.
+their backward pass; within the step of an optimizer that is known to raise it, in its thread. silent_writes.py lists
+what writes without raising the counter.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ class Sharing:
     known: dict[int, Seen] = field(factory=dict)
     _handed_out: set[int] = field(factory=set)
     _silent_steps: int = 0
-    _open_steps: int = 0
+    _stepping: list[int] = field(factory=list)  # the threads within an optimizer that raises what it writes
     _room: int = _MOST
 
     def trust(self, t: torch.Tensor, *, gradient: bool) -> int | None:
@@ -79,11 +80,10 @@ class Sharing:
             return None
         if t.requires_grad:
             within = FOLLOWED
-        elif gradient or self._open_steps:
-            number = -1 if type(t) is Parameter else _current_pass()  # -1 outside of a backward pass
-            if number == -1 and not self._open_steps:
-                return None
-            within = OPTIMIZED if number == -1 else number
+        elif gradient and type(t) is not Parameter and (number := _current_pass()) != -1:  # -1 outside of it
+            within = number
+        elif self._stepping and get_ident() in self._stepping:
+            within = OPTIMIZED
         else:
             return None
         if self._handed_out and memory(t) in self._handed_out:
@@ -127,13 +127,14 @@ class Sharing:
     def step_begins(self, *, silent: bool) -> None:
         """Note that an optimizer begins to write.
 
-        silent: True unless the optimizer is known to raise the versions of what it writes.
+        silent: True unless the optimizer is known to raise the versions of what it writes, and nothing of the user's
+            runs within its step.
         """
         self.known.clear()
         if silent:
             self._silent_steps += 1
         else:
-            self._open_steps += 1
+            self._stepping.append(get_ident())
 
     def step_ends(self, *, silent: bool) -> None:
         """Note that an optimizer has written."""
@@ -141,7 +142,7 @@ class Sharing:
         if silent:
             self._silent_steps -= 1
         else:
-            self._open_steps -= 1
+            self._stepping.remove(get_ident())
 
 
 def owns_dispatch(t: torch.Tensor) -> bool:
