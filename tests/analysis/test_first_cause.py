@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,10 @@ from probe_torch import PrecisionDebugger
 from torch import nn
 
 
-def run(folder: Path, step: Callable[[nn.Module, int], None], level: str = "mix", steps: int = 1) -> Path:
+def run(folder: Path, step: Callable[[nn.Module, int], None], level: str = "mix", steps: int = 1, **how: Any) -> Path:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)))
-    with PrecisionDebugger(dump_path=str(folder), level=level, task="statistics") as debugger:
+    with PrecisionDebugger(dump_path=str(folder), level=level, task="statistics", **how) as debugger:
         for n in range(steps):
             debugger.start(net) if level != "L1" else debugger.start()
             step(net, n)
@@ -173,3 +174,28 @@ def test_a_call_of_an_earlier_step_that_one_run_has_alone_is_named(tmp_path):
     verdict = probe_analysis.diff(tmp_path / "1", tmp_path / "2").verdict
     assert verdict.call.name == "Tensor.mul_.0.forward"
     assert "Before it, in step0/rank, Tensor.mul_.1.forward is called in the second run alone." in verdict.sentence
+
+
+@pytest.mark.parametrize("mode", ["output", "input", "forward", "backward"])
+def test_what_data_mode_left_out_is_no_other_argument_or_result(mode, tmp_path):
+    def step(net: nn.Module, n: int) -> None:
+        net(X).sum().backward()
+
+    for name, how in (("whole", {}), ("part", {"data_mode": [mode]})):
+        run(tmp_path / name, step, **how)
+    for pair in (("whole", "part"), ("part", "whole")):
+        found = probe_analysis.diff(*(tmp_path / name for name in pair))
+        verdict, notes = found.verdict, " ".join(found.runs[0].notes)
+        if mode == "forward":  # as if nobody had called backward()
+            assert "no backward records at all: no backward pass, or data_mode" in verdict.sentence
+        else:
+            assert verdict.state == "same", verdict.sentence
+            assert ("data_mode" in notes) == (mode in ("output", "input"))
+
+
+def test_inputs_that_were_not_recorded_are_not_said_to_agree(tmp_path):
+    for name, shift in (("a", 0.0), ("b", 1.0)):
+        run(tmp_path / name, lambda net, n, shift=shift: net(X + shift), data_mode=["output"])
+    sentence = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict.sentence
+    assert "Tensor.__add__.0.forward is the first with another result" in sentence
+    assert "is not recorded (data_mode)" in sentence and "inputs agree" not in sentence

@@ -22,7 +22,7 @@ from probe_analysis.compare import (
     distance,
 )
 
-__all__ = ["CallDiff", "Cause", "Look", "Terms", "ValueDiff", "compare_calls"]
+__all__ = ["CallDiff", "Cause", "Look", "Terms", "ValueDiff", "compare_calls", "sides_of_one"]
 
 #: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the
 #: run that is not recorded, or gave another result for what it got.
@@ -130,13 +130,16 @@ def compare_calls(
         look(pair.b, records[1], b)
         if same and not _loads(pair, terms):
             return CallDiff(pair, brought=before)
-    arguments = () if pair.a.backward else compare_arguments(a.others, b.others, both=terms.across)
+    shared = tuple(side for side in _SIDES if side not in sides_of_one(pair.a, *records))
+    compared = not pair.a.backward and "in" in shared
+    arguments = compare_arguments(a.others, b.others, both=terms.across) if compared else ()
     own = terms.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
     if noise is not None:
         own = 4.0 * max(noise.values(), default=0.0)
     sides = zip((pair.a, pair.b), records, terms.cut, strict=True)
     ended = any(cut and ended_inside(call, record) for call, record, cut in sides)
-    values = _read(pair, tuple(_differing(pair, a, b, own, terms, _SIDES[:-1] if ended else _SIDES)))
+    shared = tuple(side for side in shared if side != "out") if ended else shared
+    values = _read(pair, tuple(_differing(pair, a, b, own, terms, shared)))
     largest = dict.fromkeys(_SIDES, 0.0)
     for value in values:
         largest[value.side] = max(largest[value.side], value.distance.relative)
@@ -153,6 +156,20 @@ def compare_calls(
     elif largest["out"] > allowed and not (follows and pair.a.kind == "parameters_grad"):  # it takes nothing itself
         cause = "output"
     return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause)
+
+
+def sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:
+    """Return the sides of a call that only one of two records has: ``data_mode`` left them out of the other.
+
+    one, two: the records, as in the files.
+    """
+    if call.kind not in ("module", "api") or not (isinstance(one, dict) and isinstance(two, dict)):
+        return ()
+    keys: dict[Side, tuple[str, ...]] = {"in": ("input_args", "input_kwargs", "input"), "out": ("output",)}
+    found = tuple(side for side, of in keys.items() if any(k in one for k in of) != any(k in two for k in of))
+    if found and ("parameters" in one) != ("parameters" in two):
+        return (*found, "parameter")
+    return found
 
 
 def _loads(pair: Pair, terms: Terms) -> bool:

@@ -21,7 +21,7 @@ from probe_analysis.frame import frame_of
 
 from .call_diff import CallDiff, Look, Terms, compare_calls
 from .idle import idle_calls
-from .likeness import recorded_otherwise, unlike, what_is_in
+from .likeness import left_out, recorded_otherwise, unlike, what_is_in
 from .missing import alone_before, missing_call
 from .owner import with_owner
 from .verdict import State, Verdict, verdict_of
@@ -223,7 +223,8 @@ def _compare(
             f"{a.label}: the two dumps have neither numbers nor checksums of one kind in common. "
             "Dump both with the same summary_mode."
         )
-    notes = [note for note in (None if passed_on else _OTHER_FORM, other) if note is not None]
+    said = (None if passed_on else _OTHER_FORM, other, left_out(alignment))
+    notes = [note for note in said if note is not None]
     for which, names in zip(("second", "first"), alignment.beyond(a, b), strict=True):
         if names:
             notes.append(f"the {which} run was cut off in this step: {len(names)} records come after its end")

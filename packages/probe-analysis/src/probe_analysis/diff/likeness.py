@@ -8,7 +8,9 @@ from probe_analysis.align import Alignment
 from probe_analysis.calls import Run
 from probe_analysis.compare import comparable
 
-__all__ = ["recorded_otherwise", "unlike", "what_is_in"]
+from .call_diff import sides_of_one
+
+__all__ = ["left_out", "recorded_otherwise", "unlike", "what_is_in"]
 
 _KINDS = {"module": "modules", "api": "functions", "debug": "saved values"}
 
@@ -30,6 +32,19 @@ def recorded_otherwise(a: Run, b: Run) -> str | None:
         which, count = ("first", filtered[0]) if filtered[0] else ("second", filtered[1])
         return f"what only one run has was not compared: scope or list left out {count} calls of the {which}"
     return None
+
+
+def left_out(alignment: Alignment) -> str | None:
+    """Return in words what of the first calls only one of the runs has recorded, and is not compared; else None."""
+    for pair in alignment.pairs[:_SAMPLE]:
+        sides = sides_of_one(pair.a, pair.a.record.json, pair.b.record.json)
+        if sides:
+            what = " and ".join(_PARTS[side] for side in sides)
+            return f"{what} of calls were not compared where only one run has them (data_mode)"
+    return None
+
+
+_PARTS = {"in": "inputs", "out": "results", "parameter": "parameters"}
 
 
 def _filtered(run: Run) -> int:

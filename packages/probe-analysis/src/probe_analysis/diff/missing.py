@@ -40,6 +40,8 @@ def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, l
             forward = run.by_name.get(name)
             if id(forward) in paired:
                 sentence = f"No gradient comes to {name} in the {other} run; in the {which} one it does."
+                if not any(each.backward for each in (b if is_a else a).calls):
+                    sentence += " It has no backward records at all: no backward pass, or data_mode left them out."
                 return call, run, sentence, place
             if forward is not None and first is not None and _takes_gradients(first):
                 return *_alone(forward, run, which, alone, first), place
