@@ -70,7 +70,7 @@ class Alignment:
         """Return the place in the other run of the last call that a run that was cut has completed."""
         own = "b" if other == "a" else "a"
         pairs = sorted(self.pairs, key=lambda pair: int(getattr(pair, other).order), reverse=True)
-        return next((int(getattr(pair, other).order) for pair in pairs if not getattr(pair, own).was_open), -1)
+        return next((int(getattr(pair, other).order) for pair in pairs if not cut.ended_inside(getattr(pair, own))), -1)
 
     def renamed(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the layers and the functions whose names differ: name in the first run -> in the second."""
@@ -89,7 +89,7 @@ def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
 
     mapping: names of ``a`` as ``b`` has them.
     """
-    if mapping is None and list(a.by_name) == list(b.by_name):
+    if mapping is None and (a.calls is b.calls or list(a.by_name) == list(b.by_name)):
         return Alignment(tuple(Pair(x, y, "name") for x, y in zip(a.calls, b.calls, strict=True)), (), ())
     state = _State(a, b, mapping or Mapping())
     tops: tuple[list[Node], list[Node]] = ([], [])
@@ -168,7 +168,8 @@ class _State:
         """Tell modules apart by their path, functions by name and the shapes that they take and return."""
         if node.is_module:
             return "module", self.mapping.layer(node.path) if first else node.path
-        shapes = tuple(tuple(v.tensor["shape"]) for v in node.call.read().side("in", "out"))
+        parts = (self.a if first else self.b).read(node.call)
+        shapes = tuple(tuple(v.tensor["shape"]) for v in parts.side("in", "out"))
         return "api", self._function(node.call, first), shapes
 
     def _same_kind(self, node: Node, first: bool) -> Hashable:
@@ -196,9 +197,9 @@ class _State:
 
     def match_wrappers(self, wrappers: Sequence[Call]) -> None:
         """Match the wrappers that both runs have."""
-        seconds = {call.name: call for call in wrappers if call.rank is self.b.rank}
+        seconds = {call.name: call for call in wrappers if self.b.by_name.get(call.name) is call}
         for call in wrappers:
-            if call.rank is self.a.rank and call.name in seconds:
+            if call.name in seconds and self.a.by_name.get(call.name) is call:
                 self._take(call, seconds[call.name], "name")
 
     def match_rest(self) -> None:

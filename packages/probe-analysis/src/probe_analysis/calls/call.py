@@ -42,11 +42,6 @@ class Call:
         """Return the record, read anew from the file: a dump may be larger than the memory."""
         return self.rank.records[self.name]
 
-    @property
-    def was_open(self) -> bool:
-        """Return whether, in a run that was cut, the process ended inside of it: what it returned is not there."""
-        return ended_inside(self, self.record.json)
-
     def read(self) -> Parts:
         """Return its tensors and its other arguments. Raises DamagedError when its line is not valid JSON."""
         return parts_of(self.record.json)

@@ -11,8 +11,9 @@ from probe_format import Dump, Rank, Record
 from probe_format import open as open_dump
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, ModuleName, ParamsGradName, with_direction
+from probe_format.schema import Parts
 
-from .call import Call, Kind
+from .call import Call, Kind, ended_inside
 
 __all__ = ["Run", "is_own", "runs_of"]
 
@@ -49,6 +50,14 @@ class Run:
     def by_name(self) -> dict[str, Call]:
         """Return the calls by the names of their records."""
         return {call.name: call for call in self.calls}
+
+    def read(self, call: Call) -> Parts:
+        """Return the tensors of a call, and its other arguments. Raises DamagedError when it is not valid JSON."""
+        return call.read()
+
+    def ended_inside(self, call: Call) -> bool:
+        """Return whether, in a run that was cut, the process ended inside of a call: what it returned is not there."""
+        return ended_inside(call, call.record.json)
 
     @property
     def framework(self) -> str:

@@ -11,6 +11,8 @@ from attrs import frozen
 from probe_analysis.align import aligned
 from probe_analysis.calls import Call, Run, Value
 
+from .compact_run import CompactRun
+
 __all__ = ["Missing", "Together", "collective", "is_collective", "makes_pipes", "rounds"]
 
 # function -> (name of the argument with the result, its place); that result is the same on every rank of the group.
@@ -57,13 +59,13 @@ class Together:
     what: str
     calls: Mapping[int, Call]
 
-    def results(self) -> Iterator[tuple[str, dict[int, Value]]]:
-        """Yield the slot of each result that all ranks share, with the result of each rank."""
+    def results(self, runs: Mapping[int, CompactRun]) -> Iterator[tuple[str, dict[int, Value]]]:
+        """Yield the slot of each result that all ranks share, with the result of each rank. runs: rank -> its run."""
         if self.what not in _RESULTS:
             return
         found: dict[str, dict[int, Value]] = {}
         for rank, call in self.calls.items():
-            for value in _results(call, self.what):
+            for value in _results(runs[rank], call, self.what):
                 found.setdefault(value.slot, {})[rank] = value
         yield from found.items()
 
@@ -99,7 +101,7 @@ def makes_pipes(run: Run) -> bool:
     return any(collective(call) in _PIPES for call in run.calls)
 
 
-def rounds(runs: Mapping[int, Run]) -> tuple[list[Together], list[Missing]]:
+def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Together], list[Missing]]:
     """Return the collective calls that were made together, and those that some rank of a group did not make.
 
     runs: rank -> its run of one step.
@@ -109,7 +111,7 @@ def rounds(runs: Mapping[int, Run]) -> tuple[list[Together], list[Missing]]:
         for call in run.calls:
             what = collective(call)
             if what is not None and is_collective(what):
-                ranks, key = _described(call, what)
+                ranks, key = _described(run, call, what)
                 members = sequences.setdefault(ranks, {})
                 members.setdefault(rank, []).append((key, call))
     together: list[Together] = []
@@ -157,9 +159,9 @@ def _match(
         together.append(Together(call.what, row))
 
 
-def _described(call: Call, what: str) -> tuple[tuple[int, ...] | None, Hashable]:
+def _described(run: CompactRun, call: Call, what: str) -> tuple[tuple[int, ...] | None, Hashable]:
     """Return the group of a call, None for that of all ranks, and what all its ranks must say alike."""
-    parts = call.read()
+    parts = run.read(call)
     ranks = next((g for _, other in parts.others if (g := _group(other)) is not None), None)
     if what in _UNEVEN:
         return ranks, what
@@ -176,11 +178,10 @@ def _group(other: Any) -> tuple[int, ...] | None:
     return tuple(ranks) if isinstance(ranks, list) else None
 
 
-def _results(call: Call, what: str) -> Sequence[Value]:
+def _results(run: CompactRun, call: Call, what: str) -> Sequence[Value]:
     """Return the tensors in the argument that holds the result: ``output`` has all arguments after the call."""
     name, place = _RESULTS[what]
-    record = call.record.json
-    kwargs = list(record.get("input_kwargs") or ())
-    at = len(record.get("input_args") or ()) + kwargs.index(name) if name in kwargs else place
+    form = run.form(call)
+    at = form.positional + form.keywords.index(name) if name in form.keywords else place
     slot = f"output.{at}"
-    return [v for v in call.read().side("out") if v.slot == slot or v.slot.startswith(f"{slot}.")]
+    return [v for v in run.read(call).side("out") if v.slot == slot or v.slot.startswith(f"{slot}.")]

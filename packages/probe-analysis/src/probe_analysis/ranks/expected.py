@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,12 +13,13 @@ from probe_analysis.calls import Call, Parts, Value
 from probe_analysis.compare import Tolerance
 
 from .collectives import collective
+from .compact_run import Form
 from .disagreement import Reason
 from .equality import mark, trusted
 from .placement import copies, global_form, is_placed, is_sharded
 from .rows import Row
 
-__all__ = ["Expected", "expected_of", "in_update"]
+__all__ = ["Expected", "expected_of", "in_update", "may_agree"]
 
 #: Nodes of construct.json around what works on the reduced gradients.
 _UPDATES = (OPTIMIZER, CLIP_GRAD)
@@ -76,6 +77,17 @@ class Expected:
 def in_update(call: Call) -> bool:
     """Return whether a call is made by the optimizer, or where gradients are clipped."""
     return call.parent in _UPDATES
+
+
+def may_agree(call: Call, forms: Iterable[Form]) -> bool:
+    """Return whether `expected_of` can find something in a call where nothing is asked. forms: of its records."""
+    if in_update(call) or (call.kind == "api" and not call.backward):
+        return True
+    return any(
+        (side == "parameter" and not call.backward) or is_placed(tensor)
+        for form in forms
+        for _, side, tensor, *_ in form.tensors
+    )
 
 
 def expected_of(

@@ -8,8 +8,9 @@ from typing import Any
 
 from attrs import define, field
 
-from probe_analysis.calls import Parts, Run
+from probe_analysis.calls import Parts
 
+from .compact_run import CompactRun
 from .equality import mark
 from .expected import in_update
 from .replicas import Replicas
@@ -50,20 +51,19 @@ class History:
 
 
 def same_updates(
-    rows: Sequence[Row], runs: Mapping[int, Run], replicas: Replicas, history: History, label: str
+    runs: Mapping[int, CompactRun], replicas: Replicas, history: History, label: str
 ) -> bool:
     """Return whether the replicas' optimizers update the same weights; one that is sharded does not."""
-    known: dict[int, dict[Any, set[tuple[str, str]]]] = {}
     updated: dict[int, set[tuple[str, str]]] = {}
     for rank, run in runs.items():
-        marks = known.setdefault(rank, {})
+        marks: dict[Any, set[tuple[str, str]]] = {}
         touched = updated.setdefault(rank, set())
         for call in run.calls:
             if call.kind == "module" and not call.backward:
-                for value in call.read().side("parameter"):
+                for value in run.read(call).side("parameter"):
                     marks.setdefault(mark(value.tensor), set()).add((call.path, value.slot))
             elif in_update(call):
-                for value in call.read().side("in"):
+                for value in run.read(call).side("in"):
                     touched |= marks.get(mark(value.tensor), set())
     some = [updated[rank] for group in replicas.groups for rank in group if rank in updated]
     same = bool(some) and bool(some[0]) and all(each == some[0] for each in some)
@@ -73,14 +73,14 @@ def same_updates(
     return same
 
 
-def note_inputs(label: str, rows: Sequence[Row], history: History) -> None:
+def note_inputs(label: str, rows: Sequence[Row], runs: Mapping[int, CompactRun], history: History) -> None:
     """Note it when every replica gets the same data: data-parallel ranks should not."""
     row = next(
         (r for r in rows if r.call.kind == "module" and not r.call.backward and r.call.parent is None), None
     )
     if row is None or len(row.calls) < 2:
         return
-    inputs: dict[int, Parts] = {rank: call.read() for rank, call in row.calls.items()}
+    inputs: dict[int, Parts] = {rank: runs[rank].read(call) for rank, call in row.calls.items()}
     marks = {
         repr([mark(v.tensor) for v in parts.side("in")]) for parts in inputs.values() if parts.side("in")
     }

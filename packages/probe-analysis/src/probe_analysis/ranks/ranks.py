@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 from probe_format import Dump
 from probe_format.errors import FormatError, UsageError
 
 from probe_analysis.calls import Run, runs_of
 from probe_analysis.frame import frame_of
 
+from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement
 from .history import History
 from .replicas import Replicas, replicas_of, weights_of
@@ -78,75 +80,99 @@ def ranks(
     Raises FormatError when the dump cannot be read or has no step with several ranks, UsageError for a rank in
     ``groups`` that the dump does not have, and for a pattern in ``agree`` that matches nothing.
     """
-    steps, notes = _steps(dump, step)
-    first = next(iter(steps.values()))
-    missing = {rank for group in groups for rank in group} - set(first)
-    if missing:
-        raise UsageError(f"The groups name rank {min(missing)}, but the dump has the ranks {_listed(first)}.")
-    weights = {rank: weights_of(run) for rank, run in first.items()}
-    replicas = replicas_of(first, weights, groups)
-    history = History(any(weights.values()))
+    steps = _Steps()
     found: list[Disagreement] = []
-    for label, runs in steps.items():
+    for label, runs in steps.of_several(runs_of(dump, step=step)):
+        if not steps.compared:
+            replicas, history = _begun(runs, groups)
+        steps.compared[label] = tuple(runs)
         found += compare_step(label, runs, replicas, history, agree, tolerance, progress)
+    if not steps.compared:
+        raise steps.nothing()
     unmatched = [pattern for pattern in agree if pattern not in history.asked]
     if unmatched:
         raise UsageError(
             f"No tensor that several ranks have matches {', '.join(map(repr, unmatched))}. A pattern is of the record "
             "and the place in it, as 'Module.norm.LayerNorm.forward.0.output.0' or 'Module.norm.*.output.*'."
         )
-    notes += [
-        f"{label} has the ranks {_listed(runs)} alone."
-        for label, runs in steps.items()
-        if set(runs) != set(first)
-    ]
     return Ranks(
         found[0] if found else None,
         tuple(found),
         dict(history.checked),
         replicas,
-        tuple(first),
-        tuple(steps),
-        (*notes, *history.notes),
+        next(iter(steps.compared.values())),
+        tuple(steps.compared),
+        (*steps.notes(), *history.notes),
     )
 
 
-def _steps(dump: str | Path | Dump, step: int | None) -> tuple[dict[str, dict[int, Run]], list[str]]:
-    """Return the steps with several ranks, label -> rank -> its run; and in words what is not among them."""
-    found: dict[str, dict[int, Run]] = {}
-    labels, notes = [], []
-    error = None
-    for run in runs_of(dump, step=step):
-        labels.append(run.label)
-        if run.rank.number is None:
-            continue
-        try:
-            _ = run.calls
-        except FormatError as damaged:  # the others may tell enough
-            error = damaged
-            notes.append(f"{run.label} is not compared: {damaged}")
-            continue
-        found.setdefault(run.label.rpartition("/")[0], {})[run.rank.number] = run
-    several = {label: dict(sorted(runs.items())) for label, runs in found.items() if len(runs) > 1}
-    if not several:
-        if error is not None:
-            raise error
-        raise FormatError(
-            f"{_listed(labels[:4])} is all there is: to compare ranks it takes two of one step. Give the dump_path, "
-            "or a step folder, in which each rank has a folder."
+def _begun(runs: Mapping[int, CompactRun], groups: Sequence[Sequence[int]]) -> tuple[Replicas, History]:
+    """Return which ranks are replicas by the first step, and an empty history. groups: those that the user named."""
+    missing = {rank for group in groups for rank in group} - set(runs)
+    if missing:
+        raise UsageError(f"The groups name rank {min(missing)}, but the dump has the ranks {_listed(runs)}.")
+    weights = {rank: weights_of(run) for rank, run in runs.items()}
+    return replicas_of(runs, weights, groups), History(any(weights.values()))
+
+
+@define
+class _Steps:
+    """Go through the steps of a dump one by one, and keep what is not compared.
+
+    compared: the steps of several ranks, label -> their numbers.
+    labels: of all ranks of all steps.
+    alone: step -> its only rank.
+    damaged: the ranks that cannot be read, label -> why.
+    """
+
+    compared: dict[str, tuple[int, ...]] = field(factory=dict)
+    labels: list[str] = field(factory=list)
+    alone: dict[str, int] = field(factory=dict)
+    damaged: dict[str, FormatError] = field(factory=dict)
+
+    def of_several(self, runs: Iterable[Run]) -> Iterator[tuple[str, dict[int, CompactRun]]]:
+        """Yield each step that has several ranks, and its runs by the numbers of their ranks."""
+        for label, ranks in groupby(runs, key=lambda run: run.label.rpartition("/")[0]):
+            found = dict(sorted(self._readable(ranks)))
+            if len(found) > 1:
+                yield label, found
+            elif found:
+                (self.alone[label],) = found
+
+    def _readable(self, runs: Iterable[Run]) -> Iterator[tuple[int, CompactRun]]:
+        shared = Shared()
+        for run in runs:
+            self.labels.append(run.label)
+            if run.rank.number is None:
+                continue
+            try:
+                yield run.rank.number, CompactRun.of(run, shared)
+            except FormatError as damaged:  # the others may tell enough
+                self.damaged[run.label] = damaged
+
+    def nothing(self) -> FormatError:
+        """Return why no step is compared."""
+        for error in self.damaged.values():
+            return error
+        return FormatError(
+            f"{_listed(self.labels[:4])} is all there is: to compare ranks it takes two of one step. Give the "
+            "dump_path, or a step folder, in which each rank has a folder."
         )
-    notes += [
-        f"{label} has rank {next(iter(runs))} alone: not compared."
-        for label, runs in found.items()
-        if len(runs) == 1
-    ]
-    numbers = {rank for runs in found.values() for rank in runs}
-    gaps = sorted(set(range(max(numbers))) - numbers)
-    if gaps:
-        notes.append(
-            f"There is no rank {_listed(gaps)}, though there are higher ones: it was not dumped, or is not here."
-        )
-    return several, notes
+
+    def notes(self) -> Iterator[str]:
+        """Yield what is not compared, in words."""
+        for label, error in self.damaged.items():
+            yield f"{label} is not compared: {error}"
+        for label, rank in self.alone.items():
+            yield f"{label} has rank {rank} alone: not compared."
+        numbers = {*self.alone.values(), *(rank for ranks in self.compared.values() for rank in ranks)}
+        gaps = sorted(set(range(max(numbers))) - numbers)
+        if gaps:
+            yield f"There is no rank {_listed(gaps)}, though there are higher ones: it was not dumped, or is not here."
+        first = next(iter(self.compared.values()))
+        for label, ranks in self.compared.items():
+            if ranks != first:
+                yield f"{label} has the ranks {_listed(ranks)} alone."
 
 
 def _listed(items: Any) -> str:

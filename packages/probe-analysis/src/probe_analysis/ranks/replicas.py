@@ -54,7 +54,7 @@ def weights_of(run: Run) -> dict[Weight, Mapping[str, Any]]:
     for call in run.calls:
         if call.kind != "module" or call.backward:
             continue
-        for value in call.read().side("parameter"):
+        for value in run.read(call).side("parameter"):
             name = value.slot.partition(".")[2]
             if (call.path, name) not in seen and not is_placed(value.tensor) and not is_sharded(value.tensor):
                 seen.add((call.path, name))

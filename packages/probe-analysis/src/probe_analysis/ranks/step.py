@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from attrs import define
+from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls import Call, Run
+from probe_analysis.calls import Call, Parts, Run
 
 from .collectives import Missing, collective, is_collective, rounds
+from .compact_run import CompactRun
 from .disagreement import Disagreement, difference, odd_of, ranks_text
 from .equality import parted
-from .expected import Expected, expected_of, in_update
+from .expected import Expected, expected_of, in_update, may_agree
 from .history import History, note_inputs, same_updates
 from .placement import global_form
 from .replicas import Replicas
@@ -28,7 +29,7 @@ Progress = Callable[[str, int, int], None]
 
 def compare_step(
     label: str,
-    runs: Mapping[int, Run],
+    runs: Mapping[int, CompactRun],
     replicas: Replicas,
     history: History,
     asked: Sequence[str],
@@ -46,14 +47,14 @@ def compare_step(
         history.note("cut", label, text[0].upper() + text[1:])
     at = _Step(label, runs, replicas, history, tolerance, {rank: Local(run) for rank, run in runs.items()})
     found = [*at.missing(alone), *at.collectives()]
-    updates = same_updates(rows, runs, replicas, history, label)
+    updates = same_updates(runs, replicas, history, label)
     for n, row in enumerate(rows):
         if len(row.calls) > 1:
             found += at.row(row, updates, asked)
         if progress is not None and n % 256 == 255:
             progress(label, n + 1, len(rows))
     if history.weights and replicas.groups and replicas.groups[0] == tuple(runs):
-        note_inputs(label, rows, history)
+        note_inputs(label, rows, runs, history)
     return sorted(found, key=lambda d: (d.call.order, d.reason != "call"))
 
 
@@ -62,7 +63,7 @@ class _Step:
     """Compare one step. local: rank -> the gradients that its own backward pass left."""
 
     label: str
-    runs: Mapping[int, Run]
+    runs: Mapping[int, CompactRun]
     replicas: Replicas
     history: History
     tolerance: float
@@ -73,7 +74,10 @@ class _Step:
         call = row.call
         if collective(call):
             return  # paired by their groups instead
-        parts = {rank: each.read() for rank, each in row.calls.items()}
+        forms = {self.runs[rank].form(each) for rank, each in row.calls.items()}
+        if not asked and not may_agree(call, forms):
+            return
+        parts = {rank: self.runs[rank].read(each) for rank, each in row.calls.items()}
         taken: set[tuple[int, ...]] = set()
         for expected in expected_of(
             row, parts, self.replicas.groups, updates=updates, weights=self.history.weights, asked=asked
@@ -95,7 +99,7 @@ class _Step:
         for each in sorted(missing, key=lambda m: -len(m.present)):
             yield self._absent(each)
         for joint in together:
-            for slot, values in joint.results():
+            for slot, values in joint.results(self.runs):
                 if len(values) > 1:
                     expected = Expected("collective", slot, {rank: v.tensor for rank, v in values.items()})
                     found = self._compare(next(iter(joint.calls.values())), expected)
@@ -129,16 +133,16 @@ class _Step:
             what = f"{ranks_text(absent)} {have} no {call.name}, which {ranks_text(present)} made"
             then = "A reduction of its gradients waits for ever, or takes in zeros."
         else:
-            form = _form(call) if collective(call) else ""
+            form = _form(self._maker(call, present).read(call)) if collective(call) else ""
             group = ", ".join(map(str, each.group))
             what = f"{call.name}{form} is called on {ranks_text(present)}, of the group {group}, and has no "
             what += f"counterpart on {ranks_text(absent)}"
             then = "The others wait for it, or pair with another call: the run can hang."
         what = what[0].upper() + what[1:]
         parting = tuple(sorted((present, absent), key=lambda ranks: -len(ranks)))
-        run = next(self.runs[rank] for rank in present)
         odd = odd_of(parting) or absent
-        return Disagreement(self.label, call, "", "call", parting, odd, what, f"{what}. {then}", run)
+        found, run = self._made(call, present)
+        return Disagreement(self.label, found, "", "call", parting, odd, what, f"{what}. {then}", run)
 
     def _compare(self, call: Call, expected: Expected) -> Disagreement | None:
         reason, slot, tensors = expected.reason, expected.slot, expected.tensors
@@ -162,10 +166,19 @@ class _Step:
                 words += f". {more}"
         elif reason == "weight":
             words += f". {self._since(key)}"
-        run = next(self.runs[rank] for rank in tensors)
         says = _SAYS[reason].format(where=_PLACES.get(call.parent or "", ""))
         sentence = f"{call.name} {says}: {words}".rstrip(".") + "."
-        return Disagreement(self.label, call, slot, reason, parting, odd, detail, sentence, run)
+        made, run = self._made(call, tensors)
+        return Disagreement(self.label, made, slot, reason, parting, odd, detail, sentence, run)
+
+    def _made(self, call: Call, ranks: Iterable[int]) -> tuple[Call, Run]:
+        """Return a call as one of the first of these ranks that makes it, and the run of that rank."""
+        run = self._maker(call, ranks).plain
+        return evolve(call, rank=run.rank), run
+
+    def _maker(self, call: Call, ranks: Iterable[int]) -> CompactRun:
+        """Return the first run that makes a call; one of these ranks where one does."""
+        return next(run for rank in (*ranks, *self.runs) if (run := self.runs[rank]).makes(call))
 
     def _since(self, key: tuple[str, str]) -> str:
         before = self.history.agreed.get(key)
@@ -191,9 +204,9 @@ _SAYS = {
 _PLACES = {OPTIMIZER: "in the optimizer's step", CLIP_GRAD: "in the clipping of the gradients"}
 
 
-def _form(call: Call) -> str:
+def _form(parts: Parts) -> str:
     """Return dtype and shape of the first tensor that a collective takes, to tell it from others of its name."""
-    first = next((v.tensor for v in call.read().values), None)
+    first = next((v.tensor for v in parts.values), None)
     return "" if first is None else f" ({first['dtype']} {first['shape']})"
 
 

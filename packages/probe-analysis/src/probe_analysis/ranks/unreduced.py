@@ -28,7 +28,7 @@ class Local:
         found: dict[Hashable, str] = {}
         for call in self.run.calls:
             if call.kind == "parameters_grad":
-                for value in call.read().values:
+                for value in self.run.read(call).values:
                     if trusted(value.tensor):
                         found.setdefault(mark(value.tensor), f"{call.name}.{value.slot}")
         return found
@@ -39,7 +39,7 @@ class Local:
         found: dict[str, list[str]] = {}
         for call in self.run.calls:
             if call.kind == "parameters_grad":
-                for value in call.read().values:
+                for value in self.run.read(call).values:
                     found.setdefault(str(value.tensor["shape"]), []).append(f"{call.name}.{value.slot}")
         return found
 

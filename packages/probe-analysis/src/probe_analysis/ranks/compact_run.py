@@ -1,0 +1,164 @@
+"""Read each record of a rank once, and keep what the comparison of ranks needs of it in little memory."""
+
+from __future__ import annotations
+
+import marshal
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+from probe_format.schema import Parts, Side, Value, parts_of
+
+from probe_analysis.calls import Call, Run, ended_inside
+
+__all__ = ["CompactRun", "Form", "Shared"]
+
+#: The keys of a tensor that hold numbers; all else is the same in many records, and on many ranks.
+_NUMBERS = ("Max", "Min", "Mean", "Norm", "md5")
+
+
+@frozen(eq=False)
+class Form:
+    """Hold all of a record but the numbers of its tensors.
+
+    tensors: (slot, side, tensor without numbers, keys of its numbers that are floats, keys of the others).
+    others: its arguments that are not tensors, as in `Parts`.
+    positional, keywords: how many arguments the call got by position, and the names of the rest.
+    ended_inside: of a run that was cut, what `probe_analysis.calls.ended_inside` says.
+    """
+
+    tensors: tuple[tuple[str, Side, Mapping[str, Any], tuple[str, ...], tuple[str, ...]], ...]
+    others: tuple[tuple[str, Any], ...]
+    positional: int
+    keywords: tuple[str, ...]
+    ended_inside: bool
+
+
+@frozen(eq=False)
+class Shared:
+    """Hold what ranks have in common, each thing once: the forms of their records, and their lists of calls."""
+
+    _forms: dict[bytes, Form] = field(factory=dict)
+    _calls: dict[tuple[tuple[str, str | None], ...], tuple[Call, ...]] = field(factory=dict)
+
+    def form(self, *what: Any) -> Form:
+        """Return the form with these attributes."""
+        key = marshal.dumps(what, 2)  # unlike JSON, it tells NaN from null
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = Form(*what)
+        return found
+
+    def calls(self, run: Run) -> tuple[Call, ...]:
+        """Return the calls of a run, which may be those of a rank that has made the same before."""
+        parents = run.rank.construct.parents
+        key = tuple((name, parents.get(name)) for document in run.rank.documents for name in document.records)
+        found = self._calls.get(key)
+        if found is None:
+            rank = evolve(run.rank)  # without the file, which the run may have read
+            found = self._calls[key] = tuple(evolve(call, rank=rank) for call in run.calls)
+        return found
+
+
+@define(eq=False)
+class _Records:
+    """Hold the records of one rank, by their order.
+
+    forms: of each record.
+    begin: where its floats begin among ``floats``.
+    others: order -> its numbers that are no floats (of whole numbers, flags and checksums).
+    """
+
+    forms: list[Form] = field(factory=list)
+    begin: array[int] = field(factory=lambda: array("Q"))
+    floats: array[float] = field(factory=lambda: array("d"))
+    others: dict[int, list[Any]] = field(factory=dict)
+
+    def add(self, record: Any, inside: bool, shared: Shared) -> None:
+        """Take in the next record, as it is in the file; its tensors lose their numbers."""
+        parts, others = parts_of(record), list[Any]()
+        self.begin.append(len(self.floats))
+        tensors = []
+        for value in parts.values:
+            tensor: Any = value.tensor
+            floats, rest = [], []
+            for key in _NUMBERS:
+                if key in tensor:
+                    number = tensor.pop(key)
+                    if type(number) is float:
+                        floats.append(key)
+                        self.floats.append(number)
+                    else:
+                        rest.append(key)
+                        others.append(number)
+            tensors.append((value.slot, value.side, tensor, tuple(floats), tuple(rest)))
+        if others:
+            self.others[len(self.forms)] = others
+        known = record if isinstance(record, dict) else {}
+        positional, keywords = len(known.get("input_args") or ()), tuple(known.get("input_kwargs") or ())
+        self.forms.append(shared.form(tuple(tensors), parts.others, positional, keywords, inside))
+
+    def parts(self, order: int) -> Parts:
+        """Return what is in a record."""
+        form, numbers, at = self.forms[order], self.floats, self.begin[order]
+        others = iter(self.others.get(order, ()))
+        values = []
+        for slot, side, tensor, floats, rest in form.tensors:
+            found = dict(tensor)
+            for key in floats:
+                found[key] = numbers[at]
+                at += 1
+            for key in rest:
+                found[key] = next(others)
+            values.append(Value(slot, side, found))
+        return Parts(tuple(values), form.others)
+
+
+@frozen(slots=False, eq=False)
+class CompactRun(Run):
+    """Give access to the calls of one rank of one step, whose file is not kept.
+
+    calls: every record as a call, in the order of completion. They may be another rank's, which has made the same: what
+        this rank's records hold is read from here.
+    """
+
+    calls: tuple[Call, ...]
+    _records: _Records
+
+    @classmethod
+    def of(cls, run: Run, shared: Shared) -> CompactRun:
+        """Read the records of a run, each once. Raises FormatError when a file is damaged."""
+        reader = Run(run.label, evolve(run.rank))  # which holds the file, and goes
+        calls, records, cut = shared.calls(reader), _Records(), reader.was_cut
+        # Not through `Rank.records`, which refers to the rank: in such a circle the file would stay for a while.
+        read = (record for document in reader.rank.documents for record in document.records.values())
+        for call, record in zip(calls, read, strict=True):
+            records.add(record, cut and ended_inside(call, record), shared)
+        return cls(run.label, evolve(run.rank), calls, records)
+
+    @property
+    def plain(self) -> Run:
+        """Return the run without what was read of it."""
+        return Run(self.label, self.rank)
+
+    def makes(self, call: Call) -> bool:
+        """Return whether a call is of this rank, or is one that it shares with another."""
+        return call.order < len(self.calls) and self.calls[call.order] is call
+
+    def read(self, call: Call) -> Parts:
+        """Return what is in this rank's record of a call that it `makes`."""
+        return self._of(call).parts(call.order)
+
+    def form(self, call: Call) -> Form:
+        """Return the form of this rank's record of a call that it `makes`."""
+        return self._of(call).forms[call.order]
+
+    def _of(self, call: Call) -> _Records:
+        if not self.makes(call):
+            raise KeyError(f"{self.label} does not make {call.name} as number {call.order}.")
+        return self._records
+
+    def ended_inside(self, call: Call) -> bool:
+        """Return whether, in a run that was cut, the process ended inside of a call."""
+        return self.form(call).ended_inside
