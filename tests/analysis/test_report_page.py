@@ -165,6 +165,16 @@ def test_the_users_own_line_is_marked(browser: Any, tmp_path: Path) -> None:
         assert page.locator("#detail .stack li").count() == 2
 
 
+def test_a_narrow_window_has_one_part_below_the_other(browser: Any, tmp_path: Path) -> None:
+    folder = write(tmp_path / "dump", *model())
+    with opened_page(browser, made(tmp_path, folder)) as page:
+        page.set_viewport_size({"width": 420, "height": 900})
+        findings, left, detail = (page.locator(each).bounding_box() for each in ("#findings", "#left", "#detail"))
+        assert left["width"] == detail["width"] == 420
+        assert findings["y"] + findings["height"] < left["y"] < left["y"] + left["height"] <= detail["y"]
+        assert page.evaluate("document.documentElement.scrollWidth") == 420
+
+
 def test_a_planted_difference_comes_first(browser: Any, tmp_path: Path) -> None:
     a, b = (write(tmp_path / name, *model(planted=layer)) for name, layer in (("a", -1), ("b", 1)))
     verdict = probe_analysis.diff(a, b).verdict
