@@ -22,7 +22,7 @@ from probe_analysis.compare import (
     distance,
 )
 
-__all__ = ["CallDiff", "Cause", "Look", "Terms", "ValueDiff", "compare_calls", "sides_of_one"]
+__all__ = ["CallDiff", "Cause", "Look", "Terms", "ValueDiff", "compare_calls"]
 
 #: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the
 #: run that is not recorded, or gave another result for what it got.
@@ -56,6 +56,7 @@ class CallDiff:
     made: the largest in what it returned.
     allowed: how large that may be (`Tolerance.allowed`).
     entry: how large a difference in what it took may be, if it is to follow from the calls before.
+    unshared: the sides that only one of the records has, which are not compared.
     cause: what is different here first; None where nothing is, or where it follows from what the call took.
     """
 
@@ -67,6 +68,7 @@ class CallDiff:
     allowed: float = 0.0
     entry: float = 0.0
     cause: Cause | None = None
+    unshared: tuple[Side, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -130,7 +132,8 @@ def compare_calls(
         look(pair.b, records[1], b)
         if same and not _loads(pair, terms):
             return CallDiff(pair, brought=before)
-    shared = tuple(side for side in _SIDES if side not in sides_of_one(pair.a, *records))
+    unshared = _sides_of_one(pair.a, *records)
+    shared = tuple(side for side in _SIDES if side not in unshared)
     compared = not pair.a.backward and "in" in shared
     arguments = compare_arguments(a.others, b.others, both=terms.across) if compared else ()
     own = terms.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
@@ -155,10 +158,10 @@ def compare_calls(
         cause = "input"
     elif largest["out"] > allowed and not (follows and pair.a.kind == "parameters_grad"):  # it takes nothing itself
         cause = "output"
-    return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause)
+    return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause, unshared)
 
 
-def sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:
+def _sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:
     """Return the sides of a call that only one of two records has: ``data_mode`` left them out of the other.
 
     one, two: the records, as in the files.

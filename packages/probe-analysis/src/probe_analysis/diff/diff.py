@@ -223,7 +223,7 @@ def _compare(
             f"{a.label}: the two dumps have neither numbers nor checksums of one kind in common. "
             "Dump both with the same summary_mode."
         )
-    said = (None if passed_on else _OTHER_FORM, other, left_out(alignment))
+    said = (None if passed_on else _OTHER_FORM, other, left_out(calls))
     notes = [note for note in said if note is not None]
     for which, names in zip(("second", "first"), alignment.beyond(a, b), strict=True):
         if names:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from probe_format.errors import FormatError
 
 from probe_analysis.align import Alignment
 from probe_analysis.calls import Run
 from probe_analysis.compare import comparable
 
-from .call_diff import sides_of_one
+from .call_diff import CallDiff
 
 __all__ = ["left_out", "recorded_otherwise", "unlike", "what_is_in"]
 
@@ -34,14 +36,13 @@ def recorded_otherwise(a: Run, b: Run) -> str | None:
     return None
 
 
-def left_out(alignment: Alignment) -> str | None:
-    """Return in words what of the first calls only one of the runs has recorded, and is not compared; else None."""
-    for pair in alignment.pairs[:_SAMPLE]:
-        sides = sides_of_one(pair.a, pair.a.record.json, pair.b.record.json)
-        if sides:
-            what = " and ".join(_PARTS[side] for side in sides)
-            return f"{what} of calls were not compared where only one run has them (data_mode)"
-    return None
+def left_out(calls: Sequence[CallDiff]) -> str | None:
+    """Return in words what of the calls only one of the runs has recorded, and is not compared; else None."""
+    sides = next((call.unshared for call in calls if call.unshared), ())
+    if not sides:
+        return None
+    what = " and ".join(_PARTS[side] for side in sides)
+    return f"{what} of calls were not compared where only one run has them (data_mode)"
 
 
 _PARTS = {"in": "inputs", "out": "results", "parameter": "parameters"}
