@@ -96,8 +96,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
-        "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "StepFiles", "TensorOptions", "array_json",
-        "options_of", "plain_array", "run_both", "slot_of", "summarise",
+        "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
+        "is_handed_on", "options_of", "plain_array", "run_both", "slot_of", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},

@@ -77,11 +77,16 @@ class MindSporeSaving:
         """Return None: each value is described by `leaf`."""
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """Return the JSON of a value of MindSpore, UNKNOWN for another one; write a tensor's file if one is wanted."""
+        """Return the JSON of a value of MindSpore, UNKNOWN for another one; write a tensor's file if one is wanted.
+
+        Raises RunError when an error of the run came meanwhile.
+        """
         if not is_tensor(value):
             return self._leaf.leaf(evolve(placement, found=[]), value, path)
         placement.found.append((path, value))
         found = self._leaf.tensor(placement, value, path)
+        if self._leaf.waits:
+            self._leaf.hand_on()
         return jsonio.loads(found) if isinstance(found, bytes) else found
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:

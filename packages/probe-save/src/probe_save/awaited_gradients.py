@@ -11,6 +11,7 @@ from typing import Any
 from attrs import define, field
 from probe_format.journal import events
 from probe_format.values import ValuePath
+from probe_runtime.describe import RunError
 
 from .described_values import DescribedValues
 from .frameworks import SavedLeaf
@@ -81,6 +82,8 @@ class AwaitedGradients:
             except Exception:
                 self.values.remove_files(value)
                 raise
+        except RunError as found:
+            raise found.error from found
         except Exception as error:
             journal.lost(f"gradient {record}", error)
         finally:

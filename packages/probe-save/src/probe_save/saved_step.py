@@ -8,11 +8,12 @@ from typing import Any
 
 from attrs import define, evolve, field
 from probe_format.debug_names import blank, debug_record, gradient_record
+from probe_format.excerpts import error_text
 from probe_format.journal import events
 from probe_format.values import unsupported
 from probe_format.write import FORMAT_VERSION, Coverage, RankWriter
 from probe_runtime.config import Config
-from probe_runtime.describe import options_of
+from probe_runtime.describe import RunError, options_of
 
 from .awaited_gradients import AwaitedGradients
 from .claim import Claim
@@ -115,8 +116,8 @@ class SavedStep:
         name: the name that it is saved under.
         backward: whether its gradient is recorded too.
 
-        Raises MissingPackage when the package of its framework is not installed. Any other fault, such as a full disk,
-        costs this value, never the run.
+        Raises MissingPackage when the package of its framework is not installed, and RunError when an error of the run
+        came meanwhile. Any other fault, such as a full disk, costs this value, never the run.
         """
         number = self._counts.next_number(name)
         placement = self.values.placement(debug_record(name, number))
@@ -125,6 +126,11 @@ class SavedStep:
             try:
                 written = self._write(placement.record, partner, self.values.describe(placement, variable))
             except (MissingPackage, OSError):
+                raise
+            except RunError as found:
+                placement.found.clear()
+                why = f"the run failed: {error_text(found.error)}"
+                self._write(placement.record, partner, unsupported(variable, why))
                 raise
             except Exception as error:  # a value in it, or its description, cannot be written
                 self._journal.fault(f"save of {name!r}", error)

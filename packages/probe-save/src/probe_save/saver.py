@@ -15,6 +15,7 @@ from probe_format.errors import UsageError
 from probe_format.excerpts import brief, error_text
 from probe_format.write import explain
 from probe_runtime.config import Config, parse_init_step
+from probe_runtime.describe import RunError
 from probe_runtime.notice import notice
 from probe_runtime.select import RankFilter, StepFilter
 
@@ -174,6 +175,8 @@ class Saver:
             if run.enter():
                 try:
                     run.save(variable, name, backward=backward)
+                except RunError as e:
+                    raise e.error from e
                 finally:
                     run.leave()
                 break

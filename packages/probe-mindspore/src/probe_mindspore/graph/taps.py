@@ -77,6 +77,7 @@ class GraphTaps:
         self._collector = collector
         self._coverages = [c for c in (collector.coverage, beside) if c is not None]
         self.table = table
+        self._leaf = leaf
         self._calls = GraphCalls(collector, leaf, names, table)
         self._route = by_callbacks() if route is None else route
         self._listening = ExitStack()
@@ -110,8 +111,8 @@ class GraphTaps:
         """Wait until the graphs that have begun are done: MindSpore runs them asynchronously."""
         try:
             api_module()._pynative_executor.sync()
-        except Exception as e:  # of the run itself, which raises it again where it uses the result
-            self._calls.fault(e)
+        except Exception as e:  # of the run itself, which may not raise it again
+            self._leaf.met(e)
         if self._route.spool is not None:
             self._collected += self._route.spool.collect()
 

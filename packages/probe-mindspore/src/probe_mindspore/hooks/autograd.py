@@ -83,10 +83,13 @@ def is_differentiable(t: Any) -> bool:
 
 def takes_gradient(t: Any) -> bool:
     """Return whether a gradient may come for this tensor in the graph that is being recorded."""
-    if GRAPH and t._grad_node is None:
+    try:
+        if GRAPH and t._grad_node is None:
+            return False
+        # An index made from a float has a node too. mindtorch's is_floating_point knows no bfloat16.
+        return isinstance(t._dtype, _DIFFERENTIABLE) and (GRAPH or bool(recording()))
+    except Exception:  # its computation failed, and each look at it raises that again
         return False
-    # An index made from a float has a node too. mindtorch's is_floating_point knows no bfloat16.
-    return isinstance(t._dtype, _DIFFERENTIABLE) and (GRAPH or bool(recording()))
 
 
 def key(node: Any) -> Any:

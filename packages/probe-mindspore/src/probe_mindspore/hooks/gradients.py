@@ -19,6 +19,7 @@ from typing import Any
 
 from probe_format.values import ValuePath
 from probe_runtime.collect import Autograd, Emit, GradientTap, guard, guarded
+from probe_runtime.describe import RunError
 
 from . import autograd, tensor_hooks
 from .autograd import Handle, in_backward, recording, takes_gradient
@@ -103,7 +104,7 @@ def attach(
     if late is not None:
         inputs.add(late)
     if inputs.hooks is not None:
-        return tensor_hooks.attach(inputs.hooks, outputs, emit)
+        return tensor_hooks.attach(inputs.hooks, outputs, partial(_emit, emit))
     edges = inputs.edges
     nodes: dict[Any, HookedNode] = {}
     passed_on: list[tuple[ValuePath, Tensor, int | None]] = []
@@ -189,8 +190,18 @@ def _arrived(
         elif consumed and len(grad_inputs) != edges:
             raise LookupError(TOO_FEW)
         tap.fire(grad_inputs, grad_outputs, made, through, consumed)
+    except RunError as e:
+        raise e.error from e
     except Exception as e:
         guard.report_fault("a gradient", "its arrival at a node", e)
+
+
+def _emit(emit: Emit, *arrived: Any) -> None:
+    """Hand the gradients on, from a hook that the compiler may read: it would stop at a `try` there."""
+    try:
+        emit(*arrived)
+    except RunError as e:
+        raise e.error from e
 
 
 def _leaf_hook(tap: GradientTap, path: ValuePath, index: int | None) -> Callable[[Tensor | None], None]:

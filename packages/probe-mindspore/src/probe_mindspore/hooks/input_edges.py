@@ -38,7 +38,10 @@ class InputEdges:
         """Add the edges of those inputs that take a gradient."""
         edges, paths, nodes = self.edges, self.paths, self.nodes
         for path, t in tensors:
-            node = t._grad_node
+            try:
+                node = t._grad_node
+            except Exception:  # its computation failed, and each look at it raises that again
+                continue
             if node is None:
                 continue
             number = autograd.key(node)

@@ -66,6 +66,11 @@ class TwoModes:
         self.graph.abandon()
         self.pynative.abandon()
 
+    def hand_on(self) -> None:
+        """Raise the error of the run that was met and not raised yet, if there is one."""
+        self.graph.hand_on()
+        self.pynative.hand_on()
+
     def mute(self) -> None:
         """Stop recording in this process."""
         self.graph.mute()

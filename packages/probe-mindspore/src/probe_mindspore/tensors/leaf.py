@@ -112,6 +112,8 @@ class TensorLeaf(CommonLeaf):
         """Return the tensor object of any tensor from its view."""
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
         if p.data is None:
+            if p.error is not None:
+                self.met(p.error)
             body.update(_NO_STATS if self._o.statistics else {})
             self._coverage.add("unsupported", f"tensor: {p.reason}")
             tail: dict[str, Any] = {"unsupported": p.reason}
@@ -174,7 +176,8 @@ class TensorLeaf(CommonLeaf):
         """Do nothing, because every tensor is read anew here, unlike in probe_torch."""
 
     def flush_numbers(self, *, force: bool = False) -> None:
-        """Do nothing, because all numbers are computed at once here, unlike in probe_torch."""
+        """Raise RunError if an error of the run was met. All numbers are computed at once, unlike in probe_torch."""
+        self.hand_on()
 
 
 _FOUR = ("Max", "Min", "Mean", "Norm")

@@ -42,6 +42,7 @@ class TensorView:
     extra: more keys for the tensor object.
     reason: why there is no data.
     is_parameter: whether it is a Parameter; for tensors from graphs.
+    error: an error of the run that came when the elements were read.
     """
 
     type: str
@@ -52,6 +53,7 @@ class TensorView:
     extra: dict[str, Any] = field(factory=dict)
     reason: str = ""
     is_parameter: bool = False
+    error: Exception | None = None
 
 
 #: The classes of dense tensors; a Parameter is one, and so is what only C++ code made.
@@ -93,7 +95,23 @@ def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:
     first = str(error).strip().split("\n")[0]
     reason = f"cannot be read ({type(error).__name__}: {first})"
     dtype = "unknown" if form is None else form.dtype
-    return TensorView(_TENSOR, dtype, _shape(t), None, None, layout_of(t), reason)
+    own = (form is None or _is_readable(t, form)) and not (_ON_HOOKED and first.startswith(_ON_HOOKED))
+    return TensorView(
+        _TENSOR, dtype, _shape(t), None, None, layout_of(t), reason, error=error if own else None
+    )
+
+
+#: What MindSpore 2.7 says of a write to a plain tensor that has a hook, of Probe's too: the write is made all the same.
+_ON_HOOKED = "" if hasattr(TensorPy, "_grad_node") else "A leaf tensor that requires grad is being used in an inplace"
+
+
+def _is_readable(t: Any, form: Form) -> bool:
+    """Return whether the elements can be read now. The error before was then another kernel's, or is told once only."""
+    try:
+        read(t, form)
+    except Exception:
+        return False
+    return True
 
 
 def read(t: Any, form: Form) -> npt.NDArray[Any]:
@@ -136,7 +154,9 @@ def _sparse(t: Any) -> TensorView:
     whole = t.dense_shape if hasattr(t, "dense_shape") else t.shape
     extra = {"layout": name.removesuffix("Tensor"), "stored": 0 if found.data is None else found.data.size}
     shape = [int(s) for s in whole]
-    return TensorView(f"mindspore.{name}", found.dtype, shape, found.data, found.narrow, extra, found.reason)
+    return TensorView(
+        f"mindspore.{name}", found.dtype, shape, found.data, found.narrow, extra, found.reason, error=found.error
+    )
 
 
 _LAYOUT = (

@@ -13,6 +13,7 @@ from probe_format.journal import events
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf, Placement
+from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 
 from . import guard
@@ -114,6 +115,8 @@ class Collector:
             else:
                 recorder.end(call, out)
             return out
+        except RunError as e:
+            raise e.error from e
         except Exception as e:
             if began and not over:  # an error of the user's code
                 raise
@@ -137,6 +140,8 @@ class Collector:
         thread.inside += 1
         try:
             call = recorder.begin(entry.base, args, kwargs, module)
+        except RunError as e:
+            raise e.error from e
         except Exception as e:
             self.stream.fault(entry.base, "a call", e)
             call = None
@@ -161,6 +166,8 @@ class Collector:
         thread.inside += 1
         try:
             recorder.end(call, out)
+        except RunError as e:
+            raise e.error from e
         except Exception as e:
             self.stream.fault(entry.base, "a call", e)
         finally:
@@ -236,7 +243,10 @@ class Collector:
         self.thread.inside += 1
         try:
             if final:
-                self.recorder.backward.leftovers()
+                try:
+                    self.recorder.backward.leftovers()
+                except RunError as e:
+                    self._leaf.met(e.error)  # for the end of the step
             self._leaf.flush()
         except Exception as e:
             self.stream.fault("the end of the step", "late numbers", e)

@@ -16,6 +16,8 @@ from typing import Any
 
 from attrs import define
 
+from probe_runtime.describe.run_error import RunError, is_handed_on
+
 from .event_stream import EventStream
 
 __all__ = ["faults_reported", "guarded", "listen", "report_fault", "sheltered", "stop_listening"]
@@ -77,7 +79,10 @@ class faults_reported:
 
 
 def guarded(where: str, what: str, hook: Function) -> Function:
-    """Return ``hook`` as a framework may call it: a fault in it is reported, and the call returns None."""
+    """Return ``hook`` as a framework may call it: a fault in it is reported, and the call returns None.
+
+    An error of the run is handed on.
+    """
 
     return _Hook(where, what, hook).call
 
@@ -93,6 +98,8 @@ class _Hook:
     def call(self, *args: Any, **kwargs: Any) -> Any:
         try:
             return self.hook(*args, **kwargs)
+        except RunError as e:
+            raise e.error from e
         except Exception as e:
             report_fault(self.where, self.what, e)
             return None
@@ -151,7 +158,7 @@ def sheltered(where: str, make: Callable[[Function], Function]) -> Callable[[Fun
             try:
                 return stand_in(*args, **kwargs)
             except Exception as e:
-                if e is call.error:
+                if e is call.error or is_handed_on(e):
                     raise
                 report_fault(where, "a call", e)
             finally:

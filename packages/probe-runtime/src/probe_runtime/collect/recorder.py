@@ -13,6 +13,7 @@ from probe_format.journal import events
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf, Placement
+from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 
 from .backward_records import BackwardRecords
@@ -77,6 +78,8 @@ class Recorder:
         """Number a call of ``key`` and record its arguments. Return None when a fault prevents that.
 
         module: the module that is called; None for a function.
+
+        Raises RunError when an error of the run came meanwhile; the call must not be made then.
         """
         if key in self.stream.off:
             self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
@@ -100,12 +103,15 @@ class Recorder:
         try:
             if self._leaf.waits:
                 self._leaf.flush_numbers()
+        except RunError as e:
+            self.raised(call, e.error)
+            raise
         except Exception as e:
             self.stream.fault(key, "numbers that were waited for", e)
         return call
 
     def end(self, call: Call, out: Any) -> None:
-        """Record what a call returned and tap its gradients. Never raises."""
+        """Record what a call returned and tap its gradients. Raises nothing but RunError."""
         try:
             if self.decision.selective:
                 self._names.leave(call.name)

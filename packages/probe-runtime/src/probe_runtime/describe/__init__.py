@@ -6,6 +6,7 @@ from .arrays import array_json, plain_array
 from .common_leaf import CommonLeaf
 from .file_names import FileNames
 from .leaf import Leaf, Placement
+from .run_error import RunError, is_handed_on
 from .step_files import StepFiles
 from .tensor_options import TensorOptions, options_of, slot_of, summarise
 from .two_at_once import LARGE, run_both
@@ -16,9 +17,11 @@ __all__ = [
     "FileNames",
     "Leaf",
     "Placement",
+    "RunError",
     "StepFiles",
     "TensorOptions",
     "array_json",
+    "is_handed_on",
     "options_of",
     "plain_array",
     "run_both",

@@ -12,6 +12,7 @@ from probe_format.write import Coverage, Summary, Tally
 
 from .arrays import array_json
 from .leaf import Placement
+from .run_error import RunError
 from .step_files import StepFiles
 from .tensor_options import TensorOptions, summarise
 
@@ -27,6 +28,7 @@ class CommonLeaf:
     tensor_types: frozenset[type] = frozenset()
     constant_types: frozenset[type] = frozenset()
     waits = False
+    _met: RunError | None = None
 
     def __init__(
         self,
@@ -64,6 +66,17 @@ class CommonLeaf:
     def aside(self) -> AbstractContextManager[Any]:
         """Return a context for what Probe computes, for a framework in which nothing of the user's sees that."""
         return nullcontext()
+
+    def met(self, error: Exception) -> None:
+        """Keep an error of the run for `hand_on`: the first one, as others follow from it."""
+        self._met = self._met or RunError(error)
+        self.waits = True
+
+    def hand_on(self) -> None:
+        """Raise the error of the run that was met, if there is one, once."""
+        found, self._met = self._met, None
+        if found is not None:
+            raise found
 
     def flush(self) -> None:
         """Wait until everything that was begun is on disk."""

@@ -50,7 +50,7 @@ class Leaf(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Return whether a number has waited for a device in this step, and so others may wait now."""
+        """Return whether `flush_numbers` may have something to do: a number or an error has waited in this step."""
 
     @property
     def tally(self) -> dict[str, int]:
@@ -82,7 +82,13 @@ class Leaf(Protocol):
         """Share nothing that was seen before: tensors may have changed without a sign of it."""
 
     def flush_numbers(self) -> None:
-        """Write the numbers that wait on a device, if there are enough of them."""
+        """Write the numbers that wait on a device, if there are enough of them. Raises RunError as `hand_on` does."""
+
+    def met(self, error: Exception) -> None:
+        """Keep an error of the run, which came when Probe looked at a tensor, for `hand_on`."""
+
+    def hand_on(self) -> None:
+        """Raise RunError if an error of the run was met."""
 
     def flush(self) -> None:
         """Write everything that was begun, and wait until it is on disk."""

@@ -109,7 +109,10 @@ class Session:
             run.resume(model, gate)
 
     def stop(self) -> None:
-        """Stop collecting and write the files. Gradients that arrive before step() are still recorded."""
+        """Stop collecting and write the files. Gradients that arrive before step() are still recorded.
+
+        Raises an error of the run that only Probe has met.
+        """
         if self.run is None or not self.run.running:
             if self._wanted():
                 self._warn_once("stop() was called without start(); it has no effect.")
@@ -118,9 +121,10 @@ class Session:
         with self._guarded(run, "stop()"):
             run.pause()
             run.write_files()
+        run.hand_on()
 
     def step(self) -> None:
-        """End the step: write its last files, and begin the next step."""
+        """End the step: write its last files, and begin the next step. Raises as `stop` does."""
         run, self.run = self.run, None
         if run is not None:
             if run.running and not self.framework.unstopped():
@@ -132,8 +136,10 @@ class Session:
                     self.framework.log.info(said, self.step_number, report["records"], run.directory)
         self.step_number += 1
         self._skip_step = None
-        if run is not None and self._steps.over(self.step_number):
-            self.framework.log.info("every step asked for is dumped, below %s", self.config.dump_path)
+        if run is not None:
+            if self._steps.over(self.step_number):
+                self.framework.log.info("every step asked for is dumped, below %s", self.config.dump_path)
+            run.hand_on()
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
         """Return the value; warn once that only level "debug" saves single values."""

@@ -15,6 +15,7 @@ from probe_runtime.collect.module_table import Table, TrackedModule
 from probe_runtime.collect.recorder import Args, Kwargs
 from probe_runtime.config.config import Config
 from probe_runtime.describe.leaf import Leaf
+from probe_runtime.describe.run_error import RunError
 from probe_runtime.notice import notice
 
 from .token_gate import TokenGate
@@ -71,6 +72,9 @@ class RunningStep(Protocol):
 
     def abandon(self) -> None:
         """Release everything without writing."""
+
+    def hand_on(self) -> None:
+        """Raise the error of the run that was met and not raised yet, if there is one."""
 
     def mute(self) -> None:
         """Record nothing more in this process."""
@@ -188,6 +192,13 @@ class DumpingStep:
         with contextlib.suppress(Exception):
             self.leaf.close()
         self.writer.close()
+
+    def hand_on(self) -> None:
+        """Raise the error of the run that was met and not raised yet, if there is one."""
+        try:
+            self.leaf.hand_on()
+        except RunError as e:
+            raise e.error from e
 
     def mute(self) -> None:
         """Record nothing more in this process."""

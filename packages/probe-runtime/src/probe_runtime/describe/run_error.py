@@ -1,0 +1,24 @@
+"""Hand an error of the run on that came when Probe looked at a tensor: the run has to get it."""
+
+from __future__ import annotations
+
+__all__ = ["RunError", "is_handed_on"]
+
+
+class RunError(BaseException):
+    """An error of the run, on its way to the user: no guard against faults of Probe may stop it, so it is no Exception.
+
+    What the framework calls of Probe's raises `error` in its place: ``raise e.error from e``.
+
+    error: what the framework raised.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        """Wrap the error."""
+        super().__init__("The run computes behind Python; its error came when Probe looked at a tensor.")
+        self.error = error
+
+
+def is_handed_on(error: BaseException) -> bool:
+    """Return whether this is an error of the run that Probe hands on, and no fault of Probe."""
+    return isinstance(error.__cause__, RunError)
