@@ -28,6 +28,8 @@ __all__ = ["CallDiff", "Cause", "Look", "Terms", "ValueDiff", "compare_calls"]
 #: run that is not recorded, or gave another result for what it got.
 Cause = Literal["arguments", "parameters", "input", "output"]
 
+#: The parts of a record that a call got.
+_GOT = ("input_args", "input_kwargs", "input")
 _SIDES: tuple[Side, ...] = ("in", "parameter", "out")
 
 
@@ -57,6 +59,7 @@ class CallDiff:
     allowed: how large that may be (`Tolerance.allowed`).
     entry: how large a difference in what it took may be, if it is to follow from the calls before.
     unshared: the sides that only one of the records has, which are not compared.
+    blind: whether what the call got is in no record (``data_mode``).
     cause: what is different here first; None where nothing is, or where it follows from what the call took.
     """
 
@@ -69,6 +72,7 @@ class CallDiff:
     entry: float = 0.0
     cause: Cause | None = None
     unshared: tuple[Side, ...] = ()
+    blind: bool = False
 
     @property
     def exact(self) -> bool:
@@ -133,6 +137,7 @@ def compare_calls(
         if same and not _loads(pair, terms):
             return CallDiff(pair, brought=before)
     unshared = _sides_of_one(pair.a, *records)
+    blind = pair.a.kind in ("module", "api") and not any(key in records[0] for key in _GOT)
     shared = tuple(side for side in _SIDES if side not in unshared)
     compared = not pair.a.backward and "in" in shared
     arguments = compare_arguments(a.others, b.others, both=terms.across) if compared else ()
@@ -158,7 +163,7 @@ def compare_calls(
         cause = "input"
     elif largest["out"] > allowed and not (follows and pair.a.kind == "parameters_grad"):  # it takes nothing itself
         cause = "output"
-    return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause, unshared)
+    return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause, unshared, blind)
 
 
 def _sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:
@@ -168,7 +173,7 @@ def _sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:
     """
     if call.kind not in ("module", "api") or not (isinstance(one, dict) and isinstance(two, dict)):
         return ()
-    keys: dict[Side, tuple[str, ...]] = {"in": ("input_args", "input_kwargs", "input"), "out": ("output",)}
+    keys: dict[Side, tuple[str, ...]] = {"in": _GOT, "out": ("output",)}
     found = tuple(side for side, of in keys.items() if any(k in one for k in of) != any(k in two for k in of))
     if found and ("parameters" in one) != ("parameters" in two):
         return (*found, "parameter")

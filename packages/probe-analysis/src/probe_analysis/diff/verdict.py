@@ -13,8 +13,6 @@ from .call_diff import CallDiff
 
 __all__ = ["Verdict", "verdict_of"]
 
-#: The parts of a record that a call got.
-_GOT = ("input_args", "input_kwargs", "input")
 _FROM_RANKS = ("Distributed.", "MintDistributed.")
 
 State = Literal["same", "within tolerance", "different"]
@@ -77,7 +75,7 @@ def verdict_of(found: CallDiff, state: State = "different") -> str:
             "what else uses the parameters (tied weights), at gradients that are left from before (zero_grad), and at "
             "what changes gradients outside of the calls."
         )
-    if call.kind in ("module", "api") and not any(key in call.record.json for key in _GOT):
+    if found.blind:
         return (
             f"{name} is the first with another result: {_worst(found, 'out')}. What it was given is not recorded "
             "(data_mode), so that it may come from before it."
