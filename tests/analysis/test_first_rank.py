@@ -64,3 +64,12 @@ def test_the_sender_is_named_before_the_one_that_received(tmp_path):
     verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
     assert verdict.call.name == "Module.up.Linear.forward.0", verdict.sentence
     assert verdict.call.rank.number == 0
+
+
+def test_a_record_that_is_no_object_is_compared_all_the_same(tmp_path):
+    name = "Functional.relu.0.forward"
+    x = tensor(random.Random(0), [4])
+    for folder, record in (("a", None), ("b", {"input_args": [x], "output": [x]})):
+        put(tmp_path / folder / "step0" / "rank0", {name: record})
+    for pair in (("a", "b"), ("b", "a")):
+        assert probe_analysis.diff(*(tmp_path / each for each in pair)).verdict.state == "different"

@@ -137,7 +137,8 @@ def compare_calls(
         if same and not _loads(pair, terms):
             return CallDiff(pair, brought=before)
     unshared = _sides_of_one(pair.a, *records)
-    blind = pair.a.kind in ("module", "api") and not any(key in records[0] for key in _GOT)
+    keys = set(records[0]) if isinstance(records[0], dict) else set(_GOT)
+    blind = pair.a.kind in ("module", "api") and not (keys & set(_GOT))
     shared = tuple(side for side in _SIDES if side not in unshared)
     compared = not pair.a.backward and "in" in shared
     arguments = compare_arguments(a.others, b.others, both=terms.across) if compared else ()
