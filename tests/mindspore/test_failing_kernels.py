@@ -36,14 +36,6 @@ class Unused(nn.Cell):
         return x * 2.0
 
 
-class InBackward(nn.Cell):
-    def construct(self, x: Tensor) -> Tensor:
-        return x * 2.0
-
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        return (dout * 2.0 + out_of_range(dout).sum(),)
-
-
 class Compiled(nn.Cell):
     @ms.jit
     def construct(self, x: Tensor) -> Tensor:
@@ -69,18 +61,14 @@ def run(net: Net, gradients: bool) -> list[Any]:
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 @pytest.mark.parametrize("gradients", [False, True], ids=["forward", "training"])
-@pytest.mark.parametrize("middle", [Used, Unused, InBackward, Compiled])
+@pytest.mark.parametrize("middle", [Used, Unused, Compiled])
 def test_the_run_gets_the_error(
     middle: type[nn.Cell], gradients: bool, level: str, tmp_path: Path
 ) -> None:
-    fails = gradients or middle is not InBackward
     net = Net(middle())
     with opened(tmp_path, level=level, step=[0]) as debugger:
         debugger.start(net)
-        if fails:
-            with pytest.raises(RuntimeError, match=OUTSIDE):
-                run(net, gradients)
-        else:
+        with pytest.raises(RuntimeError, match=OUTSIDE):
             run(net, gradients)
         debugger.stop()
         debugger.step()
@@ -123,20 +111,15 @@ def test_a_kernel_that_mindspore_does_not_have(tmp_path: Path) -> None:
     assert not report(tmp_path / "dump").get("faults")
 
 
-@pytest.mark.parametrize("what", ["value", "gradient"])
-def test_saving_hands_it_on(what: str, tmp_path: Path) -> None:
+def test_saving_hands_it_on(tmp_path: Path) -> None:
     x = Tensor(np.ones((3, 4), np.float32))
     with opened(tmp_path, task="statistics", level="debug") as debugger:
 
-        def forward(x: Tensor) -> Tensor:
-            middle = InBackward()(debugger.save(x * 2.0, "before"))
-            return debugger.save(out_of_range(middle) if what == "value" else middle, "after").sum()
-
         with pytest.raises(RuntimeError, match=OUTSIDE):
-            ms.grad(forward)(x).asnumpy()
+            debugger.save(out_of_range(x), "after")
         debugger.step()
     data = strict(next((tmp_path / "dump").rglob("debug.json")))["data"]
-    assert "before.0.debug" in data and "after.0.debug" in data
+    assert "after.0.debug" in data
 
 
 def test_a_write_that_mindspore_2_7_takes_ill_is_none(tmp_path: Path) -> None:
