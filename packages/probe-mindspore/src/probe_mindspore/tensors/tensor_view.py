@@ -95,12 +95,16 @@ def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:
     first = str(error).strip().split("\n")[0]
     reason = f"cannot be read ({type(error).__name__}: {first})"
     dtype = "unknown" if form is None else form.dtype
-    own = (form is None or _is_readable(t, form)) and not (_ON_HOOKED and first.startswith(_ON_HOOKED))
+    of_run = _NATIVE in str(error) and not (_ON_HOOKED and first.startswith(_ON_HOOKED))
+    if of_run and form is not None:
+        of_run = _is_readable(t, form)
     return TensorView(
-        _TENSOR, dtype, _shape(t), None, None, layout_of(t), reason, error=error if own else None
+        _TENSOR, dtype, _shape(t), None, None, layout_of(t), reason, error=error if of_run else None
     )
 
 
+#: What each error of MindSpore's kernels says, and no error of Python's or numpy's: those are Probe's own.
+_NATIVE = "C++ Call Stack"
 #: What MindSpore 2.7 says of a write to a plain tensor that has a hook, of Probe's too: the write is made all the same.
 _ON_HOOKED = "" if hasattr(TensorPy, "_grad_node") else "A leaf tensor that requires grad is being used in an inplace"
 
