@@ -395,40 +395,35 @@ def keys_excluded() -> tuple[Tensor, Write]:
     return p, write
 
 
+def written_through(p: Tensor, alias: Callable[[], Tensor]) -> tuple[Tensor, Write]:
+    """Return a write through another tensor on the memory of `p`, after which `p` was looked at."""
+
+    def write() -> None:
+        other = alias()
+        p.abs()
+        other.mul_(3)
+
+    return p, write
+
+
 @also
 def sparse_rows() -> tuple[Tensor, Write]:
     p = param()
-
-    def write() -> None:
-        made = torch.sparse_csr_tensor(torch.tensor([0, N]), torch.arange(N), p.detach(), (1, N))
-        p.abs()
-        made.mul_(3)
-
-    return p, write
+    rows, columns = torch.tensor([0, N]), torch.arange(N)
+    return written_through(p, lambda: torch.sparse_csr_tensor(rows, columns, p.detach(), (1, N)))
 
 
 @also
 def set_to_the_same_memory() -> tuple[Tensor, Write]:
     p = param() * 1
-
-    def write() -> None:
-        other = torch.empty(0).set_(p.detach())
-        p.abs()
-        other.mul_(3)
-
-    return p, write
+    return written_through(p, lambda: torch.empty(0).set_(p.detach()))
 
 
 @also
 def exported_to_dlpack() -> tuple[Tensor, Write]:
     p = param()
-
-    def write() -> None:
-        other = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(p.detach()))  # type: ignore[attr-defined]
-        p.abs()
-        other.mul_(3)
-
-    return p, write
+    dlpack: Any = torch.utils.dlpack
+    return written_through(p, lambda: dlpack.from_dlpack(dlpack.to_dlpack(p.detach())))
 
 
 @also
