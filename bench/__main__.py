@@ -20,10 +20,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rows", default=",".join(GROUPS), help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, default=0, help="of each case, instead of its own number")
-    parser.add_argument("--quick", action="store_true", help="as little as shows that it works; the page says so")
+    parser.add_argument(
+        "--quick", action="store_true", help="as little as shows that it works; the page says so"
+    )
     parser.add_argument("--disk", default=tempfile.gettempdir(), help="a folder on the disk to measure")
-    parser.add_argument("--msprobe", default=os.environ.get("PROBE_MSPROBE_PYTHON", ""), help="a Python with it")
-    parser.add_argument("--page", action="store_true", help="measure nothing, make the page of what was measured")
+    parser.add_argument(
+        "--msprobe", default=os.environ.get("PROBE_MSPROBE_PYTHON", ""), help="a Python with it"
+    )
+    parser.add_argument(
+        "--page", action="store_true", help="measure nothing, make the page of what was measured"
+    )
     given = parser.parse_args(arguments)
     chosen = [] if given.page else given.rows.split(",")
     unknown = [name for name in chosen if name not in GROUPS]

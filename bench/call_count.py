@@ -18,16 +18,32 @@ from typing import Any
 
 from .tables import table
 
-CASES = (("L1", "statistics"), ("L0", "statistics"), ("mix", "statistics"), ("mix", "tensor"), ("L1", "tensor"))
+CASES = (
+    ("L1", "statistics"),
+    ("L0", "statistics"),
+    ("mix", "statistics"),
+    ("mix", "tensor"),
+    ("L1", "tensor"),
+)
 #: What the numbers are to stay below: in the step; with start, stop and step() it is 60 more.
-GOALS = {("L1", "statistics"): 200, ("L0", "statistics"): 300, ("mix", "statistics"): 200, ("mix", "tensor"): 350}
+GOALS = {
+    ("L1", "statistics"): 200,
+    ("L0", "statistics"): 300,
+    ("mix", "statistics"): 200,
+    ("mix", "tensor"): 350,
+}
 HEAD = ["dump", "goal", "Probe", "msprobe", "Probe, with start/stop/step", "msprobe, with start/stop/step"]
 SOURCES = [str(path) for path in sorted((Path(__file__).parents[1] / "packages").glob("*/src"))]
 
 
 def counted(python: str, tool: str, level: str, task: str, script: str = "torch_step.py") -> dict[str, Any]:
     """Count one case in a fresh process."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(SOURCES)}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": os.pathsep.join(SOURCES),
+    }
     with tempfile.TemporaryDirectory(prefix="probe-count-") as folder:
         command = [python, str(Path(__file__).parent / "counted" / script), tool, level, task, folder]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -69,7 +85,9 @@ def main(
 ) -> int:
     """Count and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.call_count", description=__doc__)
-    parser.add_argument("--msprobe", default=os.environ.get("PROBE_MSPROBE_PYTHON", ""), help="a Python with it")
+    parser.add_argument(
+        "--msprobe", default=os.environ.get("PROBE_MSPROBE_PYTHON", ""), help="a Python with it"
+    )
     given = parser.parse_args(arguments)
     print(table(HEAD, rows(measure(given.msprobe, script=script), goals)))
     return 0

@@ -44,7 +44,13 @@ def measure(rounds: int, disk: str) -> dict[str, Any]:
 def kernel_dump() -> bytes:
     """Return a file as Ascend writes it; the layout is that of spec/kernel-files.md in probe-kernel."""
     raw = np.random.default_rng(0).integers(0, 1 << 15, int(np.prod(DEVICE)), dtype=np.uint16).tobytes()
-    tensor = _number(1, _FP16) + _number(2, _NC1HWC0) + _shape(3, DEVICE) + _number(6, len(raw)) + _shape(7, ORIGINAL)
+    tensor = (
+        _number(1, _FP16)
+        + _number(2, _NC1HWC0)
+        + _shape(3, DEVICE)
+        + _number(6, len(raw))
+        + _shape(7, ORIGINAL)
+    )
     header = _block(1, b"2.0") + _number(2, 1) + _block(3, tensor) + _block(6, b"Default/x/Op-op1")
     return struct.pack("<Q", len(header)) + header + raw
 

@@ -31,7 +31,9 @@ def curve(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str
         value = top * i / 4
         _, y = at(10**low, value)
         parts.append(f'<path d="M{_LEFT} {y:.1f}h{_WIDTH}" stroke="#e4e4e4"/>')
-        parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#777">{value:.3g}</text>')
+        parts.append(
+            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#777">{value:.3g}</text>'
+        )
     for x in sorted({x for points in lines.values() for x, _ in points}):
         across, _ = at(x, 0)
         where = f'x="{across:.1f}" y="{_TOP + _HEIGHT + 22}"'

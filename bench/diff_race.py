@@ -107,7 +107,9 @@ def race(folder: Path, records: int) -> dict[str, Any]:
                 raise SystemExit(made.said)
         ranks.append(next((folder / name).glob("step0/rank*")))
     counts = [len(open_dump(rank).ranks[0].records) for rank in ranks]
-    print(f"{counts[0]} and {counts[1]} records, {(ranks[0] / 'dump.json').stat().st_size / 2**20:.0f} MB each")
+    print(
+        f"{counts[0]} and {counts[1]} records, {(ranks[0] / 'dump.json').stat().st_size / 2**20:.0f} MB each"
+    )
     start = "import sys; from probe_format.cli.main import main; sys.exit(main(sys.argv[1:]))"
     ours = run([sys.executable, "-c", start, "diff", *map(str, ranks)], folder)
     show("probe diff", ours)

@@ -23,4 +23,9 @@ def measure(case: Case) -> Answer:
         before = [process.step("plain")["peak"] for _ in range(3)][-1]
         after = [process.step("dumped")["peak"] for _ in range(2)][-1]
     goal = GOALS[case.task]
-    return {"name": case.name, "plain_mib": before / 2**20, "above_mib": (after - before) / 2**20, "goal_mib": goal}
+    return {
+        "name": case.name,
+        "plain_mib": before / 2**20,
+        "above_mib": (after - before) / 2**20,
+        "goal_mib": goal,
+    }

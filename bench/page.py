@@ -42,9 +42,13 @@ def make(known: Known) -> None:
     if grown:
         lines = {"in the step": [(a["records"], a["step_us"]) for a in grown],
                  "around it": [(a["records"], a["stop_us"]) for a in grown]}  # fmt: skip
-        (PAGE.parent / "growth-time.svg").write_text(curve("Microseconds of a record, by records in a step", lines))
+        (PAGE.parent / "growth-time.svg").write_text(
+            curve("Microseconds of a record, by records in a step", lines)
+        )
         lines = {"MiB": [(a["records"], a["above_mib"]) for a in grown]}
-        (PAGE.parent / "growth-memory.svg").write_text(curve("Memory above the plain step, by records", lines))
+        (PAGE.parent / "growth-memory.svg").write_text(
+            curve("Memory above the plain step, by records", lines)
+        )
     if "statistics" in known and not any(group["about"]["quick"] for group in known.values()):
         for page in READMES:
             text = page.read_text(encoding="utf-8")
@@ -62,7 +66,9 @@ def text_of(known: Known) -> str:
 def brief(group: str, answer: Answer) -> str:
     """Return one line about an answer, for the terminal."""
     if "cpu_ratios" in answer:
-        return answer["name"] + ": " + ", ".join(f"{tool} {r:.2f}" for tool, r in answer["cpu_ratios"].items())
+        return (
+            answer["name"] + ": " + ", ".join(f"{tool} {r:.2f}" for tool, r in answer["cpu_ratios"].items())
+        )
     return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in answer.items())
 
 
@@ -74,7 +80,7 @@ def _parts(known: Known) -> list[str]:
         "# What Probe costs",
         "Made by `python -m bench` ([how it measures](../bench/README.md)); not written by hand. A ratio is that of a "
         "dumped step over a plain one, in turns; a share is Probe's overhead (ratio minus 1) over the peer's, in CPU "
-        "time. \"without fast\" is Probe without the extra `fast` (numkong).",
+        'time. "without fast" is Probe without the extra `fast` (numkong).',
         _about(known),
         _short(known),
         _steps(known, "statistics", "Statistics"),
@@ -107,7 +113,9 @@ def _about(known: Known) -> str:
             f"torch {about['torch']}, numpy {about['numpy']}, numkong {about['numkong']}"
         )
         if about["quick"]:
-            text += "; **a quick run on a machine in use: it shows that the measurement works, not the numbers**"
+            text += (
+                "; **a quick run on a machine in use: it shows that the measurement works, not the numbers**"
+            )
         said.setdefault(text, []).append(group)
     return "\n".join(f"- {text} ({', '.join(groups)})." for text, groups in said.items())
 
@@ -125,11 +133,15 @@ def _goals(known: Known) -> list[tuple[str, float | None, float]]:
             if goal is not None:
                 found.append((f"{a['name']}: share of msprobe's overhead", share(a), goal))
             if group == "statistics":
-                found.append((f"{a['name']} without fast: share of msprobe's overhead", share(a, "slow"), 1 / 5))
+                found.append(
+                    (f"{a['name']} without fast: share of msprobe's overhead", share(a, "slow"), 1 / 5)
+                )
             if group == "tensor" and not a["case"]["place"]:
                 theirs = a["written"].get("msprobe", {}).get("bytes")
                 ours = a["written"]["probe"]["bytes"]
-                found.append((f"{a['name']}: share of msprobe's bytes", ours / theirs if theirs else None, 1 / 2))
+                found.append(
+                    (f"{a['name']}: share of msprobe's bytes", ours / theirs if theirs else None, 1 / 2)
+                )
                 found.append((f"{a['name']}: overhead over a raw write of the bytes", _over_raw(a), 1.3))
     for a in _answers(known, "idle"):
         found += [(f"a debugger that is {n}: ratio", a["cpu_ratios"][n], 1.02) for n in ("made", "stopped")]
@@ -144,7 +156,9 @@ def _goals(known: Known) -> list[tuple[str, float | None, float]]:
             found.append((f"{name}: in the step", a["per_record"], goal))
             found.append((f"{name}: with start, stop and step()", a["per_record_with_start_stop"], goal + 60))
     for a in _answers(known, "save"):
-        found.append((f"save() of {a['name']}, statistics: us over one pass", a["statistics"] - a["pass"], 20))
+        found.append(
+            (f"save() of {a['name']}, statistics: us over one pass", a["statistics"] - a["pass"], 20)
+        )
     found += [("convert over a copy", a["convert"] / a["copy"], 1.3) for a in _answers(known, "convert")]
     return found
 
@@ -157,15 +171,27 @@ def _over_raw(a: Answer) -> float | None:
 def _short(known: Known) -> str:
     goals = _goals(known)
     unknown = [row for row, value, _ in goals if value is None]
-    rows = [[row, f"{value:.3g}", f"{most:.3g}"] for row, value, most in goals if value is not None and value > most]
+    rows = [
+        [row, f"{value:.3g}", f"{most:.3g}"]
+        for row, value, most in goals
+        if value is not None and value > most
+    ]
     met = len(goals) - len(rows) - len(unknown)
     text = f"## Rows that fall short of their goal\n\n{met} of {len(goals)} goals are met."
     if unknown:
-        text += f" {len(unknown)} could not be measured, for want of msprobe or of a plain step to compare with."
+        text += (
+            f" {len(unknown)} could not be measured, for want of msprobe or of a plain step to compare with."
+        )
     return text + ("\n\n" + table(["row", "measured", "at most"], rows) if rows else "")
 
 
-_TOOLS = {"probe": "Probe", "slow": "without fast", "msprobe": "msprobe", "debug": "DebugMode", "hooks": "hooks"}
+_TOOLS = {
+    "probe": "Probe",
+    "slow": "without fast",
+    "msprobe": "msprobe",
+    "debug": "DebugMode",
+    "hooks": "hooks",
+}
 
 
 def _steps(known: Known, group: str, title: str) -> str:
@@ -173,7 +199,15 @@ def _steps(known: Known, group: str, title: str) -> str:
     if not answers:
         return ""
     tools = [tool for tool in _TOOLS if any(tool in a["cpu_ratios"] for a in answers)]
-    head = ["dump", "plain ms", "noise", *(_TOOLS[t] for t in tools), "share", "share without fast", "next step"]
+    head = [
+        "dump",
+        "plain ms",
+        "noise",
+        *(_TOOLS[t] for t in tools),
+        "share",
+        "share without fast",
+        "next step",
+    ]
     rows = [
         [
             a["name"], f"{a['cpu_seconds']['none'] * 1e3:.1f}", _number(a["cpu_ratios"]["none again"]),
@@ -232,7 +266,11 @@ def _memory(known: Known) -> str:
         for a in _answers(known, "memory")
     ]
     head = ["dump", "plain step, MiB", "above it, MiB", "goal"]
-    return f"## Memory\n\n{memory.__doc__.strip() if memory.__doc__ else ''}\n\n{table(head, rows)}" if rows else ""
+    return (
+        f"## Memory\n\n{memory.__doc__.strip() if memory.__doc__ else ''}\n\n{table(head, rows)}"
+        if rows
+        else ""
+    )
 
 
 def _growth(known: Known) -> str:
@@ -294,7 +332,12 @@ def _bars(known: Known) -> list[Bars]:
 
 def _readme(known: Known) -> str:
     rows = [
-        [a["name"], _number(a["cpu_ratios"]["probe"]), _number(a["cpu_ratios"].get("msprobe")), _number(share(a))]
+        [
+            a["name"],
+            _number(a["cpu_ratios"]["probe"]),
+            _number(a["cpu_ratios"].get("msprobe")),
+            _number(share(a)),
+        ]
         for group in ("statistics", "tensor")
         for a in _answers(known, group)
     ]

@@ -28,7 +28,9 @@ class Hooks:
 
     def _take(self, name: str, way: str, values: tuple[Any, ...]) -> None:
         tensors = [v.detach().float() for v in values if isinstance(v, torch.Tensor)]
-        numbers = [[t.max().item(), t.min().item(), t.mean().item(), t.norm().item()] for t in tensors if t.numel()]
+        numbers = [
+            [t.max().item(), t.min().item(), t.mean().item(), t.norm().item()] for t in tensors if t.numel()
+        ]
         self._rows.append([name, way, numbers])
 
     def stop(self) -> None:

@@ -33,7 +33,9 @@ def planned(size: LlamaSize, level: str, batch: int, *, optimizer: bool) -> tupl
         model = Llama(size).to(torch.bfloat16)
         ids = torch.zeros(batch, LENGTH + 1, dtype=torch.int64)
     master = torch.optim.AdamW(model.parameters()) if optimizer else None
-    found = plan(model, {"level": level, "task": "tensor", "dump_path": "never_written"}, ids, optimizer=master)
+    found = plan(
+        model, {"level": level, "task": "tensor", "dump_path": "never_written"}, ids, optimizer=master
+    )
     return found.bytes_unshared / RANKS / 1e9, found.bytes / RANKS / 1e9
 
 
@@ -45,7 +47,9 @@ def rows() -> Iterator[str]:
     for name, levels in THEIRS.items():
         for level, table in levels.items():
             found = [planned(SIZES[name], level, batch, optimizer=level != "L0") for batch in BATCHES]
-            slope = found[1][0] - found[0][0]  # what each sample adds: no parameter, and nothing of the optimizer
+            slope = (
+                found[1][0] - found[0][0]
+            )  # what each sample adds: no parameter, and nothing of the optimizer
             for batch, theirs, (each, shared) in zip(BATCHES, table, found, strict=True):
                 bare = slope * batch
                 cells = [f"{each:.1f}", off(each, theirs), f"{bare:.1f}", off(bare, theirs), f"{shared:.1f}"]

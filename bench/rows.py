@@ -20,7 +20,15 @@ STATISTICS = tuple(
     for setup in ("small", "6x512") for level in ("L0", "L1", "mix")
 )  # fmt: skip
 MD5 = tuple(
-    Case(setup, "mix", section='{"summary_mode": "md5"}', peers=("msprobe",), goal=1 / 4, label="md5", rounds=rounds)
+    Case(
+        setup,
+        "mix",
+        section='{"summary_mode": "md5"}',
+        peers=("msprobe",),
+        goal=1 / 4,
+        label="md5",
+        rounds=rounds,
+    )
     for setup, rounds in (("small", 9), ("6x512", 3))
 )
 TENSORS = tuple(

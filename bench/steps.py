@@ -75,7 +75,12 @@ def worker(tool: str, python: str, case: Case, folder: Path) -> Iterator[Worker]
     dump = folder / tool / "dump"
     dump.parent.mkdir(parents=True)
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(SOURCES)}
-    command = [python, str(Path(__file__).parent / "worker.py"), tool.partition(" ")[0], *SETUPS[case.setup].arguments]
+    command = [
+        python,
+        str(Path(__file__).parent / "worker.py"),
+        tool.partition(" ")[0],
+        *SETUPS[case.setup].arguments,
+    ]
     command += ["--level", case.level, "--task", case.task, "--section", case.section, "--dump", str(dump)]
     command += ["--keep"] * (case.place != MEMORY)
     with started(command, folder / f"{tool}.log", environment) as process:
@@ -164,7 +169,8 @@ def idle(rounds: int) -> Answer:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-bench-")))
         tools = {"none": "none", "none again": "none again", "made": "made", "stopped": "probe"}
         workers = {
-            name: stack.enter_context(worker(tool, sys.executable, case, folder)) for name, tool in tools.items()
+            name: stack.enter_context(worker(tool, sys.executable, case, folder))
+            for name, tool in tools.items()
         }
         for _ in range(2):
             workers["stopped"].step("dumped")

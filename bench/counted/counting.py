@@ -25,7 +25,13 @@ LAYERS, WIDTH, BATCH = 100, 16, 4
 
 def config_file(tool: str, level: str, task: str, folder: Path) -> str:
     """Write the configuration that makes the tool record every call of every step; return its path."""
-    config: dict[str, Any] = {"task": task, "level": level, "dump_path": str(folder / "dump"), "rank": [], "step": []}
+    config: dict[str, Any] = {
+        "task": task,
+        "level": level,
+        "dump_path": str(folder / "dump"),
+        "rank": [],
+        "step": [],
+    }
     config[task] = {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"}
     if tool == "msprobe":
         config["risk_level"] = "ALL"  # the default leaves out a part of the calls

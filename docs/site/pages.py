@@ -59,7 +59,10 @@ def public_names() -> dict[str, list[str]]:
     """Return each door with its public names: the tables that tests/workspace/test_public_api.py holds."""
     names: dict[str, list[str]] = {}
     for node in ast.parse(PUBLIC.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") in ("PACKAGE_NAMES", "MODULE_NAMES"):
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") in (
+            "PACKAGE_NAMES",
+            "MODULE_NAMES",
+        ):
             names |= ast.literal_eval(node.value)  # type: ignore[arg-type]
     return {
         door: sorted(n for n in names[door] if n != "__version__" and f"{door}.{n}" not in names)

@@ -102,7 +102,9 @@ class Model(nn.Module):
         return self.head(self.norm(x + self.shift))
 
 
-def train(fault: str, folder: Path, level: str = "mix", steps: int = 1, threads: int = 0, **options: Any) -> None:
+def train(
+    fault: str, folder: Path, level: str = "mix", steps: int = 1, threads: int = 0, **options: Any
+) -> None:
     if threads:
         torch.set_num_threads(threads)
     torch.manual_seed(0)
@@ -138,4 +140,10 @@ if __name__ == "__main__":
         name, _, rest = each.partition("=")
         level, _, tail = rest.partition(",")
         steps, _, threads = tail.partition(",")
-        train(name, Path(sys.argv[1], each.replace(" ", "_").replace(",", "_")), level, int(steps), int(threads or 0))
+        train(
+            name,
+            Path(sys.argv[1], each.replace(" ", "_").replace(",", "_")),
+            level,
+            int(steps),
+            int(threads or 0),
+        )

@@ -109,7 +109,9 @@ def train(fault: str, folder: Path, level: str, rank: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends the others as soon as one fails: let them write
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # torchrun ends the others as soon as one fails: let them write
     dist.init_process_group("gloo")
     if any(each.startswith("a reduce is left out") for each in sys.argv[2:]):
         dist.barrier()  # from here on all three only train

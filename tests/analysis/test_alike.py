@@ -39,12 +39,16 @@ class Wrapper(nn.Module):
         return self.module(*given)
 
 
-def run(folder: Path, wrap: Callable[[nn.Module], nn.Module] = lambda net: net, tokens: int = 9, **how: Any) -> Path:
+def run(
+    folder: Path, wrap: Callable[[nn.Module], nn.Module] = lambda net: net, tokens: int = 9, **how: Any
+) -> Path:
     config = {key: how.pop(key) for key in ("level", "task", "summary_mode", "list") if key in how}
     torch.manual_seed(0)
     net = wrap(Net(**how))
     data = torch.arange(27).reshape(3, 9) % tokens
-    with PrecisionDebugger(dump_path=str(folder), **{"task": "statistics", "level": "mix", **config}) as debugger:
+    with PrecisionDebugger(
+        dump_path=str(folder), **{"task": "statistics", "level": "mix", **config}
+    ) as debugger:
         debugger.start(net)
         net(data).square().mean().backward()
         debugger.stop()
@@ -75,7 +79,10 @@ class Trainer(nn.Module):
 
 def test_a_model_in_a_module_of_another_name_is_the_model(tmp_path):
     for pair in ((lambda net: net, Trainer), (Trainer, lambda net: net)):
-        a, b = (run(tmp_path / f"{side}{pair.index(Trainer)}", wrap) for side, wrap in zip("ab", pair, strict=True))
+        a, b = (
+            run(tmp_path / f"{side}{pair.index(Trainer)}", wrap)
+            for side, wrap in zip("ab", pair, strict=True)
+        )
         found = probe_analysis.diff(a, b)
         assert found.verdict.state == "same", found.verdict.sentence
         alignment = found.runs[0].alignment
@@ -89,7 +96,9 @@ def test_a_run_that_recorded_nothing_is_not_the_same(tmp_path):
     a = run(tmp_path / "a", list=["no_such_function"], level="L1")
     b = run(tmp_path / "b", level="L1")
     verdict = probe_analysis.diff(a, b).verdict
-    assert verdict.state == "different" and verdict.sentence.startswith("Nothing was recorded in the first run; ")
+    assert verdict.state == "different" and verdict.sentence.startswith(
+        "Nothing was recorded in the first run; "
+    )
     assert probe_analysis.diff(b, a).verdict.sentence.startswith("Nothing was recorded in the second run; ")
     assert probe_analysis.diff(a, a).verdict.state == "same"
 

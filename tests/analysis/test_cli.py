@@ -43,7 +43,9 @@ def test_nan_says_where_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "Functional.rms_norm.0.forward makes the first value that is not finite" in capsys.readouterr().out
 
 
-def test_report_writes_a_page_and_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_writes_a_page_and_says_what_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     a, b = dump(tmp_path / "a", 1e-5), dump(tmp_path / "b", 1e-6, Max="NaN", Min="NaN", Norm="NaN")
     page = tmp_path / "report.html"
     assert report([a, b, "-o", str(page)]) == 0
@@ -62,12 +64,16 @@ def test_report_writes_a_page_and_says_what_it_found(tmp_path: Path, capsys: pyt
     assert "--noise" in capsys.readouterr().err
 
 
-def test_what_has_no_statistics_is_not_called_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_no_statistics_is_not_called_finite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     checksums = dump(tmp_path / "xor", 1e-5)
     place = tmp_path / "xor" / "step0" / "rank0" / "dump.json"
     document = json.loads(place.read_text())
     x = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], "md5": "0x0000000000000000"}
-    document["data"] = {"Module.up.Linear.forward.0": {"input_args": [x], "parameters": {"weight": x}, "output": [x]}}
+    document["data"] = {
+        "Module.up.Linear.forward.0": {"input_args": [x], "parameters": {"weight": x}, "output": [x]}
+    }
     place.write_text(json.dumps(document))
     assert main(["nan", checksums]) == 2
     assert "The 1 records have no statistics" in capsys.readouterr().err

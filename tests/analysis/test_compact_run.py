@@ -28,9 +28,17 @@ def dump(tmp_path: Path) -> Path:
     """Two ranks with the same calls and other numbers, and a third with fewer calls."""
     for rank in range(3):
         records = plain_dump.records(random.Random(rank), 0, rank)
-        odd: dict[str, Any] = {"type": "torch.Tensor", "dtype": "torch.int64", "shape": [2], "requires_grad": False}
+        odd: dict[str, Any] = {
+            "type": "torch.Tensor",
+            "dtype": "torch.int64",
+            "shape": [2],
+            "requires_grad": False,
+        }
         records["Tensor.sort.0.forward"] = {
-            "input_args": [{**odd, "Max": rank, "Min": 0, "Mean": 0.5, "Norm": None}, {**odd, "md5": f"{rank:08x}"}],
+            "input_args": [
+                {**odd, "Max": rank, "Min": 0, "Mean": 0.5, "Norm": None},
+                {**odd, "md5": f"{rank:08x}"},
+            ],
             "input_kwargs": {"by": odd, "eps": {"type": "float", "value": float("nan")}},
             "output": [{**odd, "dtype": "torch.bool", "Max": True, "Min": False, "Mean": None, "Norm": None}],
         }
@@ -73,7 +81,11 @@ def test_a_further_rank_takes_a_small_part_of_its_file(tmp_path: Path) -> None:
         draw, records = random.Random(rank), {}
         for n in range(50):
             x, y = plain_dump.tensor(draw, [8, 64]), plain_dump.tensor(draw, [8, 64])
-            records[f"Functional.linear.{n}.forward"] = {"input_args": [x, y], "input_kwargs": {}, "output": [y]}
+            records[f"Functional.linear.{n}.forward"] = {
+                "input_args": [x, y],
+                "input_kwargs": {},
+                "output": [y],
+            }
             records[f"Functional.linear.{n}.backward"] = {"input": [y], "output": [x, y]}
         folder = tmp_path / "step0" / f"rank{rank}"
         folder.mkdir(parents=True)

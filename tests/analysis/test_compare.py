@@ -18,7 +18,9 @@ from probe_analysis.compare import (
     eps_of,
 )
 
-FLOATS = nps.arrays(np.float32, nps.array_shapes(max_dims=2, max_side=6), elements=st.floats(-1e6, 1e6, width=32))
+FLOATS = nps.arrays(
+    np.float32, nps.array_shapes(max_dims=2, max_side=6), elements=st.floats(-1e6, 1e6, width=32)
+)
 
 
 def tensor(**keys: object) -> dict[str, object]:
@@ -101,8 +103,14 @@ def test_the_tolerance_grows_with_the_length_of_the_sums() -> None:
 
 
 def test_arguments_are_compared_by_value() -> None:
-    one = [("input_args.1", {"type": "float", "value": 1e-5}), ("input_kwargs.dim", {"type": "int", "value": -1})]
-    two = [("input_args.1", {"type": "float", "value": 1e-6}), ("input_kwargs.dim", {"type": "int", "value": -1})]
+    one = [
+        ("input_args.1", {"type": "float", "value": 1e-5}),
+        ("input_kwargs.dim", {"type": "int", "value": -1}),
+    ]
+    two = [
+        ("input_args.1", {"type": "float", "value": 1e-6}),
+        ("input_kwargs.dim", {"type": "int", "value": -1}),
+    ]
     assert [str(d) for d in compare_arguments(one, two)] == ["input_args.1 1e-05 against 1e-06"]
     assert compare_arguments(one, one) == ()
     assert str(compare_arguments(one, one[:1])[0]) == "input_kwargs.dim -1 against not given"

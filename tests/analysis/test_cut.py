@@ -21,7 +21,9 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cut")
-    done = subprocess.run([sys.executable, str(HERE / "cut_model.py"), str(folder)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(HERE / "cut_model.py"), str(folder)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -54,7 +56,9 @@ def test_a_killed_rank_does_not_disagree(end, dumps, tmp_path):
     # what a rank that was not killed leaves out is a disagreement as before
     place = tmp_path / "step0" / "rank2" / "dump.json"
     document = json.loads(place.read_text())
-    document["data"] = {n: r for n, r in document["data"].items() if not n.startswith("Module.0.b.Linear.forward")}
+    document["data"] = {
+        n: r for n, r in document["data"].items() if not n.startswith("Module.0.b.Linear.forward")
+    }
     place.write_text(json.dumps(document))
     assert "no counterpart on rank 2" in probe_analysis.ranks(tmp_path).first.sentence
 

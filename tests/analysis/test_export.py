@@ -481,7 +481,9 @@ sys.exit(main([{str(dump)!r}, "-o", {str(tmp_path / "out")!r}, "--to", {form!r}]
 
 
 def test_importing_the_package_loads_none_of_them() -> None:
-    code = "import sys, probe_analysis.cli.export; print(sorted({'pyarrow', 'tensorboard'} & set(sys.modules)))"
+    code = (
+        "import sys, probe_analysis.cli.export; print(sorted({'pyarrow', 'tensorboard'} & set(sys.modules)))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(), check=True, capture_output=True, text=True
     )

@@ -222,4 +222,6 @@ def test_the_query_that_the_command_prints_runs_as_it_is(
     shell = line.strip().replace("duckdb -c", "printf %s", 1)
     query = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=True).stdout
     found = duckdb.sql(query).fetchall()
-    assert len(found) == 2  # the results of the last layer in step 1: of its module and of the function inside
+    assert (
+        len(found) == 2
+    )  # the results of the last layer in step 1: of its module and of the function inside

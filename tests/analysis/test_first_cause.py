@@ -17,7 +17,9 @@ from probe_torch import PrecisionDebugger
 from torch import nn
 
 
-def run(folder: Path, step: Callable[[nn.Module, int], None], level: str = "mix", steps: int = 1, **how: Any) -> Path:
+def run(
+    folder: Path, step: Callable[[nn.Module, int], None], level: str = "mix", steps: int = 1, **how: Any
+) -> Path:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)))
     with PrecisionDebugger(dump_path=str(folder), level=level, task="statistics", **how) as debugger:
@@ -126,7 +128,10 @@ def test_other_data_is_named_at_the_module_also_where_its_parameters_differ(tmp_
         run(tmp_path / name, step)
     verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
     assert verdict.call.name == "Module.0.Linear.forward.0", verdict.sentence
-    assert "gets another input: input_args.0" in verdict.sentence and "not recorded before it" in verdict.sentence
+    assert (
+        "gets another input: input_args.0" in verdict.sentence
+        and "not recorded before it" in verdict.sentence
+    )
 
 
 def test_parameters_gradients_follow_from_the_gradient_that_their_module_gets(tmp_path):
@@ -165,7 +170,10 @@ def test_a_call_of_an_earlier_step_that_one_run_has_alone_is_named(tmp_path):
         run(tmp_path / str(times), step, "L1", steps=2)
     verdict = probe_analysis.diff(tmp_path / "1", tmp_path / "2").verdict
     assert verdict.call.name == "Tensor.mul_.0.forward"
-    assert "Before it, in step0/rank, Tensor.mul_.1.forward is called in the second run alone." in verdict.sentence
+    assert (
+        "Before it, in step0/rank, Tensor.mul_.1.forward is called in the second run alone."
+        in verdict.sentence
+    )
 
 
 @pytest.mark.parametrize("mode", ["output", "input", "forward", "backward"])

@@ -60,7 +60,9 @@ def test_the_sender_is_named_before_the_one_that_received(tmp_path):
         made = sender["Module.up.Linear.forward.0"]["output"]
         made[0] = {**made[0], "Max": made[0]["Max"] + len(fault)}
         put(tmp_path / name / "step0" / "rank0", sender)
-        put(tmp_path / name / "step0" / "rank1", dict(sorted(receiver.items())))  # begins with what it received
+        put(
+            tmp_path / name / "step0" / "rank1", dict(sorted(receiver.items()))
+        )  # begins with what it received
     verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
     assert verdict.call.name == "Module.up.Linear.forward.0", verdict.sentence
     assert verdict.call.rank.number == 0

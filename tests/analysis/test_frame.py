@@ -11,7 +11,14 @@ import probe_analysis
 import pytest
 from probe_format.errors import UsageError
 
-WEIGHT = {"type": "torch.Tensor", "dtype": "torch.float16", "shape": [4], "Max": 1.5, "Min": -1.0, "Mean": 0.2}
+WEIGHT = {
+    "type": "torch.Tensor",
+    "dtype": "torch.float16",
+    "shape": [4],
+    "Max": 1.5,
+    "Min": -1.0,
+    "Mean": 0.2,
+}
 
 
 def dump(folder: Path, odd: float = 1.0) -> Path:
@@ -19,7 +26,11 @@ def dump(folder: Path, odd: float = 1.0) -> Path:
     for step in range(2):
         for rank in range(2):
             norm = odd if (step, rank) == (1, 1) else 2.0
-            record: dict[str, Any] = {"input_args": [], "input_kwargs": {}, "output": [WEIGHT | {"Max": "Infinity"}]}
+            record: dict[str, Any] = {
+                "input_args": [],
+                "input_kwargs": {},
+                "output": [WEIGHT | {"Max": "Infinity"}],
+            }
             record["parameters"] = {"weight": WEIGHT | {"Norm": norm}}
             where = folder / f"step{step}" / f"rank{rank}"
             where.mkdir(parents=True)
@@ -31,7 +42,12 @@ def dump(folder: Path, odd: float = 1.0) -> Path:
 def test_frames_have_a_row_for_each_finding(tmp_path: Path) -> None:
     one, two = dump(tmp_path / "one"), dump(tmp_path / "two", odd=3.0)
     trend = probe_analysis.trend(one, "weights").frame()
-    assert trend[["step", "rank", "value"]].values.tolist() == [[0, 0, 2.0], [0, 1, 2.0], [1, 0, 2.0], [1, 1, 1.0]]
+    assert trend[["step", "rank", "value"]].values.tolist() == [
+        [0, 0, 2.0],
+        [0, 1, 2.0],
+        [1, 0, 2.0],
+        [1, 1, 1.0],
+    ]
     ranks = probe_analysis.ranks(one).frame()
     assert ranks[["step", "slot", "reason"]].values.tolist() == [["step1", "parameters.weight", "weight"]]
     diff = probe_analysis.diff(one, two).frame()

@@ -48,7 +48,9 @@ def made_up(draw: random.Random, place: Path) -> None:
                 data[api] = call([some(), *asked], [some()])
                 if draw.random() < 0.2:
                     data[f"saved.{len(data)}.debug"] = draw.choice((some(), {"x": some()}, [some()]))
-        data[name] = call([some()], [some()], **({"parameters": {"w": some()}} if draw.random() < 0.3 else {}))
+        data[name] = call(
+            [some()], [some()], **({"parameters": {"w": some()}} if draw.random() < 0.3 else {})
+        )
 
     inside("a", 0)
     for name in reversed([n for n in data if ".forward" in n]):

@@ -15,13 +15,24 @@ NOTE = "msprobe writes them in another order"
 
 def tensor(shape: list[int], norm: float) -> dict[str, Any]:
     statistics = {"Max": 1.0, "Min": -1.0, "Mean": 0.0, "Norm": norm}
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": shape, **statistics, "requires_grad": True}
+    return {
+        "type": "torch.Tensor",
+        "dtype": "torch.float32",
+        "shape": shape,
+        **statistics,
+        "requires_grad": True,
+    }
 
 
 def dump(folder: Path, passed_on: list[dict[str, Any]], *, probe: bool, given: float = 1.0) -> Path:
     forward = {"input_args": [tensor([4, 8], 2.0)], "input_kwargs": {}, "output": [tensor([4, 2], 3.0)]}
     backward = {"input": [tensor([4, 2], given)], "output": passed_on}
-    header: dict[str, Any] = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    header: dict[str, Any] = {
+        "task": "statistics",
+        "level": "L1",
+        "framework": "pytorch",
+        "dump_data_dir": None,
+    }
     if probe:
         header |= {"format_version": "1.0", "tool": "probe-torch 0.1.0", "rank": None, "step": 0}
     rank = folder / "step0" / "rank"

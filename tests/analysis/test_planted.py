@@ -37,7 +37,10 @@ MIX = {
 L0 = {
     "eps": ("Module.blocks.2.norm.RMSNorm.forward.0", "its output does not"),
     "transposed weight": ("Module.blocks.2.attention.o.Linear.forward.0", "its output does not"),
-    "mask off by one": ("Module.blocks.2.attention.o.Linear.forward.0", "inside Module.blocks.2.attention.Attention"),
+    "mask off by one": (
+        "Module.blocks.2.attention.o.Linear.forward.0",
+        "inside Module.blocks.2.attention.Attention",
+    ),
     "residual": ("Module.blocks.2.Block.forward.0", "its output does not"),
     "dropout seed": ("Module.blocks.2.dropout.Dropout.forward.0", "its output does not"),
     "detached": ("Module.blocks.2.dropout.Dropout.", "No gradient comes to"),
@@ -155,4 +158,6 @@ def test_what_the_run_does_by_itself_is_noise(dumps: Path) -> None:
     same = dumped(dumps, "", "mix", 2)
     other = dumped(dumps, "dropout seed", "mix", 2)
     assert probe_analysis.diff(same, other, noise=other).verdict.state != "different"
-    assert probe_analysis.diff(same, other, noise=dumped(dumps, "again", "mix", 2)).verdict.state == "different"
+    assert (
+        probe_analysis.diff(same, other, noise=dumped(dumps, "again", "mix", 2)).verdict.state == "different"
+    )

@@ -178,7 +178,9 @@ def test_shards_of_tensor_parallel_classes_are_not_compared(tmp_path: Path) -> N
     assert asked.reason == "asked"
 
 
-def test_a_pattern_that_matches_nothing_is_no_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pattern_that_matches_nothing_is_no_agreement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for rank in range(2):
         write(tmp_path, rank, {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}})
     assert main([str(tmp_path), "--agree", "*.output.*", "Module.up.*"]) == 2

@@ -169,7 +169,9 @@ def test_a_narrow_window_has_one_part_below_the_other(browser: Any, tmp_path: Pa
     folder = write(tmp_path / "dump", *model())
     with opened_page(browser, made(tmp_path, folder)) as page:
         page.set_viewport_size({"width": 420, "height": 900})
-        findings, left, detail = (page.locator(each).bounding_box() for each in ("#findings", "#left", "#detail"))
+        findings, left, detail = (
+            page.locator(each).bounding_box() for each in ("#findings", "#left", "#detail")
+        )
         assert left["width"] == detail["width"] == 420
         assert findings["y"] + findings["height"] < left["y"] < left["y"] + left["height"] <= detail["y"]
         assert page.evaluate("document.documentElement.scrollWidth") == 420

@@ -34,7 +34,9 @@ def test_twins_are_the_same_within_tolerance(tmp_path: Path, level: str) -> None
     assert found.verdict.state == "within tolerance", found.verdict.sentence
     modules = [call for call in found.runs[0].calls if call.pair.a.kind in ("module", "parameters_grad")]
     # 2 layers of 5 and the head and the net; forward and backward; parameters' gradients of 7 modules
-    assert len(modules) == 12 + 12 + 7 - 2  # nothing of the list of layers, and what runs before it, passes on
+    assert (
+        len(modules) == 12 + 12 + 7 - 2
+    )  # nothing of the list of layers, and what runs before it, passes on
     assert not any(call.cause for call in found.runs[0].calls)
 
 
@@ -46,7 +48,9 @@ def test_twins_are_the_same_within_tolerance(tmp_path: Path, level: str) -> None
         ("weight", "Module.layers.1.up.Linear.forward.0", "other parameters: layers.1.up.weight"),
     ],
 )
-def test_a_fault_in_one_twin_is_found(tmp_path: Path, level: str, fault: str, record: str, words: str) -> None:
+def test_a_fault_in_one_twin_is_found(
+    tmp_path: Path, level: str, fault: str, record: str, words: str
+) -> None:
     verdict = probe_analysis.diff(dumped(tmp_path, level, fault), TWINS / f"mindspore_{level}").verdict
     assert verdict.state == "different"
     assert verdict.call is not None

@@ -19,7 +19,13 @@ from probe_format.write.disk import explain
 from probe_format.write.rank_writer import RankWriter
 
 CORPUS = Path(__file__).parent / "corpus" / "probe"
-HEADER = {"task": "tensor", "level": "mix", "framework": "pytorch", "dump_data_dir": "x", "format_version": "1.0"}
+HEADER = {
+    "task": "tensor",
+    "level": "mix",
+    "framework": "pytorch",
+    "dump_data_dir": "x",
+    "format_version": "1.0",
+}
 
 
 @pytest.fixture
@@ -128,7 +134,9 @@ def test_a_folder_that_leads_outside_is_not_read(tmp_path, dump, link):
         open_dump(dump)
 
 
-@pytest.mark.parametrize("name", ["dump.json", "stack.json", "construct.json", "report.json", "dump_tensor_data"])
+@pytest.mark.parametrize(
+    "name", ["dump.json", "stack.json", "construct.json", "report.json", "dump_tensor_data"]
+)
 def test_a_file_that_is_a_link_is_not_read(tmp_path, dump, name):
     rank = dump / "step0" / "rank"
     shutil.move(rank / name, tmp_path / "elsewhere")
@@ -156,7 +164,9 @@ def test_dump_data_dir_leads_nowhere_else(tmp_path, dump, elsewhere):
     shutil.move(rank / "dump_tensor_data", tmp_path / "outside")
     raw = (rank / "dump.json").read_text()
     where = str(tmp_path / "outside") if elsewhere == "/outside" else elsewhere
-    (rank / "dump.json").write_text(raw.replace('"dump_data_dir":"dump_tensor_data"', f'"dump_data_dir":"{where}"'))
+    (rank / "dump.json").write_text(
+        raw.replace('"dump_data_dir":"dump_tensor_data"', f'"dump_data_dir":"{where}"')
+    )
     (found,) = open_dump(dump).ranks
     tensor = next(tensor for record in found.records for tensor in record.tensors)
     assert rank in tensor.file.parents

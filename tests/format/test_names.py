@@ -87,7 +87,9 @@ def test_the_backward_record_has_the_same_number():
         assert with_direction(backward, "forward") == with_direction(forward, "forward") == forward
 
 
-@pytest.mark.parametrize("name", ["optimizer", "forward", "forward.0", "x.0.debug", "Module.fc.L.parameters_grad", ""])
+@pytest.mark.parametrize(
+    "name", ["optimizer", "forward", "forward.0", "x.0.debug", "Module.fc.L.parameters_grad", ""]
+)
 def test_a_name_without_a_direction_stays(name):
     assert with_direction(name, "backward") == with_direction(name, "forward") == name
 

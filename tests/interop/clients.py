@@ -77,7 +77,9 @@ def msprobe(cwd: Path, *args: str | Path) -> str:
     status = answers.readline().strip()
     said = output.read_text(errors="replace") if output.exists() else ""
     if status != "0":
-        raise RuntimeError(f"exit {status or 'of the server'} from msprobe {' '.join(map(str, args))}\n{said}")
+        raise RuntimeError(
+            f"exit {status or 'of the server'} from msprobe {' '.join(map(str, args))}\n{said}"
+        )
     return said
 
 

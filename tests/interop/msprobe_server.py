@@ -45,7 +45,9 @@ def run(order: dict[str, Any]) -> int:
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 main = importlib.import_module("msprobe.msprobe").main
-if importlib.util.find_spec("torch"):  # what the commands import once they know the framework; MindSpore would not fork
+if importlib.util.find_spec(
+    "torch"
+):  # what the commands import once they know the framework; MindSpore would not fork
     importlib.import_module("msprobe.pytorch.dump")
 for line in sys.stdin:
     print(run(json.loads(line)), file=answers, flush=True)

@@ -42,7 +42,9 @@ def test_precision_is_for_the_device() -> None:
         (said,) = found.warnings
         assert said.startswith("statistics.precision: has no effect") and '"device": "device"' in said
         assert "device_stat_precision_mode" not in written(found)
-    at_top = resolve({"level": "L2", "dump_path": "/d", "precision": "low", "statistics": {"device": "device"}})
+    at_top = resolve(
+        {"level": "L2", "dump_path": "/d", "precision": "low", "statistics": {"device": "device"}}
+    )
     assert written(at_top)["device_stat_precision_mode"] == "low"
 
 
@@ -85,7 +87,12 @@ def test_a_list_of_statistics() -> None:
     found = written(config(summary_mode=every))
     assert found["statistic_category"] == [*every[:2], "avg", *every[3:]]
     assert written(config(summary_mode=["md5"]))["statistic_category"] == ["md5"]
-    assert written(config(summary_mode=["statistics"]))["statistic_category"] == ["max", "min", "avg", "l2norm"]
+    assert written(config(summary_mode=["statistics"]))["statistic_category"] == [
+        "max",
+        "min",
+        "avg",
+        "l2norm",
+    ]
     (problem,) = mindspore_problems(config(summary_mode=["max", "medium"]), ASCEND)
     assert problem.where == "summary_mode[1]" and "'medium' is not a statistic" in str(problem)
     (problem,) = mindspore_problems(config(summary_mode=["count"], device="device"), ASCEND)

@@ -71,9 +71,7 @@ def run(net: Net, gradients: bool) -> list[Any]:
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 @pytest.mark.parametrize("gradients", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("middle", [Used, Unused, Compiled])
-def test_the_run_gets_the_error(
-    middle: type[nn.Cell], gradients: bool, level: str, tmp_path: Path
-) -> None:
+def test_the_run_gets_the_error(middle: type[nn.Cell], gradients: bool, level: str, tmp_path: Path) -> None:
     net = Net(middle())
     with opened(tmp_path, level=level, step=[0]) as debugger:
         debugger.start(net)
@@ -142,7 +140,6 @@ def test_what_only_probe_fails_at_is_not_handed_on(tmp_path: Path) -> None:
 def test_saving_hands_it_on(tmp_path: Path) -> None:
     x = Tensor(np.ones((3, 4), np.float32))
     with opened(tmp_path, task="statistics", level="debug") as debugger:
-
         with pytest.raises(RuntimeError, match=OUTSIDE):
             debugger.save(out_of_range(x), "after")
         debugger.step()

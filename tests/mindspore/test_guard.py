@@ -81,7 +81,11 @@ def step(net: Net) -> list[bytes]:
 def test_a_fault_there_costs_the_user_nothing(
     framework: Framework, place: str, level: str, tmp_path: Path
 ) -> None:
-    if level == "L0" and place in ("a region of the step", "a jitted call", "originals back for the compiler"):
+    if level == "L0" and place in (
+        "a region of the step",
+        "a jitted call",
+        "originals back for the compiler",
+    ):
         level = "L1"  # no function is replaced at L0
     check_a_fault(framework, PLACES[place], Net, step, tmp_path, level)
     if place == "taps on for the compiler":  # to the graph it is as if they did not compile

@@ -12,7 +12,8 @@ import pytest
 from probe_mindspore.hooks import autograd
 
 pytestmark = pytest.mark.skipif(
-    not autograd.GRAPH, reason="the twin is 2.10's: 2.7 records whole gradients of inputs, no shares (README, Limits)"
+    not autograd.GRAPH,
+    reason="the twin is 2.10's: 2.7 records whole gradients of inputs, no shares (README, Limits)",
 )
 TWINS = Path(__file__).parents[1] / "analysis" / "twins"
 
@@ -21,7 +22,9 @@ TWINS = Path(__file__).parents[1] / "analysis" / "twins"
 def test_the_committed_twin_is_what_is_written_today(tmp_path: Path, level: str) -> None:
     path = os.pathsep.join(p for p in sys.path if p)
     words = [sys.executable, str(TWINS / "mindspore_twin.py"), str(tmp_path), level]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=240, env={**os.environ, "PYTHONPATH": path}
+    )
     assert done.returncode == 0, done.stderr
     kept, now = (probe_format.open(p).ranks[0].records for p in (TWINS / f"mindspore_{level}", tmp_path))
     # Which functions a cell calls is another matter in each version of MindSpore.

@@ -51,7 +51,10 @@ def test_a_tensor_alone_is_described_as_one_in_a_list(tmp_path: Path) -> None:
         "negated": torch.tensor([1 + 2j]).conj().imag,
     }
     for name in ("alone", "within"):
-        with ps.Saver(dump_path=tmp_path / name, task="statistics") as saver, torch.overrides.BaseTorchFunctionMode():
+        with (
+            ps.Saver(dump_path=tmp_path / name, task="statistics") as saver,
+            torch.overrides.BaseTorchFunctionMode(),
+        ):
             for key, tensor in tensors.items():
                 saver.save(tensor if name == "alone" else [tensor], key)
             (tensors["result"].exp() * weight).sum().backward(retain_graph=True)

@@ -59,7 +59,9 @@ def test_an_array_alone_is_described_as_one_in_a_list(tmp_path: Path, extra: dic
     for key in PLAIN:
         assert [alone[f"{key}.0.debug"]] == within[f"{key}.0.debug"], key
         assert list(alone[f"{key}.0.debug"]) == list(within[f"{key}.0.debug"][0])
-    reports = [json.loads((tmp_path / name / "step0/rank/report.json").read_text()) for name in ("alone", "within")]
+    reports = [
+        json.loads((tmp_path / name / "step0/rank/report.json").read_text()) for name in ("alone", "within")
+    ]
     assert reports[0]["counts"] == reports[1]["counts"]
     assert [norm for _, norm in reports[0]["norms"]] == [norm for _, norm in reports[1]["norms"]]
     assert reports[0]["norms"][0][0] == "huge.0.debug"

@@ -87,7 +87,9 @@ def test_two_stretches_of_one_step(framework: Framework, chain: Any, tmp_path: P
     assert names == [f"{dense}.forward.0", f"{dense}.forward.1"]
 
 
-@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: [m], lambda m: (m,)], ids=["module", "list", "tuple"])
+@pytest.mark.parametrize(
+    "wrap", [lambda m: m, lambda m: [m], lambda m: (m,)], ids=["module", "list", "tuple"]
+)
 def test_a_model_given_once_stands_for_later_starts(
     framework: Framework, chain: Any, wrap: Callable[[Any], Any], tmp_path: Path
 ) -> None:

@@ -35,7 +35,10 @@ def check_random_kills(
         run = folder / str(i)
         after, delay = chance.choice(made), None
         if i % 2:
-            after, delay = chance.randint(1, len(said)), chance.choice([longest / 10, longest]) * chance.random()
+            after, delay = (
+                chance.randint(1, len(said)),
+                chance.choice([longest / 10, longest]) * chance.random(),
+            )
         heard = killed(server, run, after, delay, **keys)
         here = rank_dir(run / "dump")
         where = f"kill {i} of seed {seed}, after {heard[-1:]}"

@@ -288,7 +288,12 @@ def test_msprobes_positional_order_stays(framework: Framework, tmp_path: Path) -
     with framework.debugger(*arguments):
         same = {"task": "tensor", "dump_path": str(tmp_path / "there"), "level": "L1", "step": [3]}
         framework.debugger(path, **same)
-        for key, other in {"task": "statistics", "dump_path": str(tmp_path), "level": "mix", "step": [4]}.items():
+        for key, other in {
+            "task": "statistics",
+            "dump_path": str(tmp_path),
+            "level": "mix",
+            "step": [4],
+        }.items():
             with pytest.raises(UsageError, match=f"{key}: "):
                 framework.debugger(path, **{**same, key: other})
 
@@ -375,7 +380,14 @@ def test_warnings_point_at_the_users_line(framework: Framework, tmp_path: Path) 
         framework.gelu()
         framework.debugger.current().close()
     said = [str(w.message) for w in (*caught, *more)]
-    for word in ("twice", "save()", "before stop()", "without start()", "matched nothing", "no process group"):
+    for word in (
+        "twice",
+        "save()",
+        "before stop()",
+        "without start()",
+        "matched nothing",
+        "no process group",
+    ):
         assert [text for text in said if word in text], (word, said)
     assert {w.filename for w in (*caught, *more)} == {__file__}, [(w.filename, w.lineno) for w in caught]
 

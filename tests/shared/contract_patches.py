@@ -87,9 +87,7 @@ def test_every_listed_name_is_patched_and_restored(surface: Surface, patches: An
     assert surface.names() == before
 
 
-def test_apply_that_fails_is_undone(
-    surface: Surface, patches: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apply_that_fails_is_undone(surface: Surface, patches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
 
     def put(self: Group, put: Any = Group.put) -> None:

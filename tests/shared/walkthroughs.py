@@ -65,7 +65,10 @@ def run_page(page: Path, folder: Path, pythons: Mapping[str, Path] | None = None
 
 def run_command(command: str, folder: Path, python: Path) -> tuple[int, str]:
     """Run a command in bash with one environment's programs first; return its exit code, and all it printed."""
-    sources = [*(str(source) for source in sorted(ROOT.glob("packages/*/src"))), os.environ.get("PYTHONPATH", "")]
+    sources = [
+        *(str(source) for source in sorted(ROOT.glob("packages/*/src"))),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     kept = {name: value for name, value in os.environ.items() if name.startswith(("GLOG_", "OMP_"))}
     done = subprocess.run(
         ["bash", "-c", command],

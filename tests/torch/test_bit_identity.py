@@ -91,7 +91,9 @@ def test_gradients_by_torch_func(case: str, variant: str, level: str, task: str,
         assert not report(tmp_path / "dump", step)["faults"]
 
 
-@pytest.mark.parametrize("variant", ["checkpoint", "checkpoint_reentrant", "autocast", "swap", "fused", "modes"])
+@pytest.mark.parametrize(
+    "variant", ["checkpoint", "checkpoint_reentrant", "autocast", "swap", "fused", "modes"]
+)
 @pytest.mark.parametrize("level", ["L0", "L1"])
 @pytest.mark.parametrize("case", ["gpt", "cnn", "t5"])
 def test_variants_at_the_single_levels(case: str, level: str, variant: str, tmp_path: Path) -> None:

@@ -207,7 +207,9 @@ def test_eager_sees_what_is_inside_and_computes_what_an_eager_run_does(
     assert "another run" in unseen[f"the compiled code of {what}"]
     assert not [entry for entry in unseen if entry.startswith("inside")]
     assert all(torch.equal(a, b) for a, b in zip(truth, step(model, x), strict=True))
-    assert backend.graphs == compiled[0] and backend.runs > compiled[1], "the compiled code runs again, not made anew"
+    assert backend.graphs == compiled[0] and backend.runs > compiled[1], (
+        "the compiled code runs again, not made anew"
+    )
     assert stance() == "default"
 
 
@@ -273,4 +275,7 @@ def test_a_compiled_and_an_eager_step_differ_where_the_compiler_is_wrong(tmp_pat
         found = probe_analysis.diff(places[0] / "dump", places[1] / "dump")
         assert found.verdict.state == verdict
         if wrong:
-            assert "first number that differs after it is in Module.inner.Inner.forward.0" in found.verdict.sentence
+            assert (
+                "first number that differs after it is in Module.inner.Inner.forward.0"
+                in found.verdict.sentence
+            )

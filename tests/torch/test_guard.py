@@ -54,7 +54,9 @@ class Net(nn.Module):
         self.scale = nn.Parameter(torch.ones(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scale = self.passes({"scale": self.scale})["scale"]  # a tensor below a dict is described in another way
+        scale = self.passes({"scale": self.scale})[
+            "scale"
+        ]  # a tensor below a dict is described in another way
         return self.last(torch.tanh(self.first(x)) * scale).sum()
 
 

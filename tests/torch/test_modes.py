@@ -108,7 +108,11 @@ def graphless(net: nn.Module, x: Tensor) -> None:
         net(x)
 
 
-WORK: dict[str, Callable[[nn.Module, Tensor], None]] = {"step": step, "forward": forward, "graphless": graphless}
+WORK: dict[str, Callable[[nn.Module, Tensor], None]] = {
+    "step": step,
+    "forward": forward,
+    "graphless": graphless,
+}
 
 
 def seen(kind: str, work: str, debugger: Any = None, *, around: bool = False) -> Calls:

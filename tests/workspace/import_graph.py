@@ -19,7 +19,9 @@ class Import:
     of: str
     line: int
     where: str  # "module" (runs on import), "guarded" (in try/except ImportError), "function" or "typing"
-    name: str | None = None  # what is taken from ``of``; None for ``import of`` and where ``of`` is the name itself
+    name: str | None = (
+        None  # what is taken from ``of``; None for ``import of`` and where ``of`` is the name itself
+    )
 
     @property
     def top(self) -> str:
@@ -67,7 +69,9 @@ def imports_of(name: str, path: Path, known: frozenset[str]) -> list[Import]:
             inner = f"{base}.{alias.name}"
             is_module = inner in known
             found.append(
-                Import(name, inner if is_module else base, node.lineno, where, None if is_module else alias.name)
+                Import(
+                    name, inner if is_module else base, node.lineno, where, None if is_module else alias.name
+                )
             )
     return found
 

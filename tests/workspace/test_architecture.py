@@ -48,7 +48,9 @@ def test_each_question_has_an_answer_that_is_checked() -> None:
     """Also one that begins with another word than "Where", and one beside a file without a name in it."""
     rows = re.findall(r"^\| ([^|]+\?) *\| (.*) \|$", TEXT, re.M)
     assert len(rows) >= 10
-    assert not [question for question, answer in rows if not re.search(r"`probe_[a-z]+/[\w./]+\.py`: `\w+`", answer)]
+    assert not [
+        question for question, answer in rows if not re.search(r"`probe_[a-z]+/[\w./]+\.py`: `\w+`", answer)
+    ]
     loose = [a for _, answer in rows for a in re.findall(r"`(probe_[a-z]+/[\w./]+\.py)`(?!: `)", answer)]
     assert not loose, "a file of code comes with the name to look for"
 

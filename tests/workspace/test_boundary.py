@@ -115,7 +115,10 @@ MODULE_LEVEL = {
 
 # (module or package, what it may import) inside a function or a try/except ImportError: optional things.
 OPTIONAL = {
-    ("probe_format.tensors.files", "ml_dtypes"),  # gives back bfloat16 and float8 as such where it is installed
+    (
+        "probe_format.tensors.files",
+        "ml_dtypes",
+    ),  # gives back bfloat16 and float8 as such where it is installed
     ("probe_format.tensors.files", "torch"),  # the one place that opens a .pt file
     ("probe_format.tensors.checksum", "isal"),  # the extra "fast"
     ("probe_format.tensors.stats_fast", "numkong"),  # the same
@@ -245,12 +248,14 @@ def test_a_library_with_pitfalls_is_imported_in_one_place(library: str) -> None:
 
 def test_events_of_the_journal_are_made_in_one_place() -> None:
     def is_event(node: ast.AST) -> bool:
-        return isinstance(node, ast.Dict) and any(isinstance(k, ast.Constant) and k.value == "k" for k in node.keys)
+        return isinstance(node, ast.Dict) and any(
+            isinstance(k, ast.Constant) and k.value == "k" for k in node.keys
+        )
 
     files = {name: path for package in MEMBERS for name, path in modules(package).items()}
-    assert {name for name, path in files.items() if any(map(is_event, ast.walk(ast.parse(path.read_text()))))} == (
-        MAKES_EVENTS
-    )
+    assert {
+        name for name, path in files.items() if any(map(is_event, ast.walk(ast.parse(path.read_text()))))
+    } == (MAKES_EVENTS)
 
 
 @pytest.mark.parametrize("package", sorted(MEMBERS))
@@ -334,7 +339,10 @@ def loaded_by(*statements: str) -> list[set[str]]:
 def test_importing_probe_format_loads_no_more_than_is_used() -> None:
     """The face alone at first; then the reader: no command, no writer, no journal, no tensor files."""
     face, errors, reader, twice = loaded_by(
-        "import probe_format", "probe_format.FormatError", "probe_format.open", "from probe_format import Dump, open"
+        "import probe_format",
+        "probe_format.FormatError",
+        "probe_format.open",
+        "from probe_format import Dump, open",
     )
     assert face == {"probe_format", "probe_format.on_demand"}
     assert {name for name in errors if name.startswith("probe_format")} == {
@@ -360,7 +368,9 @@ def test_probe_help_loads_no_reader() -> None:
     """
     loaded = set(with_probe_format_alone(code).splitlines()[-1].split())
     assert {"probe_format.cli.main", "argparse"} <= loaded
-    assert not {name for name in loaded if name.startswith(("numpy", "probe_format.read", "probe_format.journal"))}
+    assert not {
+        name for name in loaded if name.startswith(("numpy", "probe_format.read", "probe_format.journal"))
+    }
 
 
 def closure(module: str) -> set[str]:
@@ -382,7 +392,9 @@ def closure(module: str) -> set[str]:
 def test_a_training_run_loads_no_reader_no_planning_and_no_demo(package: str) -> None:
     found = closure(package)
     assert {"probe_format.write.rank_writer", "probe_runtime.config.config"} <= found
-    assert not {name for name in found if set(name.split(".")) & {"read", "cli", "planning", "demo", "demo_model"}}
+    assert not {
+        name for name in found if set(name.split(".")) & {"read", "cli", "planning", "demo", "demo_model"}
+    }
 
 
 def test_the_closure_is_what_an_import_loads() -> None:

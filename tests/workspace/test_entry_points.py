@@ -59,7 +59,9 @@ def test_no_package_names_a_module_of_another_in_a_string() -> None:
 
 
 def test_the_command_knows_what_to_install_for_each_command_of_ours() -> None:
-    ours = {name: package.replace("_", "-") for package, group, name, _ in declared() if group == "probe.commands"}
+    ours = {
+        name: package.replace("_", "-") for package, group, name, _ in declared() if group == "probe.commands"
+    }
     assert ours == {name: package for name, (package, _) in COMMANDS.items()}
 
 

@@ -73,7 +73,9 @@ def test_the_test_command_runs_every_part() -> None:
     assert "hatch env create interop" in " ".join(parts)
     assert "hatch run docs:build" in " ".join(parts)
     assert "mkdocs build --strict" in str(scripts("docs")["build"])
-    assert "-q" not in str(scripts("docs")["build"]), "it hides the warnings from --strict: broken links would pass"
+    assert "-q" not in str(scripts("docs")["build"]), (
+        "it hides the warnings from --strict: broken links would pass"
+    )
     for column in ("mindspore", "mindspore27"):
         assert f"hatch run {column}:unit" in " ".join(parts)
     assert scripts("lint")["all"] == ["style", "types"]
@@ -91,7 +93,11 @@ def test_every_environment_is_installed_by_pip() -> None:
 
 def test_torch_is_pinned_wherever_it_is_named() -> None:
     text = (ROOT / "hatch.toml").read_text()
-    assert set(re.findall(r'"(torch[^"]*)"', text)) == {"torch==2.13.0", "torch==2.6.0", "torch"}  # "torch": our extra
+    assert set(re.findall(r'"(torch[^"]*)"', text)) == {
+        "torch==2.13.0",
+        "torch==2.6.0",
+        "torch",
+    }  # "torch": our extra
 
 
 def test_members_are_those_of_the_environments() -> None:
@@ -156,7 +162,9 @@ def test_nothing_is_said_twice_in_one_paragraph(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     lines = text.splitlines()
     heads = {line for line, below in itertools.pairwise(lines) if set(below) <= set("|-: ") and "|" in below}
-    rows = [line for line in lines if line.startswith("|") and len(line) > 40 and not set(line) <= set("|-: ")]
+    rows = [
+        line for line in lines if line.startswith("|") and len(line) > 40 and not set(line) <= set("|-: ")
+    ]
     assert not [row for row, times in Counter(rows).items() if times > 1 and row not in heads]
     prose = " ".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
     sentences = [" ".join(s.split()) for s in re.split(r"(?<=[.:;])\s", prose)]

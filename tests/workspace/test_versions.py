@@ -86,7 +86,9 @@ def test_the_lowest_mindspore_is_the_one_that_is_tested() -> None:
         for line in column["dependencies"]
     ]
     versions = [Version(str(r.specifier).removeprefix("==")) for r in tested if r.name == "mindspore"]
-    offered = toml(MEMBERS["probe_mindspore"] / "pyproject.toml")["project"]["optional-dependencies"]["mindspore"]
+    offered = toml(MEMBERS["probe_mindspore"] / "pyproject.toml")["project"]["optional-dependencies"][
+        "mindspore"
+    ]
     assert offered == [f"mindspore>={min(versions).major}.{min(versions).minor}"]
 
 
@@ -114,7 +116,9 @@ def test_ci_runs_each_python_that_is_claimed(package: str) -> None:
         columns = columns_of(python, environments)
         # The column `test` runs pytest without a path, which is every test; others name folders.
         ran = [n for n, s in columns.items() if n == "test" or f"tests/{package.removeprefix('probe_')}" in s]
-        assert in_ci & set(ran), f"{package} claims Python {python}: no column of `test:all` runs its tests there"
+        assert in_ci & set(ran), (
+            f"{package} claims Python {python}: no column of `test:all` runs its tests there"
+        )
 
 
 @pytest.mark.parametrize("package", sorted(MEMBERS))

@@ -37,8 +37,12 @@ SHIPPED = {
     "probe_save": ["py.typed"],
     "probe_kernel": ["py.typed", "spec/*.md"],
     "probe_analysis": [
-        "py.typed", "spec/*.md", "docs/*.md",
-        "report/assets/*.js", "report/assets/*.css", "report/assets/vendor/uPlot*",
+        "py.typed",
+        "spec/*.md",
+        "docs/*.md",
+        "report/assets/*.js",
+        "report/assets/*.css",
+        "report/assets/vendor/uPlot*",
     ],
     "probe_mindspore": ["py.typed", "docs/*.md"],
 }
@@ -151,7 +155,9 @@ def test_a_wheel_alone_imports_and_runs_its_example(
     assert said
 
 
-def test_installing_by_name_from_the_folder_as_the_readme_says(wheels: dict[str, Path], tmp_path: Path) -> None:
+def test_installing_by_name_from_the_folder_as_the_readme_says(
+    wheels: dict[str, Path], tmp_path: Path
+) -> None:
     """The packages are on no index: each must be found in the folder, and nowhere else."""
     home = tmp_path / "venv"
     ok([sys.executable, "-m", "venv", home], tmp_path)

@@ -28,7 +28,9 @@ class Net(nn.Module):
     def __init__(self, fault: str) -> None:
         super().__init__()
         # What MindSpore takes when nobody says otherwise is 1e-7, in torch it is 1e-5.
-        self.layers = nn.ModuleList(Layer(1e-2 if fault == "eps" and i else 1e-5) for i in range(twin_numbers.LAYERS))
+        self.layers = nn.ModuleList(
+            Layer(1e-2 if fault == "eps" and i else 1e-5) for i in range(twin_numbers.LAYERS)
+        )
         self.head = nn.Linear(twin_numbers.WIDTH, 4)
 
     def forward(self, x: Tensor) -> Tensor:

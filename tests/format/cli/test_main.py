@@ -419,8 +419,12 @@ def a_package(tmp_path, monkeypatch):
     """An installed package with two commands: one that works, and one that lacks a library of its own."""
     info = tmp_path / "site" / "a_package-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: a-package\nVersion: 1.0\nSummary: Count to 100 %.\n")
-    (info / "entry_points.txt").write_text("[probe.commands]\ncount = a_package:count\nfail = a_package.broken:main\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: a-package\nVersion: 1.0\nSummary: Count to 100 %.\n"
+    )
+    (info / "entry_points.txt").write_text(
+        "[probe.commands]\ncount = a_package:count\nfail = a_package.broken:main\n"
+    )
     package = tmp_path / "site" / "a_package"
     package.mkdir()
     (package / "__init__.py").write_text("def count(words):\n    print(words)\n    return len(words)\n")

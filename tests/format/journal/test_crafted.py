@@ -33,9 +33,14 @@ def test_an_index_is_not_believed(tmp_path, event):
 
 
 def test_many_small_indexes_and_forms_have_to_fit_the_file_too(tmp_path):
-    journal(tmp_path, *({"k": "grad", "n": f"x{i}_grad.0.debug", "p": [200_000], "v": None} for i in range(500)))
+    journal(
+        tmp_path, *({"k": "grad", "n": f"x{i}_grad.0.debug", "p": [200_000], "v": None} for i in range(500))
+    )
     assert probe("verify", tmp_path)[0] == 4
-    exits = ({"k": "exit", "n": NAME, "g": [200_000_000, 1]}, {"k": "back", "n": "Torch.a.0.backward", "t": 0})
+    exits = (
+        {"k": "exit", "n": NAME, "g": [200_000_000, 1]},
+        {"k": "back", "n": "Torch.a.0.backward", "t": 0},
+    )
     journal(tmp_path, *exits)
     assert probe("verify", tmp_path)[0] == 4
     passes = [{"k": "back", "n": "Torch.a.0.backward", "t": t} for t in range(3000)]
@@ -59,7 +64,8 @@ def test_false_frames_are_looked_through_once(tmp_path):
     whole = frame({"k": "tally", "d": {}})
     size = false * (13 + len(whole))
     body = b"".join(
-        struct.pack("<II", max(size - (13 + len(whole)) * i - 100, 0), 1) + b'{"k":' + whole for i in range(false)
+        struct.pack("<II", max(size - (13 + len(whole)) * i - 100, 0), 1) + b'{"k":' + whole
+        for i in range(false)
     )
     (rank / "records.journal").write_bytes(MAGIC + frame(HEAD) + body)
     code, said = probe("verify", tmp_path)

@@ -303,7 +303,9 @@ SOURCE = str(Path(probe_format.__file__).parents[1])
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_changed_files_give_records_or_a_format_error(tmp_path_factory, data):

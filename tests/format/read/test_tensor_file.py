@@ -85,7 +85,11 @@ def test_after_any_bit_flip_an_npy_file_is_damaged_or_loads_the_same(dump):
         (verdict,) = verify(dump)
         if verdict.state != "damaged":
             after = np.load(path, allow_pickle=False)
-            same = (after.dtype, after.shape, after.tobytes()) == (before.dtype, before.shape, before.tobytes())
+            same = (after.dtype, after.shape, after.tobytes()) == (
+                before.dtype,
+                before.shape,
+                before.tobytes(),
+            )
             assert same, f"bit {bit & 7} of byte {bit >> 3}"
 
 
@@ -149,10 +153,17 @@ def stored(pickled, data=bytes(16), **more):
     """A .pt file as our own writer lays it out, with another pickle or other data."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as made_:
-        for name, content in (("data.pkl", pickled), ("byteorder", b"little"), ("version", b"3\n"), ("data/0", data)):
+        for name, content in (
+            ("data.pkl", pickled),
+            ("byteorder", b"little"),
+            ("version", b"3\n"),
+            ("data/0", data),
+        ):
             info = zipfile.ZipInfo(f"archive/{name}")
             info.create_system = info.create_version = info.extract_version = 0
-            padding = -(file.tell() + 34 + len(info.filename)) % 64  # so that the content is at a multiple of 64
+            padding = (
+                -(file.tell() + 34 + len(info.filename)) % 64
+            )  # so that the content is at a multiple of 64
             info.extra = b"FB" + struct.pack("<H", padding) + b"Z" * padding
             made_.writestr(info, content)
             info.extra, info.external_attr = b"", 0  # in the directory at the end

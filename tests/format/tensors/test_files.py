@@ -121,6 +121,15 @@ def test_a_full_disk_leaves_no_half_file(tmp_path):
 
 
 def test_public_names_are_where_they_were():
-    names = {"PT_DTYPES", "byte_count", "load_npy", "load_pt", "npy_bytes", "npy_head", "pt_bytes", "write_parts"}
+    names = {
+        "PT_DTYPES",
+        "byte_count",
+        "load_npy",
+        "load_pt",
+        "npy_bytes",
+        "npy_head",
+        "pt_bytes",
+        "write_parts",
+    }
     assert set(files.__all__) == names
     assert files.pt_bytes is pt_file.pt_bytes

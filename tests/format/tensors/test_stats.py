@@ -227,7 +227,9 @@ def processor_with(names):
     """Only these families of kernels, as on a processor that has no other."""
     able = kernels()[0]
     for name in able:
-        (stats_fast.numkong.enable_capability if name in names else stats_fast.numkong.disable_capability)(name)
+        (stats_fast.numkong.enable_capability if name in names else stats_fast.numkong.disable_capability)(
+            name
+        )
     try:
         yield
     finally:
@@ -301,6 +303,7 @@ def both_agree(a):
         assert repr(s) == repr(stats_of(a))  # repr: NaN is not equal to itself
     assert stats_fast.quick_stats(a, zero_count=True).zeros == a.size - np.count_nonzero(a)
 
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("chunk", [4, 1 << 17])
 def test_fused_agrees_with_exact_arithmetic(part, dtype, chunk, monkeypatch):
@@ -363,7 +366,9 @@ def test_numbers_at_an_address_are_those_of_the_array(part, dtype):
         s = stats_fast.quick_stats(a)
         four = s.max, s.min, s.mean, s.norm
         right = four if all(map(math.isfinite, four)) else None
-        assert repr(stats_fast.numbers_at(a.ctypes.data, a.size, dtype)) == repr(right)  # repr: -0.0 is not 0.0
+        assert repr(stats_fast.numbers_at(a.ctypes.data, a.size, dtype)) == repr(
+            right
+        )  # repr: -0.0 is not 0.0
 
     run()
 

@@ -149,7 +149,9 @@ def test_a_journal_that_is_not_kept_in_memory_is_read_again(tmp_path_factory, mo
     monkeypatch.setattr(index, "KEPT", 0)
     monkeypatch.setattr(index, "PAGE", 2)
     read = []
-    monkeypatch.setattr(ReadBack, "events_at", lambda *a, f=ReadBack.events_at: read.append(f(*a)) or read[-1])
+    monkeypatch.setattr(
+        ReadBack, "events_at", lambda *a, f=ReadBack.events_at: read.append(f(*a)) or read[-1]
+    )
 
     @settings(max_examples=40)
     @given(streams())

@@ -40,7 +40,10 @@ def test_the_bytes_are_those_of_a_copy_of_the_whole(
 
 
 def test_a_large_tensor_of_the_device_is_converted_as_a_small_one(tmp_path: Path) -> None:
-    for shape, original in (((2, 8, 130, 128, 16), (2, 128, 130, 128)), ((2, 8, 130, 128, 16), (2, 120, 130, 128))):
+    for shape, original in (
+        ((2, 8, 130, 128, 16), (2, 128, 130, 128)),
+        ((2, 8, 130, 128, 16), (2, 120, 130, 128)),
+    ):
         values = RNG.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
         assert values.nbytes >= LARGE
         folder = tmp_path / str(original[1])
@@ -84,7 +87,9 @@ def test_a_file_is_read_piece_by_piece_in_every_layout(
     tmp_path: Path, layout: str, number: int, shape: tuple[int, ...], target: str
 ) -> None:
     values = RNG.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
-    whole = {"NC1HWC0": (2, 128, 130, 128), "NHWC": shape, "NCHW": shape, "FRACTAL_Z": (128, 64 * 64, 3, 3)}[layout]
+    whole = {"NC1HWC0": (2, 128, 130, 128), "NHWC": shape, "NCHW": shape, "FRACTAL_Z": (128, 64 * 64, 3, 3)}[
+        layout
+    ]
     source = written(tmp_path, made(2, number, shape, values.tobytes(), whole))
     outcome = convert_file(source, tmp_path, Conversion(target=target))
     expected = np.ascontiguousarray(convert(values, layout, target, whole))
@@ -92,7 +97,9 @@ def test_a_file_is_read_piece_by_piece_in_every_layout(
     assert outcome.written[0].read_bytes() == b"".join(npy_bytes(expected))
 
 
-def test_a_file_that_ends_while_it_is_read_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_ends_while_it_is_read_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shape = (2, 8, 130, 128, 16)
     source = written(tmp_path, made(2, 3, shape, bytes(2 * int(np.prod(shape))), (2, 128, 130, 128)))
     half, real = source.stat().st_size // 2, os.preadv

@@ -152,7 +152,9 @@ class InOrder(nn.Cell):
         return x
 
 
-@pytest.mark.parametrize("how", ["graph mode", "jit", pytest.param("bytecode", marks=needs_bytecode), "pynative"])
+@pytest.mark.parametrize(
+    "how", ["graph mode", "jit", pytest.param("bytecode", marks=needs_bytecode), "pynative"]
+)
 def test_calls_come_in_the_order_of_the_program_and_none_is_lost(how: str) -> None:
     log = Log()
     net: Any = InOrder(log)

@@ -38,6 +38,10 @@ def test_a_parameter_as_an_argument_is_told(tmp_path: Path, given: bool) -> None
     finally:
         ms.set_context(mode=ms.PYNATIVE_MODE)
     (name,) = (name for name in recorded if ".backward." in name)
-    told = [n["what"] for n in report(tmp_path / "dump")["not_seen"] if n["what"].startswith("gradients of the Param")]
+    told = [
+        n["what"]
+        for n in report(tmp_path / "dump")["not_seen"]
+        if n["what"].startswith("gradients of the Param")
+    ]
     assert (recorded[name]["output"][1] is None) == given
     assert told == (["gradients of the Parameters among the arguments of Cell.s.Scale"] if given else [])

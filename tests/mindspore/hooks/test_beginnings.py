@@ -86,7 +86,9 @@ def test_a_recomputed_cell_has_its_backward_record(tmp_path: Path, level: str) -
     if not gradients.OWN:
         assert "recompute" in _told(tmp_path)
         return
-    record = recorded["Cell.b.Two.backward.1"]  # of the run inside the backward pass, which the gradients are of
+    record = recorded[
+        "Cell.b.Two.backward.1"
+    ]  # of the run inside the backward pass, which the gradients are of
     assert agrees(record["output"][0], grads[0].asnumpy())
     arrived = np.ones((2, 4), np.float32) @ net.o.weight.asnumpy()
     assert agrees(record["input"][0], arrived)
@@ -96,4 +98,6 @@ def test_a_run_without_gradients_has_none_and_no_note(tmp_path: Path) -> None:
     net = Net()
     _, recorded = _run(tmp_path, "L0", net, net.b, _numbers(1))
     assert not [name for name in recorded if "backward" in name]
-    assert not [n for n in report(tmp_path / "dump")["not_seen"] if n["what"].startswith("the backward records of")]
+    assert not [
+        n for n in report(tmp_path / "dump")["not_seen"] if n["what"].startswith("the backward records of")
+    ]

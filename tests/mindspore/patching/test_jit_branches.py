@@ -130,4 +130,6 @@ def test_the_step_runs_with_its_own_bits_and_what_is_left_out_is_told(
     else:
         assert "decided when it runs" in said["gradients of Cell.piece.d.Dense"]
     names = [name for path in tmp_path.rglob("dump.json") for name in strict(path)["data"]]
-    assert any(name.startswith(("Cell.piece.d.Dense.forward", "Cell.piece.e.Dense.forward")) for name in names)
+    assert any(
+        name.startswith(("Cell.piece.d.Dense.forward", "Cell.piece.e.Dense.forward")) for name in names
+    )

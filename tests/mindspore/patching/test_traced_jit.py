@@ -47,7 +47,9 @@ assert run() == seen
 
 @pytest.mark.parametrize("first", ["before", "started"])
 @pytest.mark.parametrize("level", ["L0", "mix"])
-def test_cells_of_a_traced_function_are_told_as_inside_its_graph(tmp_path: Path, level: str, first: str) -> None:
+def test_cells_of_a_traced_function_are_told_as_inside_its_graph(
+    tmp_path: Path, level: str, first: str
+) -> None:
     # In a process of its own: MindSpore's tracing fails where a frame has no source, as pytest's first ones.
     (tmp_path / "run.py").write_text(RUN)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -50,7 +50,13 @@ def dumped(folder: Path, keys: dict[str, Any], model: Any, step: Callable[[], ob
 
 
 def held_against(
-    folder: Path, keys: dict[str, Any], model: Any, batch: tuple[Any, ...], *, optimizer: Any = None, **more: Any
+    folder: Path,
+    keys: dict[str, Any],
+    model: Any,
+    batch: tuple[Any, ...],
+    *,
+    optimizer: Any = None,
+    **more: Any,
 ) -> None:
     """Plan, dump, compare."""
     planned = plan(model, {**keys, "dump_path": str(folder / "dump")}, *batch, optimizer=optimizer, **more)
@@ -65,7 +71,10 @@ def held_against(
             optimizer(gradients)
 
     real, said = dumped(folder, keys, model, step), report(folder / "dump")
-    assert (planned.records, planned.tensors) == (said["records"], said["counts"]["recorded"].get("tensors", 0))
+    assert (planned.records, planned.tensors) == (
+        said["records"],
+        said["counts"]["recorded"].get("tensors", 0),
+    )
     assert (planned.files, planned.documents) == (real.names, real.documents)
     if any(isinstance(cell, nn.BatchNorm2d) for _, cell in model.cells_and_names()):
         assert close(planned.written, real.files), "its unused outputs are not set, and may be equal or not"
@@ -272,7 +281,13 @@ class Argmax(nn.Cell):
 
 def test_filters_steps_and_disks(tmp_path: Path) -> None:
     model, x = nn.SequentialCell(nn.Dense(4, 4)), Tensor(np.ones((2, 4), np.float32))
-    keys = {"level": "mix", "list": ["dnese"], "dump_path": str(tmp_path / "d"), "step": ["0-99"], "rank": [0, 1]}
+    keys = {
+        "level": "mix",
+        "list": ["dnese"],
+        "dump_path": str(tmp_path / "d"),
+        "step": ["0-99"],
+        "rank": [0, 1],
+    }
     planned = plan(model, keys, x)
     ((which, entry, near),) = planned.unmatched
     assert (which, entry, planned.records) == ("list", "dnese", 0) and near
@@ -301,7 +316,9 @@ def test_what_cannot_be_planned_is_said(tmp_path: Path) -> None:
         plan(nn.SequentialCell(nn.Dense(4, 4), Fails()), keys, x)
     assert "probe_mindspore.plan" in "".join(error.value.__notes__)
     assert nn.Cell.__call__ is call and ops.relu is relu, "undone after an error, too"
-    zoo.train(zoo.CASES["gpt"], "accumulate", None, steps=1)  # what MindSpore had begun to record is in nobody's way
+    zoo.train(
+        zoo.CASES["gpt"], "accumulate", None, steps=1
+    )  # what MindSpore had begun to record is in nobody's way
     ms.set_context(mode=ms.GRAPH_MODE)
     with pytest.raises(UsageError, match="GRAPH_MODE"):
         plan(net, keys, x)

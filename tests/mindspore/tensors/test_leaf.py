@@ -202,7 +202,9 @@ _SHAPES = ((), (1,), (3, 5), (300,), (2, 0), (400, 400))
 @pytest.mark.parametrize("dtype", [ms.float32, ms.float64, ms.float16, ms.bfloat16, ms.int32, ms.bool_])
 def test_the_short_way_tells_what_the_general_way_tells(tmp_path, dtype):
     """What is finished JSON for the usual tensor is the same object that is built key by key for all others."""
-    short, general = (Bench(tmp_path / name, requires_grad=name == "general") for name in ("short", "general"))
+    short, general = (
+        Bench(tmp_path / name, requires_grad=name == "general") for name in ("short", "general")
+    )
     for folder in (short.folder, general.folder):
         folder.mkdir()
     rng = np.random.default_rng(0)

@@ -42,7 +42,10 @@ YAML = {
     "a list as a key": ("? [a, b]\n: 1\n", ":1"),
     "a surrogate in dump_path": ('dump_path: "\\ud800"\n', "dump_path"),
     "a surrogate as a key": ('"\\ud800": 1\n', "not a key"),
-    "ranges": ("step: [" + ", ".join(f'"{i}000000-{i}999999"' for i in range(1, 500)) + "]\n", "over 1,000,000"),
+    "ranges": (
+        "step: [" + ", ".join(f'"{i}000000-{i}999999"' for i in range(1, 500)) + "]\n",
+        "over 1,000,000",
+    ),
 }
 JSON = {
     "duplicated keys": ("{" + ", ".join(f'"k{i}": 1, "k{i}": 2' for i in range(40_000)) + "}", "there twice"),
@@ -55,7 +58,10 @@ JSON = {
     "infinity": ('{"async_bytes": Infinity}', "async_bytes"),
     "a surrogate in dump_path": ('{"dump_path": "\\ud800"}', "dump_path"),
     "a surrogate in apis": ('{"statistics": {"apis": "~\\ud800/x"}}', "apis"),
-    "thousands of unknown keys": ("{" + ", ".join(f'"key{i}": 1' for i in range(5_000)) + "}", "and 4950 more"),
+    "thousands of unknown keys": (
+        "{" + ", ".join(f'"key{i}": 1' for i in range(5_000)) + "}",
+        "and 4950 more",
+    ),
     "a key of a megabyte": ('{"' + "k" * 900_000 + '": 1}', "not a key"),
     "a value of a megabyte": ('{"task": "' + "k" * 900_000 + '"}', "task"),
     "a list of wrong things": ('{"list": [' + "3, " * 200_000 + "3]}", "not a string"),
@@ -63,7 +69,10 @@ JSON = {
     "empty": ("", "not JSON"),
     "a list": ("[]", "holds a list"),
 }
-CASES = [*((f"{n}.yaml", *case) for n, case in YAML.items()), *((f"{n}.json", *case) for n, case in JSON.items())]
+CASES = [
+    *((f"{n}.yaml", *case) for n, case in YAML.items()),
+    *((f"{n}.json", *case) for n, case in JSON.items()),
+]
 RUN = """
 import sys, traceback
 from probe_runtime.config import load, resolve

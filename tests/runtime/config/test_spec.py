@@ -17,7 +17,11 @@ TOP, _, SECTION = SPEC.partition("## Keys in the section of the task")
 
 def rows(text: str) -> dict[str, list[str]]:
     """First cell without its marks -> the cells, of every row that begins with a key."""
-    lines = [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")]
+    lines = [
+        [c.strip() for c in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| `")
+    ]
     return {cells[0].strip("`+"): cells for cells in lines if re.fullmatch(r"`\w+`\+?", cells[0])}
 
 
@@ -33,7 +37,13 @@ SAID = {
 
 
 def shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int) else f"`{value}`"
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+        if isinstance(value, int)
+        else f"`{value}`"
+    )
 
 
 def test_the_tables_have_every_key_and_no_other() -> None:
@@ -49,7 +59,9 @@ def test_a_key_is_in_the_specification_as_it_is_declared(name: str) -> None:
     default = getattr(Config(), name)
     assert cells[2] == SAID.get(name, shown(default))
     if name in SAID and default not in ((), None, frozenset({"all"})) and not isinstance(default, Path):
-        assert cells[2].replace("`", "").startswith(str(default).lower() if default is False else str(default))
+        assert (
+            cells[2].replace("`", "").startswith(str(default).lower() if default is False else str(default))
+        )
 
 
 def test_the_keys_of_kernels_are_in_the_specification() -> None:

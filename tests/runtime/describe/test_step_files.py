@@ -49,13 +49,24 @@ def test_equal_bytes_are_one_file_where_that_is_wanted(tmp_path, deferred, suffi
         (tmp_path / str(once)).mkdir()
         late, large = np.arange(1000.0), np.arange(100_000.0)
         late[-1] = 0
-        tensors = [np.arange(1000.0), np.arange(1000.0), late, np.arange(1000.0).reshape(10, 100), large, large.copy()]
+        tensors = [
+            np.arange(1000.0),
+            np.arange(1000.0),
+            late,
+            np.arange(1000.0).reshape(10, 100),
+            large,
+            large.copy(),
+        ]
         tensors.append(np.append(large[:-1], 0.0))
         for at, a in enumerate(tensors):
             files.save(SLOT, (at,), suffix, parts(a), at)
         files.close()
-        paths = [tmp_path / str(once) / f"Mint.add.0.forward.input.{at}.{suffix}" for at in range(len(tensors))]
-        first = [next(i for i, p in enumerate(paths) if p.stat().st_ino == path.stat().st_ino) for path in paths]
+        paths = [
+            tmp_path / str(once) / f"Mint.add.0.forward.input.{at}.{suffix}" for at in range(len(tensors))
+        ]
+        first = [
+            next(i for i, p in enumerate(paths) if p.stat().st_ino == path.stat().st_ino) for path in paths
+        ]
         assert first == ([0, 0, 2, 3, 4, 4, 6] if once else list(range(7)))
         assert all(path.read_bytes() == b"".join(parts(a)) for path, a in zip(paths, tensors, strict=True))
 

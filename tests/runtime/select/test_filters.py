@@ -312,7 +312,9 @@ def test_a_scope_is_a_slice_of_the_calls(calls: list[str], data: st.DataObject) 
     keep = NameFilter(resolve(scope=[calls[i], calls[j]]))
     assert list(run(keep, [(c, []) for c in calls])) == calls[i : j + 1]
     assert [c for c in calls if keep.backward(c)] == calls[i : j + 1]
-    back = NameFilter(resolve(scope=[with_direction(calls[j], "backward"), with_direction(calls[i], "backward")]))
+    back = NameFilter(
+        resolve(scope=[with_direction(calls[j], "backward"), with_direction(calls[i], "backward")])
+    )
     assert list(run(back, [(c, []) for c in calls])) == []
     assert [c for c in calls if back.backward(c)] == calls[i : j + 1]
     assert back.unmatched(calls) == keep.unmatched(calls) == []

@@ -75,7 +75,9 @@ class Call:
         wanted = [t for t in tensors(self.arguments) if t is not None and t.requires_grad]
         copies = {id(t): t.clone() for t in wanted}  # a leaf must not be written
         made = list(tensors(self.op.function(*mapped(self.arguments, lambda t: copies.get(id(t), t)))))
-        found = torch.autograd.grad([made[i] for i in arrived], wanted, list(arrived.values()), allow_unused=True)
+        found = torch.autograd.grad(
+            [made[i] for i in arrived], wanted, list(arrived.values()), allow_unused=True
+        )
         by_id = {id(t): g for t, g in zip(wanted, found, strict=True)}
         return [by_id.get(id(t)) for t in tensors(self.arguments)]
 
@@ -95,7 +97,9 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return change(value) if isinstance(value, Tensor) else value
 
 
-def run(program: Program, watch: Callable[[Op, str, tuple[Any, ...]], Callable[[Any, list[int]], None]]) -> None:
+def run(
+    program: Program, watch: Callable[[Op, str, tuple[Any, ...]], Callable[[Any, list[int]], None]]
+) -> None:
     """Run a program. watch: called before each call; what it returns is called after it."""
     generator = torch.Generator().manual_seed(5)
     pool = [torch.randn(3, 3, generator=generator, requires_grad=i != 1) for i in range(3)]

@@ -198,7 +198,9 @@ def test_one_that_was_kept_is_found_when_it_is_passed_on(
     assert vars(here)["PASSED_ON"] is F.relu
 
 
-def test_nothing_is_searched_where_nobody_got_a_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_searched_where_nobody_got_a_stand_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     searched: list[str] = []
     monkeypatch.setattr(switch, "strays", False)  # other tests of this process keep some
     gc.collect()

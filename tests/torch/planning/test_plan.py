@@ -82,7 +82,9 @@ def added_up(folder: Path) -> int:
 
     A plan does not know that these are equal.
     """
-    return sum(path.stat().st_nlink > 1 for path in folder.rglob("Module.blocks.0.Block.backward.0.output.0.pt"))
+    return sum(
+        path.stat().st_nlink > 1 for path in folder.rglob("Module.blocks.0.Block.backward.0.output.0.pt")
+    )
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -97,7 +99,10 @@ def test_the_plan_is_what_is_written(name: str, tmp_path: Path) -> None:
     planned = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, window, optimizer=optimizer)
     real = dumped(tmp_path, keys, training(model, optimizer, window))
     said = report(tmp_path / "dump", 1)
-    assert (planned.records, planned.tensors) == (said["records"], said["counts"]["recorded"].get("tensors", 0))
+    assert (planned.records, planned.tensors) == (
+        said["records"],
+        said["counts"]["recorded"].get("tensors", 0),
+    )
     assert (planned.files, planned.documents) == (real.names, real.documents)
     assert planned.written == real.files + added_up(tmp_path / "dump")
     assert close(planned.bytes, real.bytes) and close(planned.bytes_unshared, real.bytes_unshared)
@@ -108,7 +113,10 @@ def test_the_plan_is_what_is_written(name: str, tmp_path: Path) -> None:
 
 
 # Not moe, whose routes depend on values.
-CASES = [(case, "none") for case in zoo.CASES if case != "moe"] + [("gpt", "non_reentrant"), ("gpt", "reentrant")]
+CASES = [(case, "none") for case in zoo.CASES if case != "moe"] + [
+    ("gpt", "non_reentrant"),
+    ("gpt", "reentrant"),
+]
 
 
 @pytest.mark.parametrize(("case", "rerun"), CASES)
@@ -166,9 +174,16 @@ def test_nothing_is_changed(tmp_path: Path) -> None:
     moments = [{k: v.clone() for k, v in s.items()} for s in optimizer.state.values()]
     relu, call = torch.relu, nn.Module.__call__
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
-    plan(model, {"level": "mix", "task": "tensor", "dump_path": str(tmp_path / "d")}, window, optimizer=optimizer)
+    plan(
+        model,
+        {"level": "mix", "task": "tensor", "dump_path": str(tmp_path / "d")},
+        window,
+        optimizer=optimizer,
+    )
     assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
-    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), grads, strict=True) if p.grad is not None)
+    assert all(
+        torch.equal(p.grad, g) for p, g in zip(model.parameters(), grads, strict=True) if p.grad is not None
+    )
     assert {id(t) for t in (*model.parameters(), *model.buffers())} == held
     for now, then in zip(optimizer.state.values(), moments, strict=True):
         assert all(torch.equal(now[k], then[k]) for k in then)
@@ -283,7 +298,10 @@ def test_wrappers_of_data_parallel(tmp_path: Path) -> None:
         model(x).sum().backward()
         debugger.stop()
     said = report(tmp_path / "dump", 0, 0)
-    assert (said["records"], said["counts"]["recorded"]["tensors"]) == (planned.records + 2, planned.tensors + 4), "sum"
+    assert (said["records"], said["counts"]["recorded"]["tensors"]) == (
+        planned.records + 2,
+        planned.tensors + 4,
+    ), "sum"
     sharded = fully_shard(nn.Sequential(nn.Linear(4, 4)), mesh=init_device_mesh("cpu", (1,)))
     with pytest.raises(UsageError, match="sharded by FSDP"):
         plan(sharded, {"level": "L0", "dump_path": str(tmp_path / "d")}, x)
@@ -332,7 +350,10 @@ class Locked(nn.Linear):
 def test_what_cannot_be_planned_is_said(tmp_path: Path) -> None:
     x, keys = torch.randn(2, 4), {"level": "mix", "dump_path": str(tmp_path / "d")}
     for model, said in (
-        (Asks(), r"no numbers, and .*test_plan\.py:\d+ `return y \* 2 if y\.sum\(\)\.item\(\) > 0 else y` asks"),
+        (
+            Asks(),
+            r"no numbers, and .*test_plan\.py:\d+ `return y \* 2 if y\.sum\(\)\.item\(\) > 0 else y` asks",
+        ),
         (Locked(), "cannot be copied"),
         (nn.LazyLinear(4), "not initialised"),
     ):

@@ -50,7 +50,9 @@ class Rig:
     def call(self, t: Tensor, file: bool = False) -> str:
         """A whole call with this one argument; gives its record's name."""
         placement = self.placement(file)
-        self.events.append({"k": "enter", "n": placement.record, "a": [seen(self.leaf, placement, t)], "w": {}})
+        self.events.append(
+            {"k": "enter", "n": placement.record, "a": [seen(self.leaf, placement, t)], "w": {}}
+        )
         self.events.append({"k": "exit", "n": placement.record, "o": []})
         return placement.record
 

@@ -41,11 +41,24 @@ class Colour(enum.IntEnum):
 
 
 MODEL = nn.Linear(2, 3)
-TENSORS = [torch.randn(2, 3), torch.arange(3), MODEL.weight, torch.zeros(0), torch.tensor(2.5, requires_grad=True)]
+TENSORS = [
+    torch.randn(2, 3),
+    torch.arange(3),
+    MODEL.weight,
+    torch.zeros(0),
+    torch.tensor(2.5, requires_grad=True),
+]
 SCALARS: list[Any] = [
     *(None, True, False, 1, 0, -5, 1.0, 0.0, -0.0, 1e-5, 1e16, 1 / 3, math.nan, math.inf, -math.inf),
     *("", "mean", 'quo"te\n', "Größe", "\ud800", 2**53, 2**64, -(2**70), ...),
-    *(torch.float32, torch.device("cpu"), torch.Size([2, 3]), torch.Size([]), torch.contiguous_format, torch.strided),
+    *(
+        torch.float32,
+        torch.device("cpu"),
+        torch.Size([2, 3]),
+        torch.Size([]),
+        torch.contiguous_format,
+        torch.strided,
+    ),
     *(slice(None), slice(1, None, 2), slice(0, 1), slice(False, True)),
 ]
 UNUSUAL: list[Any] = [

@@ -32,7 +32,9 @@ def both(t: Tensor, folder: Path, file: bool, **options: Any) -> tuple[Any, Any]
     for name, way in (("a", TensorLeaf.tensor), ("b", TensorLeaf.object)):
         leaf = leaf_in(folder / name, **options)
         with leaf.aside():
-            found.append(way(leaf, Placement("Torch.a.0.forward", "input", file, label="input_args"), t, (0,)))
+            found.append(
+                way(leaf, Placement("Torch.a.0.forward", "input", file, label="input_args"), t, (0,))
+            )
         found.append((leaf.summary.json(), leaf.tally))
     straight, said, general, said_too = found
     assert said == said_too
@@ -78,7 +80,9 @@ def test_the_bytes_are_those_of_the_general_way(
 
     @settings(max_examples=60, deadline=None)
     @given(
-        hnp.arrays("float64", hnp.array_shapes(max_dims=3, max_side=6), elements=st.floats() | st.sampled_from(EDGES)),
+        hnp.arrays(
+            "float64", hnp.array_shapes(max_dims=3, max_side=6), elements=st.floats() | st.sampled_from(EDGES)
+        ),
         st.sampled_from(sorted(LAYOUTS)),
         st.booleans(),
     )

@@ -595,7 +595,9 @@ def test_another_thread_writes_silently_during_a_step(tmp_path: Path) -> None:
     looks_twice(tmp_path, run)
 
 
-@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS, torch.optim.Adafactor])
+@pytest.mark.parametrize(
+    "make", [torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS, torch.optim.Adafactor]
+)
 def test_torchs_own_optimizers_raise_what_they_write(make: Any) -> None:
     """Why numbers may be shared within their steps."""
     p = param()
@@ -615,14 +617,24 @@ def test_torchs_own_optimizers_raise_what_they_write(make: Any) -> None:
 
 def test_which_operators_are_silent() -> None:
     aten, mine = torch.ops.aten, torch.ops.probe_test_silent
-    for op in (aten._fused_adam_.default, aten._fused_sgd_, aten._native_batch_norm_legit.default, mine.write):
+    for op in (
+        aten._fused_adam_.default,
+        aten._fused_sgd_,
+        aten._native_batch_norm_legit.default,
+        mine.write,
+    ):
         assert is_silent_op(op)
     for op in (aten.add_.Tensor, aten.add_, aten.relu.default, aten.mm, aten.copy_.default, aten.linear):
         assert not is_silent_op(op)
 
 
 def test_the_steps_of_a_dump_are_undone(tmp_path: Path) -> None:
-    owners = [torch._ops.OpOverload, torch.UntypedStorage, torch.autograd.profiler.record_function, torch.Tensor]
+    owners = [
+        torch._ops.OpOverload,
+        torch.UntypedStorage,
+        torch.autograd.profiler.record_function,
+        torch.Tensor,
+    ]
     before = [dict(vars(owner)) for owner in owners]
     fused = torch._fused_sgd_  # type: ignore[attr-defined]
     with opened(tmp_path, level="L0") as debugger:

@@ -15,7 +15,9 @@ else:
         __name__,
         {
             **dict.fromkeys(("DamagedError", "FormatError", "ProbeError"), "probe_format.errors"),
-            **dict.fromkeys(("Dump", "Rank", "Record", "Records", "Step", "Tensor", "open"), "probe_format.read"),
+            **dict.fromkeys(
+                ("Dump", "Rank", "Record", "Records", "Step", "Tensor", "open"), "probe_format.read"
+            ),
         },
     )
 

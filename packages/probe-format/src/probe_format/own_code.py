@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 __all__ = ["FRAMEWORKS", "OWN_MODULES", "is_own"]
 
-OWN_MODULES = ("probe_format", "probe_runtime", "probe_torch", "probe_mindspore", "probe_save", "probe_kernel")
+OWN_MODULES = (
+    "probe_format",
+    "probe_runtime",
+    "probe_torch",
+    "probe_mindspore",
+    "probe_save",
+    "probe_kernel",
+)
 """Frames of these packages are left out of recorded stacks, and no others."""
 
 FRAMEWORKS = ("torch", "torch_npu", "mindspore", "mindtorch", "mindtorch_v2", "msadapter")

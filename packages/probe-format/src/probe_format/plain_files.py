@@ -12,7 +12,9 @@ __all__ = ["is_file", "read_plain", "refuse_link"]
 def refuse_link(path: Path) -> None:
     """Raise FormatError when ``path`` is a link."""
     if path.is_symlink():
-        raise FormatError(f"{path} is a link, and a dump is read in its own folder. Put what it leads to there.")
+        raise FormatError(
+            f"{path} is a link, and a dump is read in its own folder. Put what it leads to there."
+        )
 
 
 def read_plain(path: Path) -> bytes:

@@ -19,7 +19,16 @@ import numpy as np
 from .excerpts import error_text
 from .jsonio import finite
 
-__all__ = ["MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "EncodeLeaf", "ValueEncoder", "ValuePath", "is_leaf", "unsupported"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_LEAVES",
+    "UNKNOWN",
+    "EncodeLeaf",
+    "ValueEncoder",
+    "ValuePath",
+    "is_leaf",
+    "unsupported",
+]
 
 ValuePath = tuple[int | str, ...]
 EncodeLeaf = Callable[[Any, ValuePath], Any]
@@ -111,7 +120,9 @@ class ValueEncoder:
             return self._sequence(elements, path, inside)
         return self._mapping(value, fields or [], path, inside)
 
-    def _sequence(self, items: list[Any] | tuple[Any, ...], path: ValuePath, above: tuple[int, ...]) -> list[Any]:
+    def _sequence(
+        self, items: list[Any] | tuple[Any, ...], path: ValuePath, above: tuple[int, ...]
+    ) -> list[Any]:
         out: list[Any] = []
         for i, item in enumerate(items):
             self._left -= 1

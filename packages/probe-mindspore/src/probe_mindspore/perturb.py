@@ -48,7 +48,9 @@ def perturb(value: _T, seed: int = 1234) -> _T:
 def _tensor(value: Any, move: Move) -> Any:
     if isinstance(value, _SPARSE):
         what = type(value).__name__
-        raise UsageError(f"perturb moves plain tensors, and this is a {what}. Perturb its values, and make it anew.")
+        raise UsageError(
+            f"perturb moves plain tensors, and this is a {what}. Perturb its values, and make it anew."
+        )
     if not isinstance(value, ms.Tensor):
         return NotImplemented
     if value.dtype not in _PARTS:

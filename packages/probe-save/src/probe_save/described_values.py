@@ -43,7 +43,9 @@ class DescribedValues:
         o = self.options
         # Whether four numbers are all that is wanted of a plain tensor.
         self._straight = o.statistics and not (self.wants_files or o.checksum or o.zero_count)
-        self._array_files = StepFiles(self.options.directory, self.journal.coverage, self.journal.writer.append)
+        self._array_files = StepFiles(
+            self.options.directory, self.journal.coverage, self.journal.writer.append
+        )
 
     def placement(self, record: str, *, wants_file: bool = True) -> Placement:
         """Return where the tensors of a record go. They get no file where the step wants none."""
@@ -134,7 +136,9 @@ class DescribedValues:
             out = self._described(evolve(placement, wants_file=False), missing, value, path)
             return _without_file(out, error) if _is_tensor(out) else out
 
-    def _described(self, placement: Placement, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
+    def _described(
+        self, placement: Placement, missing: list[MissingPackage], value: Any, path: ValuePath
+    ) -> Any:
         if isinstance(value, np.ndarray):
             out = array_json(value, placement, path, self.options, self._array_files, self.journal.coverage)
         else:

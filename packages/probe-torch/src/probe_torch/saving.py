@@ -88,7 +88,9 @@ class TorchSaving:
         numbers = evolve(placement, wants_file=False)
         out, file = run_both(
             lambda: self._leaf.object(numbers, value, path),
-            lambda: apart(self._writer.object)(placement, value, path),  # in a thread, which has modes of its own
+            lambda: apart(self._writer.object)(
+                placement, value, path
+            ),  # in a thread, which has modes of its own
         )
         checksum = {"md5": out.pop("md5")} if "md5" in out else {}
         return {**out, "data_name": file["data_name"], **checksum}

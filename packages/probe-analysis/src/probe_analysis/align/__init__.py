@@ -7,4 +7,13 @@ from .mapping import Mapping, load_mapping, suggest_mapping
 from .sequence import aligned
 from .tree import plain_path
 
-__all__ = ["Alignment", "Mapping", "Pair", "align", "aligned", "load_mapping", "plain_path", "suggest_mapping"]
+__all__ = [
+    "Alignment",
+    "Mapping",
+    "Pair",
+    "align",
+    "aligned",
+    "load_mapping",
+    "plain_path",
+    "suggest_mapping",
+]

@@ -70,7 +70,10 @@ class Alignment:
         """Return the place in the other run of the last call that a run that was cut has completed."""
         own = "b" if other == "a" else "a"
         pairs = sorted(self.pairs, key=lambda pair: int(getattr(pair, other).order), reverse=True)
-        return next((int(getattr(pair, other).order) for pair in pairs if not cut.ended_inside(getattr(pair, own))), -1)
+        return next(
+            (int(getattr(pair, other).order) for pair in pairs if not cut.ended_inside(getattr(pair, own))),
+            -1,
+        )
 
     def renamed(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the layers and the functions whose names differ: name in the first run -> in the second."""
@@ -155,7 +158,10 @@ class _State:
             left: list[tuple[list[Node], list[Node]]] = []
             for xs, ys in gaps:
                 pairs = sorted(aligned([key(x, True) for x in xs], [key(y, False) for y in ys]))
-                found += [(xs[i], ys[j], "order" if not xs[i].is_module and how == "path" else how) for i, j in pairs]
+                found += [
+                    (xs[i], ys[j], "order" if not xs[i].is_module and how == "path" else how)
+                    for i, j in pairs
+                ]
                 left += _between(xs, ys, pairs)
             gaps = left
         for xs, ys in gaps:
@@ -227,7 +233,9 @@ def _rest_key(call: Call, path: str) -> Hashable:
     return call.kind, call.name
 
 
-def _between(xs: list[Node], ys: list[Node], pairs: list[tuple[int, int]]) -> list[tuple[list[Node], list[Node]]]:
+def _between(
+    xs: list[Node], ys: list[Node], pairs: list[tuple[int, int]]
+) -> list[tuple[list[Node], list[Node]]]:
     """Return what lies between the pairs, where both sides have something."""
     found = []
     i = j = 0

@@ -10,7 +10,14 @@ __all__ = ["Node", "forest", "plain_path", "without_outer"]
 
 #: Parts of a qualified name that a wrapper around the model, or around a part of it, puts in.
 WRAPPER_PARTS = frozenset(
-    {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_flat_param", "_forward_module"}
+    {
+        "module",
+        "_orig_mod",
+        "_fsdp_wrapped_module",
+        "_checkpoint_wrapped_module",
+        "_flat_param",
+        "_forward_module",
+    }
 )
 
 
@@ -82,7 +89,9 @@ def _unwrapped(nodes: list[Node], wrappers: list[Call]) -> list[Node]:
     todo = list(reversed(nodes))
     while todo:
         node = todo.pop()
-        if node.is_module and (not node.path or any(n.is_module and n.path == node.path for n in node.inside)):
+        if node.is_module and (
+            not node.path or any(n.is_module and n.path == node.path for n in node.inside)
+        ):
             wrappers.append(node.call)
             todo.extend(reversed(node.inside))
         else:

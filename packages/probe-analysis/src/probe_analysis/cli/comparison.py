@@ -18,10 +18,15 @@ OPTIONS = ("noise", "map", "tolerance", "statistics_only")
 
 def add_comparison(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add the options to a parser or a group of it."""
-    parser.add_argument("--noise", metavar="C", help="a dump of the first run repeated: what it differs by is noise")
+    parser.add_argument(
+        "--noise", metavar="C", help="a dump of the first run repeated: what it differs by is noise"
+    )
     parser.add_argument("--map", metavar="FILE", help="names of the first run: names of the second (YAML)")
     parser.add_argument(
-        "--tolerance", type=amount, metavar="X", help="the relative difference that one call may make, for every dtype"
+        "--tolerance",
+        type=amount,
+        metavar="X",
+        help="the relative difference that one call may make, for every dtype",
     )
     parser.add_argument("--statistics-only", action="store_true", help="do not read the saved tensors")
 

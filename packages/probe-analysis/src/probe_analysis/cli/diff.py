@@ -62,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--suggest-map", metavar="FILE", help="write a draft of such a file")
     parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table of calls")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the table of all calls into this file")
-    parser.add_argument("--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)")
+    parser.add_argument(
+        "--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)"
+    )
     return parser
 
 
@@ -147,10 +149,11 @@ def _row(call: CallDiff) -> dict[str, Any]:
         "results": call.made,
         "allowed": call.allowed,
         "difference": "; ".join(
-            [*map(str, call.arguments), *([f"{worst.slot} {worst.distance.what}"] if worst is not None else [])]
+            [
+                *map(str, call.arguments),
+                *([f"{worst.slot} {worst.distance.what}"] if worst is not None else []),
+            ]
         ),
         "cosine": None if found is None else found.cosine,
         "max_ulp": None if found is None else found.max_ulp,
     }
-
-

@@ -30,7 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     found = first_non_finite(
-        arguments.dir, step=arguments.step, rank=arguments.rank, before=arguments.before, factor=arguments.factor
+        arguments.dir,
+        step=arguments.step,
+        rank=arguments.rank,
+        before=arguments.before,
+        factor=arguments.factor,
     )
     if found.first is None and not found.known:
         raise FormatError(found.sentence)
@@ -48,10 +52,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
     add_step(parser)
     add_rank(parser)
-    parser.add_argument("--before", type=whole_number, default=20, metavar="N", help="calls before it to show (20)")
-    parser.add_argument("--risks", type=whole_number, default=10, metavar="N", help="values close to a limit (10)")
     parser.add_argument(
-        "--factor", type=amount, default=8.0, metavar="X", help="how close to overflow a value is shown (8 times)"
+        "--before", type=whole_number, default=20, metavar="N", help="calls before it to show (20)"
+    )
+    parser.add_argument(
+        "--risks", type=whole_number, default=10, metavar="N", help="values close to a limit (10)"
+    )
+    parser.add_argument(
+        "--factor",
+        type=amount,
+        default=8.0,
+        metavar="X",
+        help="how close to overflow a value is shown (8 times)",
     )
     return parser
 

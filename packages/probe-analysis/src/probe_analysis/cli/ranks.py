@@ -89,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the table of all disagreements into this file"
     )
-    parser.add_argument("--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)")
+    parser.add_argument(
+        "--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)"
+    )
     return parser
 
 

@@ -86,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a picture (.svg, .png, .pdf), or the table (.csv, .json, .md, .txt)",
     )
-    parser.add_argument("--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)")
+    parser.add_argument(
+        "--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)"
+    )
     return parser
 
 

@@ -84,7 +84,9 @@ def _statistics(a: Mapping[str, Any], b: Mapping[str, Any], count: int) -> Dista
         return Distance(math.inf, f"{broken[0] or 'all finite'} against {broken[1] or 'all finite'}")
     high, low = ("finite_max", "finite_min") if broken[0] and "finite_max" in a else ("Max", "Min")
     names = (high, low, "Mean", "Norm")
-    return _worst(names, [_finite(a.get(key)) for key in names], [_finite(b.get(key)) for key in names], count)
+    return _worst(
+        names, [_finite(a.get(key)) for key in names], [_finite(b.get(key)) for key in names], count
+    )
 
 
 def _plain(tensor: Mapping[str, Any]) -> tuple[float, float, float, float] | None:
@@ -97,7 +99,9 @@ def _plain(tensor: Mapping[str, Any]) -> tuple[float, float, float, float] | Non
     return (high, low, mean, norm) if ends == 0.0 else None
 
 
-def _worst(names: Sequence[str], one: Sequence[float | None], two: Sequence[float | None], count: int) -> Distance:
+def _worst(
+    names: Sequence[str], one: Sequence[float | None], two: Sequence[float | None], count: int
+) -> Distance:
     """Return the largest relative difference of two lists of Max, Min, Mean and Norm."""
     largest = norm = 0.0
     for high, low, _, length in (one, two):  # loops, as this runs for each tensor
@@ -107,7 +111,9 @@ def _worst(names: Sequence[str], one: Sequence[float | None], two: Sequence[floa
     for i, (x, y) in enumerate(zip(one, two, strict=True)):
         if x is None or y is None or x == y:
             continue
-        scale = largest if i < 2 else norm if i == 3 else norm / math.sqrt(count) if count and norm else largest
+        scale = (
+            largest if i < 2 else norm if i == 3 else norm / math.sqrt(count) if count and norm else largest
+        )
         apart = abs(x - y) / scale if scale else math.inf
         if apart > relative:
             relative, at = apart, i

@@ -162,7 +162,9 @@ def compare_calls(
         cause = "parameters"
     elif largest["in"] > entry and not follows:
         cause = "input"
-    elif largest["out"] > allowed and not (follows and pair.a.kind == "parameters_grad"):  # it takes nothing itself
+    elif largest["out"] > allowed and not (
+        follows and pair.a.kind == "parameters_grad"
+    ):  # it takes nothing itself
         cause = "output"
     return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause, unshared, blind)
 
@@ -203,7 +205,9 @@ def _differing(
         x.slot == y.slot and x.side == y.side for x, y in zip(a.values, b.values, strict=True)
     ):
         same = ((x, y) for x, y in zip(a.values, b.values, strict=True) if x.side in sides)
-        apart = [_value(pair, x, y, x.side, own, terms.load) for x, y in same if terms.load or x.tensor != y.tensor]
+        apart = [
+            _value(pair, x, y, x.side, own, terms.load) for x, y in same if terms.load or x.tensor != y.tensor
+        ]
         return sorted((v for v in apart if v.distance.relative > 0.0), key=lambda v: sides.index(v.side))
     found = []
     for side in sides:

@@ -29,7 +29,8 @@ from .verdict import State, Verdict, verdict_of
 __all__ = ["Diff", "RunDiff", "diff", "diff_runs"]
 
 _OTHER_FORM = (
-    "the gradients that functions pass on are not compared: msprobe writes them in another order and number than Probe"
+    "the gradients that functions pass on are not compared: "
+    "msprobe writes them in another order and number than Probe"
 )
 
 Progress = Callable[[str, int, int], None]
@@ -57,7 +58,9 @@ class RunDiff:
 
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
-        named = self.verdict.found  # a module with other parameters is completed after the calls that use them
+        named = (
+            self.verdict.found
+        )  # a module with other parameters is completed after the calls that use them
         if named is not None and named.cause is not None and named.pair.a.backward == backward:
             return named
         return next((c for c in self.calls if c.cause is not None and c.pair.a.backward == backward), None)
@@ -85,7 +88,9 @@ class Diff:
         order: tuple[State, ...] = ("different", "within tolerance", "same")
         state = min((r.verdict.state for r in self.runs), key=order.index)
         found = [r for r in self.runs if r.verdict.state == state]
-        return min((r.verdict for r in found if _step(r) == _step(found[0])), key=lambda v: (v.received, v.place))
+        return min(
+            (r.verdict for r in found if _step(r) == _step(found[0])), key=lambda v: (v.received, v.place)
+        )
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each pair of calls, in the order of execution.
@@ -202,7 +207,9 @@ def _compare(
     across = bool(a.framework and b.framework and a.framework != b.framework)
     alignment = align(a, b, mapping)
     if a.calls and b.calls and not alignment.pairs:
-        raise FormatError(f"{a.label} and {b.label} have no call in common: {what_is_in(a)} against {what_is_in(b)}.")
+        raise FormatError(
+            f"{a.label} and {b.label} have no call in common: {what_is_in(a)} against {what_is_in(b)}."
+        )
     passed_on = a.one_slot_per_argument == b.one_slot_per_argument
     terms = Terms(tolerance, across, load, passed_on, (a.was_cut, b.was_cut))
     noise = None if third is None else _noise(a, third, terms)
@@ -253,7 +260,9 @@ def _calls(
             continue
         forward = apart.get(with_direction(pair.a.name, "forward"), 0.0) if pair.a.backward else 0.0
         known = None if noise is None else noise.get(pair.a.name, {})
-        found = compare_calls(pair, terms, drift=drift, before=forward, follows=follows, noise=known, look=look)
+        found = compare_calls(
+            pair, terms, drift=drift, before=forward, follows=follows, noise=known, look=look
+        )
         largest = max(found.brought, found.made)
         apart[pair.a.name] = largest
         if found.cause is None and not math.isinf(largest):
@@ -293,8 +302,12 @@ def _verdict(
     if not a.calls or not b.calls:
         if not a.calls and not b.calls:
             return Verdict("same", "Nothing was recorded in either of the two.")
-        which, other, count = ("first", "second", len(a.calls)) if a.calls else ("second", "first", len(b.calls))
-        return Verdict("different", f"Nothing was recorded in the {other} run; the {which} has {count} records.")
+        which, other, count = (
+            ("first", "second", len(a.calls)) if a.calls else ("second", "first", len(b.calls))
+        )
+        return Verdict(
+            "different", f"Nothing was recorded in the {other} run; the {which} has {count} records."
+        )
     missing = None if partial else missing_call(alignment, a, b, first, limit)
     if missing is not None:
         call, run, sentence, place = missing
@@ -306,7 +319,9 @@ def _verdict(
             sentence = f"Numbers differ from {inexact.pair.a.name} on, as {before.a.label} differs before it."
             return _at(a, inexact, "different", sentence, inexact.pair.a.order)
         if inexact is None:
-            return Verdict("same", f"All {_counted(calls)} are the same in both, as far as they were recorded.")
+            return Verdict(
+                "same", f"All {_counted(calls)} are the same in both, as far as they were recorded."
+            )
         sentence = (
             f"All {_counted(calls)} are the same within what rounding explains. "
             f"{verdict_of(inexact, 'within tolerance')}"

@@ -21,7 +21,9 @@ __all__ = ["alone_before", "missing_call"]
 Missing = tuple[Call, Run, str, float]
 
 
-def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Missing | None:
+def missing_call(
+    alignment: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float
+) -> Missing | None:
     """Return the call that only one run has, where it comes before the first other difference and explains it."""
     candidates = _places(alignment.only_a, a, alignment, is_a=True)
     candidates += _places(alignment.only_b, b, alignment, is_a=False)
@@ -30,7 +32,9 @@ def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, l
     candidates = [item for item in candidates if item[1].name not in unreached]
     alone = {id(call) for _, call, _, _ in candidates}
     paired = {id(call) for pair in alignment.pairs for call in (pair.a, pair.b)}
-    matched = {(id(c.rank), c.path) for pair in alignment.pairs for c in (pair.a, pair.b) if c.kind == "module"}
+    matched = {
+        (id(c.rank), c.path) for pair in alignment.pairs for c in (pair.a, pair.b) if c.kind == "module"
+    }
     for place, call, run, is_a in candidates:
         if place > limit:
             break
@@ -41,7 +45,9 @@ def missing_call(alignment: Alignment, a: Run, b: Run, first: CallDiff | None, l
             if id(forward) in paired:
                 sentence = f"No gradient comes to {name} in the {other} run; in the {which} one it does."
                 if not any(each.backward for each in (b if is_a else a).calls):
-                    sentence += " It has no backward records at all: no backward pass, or data_mode left them out."
+                    sentence += (
+                        " It has no backward records at all: no backward pass, or data_mode left them out."
+                    )
                 return call, run, sentence, place
             if forward is not None and first is not None and _takes_gradients(first):
                 return *_alone(forward, run, which, alone, first), place
@@ -102,4 +108,3 @@ def _places(
         place = orders[at][1] - 0.5 if at < len(orders) else math.inf
         found.append((place, call, run, False))
     return found
-

@@ -82,7 +82,14 @@ def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> tuple[Side 
     except FormatError:
         return None, slots
     sides = [
-        next((side for side in _GOT if slot in taken and any(_same(taken[slot], pair) for pair in owned[side])), None)
+        next(
+            (
+                side
+                for side in _GOT
+                if slot in taken and any(_same(taken[slot], pair) for pair in owned[side])
+            ),
+            None,
+        )
         for slot in slots
     ]
     if not sides or None in sides or (owned["in"] and "in" not in sides):

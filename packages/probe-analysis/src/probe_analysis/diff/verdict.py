@@ -98,7 +98,9 @@ def _parameters(found: CallDiff) -> str:
 #: Functions -> what their arguments are, of those whose modules have parameters and buffers.
 _BATCH_NORM = ("", "running_mean", "running_var", "weight", "bias")
 _ROLES = {
-    **dict.fromkeys(("linear", "dense", "conv1d", "conv2d", "conv3d", "conv_transpose1d"), ("", "weight", "bias")),
+    **dict.fromkeys(
+        ("linear", "dense", "conv1d", "conv2d", "conv3d", "conv_transpose1d"), ("", "weight", "bias")
+    ),
     **dict.fromkeys(("conv_transpose2d", "conv_transpose3d"), ("", "weight", "bias")),
     **dict.fromkeys(("layer_norm", "group_norm", "rms_norm"), ("", "", "weight", "bias")),
     **dict.fromkeys(("batch_norm", "instance_norm"), _BATCH_NORM),

@@ -62,7 +62,9 @@ class Finding:
             return f"{self.call.name} is the first to hold values that are not finite: {_words(self.made)}."
         took = "The gradients that it gets are" if self.call.backward else "Its inputs are"
         state = f"not ({_words(self.given)}), but of another kind" if self.given else "finite"
-        return f"{self.call.name} makes the first value that is not finite. {took} {state}; {_words(self.made)}."
+        return (
+            f"{self.call.name} makes the first value that is not finite. {took} {state}; {_words(self.made)}."
+        )
 
 
 @frozen(eq=False)

@@ -50,9 +50,7 @@ class History:
         )
 
 
-def same_updates(
-    runs: Mapping[int, CompactRun], replicas: Replicas, history: History, label: str
-) -> bool:
+def same_updates(runs: Mapping[int, CompactRun], replicas: Replicas, history: History, label: str) -> bool:
     """Return whether the replicas' optimizers update the same weights; one that is sharded does not."""
     updated: dict[int, set[tuple[str, str]]] = {}
     for rank, run in runs.items():

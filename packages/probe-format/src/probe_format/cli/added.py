@@ -56,7 +56,9 @@ def run_added(name: str, words: Sequence[str]) -> int | None:
         else:
             code: int = run(words)
             return code
-    package = entry.dist.name if entry is not None and entry.dist is not None else COMMANDS.get(name, (None,))[0]
+    package = (
+        entry.dist.name if entry is not None and entry.dist is not None else COMMANDS.get(name, (None,))[0]
+    )
     if package is None:
         return None
     print(f"probe {name}: not installed here. Install it with: pip install {package}", file=sys.stderr)

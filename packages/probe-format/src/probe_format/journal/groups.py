@@ -30,7 +30,9 @@ class Groups:
 
     def first(self, mask: npt.NDArray[np.bool_]) -> Numbers:
         """Return the first row of each group where the mask, in the order of the table, is true; else one too many."""
-        found: Numbers = np.minimum.reduceat(np.where(mask[self.rows], self.rows, len(self.rows)), self.starts)
+        found: Numbers = np.minimum.reduceat(
+            np.where(mask[self.rows], self.rows, len(self.rows)), self.starts
+        )
         return found
 
     def last(self, mask: npt.NDArray[np.bool_]) -> Numbers:
@@ -43,7 +45,9 @@ class Groups:
         sizes = self.sizes[groups]
         ends = np.cumsum(sizes)
         inside = np.arange(ends[-1] if len(ends) else 0)
-        return self.rows[np.repeat(self.starts[groups] - (ends - sizes), sizes) + inside].tolist(), ends.tolist()
+        return self.rows[
+            np.repeat(self.starts[groups] - (ends - sizes), sizes) + inside
+        ].tolist(), ends.tolist()
 
 
 def groups_of(names: Numbers) -> Groups:

@@ -57,4 +57,7 @@ def _parsed(event: bytes) -> Lines:
     if first not in _ALWAYS:
         return [event[:-1]]
     content = dict.fromkeys(_ALWAYS[first]) | content
-    return [first, *(b',"%b":%b' % (key.encode(), jsonio.dumps(content[key])) for key in _ORDER if key in content)]
+    return [
+        first,
+        *(b',"%b":%b' % (key.encode(), jsonio.dumps(content[key])) for key in _ORDER if key in content),
+    ]

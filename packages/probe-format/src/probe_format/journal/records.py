@@ -110,7 +110,9 @@ class Records:
             self._last_form[forwards].tolist(),
             strict=True,
         )
-        usual = [(at, row) for at, group, row, last in brings if group >= 0 and row == last and row < rows[at]]
+        usual = [
+            (at, row) for at, group, row, last in brings if group >= 0 and row == last and row < rows[at]
+        ]
         found = {at: self._slots[self._forms[row]] for at, row in usual}
         return {at: slots for at, slots in found.items() if slots is not None}
 
@@ -177,7 +179,9 @@ def _slots(form: bytes) -> Slots | None:
     sides = jsonio.loads(form)
     if not isinstance(sides, list) or len(sides) != 2:
         return None
-    inputs, outputs = (None if shape is None else list(map(jsonio.dumps, blank_slots(shape))) for shape in sides)
+    inputs, outputs = (
+        None if shape is None else list(map(jsonio.dumps, blank_slots(shape))) for shape in sides
+    )
     return inputs, outputs
 
 

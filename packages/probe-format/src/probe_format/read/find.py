@@ -77,7 +77,9 @@ def _inside_only(path: Path) -> Iterator[RankFolder]:
 def _check_inside(path: Path, root: str) -> None:
     real = os.path.realpath(path)
     if real != root and not real.startswith(root.rstrip("/") + "/"):
-        raise FormatError(f"{path} is a link that leads out of the dump, to {real}. Give that path itself to read it.")
+        raise FormatError(
+            f"{path} is a link that leads out of the dump, to {real}. Give that path itself to read it."
+        )
 
 
 def _below(path: Path) -> Iterator[RankFolder]:
@@ -86,7 +88,11 @@ def _below(path: Path) -> Iterator[RankFolder]:
         return
     for step in layout.find_steps(path):
         yield from sorted(
-            (_alone(child) for child in step.path.iterdir() if layout.RANK_DIR.fullmatch(child.name) and _holds(child)),
+            (
+                _alone(child)
+                for child in step.path.iterdir()
+                if layout.RANK_DIR.fullmatch(child.name) and _holds(child)
+            ),
             key=lambda folder: (-1 if folder.rank is None else folder.rank, folder.path.name),
         )
 

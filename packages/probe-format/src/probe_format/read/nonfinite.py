@@ -87,7 +87,9 @@ def suspect_of(name: str, order: int, parts: Parts) -> Suspect | None:
     if not given and not made and not held:
         return None
     given |= held & made  # what was written over is gone, and may have been memory that nobody wrote before
-    return Suspect(name, order, given, made, _NONE.union(*(kinds_asked_for(value) for _, value in parts.others)))
+    return Suspect(
+        name, order, given, made, _NONE.union(*(kinds_asked_for(value) for _, value in parts.others))
+    )
 
 
 def suspects(rank: Rank) -> Iterator[Suspect]:

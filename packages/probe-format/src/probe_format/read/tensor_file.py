@@ -70,7 +70,9 @@ class TensorFiles:
             return f"its file {path.name} has the shape {array.shape}, not {brief(tensor.shape)}."
         wanted = "float32" if narrow is not None else tensor.dtype.removeprefix("torch.").lower()
         if wanted in _NUMPY and str(array.dtype) != wanted:
-            return f"its file {path.name} holds {brief(str(array.dtype))}, not the {wanted} of {tensor.dtype}."
+            return (
+                f"its file {path.name} holds {brief(str(array.dtype))}, not the {wanted} of {tensor.dtype}."
+            )
         if tensor.dtype[:1] in ("<", ">", "|") and str(array.dtype) != tensor.dtype:
             return f"its file {path.name} holds {brief(str(array.dtype))}, not {brief(tensor.dtype)}."
         if not (self.checksums and tensor.checksum):
@@ -114,7 +116,9 @@ def _differs(found: PtTensor, tensor: Tensor) -> str:
     if isinstance(stored, int):
         return "" if found.count == stored else f"holds {found.count} values of {brief(stored)}"
     if wanted in PT_DTYPES:
-        return "" if found.shape == tensor.shape else f"has the shape {found.shape}, not {brief(tensor.shape)}"
+        return (
+            "" if found.shape == tensor.shape else f"has the shape {found.shape}, not {brief(tensor.shape)}"
+        )
     width = _WIDTHS.get(wanted)  # saved as another dtype: the sizes in bytes must agree
     if width is None or found.count * found.width == math.prod(tensor.shape) * width:
         return ""

@@ -80,7 +80,9 @@ def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
     elif not problems and rank.report is not None and rank.report.state == "recovered":
         state = "recovered"
     told = tuple(cut(problem, _LONGEST) for problem in problems)
-    return Verdict(rank.path, rank.step, rank.number, state, told, tuple(cut(note, _LONGEST) for note in notes))
+    return Verdict(
+        rank.path, rank.step, rank.number, state, told, tuple(cut(note, _LONGEST) for note in notes)
+    )
 
 
 def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterator[str]:

@@ -77,7 +77,9 @@ def check_construct(document: Any) -> list[Problem]:
     if not isinstance(document, dict):
         return [Problem("construct.json", "is not a JSON object.")]
     return [
-        Problem(f"construct.json {brief(name)}", f"{brief(parent)} is not a parent; a name or null belongs here.")
+        Problem(
+            f"construct.json {brief(name)}", f"{brief(parent)} is not a parent; a name or null belongs here."
+        )
         for name, parent in document.items()
         if not (_is_whole(parent) if name == MICRO_STEPS else _is_parent(parent))
     ]

@@ -51,7 +51,9 @@ class _Lines(Mapping[str, Any]):
         try:
             return jsonio.loads(self.raw[start:stop])
         except (ValueError, RecursionError) as error:
-            raise DamagedError(f"{self.where}: the record {brief(name)} is not JSON any more ({error}).") from None
+            raise DamagedError(
+                f"{self.where}: the record {brief(name)} is not JSON any more ({error})."
+            ) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.spans  # Mapping's own would parse the record

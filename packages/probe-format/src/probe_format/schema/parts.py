@@ -77,7 +77,9 @@ def parts_of(record: Any) -> Parts:
         for name, item in items:
             if is_tensor(item):
                 values.append(Value(f"{key}.{name}", side, item))
-            elif isinstance(item, dict) and item.keys() == _PLAIN:  # the most frequent argument, without a walk
+            elif (
+                isinstance(item, dict) and item.keys() == _PLAIN
+            ):  # the most frequent argument, without a walk
                 if side == "in":
                     arguments.append((f"{key}.{name}", item))
             elif item is not None:

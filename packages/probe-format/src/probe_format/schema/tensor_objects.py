@@ -107,7 +107,9 @@ def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Itera
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
     for key in (*_STATISTICS, "finite_max", "finite_min"):
         if key in node and not _is_statistic(node[key]):
-            yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a number, 'NaN', 'Infinity' or '-Infinity'.")
+            yield Problem(
+                f"{where}.{key}", f"{brief(node[key])} is not a number, 'NaN', 'Infinity' or '-Infinity'."
+            )
     present = [key for key in _BROKEN if key in node]
     if present and len(present) < len(_BROKEN):
         absent = [key for key in _BROKEN if key not in node]

@@ -42,8 +42,28 @@ def _api(name: str) -> str:
 _VIEWS = frozenset(
     (
         *("alias", "as_strided", "chunk", "detach", "diagonal", "expand", "expand_as", "flatten", "movedim"),
-        *("narrow", "permute", "ravel", "reshape", "reshape_as", "select", "split", "split_with_sizes", "squeeze"),
-        *("swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten", "unfold", "unsqueeze"),
+        *(
+            "narrow",
+            "permute",
+            "ravel",
+            "reshape",
+            "reshape_as",
+            "select",
+            "split",
+            "split_with_sizes",
+            "squeeze",
+        ),
+        *(
+            "swapaxes",
+            "swapdims",
+            "t",
+            "tensor_split",
+            "transpose",
+            "unbind",
+            "unflatten",
+            "unfold",
+            "unsqueeze",
+        ),
         *("view", "view_as"),
     )
 )

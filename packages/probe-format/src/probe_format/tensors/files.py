@@ -21,7 +21,16 @@ from probe_format.safe_files import FILE_MODE
 from .npy_file import read_npy
 from .pt_file import PT_DTYPES, Buffer, pt_bytes
 
-__all__ = ["PT_DTYPES", "byte_count", "load_npy", "load_pt", "npy_bytes", "npy_head", "pt_bytes", "write_parts"]
+__all__ = [
+    "PT_DTYPES",
+    "byte_count",
+    "load_npy",
+    "load_pt",
+    "npy_bytes",
+    "npy_head",
+    "pt_bytes",
+    "write_parts",
+]
 
 
 def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:

@@ -68,7 +68,9 @@ def read_npy_header(file: BinaryIO) -> NpyHeader:
     found = os.fstat(file.fileno()).st_size - offset
     if found != header.size:
         what = "is cut short" if found < header.size else "holds more than its header says"
-        raise DamagedError(f"it {what}: it has {found} bytes of values, and {_amount(header.size)} belong there")
+        raise DamagedError(
+            f"it {what}: it has {found} bytes of values, and {_amount(header.size)} belong there"
+        )
     return header
 
 
@@ -103,7 +105,9 @@ def _dtype(descr: Any, depth: int = 0) -> np.dtype[Any]:
         if not isinstance(field, tuple) or len(field) not in (2, 3):
             raise ValueError("it has no dtype that numpy writes")
         inner = field[2:]
-        if inner and not (isinstance(inner[0], tuple) and all(type(n) is int and 0 <= n < 1 << 31 for n in inner[0])):
+        if inner and not (
+            isinstance(inner[0], tuple) and all(type(n) is int and 0 <= n < 1 << 31 for n in inner[0])
+        ):
             raise ValueError("it has a field of no shape")
         _dtype(field[1], depth + 1)
     whole: np.dtype[Any] = np.lib.format.descr_to_dtype(descr)

@@ -77,9 +77,7 @@ def _end(file: BinaryIO, size: int) -> tuple[int, int, int]:
     if size < _END.size:
         raise DamagedError("it is too short for the zip file that torch.save writes")
     stop = size - _END.size
-    mark, disk, first_disk, here, entries, length, start, comment = _END.unpack(
-        _read(file, stop, _END.size)
-    )
+    mark, disk, first_disk, here, entries, length, start, comment = _END.unpack(_read(file, stop, _END.size))
     if mark != 0x06054B50 or disk or first_disk or here != entries or comment:
         raise DamagedError("it does not end as the zip file that torch.save writes")
     before = stop - _LOCATOR.size - _WIDE_END.size
@@ -114,7 +112,9 @@ def _entry(directory: bytes, at: int) -> tuple[bytes, int, Member, int]:
     if mark != 0x02014B50 or at > len(directory) or needed > 45 or comment or disk or internal or external:
         raise DamagedError("an entry of its directory is not as torch.save writes it")
     if method or flags & ~(_UTF8 | _SIZES_LATER):
-        raise DamagedError(f"its member {_told(name)} is compressed or encrypted, which torch.save never does")
+        raise DamagedError(
+            f"its member {_told(name)} is compressed or encrypted, which torch.save never does"
+        )
     size, packed, start = _wide(extra, [size, packed, start])
     if packed != size:
         raise DamagedError(f"its member {_told(name)} has two sizes")

@@ -53,7 +53,6 @@ _NAMES = {
 }
 
 
-
 @frozen
 class PtTensor:
     """Describe one tensor in the file.
@@ -117,7 +116,9 @@ def _value(value: Any, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
         own = _tensor((*arguments[:4], *arguments[5:]), None, sizes, plain=False)
         return (own, *(_part(item, sizes) for item in inside))
     if function == _SPARSE and len(arguments) == 2 and isinstance(arguments[1], tuple):
-        return tuple(_part(item, sizes) for item in arguments[1] if _call(item)[0] in (_TENSOR, _TYPED_TENSOR))
+        return tuple(
+            _part(item, sizes) for item in arguments[1] if _call(item)[0] in (_TENSOR, _TYPED_TENSOR)
+        )
     return _nothing(value)
 
 
@@ -156,7 +157,9 @@ def _tensor(arguments: Any, dtype: str | None, sizes: dict[str, int], *, plain: 
     if member not in sizes:
         raise DamagedError(f"it lacks its member {member}")
     if sizes[member] != count * width:
-        raise DamagedError(f"its member {member} has {sizes[member]} bytes, and its pickle says {count * width}")
+        raise DamagedError(
+            f"its member {member} has {sizes[member]} bytes, and its pickle says {count * width}"
+        )
     elements = 1
     for n in shape:
         elements *= max(n, 1)

@@ -118,11 +118,15 @@ def _nodes(nodes: Nodes) -> Iterator[bytes]:
     if [value for is_node, value in zip(known, values, strict=True) if not is_node and value != b"null"]:
         in_order = new[new >= 0][::-1]
         last_of_each = dict.fromkeys(in_order.tolist())
-        absent = [jsonio.loads(values[p]) for p in last_of_each if not known[p] and values[p] != b"null"][::-1]
+        absent = [jsonio.loads(values[p]) for p in last_of_each if not known[p] and values[p] != b"null"][
+            ::-1
+        ]
 
         def group(name: str) -> int:
             return int(group_of(groups, hashes_of([jsonio.dumps(name)]))[0])
 
         yield from _lines(
-            missing(absent, lambda name: jsonio.loads(values[of_node[group(name)]]), lambda name: group(name) >= 0)
+            missing(
+                absent, lambda name: jsonio.loads(values[of_node[group(name)]]), lambda name: group(name) >= 0
+            )
         )

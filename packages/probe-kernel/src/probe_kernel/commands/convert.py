@@ -56,7 +56,9 @@ def _convert(arguments: argparse.Namespace) -> int:
     files = sources.files
     if not files:
         lost = "".join(f" {problem}" for problem in sources.problems[:3])
-        raise FormatError(f"{arguments.source} has no bin files (those whose names end with a timestamp).{lost}")
+        raise FormatError(
+            f"{arguments.source} has no bin files (those whose names end with a timestamp).{lost}"
+        )
     how = Conversion(arguments.type, arguments.format, shape, tuple(arguments.only))
     faults: list[str] = [*sources.problems]
     written = 0

@@ -114,7 +114,9 @@ class KernelRun:
         try:
             self._outcome = inspect_dump(self.folder, self._values.kernels, notes)
         except Exception as e:
-            self._outcome = DumpOutcome(self.folder, 0, 0, (), 0, (), (*notes, f"The folder is unreadable: {e}"))
+            self._outcome = DumpOutcome(
+                self.folder, 0, 0, (), 0, (), (*notes, f"The folder is unreadable: {e}")
+            )
         _log.info("%s", self._outcome)
         if quiet:
             return

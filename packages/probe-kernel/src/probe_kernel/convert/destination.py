@@ -30,7 +30,9 @@ class Destination:
         self._lines: dict[Path, set[str]] = {}
         self._lock = threading.Lock()
 
-    def write(self, folder: Path, name: str, source: Path, parts: Sequence[bytes | memoryview] | Reordered) -> Path:
+    def write(
+        self, folder: Path, name: str, source: Path, parts: Sequence[bytes | memoryview] | Reordered
+    ) -> Path:
         """Write a file, in place of one that an earlier conversion wrote; return its path.
 
         folder: where to.

@@ -125,7 +125,9 @@ class _Draft:
         self.faults += iteration.problems
         for kernel in iteration.kernels:
             operator, scope = operators.get(kernel.name, (None, ""))
-            prefix = f"graph{iteration.folder.graph}." if several and iteration.folder.graph is not None else ""
+            prefix = (
+                f"graph{iteration.folder.graph}." if several and iteration.folder.graph is not None else ""
+            )
             direction: Direction = "backward" if _is_gradient(kernel, operator) else "forward"
             name = f"Kernel.{prefix}{kernel.op_type}.{kernel.name}.{kernel.count}.{direction}"
             while name in self.data:  # two nets, or two streams, have a kernel of the same name
@@ -148,7 +150,9 @@ class _Draft:
         """Return the slots without a gap of absurd size before them: each missing index is a null in dump.json."""
         near = tuple(slot for at, slot in enumerate(slots) if slot.index <= at + _MOST_GAPS)
         for slot in slots[len(near) :]:
-            self.faults.append(f"{slot.kernel.name} {slot} is left out: over {_MOST_GAPS} slots before it are empty.")
+            self.faults.append(
+                f"{slot.kernel.name} {slot} is left out: over {_MOST_GAPS} slots before it are empty."
+            )
             self.coverage.add("failed", "tensor files")
         return near
 

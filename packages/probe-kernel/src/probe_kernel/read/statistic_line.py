@@ -172,4 +172,6 @@ def row_text(row: Row, categories: Sequence[str]) -> str:
     head = [*names, row.task, row.stream, row.timestamp, row.io, row.slot, row.size]
     shape = "" if row.shape is None else f'"({",".join(map(str, row.shape))})"'
     values = ["null" if (v := row.values.get(key)) is None else value_text(v) for key in categories]
-    return ",".join([*("" if h is None else str(h) for h in head), name_text(row.dtype), shape, *values]) + ","
+    return (
+        ",".join([*("" if h is None else str(h) for h in head), name_text(row.dtype), shape, *values]) + ","
+    )

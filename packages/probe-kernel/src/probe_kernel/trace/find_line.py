@@ -124,7 +124,8 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
     kernels = [
         kernel
         for iteration in rank.iterations
-        if iteration.folder.graph in (number, None) or iteration.folder.layout not in ("mindspore", "constants")
+        if iteration.folder.graph in (number, None)
+        or iteration.folder.layout not in ("mindspore", "constants")
         for kernel in iteration.kernels
     ]
     names = match(graph.operators, kernels, rank.order.get(number, ()))

@@ -123,7 +123,9 @@ class GraphCalls:
             for gradient in early:
                 self._gradient(*gradient)
 
-    def _attach(self, entry: Any, outputs: PathTensors, keep: Callable[[Any], None], emit: Emit) -> Sequence[Any]:
+    def _attach(
+        self, entry: Any, outputs: PathTensors, keep: Callable[[Any], None], emit: Emit
+    ) -> Sequence[Any]:
         state = self._ending
         assert state is not None
         state.outputs = _travelling(outputs)

@@ -59,7 +59,12 @@ class FileCall(nn.Cell):  # type: ignore[misc]
     """
 
     def __init__(
-        self, folder: Path, dump: Any, callback: Callback, counter: CallCounter | None = None, late: bool = False
+        self,
+        folder: Path,
+        dump: Any,
+        callback: Callback,
+        counter: CallCounter | None = None,
+        late: bool = False,
     ) -> None:
         super().__init__(auto_prefix=False)
         self.site = register(callback)

@@ -52,7 +52,9 @@ class KnownParameters:
         """Return the numbers of the parameters whose gradients have these shapes; 0 for one that is not recorded."""
         wanted = [(tuple(s), str(d)) for s, d in zip(shapes, dtypes, strict=True)]
         near = self.near[number] if number >= 0 else ()
-        fitting = [found for found in (near, *self.lists.values()) if list(map(_shape_and_dtype, found)) == wanted]
+        fitting = [
+            found for found in (near, *self.lists.values()) if list(map(_shape_and_dtype, found)) == wanted
+        ]
         if not fitting or (fitting[0] is not near and len(fitting) > 1):
             self.unknown()
             return (0,) * len(wanted)

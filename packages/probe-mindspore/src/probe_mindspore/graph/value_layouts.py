@@ -19,7 +19,16 @@ from probe_format.tensors import narrow_name
 
 from probe_mindspore.tensors.tensor_view import TensorView
 
-__all__ = ["DYNAMIC", "UNKNOWN", "ConstantLayout", "LeafLayout", "NestLayout", "UnknownValue", "number_of", "rebuild"]
+__all__ = [
+    "DYNAMIC",
+    "UNKNOWN",
+    "ConstantLayout",
+    "LeafLayout",
+    "NestLayout",
+    "UnknownValue",
+    "number_of",
+    "rebuild",
+]
 
 #: Why a tensor with a dynamic shape has no numbers.
 DYNAMIC = (
@@ -80,7 +89,9 @@ UNKNOWN = ConstantLayout(UnknownValue())
 
 def number_of(layout: Any) -> int:
     """Return the number of a layout. Equal layouts share one (constants with equal repr: 1, 1.0 and True differ)."""
-    key = ("constant", type(layout.value), repr(layout.value)) if isinstance(layout, ConstantLayout) else layout
+    key = (
+        ("constant", type(layout.value), repr(layout.value)) if isinstance(layout, ConstantLayout) else layout
+    )
     with _lock:
         number = _numbers.get(key)
         if number is None:

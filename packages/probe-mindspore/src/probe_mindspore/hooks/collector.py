@@ -20,7 +20,12 @@ __all__ = ["collector_for"]
 
 
 def collector_for(
-    plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter, module_kind: ModuleKind
+    plan: Plan,
+    stream: EventStream,
+    leaf: Leaf,
+    coverage: Coverage,
+    names: NameFilter,
+    module_kind: ModuleKind,
 ) -> Collector:
     """Return a collector of MindSpore's calls."""
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, module_kind.parameters)

@@ -143,7 +143,9 @@ def attach(
             need[index] += 1
         else:
             index = None
-        handle = autograd.hook_tensor(t, guarded("a leaf", "its gradient's arrival", _leaf_hook(tap, path, index)))
+        handle = autograd.hook_tensor(
+            t, guarded("a leaf", "its gradient's arrival", _leaf_hook(tap, path, index))
+        )
         if handle is not None:
             handles.append(handle)
     if need and max(need) > 1:

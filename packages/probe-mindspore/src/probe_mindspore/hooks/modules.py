@@ -35,7 +35,7 @@ Model = Any  # a Cell, or a list or tuple of them
 OnCall = Callable[[TrackedModule, Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
 
 _TRACED = (
-    "inside a compiled graph, if it was called: a function under @jit(capture_mode=\"trace\") holds it, and what is "
+    'inside a compiled graph, if it was called: a function under @jit(capture_mode="trace") holds it, and what is '
     "traced is seen from outside only"
 )
 
@@ -46,7 +46,11 @@ def models_in(model: object, module_kind: ModuleKind = CELLS) -> tuple[Any, ...]
         return ()
     if isinstance(model, module_kind.module_class):
         return (model,)
-    if isinstance(model, (list, tuple)) and model and all(isinstance(m, module_kind.module_class) for m in model):
+    if (
+        isinstance(model, (list, tuple))
+        and model
+        and all(isinstance(m, module_kind.module_class) for m in model)
+    ):
         return tuple(model)
     late = late_torch(module_kind)
     raise UsageError(

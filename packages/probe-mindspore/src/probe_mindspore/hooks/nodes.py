@@ -114,7 +114,9 @@ def _split(consumed: Sequence[tuple[int, int]], shares: dict[int, Sequence[int]]
     parts = {index: iter(each) for index, each in shares.items()}
     own = [(i, next(parts[index], -1) if index in parts else index) for i, index in consumed]
     for index, each in shares.items():
-        if index in {index for _, index in consumed} and any(part not in {p for _, p in own} for part in each):
+        if index in {index for _, index in consumed} and any(
+            part not in {p for _, p in own} for part in each
+        ):
             raise LookupError(TOO_FEW)
     return own
 
@@ -146,7 +148,10 @@ class InputGradients:
 
         Raises LookupError when the inputs cannot be identified.
         """
-        node, self.node = self.node, None  # not held any longer: the graph owns the hook, and cycles there leak
+        node, self.node = (
+            self.node,
+            None,
+        )  # not held any longer: the graph owns the hook, and cycles there leak
         if gradients == self.number or not self.consumed:
             return self.consumed
         now = [] if node is None else node.next_functions

@@ -58,7 +58,9 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
             seen = belongs_to_model(frame, users_only)
         if seen:
             return tap(label, original, args, kwargs)
-        if users_only:  # an alias that MindSpore's own layers use: what they call by its public name is recorded
+        if (
+            users_only
+        ):  # an alias that MindSpore's own layers use: what they call by its public name is recorded
             return original(*args, **kwargs)
         with muted():
             return original(*args, **kwargs)

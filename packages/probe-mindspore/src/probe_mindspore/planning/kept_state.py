@@ -218,7 +218,13 @@ _OTHERS = ("builtins", "numpy")
 def _passed() -> frozenset[str]:
     """Return the attributes of a Cell that MindSpore keeps for itself: what is compiled, and how it is named."""
     if not _own:
-        held = ("_params", "_cells", "_buffers", "_primitives", "_params_list")  # where attributes of the user's go
+        held = (
+            "_params",
+            "_cells",
+            "_buffers",
+            "_primitives",
+            "_params_list",
+        )  # where attributes of the user's go
         _own.append(frozenset(name for name in vars(nn.Cell()) if name.startswith("_") and name not in held))
     return _own[0]
 

@@ -75,4 +75,3 @@ class TwoModes:
         """Stop recording in this process."""
         self.graph.mute()
         self.pynative.mute()
-

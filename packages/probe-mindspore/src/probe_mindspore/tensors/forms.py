@@ -55,7 +55,9 @@ def is_usual(kind: type) -> bool:
     kind: MindSpore's own, or one that adds nothing to it; MindSpore makes such a class for parameters.
     """
     own = [set(vars(base)) - _NO_MEANING for base in kind.__mro__ if base not in _BASES]
-    return mindspore.Tensor in kind.__mro__ and not any(own) and not any(hasattr(kind, name) for name in _TOLD)
+    return (
+        mindspore.Tensor in kind.__mro__ and not any(own) and not any(hasattr(kind, name) for name in _TOLD)
+    )
 
 
 def usual_types() -> frozenset[type]:
@@ -65,7 +67,9 @@ def usual_types() -> frozenset[type]:
 
 
 _BASES = (mindspore.Parameter, mindspore.Tensor, TensorPy, object)
-_NO_MEANING = frozenset({"__module__", "__doc__", "__abstractmethods__", "_abc_impl", "__dict__", "__weakref__"})
+_NO_MEANING = frozenset(
+    {"__module__", "__doc__", "__abstractmethods__", "_abc_impl", "__dict__", "__weakref__"}
+)
 #: Attributes that more is told of.
 _TOLD = ("layout", "hsdp_effective_shard_size")
 
@@ -106,7 +110,11 @@ def _form(dtype: Any, shape: tuple[int, ...]) -> Form:
 
 _BITS = {"bfloat16": "uint16", "float8e4m3fn": "uint8", "float8e5m2": "uint8", "hifloat8": "uint8"}
 _KINDS_OF = {
-    **{f"{kind}{bits}": np.dtype(f"{kind.lower()}{bits}") for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)},
+    **{
+        f"{kind}{bits}": np.dtype(f"{kind.lower()}{bits}")
+        for kind in ("Int", "UInt")
+        for bits in (8, 16, 32, 64)
+    },
     **{f"Float{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
     "Bool": np.dtype(bool),
 }

@@ -106,7 +106,9 @@ def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:
 #: What each error of MindSpore's kernels says, and no error of Python's or numpy's: those are Probe's own.
 _NATIVE = "C++ Call Stack"
 #: What MindSpore 2.7 says of a write to a plain tensor that has a hook, of Probe's too: the write is made all the same.
-_ON_HOOKED = "" if hasattr(TensorPy, "_grad_node") else "A leaf tensor that requires grad is being used in an inplace"
+_ON_HOOKED = (
+    "" if hasattr(TensorPy, "_grad_node") else "A leaf tensor that requires grad is being used in an inplace"
+)
 
 
 def _is_readable(t: Any, form: Form) -> bool:
@@ -159,7 +161,14 @@ def _sparse(t: Any) -> TensorView:
     extra = {"layout": name.removesuffix("Tensor"), "stored": 0 if found.data is None else found.data.size}
     shape = [int(s) for s in whole]
     return TensorView(
-        f"mindspore.{name}", found.dtype, shape, found.data, found.narrow, extra, found.reason, error=found.error
+        f"mindspore.{name}",
+        found.dtype,
+        shape,
+        found.data,
+        found.narrow,
+        extra,
+        found.reason,
+        error=found.error,
     )
 
 

@@ -112,7 +112,9 @@ class BackwardRecords:
                     else:
                         outputs += ((path, tensor(placement, g, path)),)
             stream.append(
-                events.back(call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum)
+                events.back(
+                    call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum
+                )
             )
             if self._leaf.waits:
                 self._leaf.flush_numbers()

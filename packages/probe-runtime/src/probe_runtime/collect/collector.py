@@ -290,7 +290,8 @@ class Collector:
         prefix = self._module_prefix
         size = len(prefix)
         return [
-            f"{key}.forward.0" if key[:size] == prefix else f"{key}.0.forward" for key in self.recorder.counters.keys
+            f"{key}.forward.0" if key[:size] == prefix else f"{key}.0.forward"
+            for key in self.recorder.counters.keys
         ]
 
 

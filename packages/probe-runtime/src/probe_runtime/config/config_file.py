@@ -94,7 +94,9 @@ def _path(given: object) -> Path:
         raise _error("config_path", f"must be the path of a file, not a {type(given).__name__}.",
                      'Settings are keywords, as level="L1"; a model goes to start(model).')  # fmt: skip
     if not text.strip() or "\0" in text:
-        raise _error("config_path", f"{text!r} is not a path.", 'Write e.g. "./config.json", or leave it out.')
+        raise _error(
+            "config_path", f"{text!r} is not a path.", 'Write e.g. "./config.json", or leave it out.'
+        )
     path = Path(text)
     if path.is_dir():
         inside = [p.name for p in sorted(path.iterdir()) if p.suffix.lower() in _SUFFIXES][:3]
@@ -135,7 +137,9 @@ def _parse_json(path: Path, text: str) -> Any:
     except ValueError as e:  # an int of more than 4300 digits
         raise _error(path, f"not usable JSON: {e}.") from None
     if twice:
-        raise ConfigError(Problem(str(path), f"the key {brief(k)} is there twice.", "Keep one.") for k in twice)
+        raise ConfigError(
+            Problem(str(path), f"the key {brief(k)} is there twice.", "Keep one.") for k in twice
+        )
     return content
 
 

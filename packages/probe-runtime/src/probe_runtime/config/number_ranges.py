@@ -53,7 +53,9 @@ def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
             where, f"{brief(item)} is a {type(item).__name__}, not a whole number or a range.", fix
         )
     if len(item) > 40:  # also keeps the text below the limit of int(), 4300 digits
-        return Problem(where, f"{item[:20] + '...'!r} is neither a number nor a range.", 'Write e.g. 3 or "4-6".')
+        return Problem(
+            where, f"{item[:20] + '...'!r} is neither a number nor a range.", 'Write e.g. 3 or "4-6".'
+        )
     if _NUMBER.fullmatch(item):
         return (int(item),)
     if _NEGATIVE.fullmatch(item):
@@ -75,7 +77,9 @@ def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
 
 
 def _negative(item: object, where: str) -> Problem:
-    return Problem(where, f"{brief(item)} is negative.", "Numbers begin at 0; to take all, leave the key out.")
+    return Problem(
+        where, f"{brief(item)} is negative.", "Numbers begin at 0; to take all, leave the key out."
+    )
 
 
 def compact(numbers: Iterable[int]) -> list[int | str]:

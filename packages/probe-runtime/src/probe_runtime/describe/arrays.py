@@ -24,7 +24,12 @@ _PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def array_json(
-    a: Array, placement: Placement, path: ValuePath, options: TensorOptions, files: StepFiles, coverage: Coverage
+    a: Array,
+    placement: Placement,
+    path: ValuePath,
+    options: TensorOptions,
+    files: StepFiles,
+    coverage: Coverage,
 ) -> dict[str, Any]:
     """Return the tensor object of an array of any shape and dtype (spec/statistics.md).
 

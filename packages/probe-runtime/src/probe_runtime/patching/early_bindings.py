@@ -66,7 +66,9 @@ def _searched(names: Iterable[str], scan: Scan) -> list[tuple[str, dict[str, Any
     names = list(names)
     verdicts = scan.verdicts
     for name in names:
-        if name not in verdicts:  # a program has thousands of modules, which are asked about at every start and stop
+        if (
+            name not in verdicts
+        ):  # a program has thousands of modules, which are asked about at every start and stop
             verdicts[name] = name.partition(".")[0] not in scan.skipped or name.startswith(scan.within)
     names = [name for name in names if verdicts[name]]
     # Some entries of sys.modules are objects of another kind.

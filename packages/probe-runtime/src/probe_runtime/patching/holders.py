@@ -97,7 +97,9 @@ class Holders:
             for f in self.functions:
                 values: dict[int | str, Any] = dict(enumerate(f.__defaults__ or ()))
                 values.update(f.__kwdefaults__ or {})
-                found += [Default(f, key, *pair) for key, pair in _pairs(replacements, values, values.values())]
+                found += [
+                    Default(f, key, *pair) for key, pair in _pairs(replacements, values, values.values())
+                ]
         return found
 
 
@@ -105,7 +107,9 @@ def _items(replacements: Replacements, holder: Any, items: dict[Any, Any]) -> li
     return [Item(holder, key, *pair) for key, pair in _pairs(replacements, items, items.values())]
 
 
-def _pairs(replacements: Replacements, keys: Iterable[_Key], values: Iterable[Any]) -> list[tuple[_Key, _Pair]]:
+def _pairs(
+    replacements: Replacements, keys: Iterable[_Key], values: Iterable[Any]
+) -> list[tuple[_Key, _Pair]]:
     """Return the keys whose values are originals, and what replaces them."""
     values = list(values)
     all_of_them = zip(keys, values, map(id, values), strict=True)

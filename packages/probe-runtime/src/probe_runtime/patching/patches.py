@@ -190,7 +190,9 @@ class Patches:
         """
         _check_names("register_custom_api", module, api_name)
         if prefix is not None and not (isinstance(prefix, str) and prefix):
-            raise UsageError(f"register_custom_api: the prefix must be a text such as 'My', not {brief(prefix)}.")
+            raise UsageError(
+                f"register_custom_api: the prefix must be a text such as 'My', not {brief(prefix)}."
+            )
         owner, name = go_down(module, api_name)
         if not is_function(owner, name):
             close = nearest(name, [n for n in dir(owner) if is_function(owner, n)])
@@ -390,4 +392,6 @@ def _check_names(call: str, module: object, api_name: object) -> None:
     if isinstance(module, str):
         raise UsageError(f"{call} wants the module itself, not its name: write {call}({module}, ...).")
     if not isinstance(api_name, str) or not api_name:
-        raise UsageError(f"{call} wants the function's name as a text, such as 'matmul'; got {brief(api_name)}.")
+        raise UsageError(
+            f"{call} wants the function's name as a text, such as 'matmul'; got {brief(api_name)}."
+        )

@@ -9,7 +9,17 @@ from typing import Any, Protocol
 
 import attrs
 
-__all__ = ["ABSENT", "Attribute", "Default", "Function", "Item", "Place", "Replaceable", "attribute", "replaced"]
+__all__ = [
+    "ABSENT",
+    "Attribute",
+    "Default",
+    "Function",
+    "Item",
+    "Place",
+    "Replaceable",
+    "attribute",
+    "replaced",
+]
 
 Function = Callable[..., Any]
 

@@ -53,9 +53,13 @@ def _parser() -> argparse.ArgumentParser:
         help="a function without arguments in a module that can be imported from here; it returns (model, inputs), or "
         "(model, inputs, keywords) with keywords for the model, `loss` and `optimizer`",
     )
-    parser.add_argument("--config", required=True, metavar="FILE", help="the configuration of the dump, JSON or YAML")
     parser.add_argument(
-        "--meta", action="store_true", help="torch only: call it on the device meta, without memory for weights"
+        "--config", required=True, metavar="FILE", help="the configuration of the dump, JSON or YAML"
+    )
+    parser.add_argument(
+        "--meta",
+        action="store_true",
+        help="torch only: call it on the device meta, without memory for weights",
     )
     return parser
 

@@ -89,7 +89,9 @@ class DumpPlan:
         if self.files > self.written:
             second = self.files - self.written
             yield f"{'second names of them':22}{second:>12,}{'':12}  (tensors whose content was written before)"
-            yield _row("one file per tensor", self.files, self.file_bytes_unshared, "  (as msprobe writes them)")
+            yield _row(
+                "one file per tensor", self.files, self.file_bytes_unshared, "  (as msprobe writes them)"
+            )
         if self.total is not None:
             many = f"{self.steps} step{'s' * (self.steps != 1)}"
             many += f", {self.ranks} rank{'s' * (self.ranks != 1)}" if self.ranks else ", each rank"

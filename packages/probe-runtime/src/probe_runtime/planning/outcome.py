@@ -55,7 +55,9 @@ def outcome(
         ranks=len(config.rank) or None,
         largest=tuple(files.largest()),
         unmatched=_unmatched(reports),
-        not_seen=tuple(dict.fromkeys((n["what"], n["why"]) for report in reports for n in report["not_seen"])),
+        not_seen=tuple(
+            dict.fromkeys((n["what"], n["why"]) for report in reports for n in report["not_seen"])
+        ),
         notes=tuple(notes),
     )
     return evolve(found, problems=tuple(obstacles(found, config)))
@@ -69,5 +71,7 @@ def _said(traceback: str) -> str:
 
 def _unmatched(reports: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     """Return the entries that match in no part of the step."""
-    first, *others = [{(u["filter"], u["value"]): tuple(u["nearest"]) for u in r["unmatched"]} for r in reports]
+    first, *others = [
+        {(u["filter"], u["value"]): tuple(u["nearest"]) for u in r["unmatched"]} for r in reports
+    ]
     return tuple((*entry, near) for entry, near in first.items() if all(entry in other for other in others))

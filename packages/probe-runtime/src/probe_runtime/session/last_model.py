@@ -34,4 +34,8 @@ class LastModel:
 
 
 def _all(kind: type, models: list[Any]) -> Any:
-    return None if any(model is None for model in models) else (models if issubclass(kind, list) else tuple(models))
+    return (
+        None
+        if any(model is None for model in models)
+        else (models if issubclass(kind, list) else tuple(models))
+    )

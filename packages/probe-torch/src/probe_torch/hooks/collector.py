@@ -18,7 +18,9 @@ from .collectives import PREFIX, RECEIVES
 __all__ = ["collector_for"]
 
 
-def collector_for(plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter) -> Collector:
+def collector_for(
+    plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter
+) -> Collector:
     """Return a collector of torch's calls."""
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters)
     works = PendingWork(dist.Work if dist.is_available() else ())

@@ -47,7 +47,9 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
         if t.requires_grad:
             try:
                 node = t.grad_fn
-            except RuntimeError:  # torch follows this view no more, because its base was written: no gradient comes
+            except (
+                RuntimeError
+            ):  # torch follows this view no more, because its base was written: no gradient comes
                 continue
             key: Any = id(t) if node is None else (node, t.output_nr)
             if key in indexes:

@@ -66,7 +66,10 @@ class _LeafHook:
 
 
 def watch(
-    leaf: torch.Tensor, tap: GradientTap, made: Sequence[tuple[int, ValuePath]], through: Sequence[tuple[int, int]]
+    leaf: torch.Tensor,
+    tap: GradientTap,
+    made: Sequence[tuple[int, ValuePath]],
+    through: Sequence[tuple[int, int]],
 ) -> LeafCall:
     """Pass the whole gradient of a leaf to ``tap``, until the returned handle is removed."""
     hooks: Any = leaf._backward_hooks or {}

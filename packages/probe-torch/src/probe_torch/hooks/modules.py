@@ -36,7 +36,9 @@ def models_in(model: object) -> tuple[nn.Module, ...]:
         return (model,)
     if isinstance(model, (list, tuple)) and model and all(isinstance(m, nn.Module) for m in model):
         return tuple(model)
-    raise UsageError(f"The model must be a torch.nn.Module, or a list or tuple of them; got {kind_of(model)}.")
+    raise UsageError(
+        f"The model must be a torch.nn.Module, or a list or tuple of them; got {kind_of(model)}."
+    )
 
 
 @define

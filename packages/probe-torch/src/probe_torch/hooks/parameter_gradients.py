@@ -81,7 +81,9 @@ class ParameterGradients:
                 p = entry.parameter
                 alone = p._post_accumulate_grad_hooks is None
                 handle = p.register_post_accumulate_grad_hook(on_arrival)
-                self._hooked[id(p)] = _Hooked(entry, handle, None if p.grad is None else _mark(p.grad), p._cdata, alone)
+                self._hooked[id(p)] = _Hooked(
+                    entry, handle, None if p.grad is None else _mark(p.grad), p._cdata, alone
+                )
 
     def let_go(self, t: torch.Tensor) -> None:
         """Remove the hook from ``t``, which is about to be swapped; the next `hook` puts it back."""

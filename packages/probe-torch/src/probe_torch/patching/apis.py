@@ -63,7 +63,9 @@ class Api:
         return SECTIONS[self.section][1]
 
 
-_SOURCE = api_list.Source(_BUILT_IN, tuple(SECTIONS), Api, "torch: [relu, -cat]", "probe_torch/patching/apis.yaml")
+_SOURCE = api_list.Source(
+    _BUILT_IN, tuple(SECTIONS), Api, "torch: [relu, -cat]", "probe_torch/patching/apis.yaml"
+)
 
 
 def load_apis(path: str | Path | None = None, *, views: bool = False, risk_level: str = "ALL") -> Apis:

@@ -18,7 +18,10 @@ _own: set[int] = set()
 
 @contextmanager
 def optimizer_regions(
-    names: tuple[str, ...], begin: Callable[[], bool], end: Callable[[], None], before_step: Callable[..., Any]
+    names: tuple[str, ...],
+    begin: Callable[[], bool],
+    end: Callable[[], None],
+    before_step: Callable[..., Any],
 ) -> Iterator[None]:
     """Call ``begin()`` and ``end()`` around these regions of every optimizer, whoever calls it and however it ends.
 
@@ -49,7 +52,10 @@ def optimizer_regions(
 
         return leave
 
-    places = [attribute(record_function, "__enter__", entering), attribute(record_function, "__exit__", leaving)]
+    places = [
+        attribute(record_function, "__enter__", entering),
+        attribute(record_function, "__exit__", leaving),
+    ]
     with replaced(places):
         hook = torchs.register_optimizer_step_pre_hook(before_step)
         _own.add(hook.id)
@@ -68,5 +74,8 @@ def runs_other_code(optimizer: Any, args: Any, kwargs: Any) -> bool:
     given = any(value is not None for value in (*args[1:], *kwargs.values()))
     hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
     return bool(
-        given or hooked or torchs._global_optimizer_post_hooks or torchs._global_optimizer_pre_hooks.keys() - _own
+        given
+        or hooked
+        or torchs._global_optimizer_post_hooks
+        or torchs._global_optimizer_pre_hooks.keys() - _own
     )

@@ -53,7 +53,9 @@ def truly_named(
 ) -> Callable[..., Any]:
     """Return `original`, run under _TrueNames if a subclass or a mode of the user's may get to see it."""
     modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    if modes and type(modes[-1]) is _TrueNames:  # inside a mode that computes; a second would recurse without end
+    if (
+        modes and type(modes[-1]) is _TrueNames
+    ):  # inside a mode that computes; a second would recurse without end
         return original
     # torch.set_default_device is a mode that is always on. It handles only factories, and those get the
     # original from torch.

@@ -31,7 +31,11 @@ class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_dispatch__(func, types, args, kwargs)
         for argument, value in zip(func._schema.arguments, args, strict=False):
-            if isinstance(value, (list, tuple)) and argument.alias_info is not None and argument.alias_info.is_write:
+            if (
+                isinstance(value, (list, tuple))
+                and argument.alias_info is not None
+                and argument.alias_info.is_write
+            ):
                 for t in value:
                     torch.autograd.graph.increment_version(t)
         return out
@@ -89,7 +93,9 @@ class StandIns:
             items = [self.value(v) for v in value]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            changed = {f.name: self.value(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+            changed = {
+                f.name: self.value(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init
+            }
             return dataclasses.replace(value, **changed)
         return value
 

@@ -55,7 +55,9 @@ class Training:
                 "statistics and look at its size."
             ) from e
         except Exception as e:
-            e.add_note("This came while probe_torch.plan ran the model on tensors that have shapes and no numbers.")
+            e.add_note(
+                "This came while probe_torch.plan ran the model on tensors that have shapes and no numbers."
+            )
             raise
 
     def _run(self) -> None:
@@ -82,7 +84,11 @@ def _total(t: torch.Tensor) -> torch.Tensor:
 
 def _line(error: BaseException) -> str:
     """Return the line of the user's code that an error came from."""
-    mine = [(f, n) for f, n in traceback.walk_tb(error.__traceback__) if not _is_library(f.f_globals.get("__name__"))]
+    mine = [
+        (f, n)
+        for f, n in traceback.walk_tb(error.__traceback__)
+        if not _is_library(f.f_globals.get("__name__"))
+    ]
     if not mine:
         return "the model"
     frame, number = mine[-1]

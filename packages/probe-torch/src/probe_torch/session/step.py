@@ -141,7 +141,9 @@ class StepOpener:
                 stack.callback(regions.count_left_out, collector.coverage)
                 patches.apply(*models)
                 stack.callback(patches.undo)
-            stack.enter_context(watched_optimizers(*_guarded("an optimizer", leaf.step_begins, leaf.step_ends)))
+            stack.enter_context(
+                watched_optimizers(*_guarded("an optimizer", leaf.step_begins, leaf.step_ends))
+            )
             stack.enter_context(Aliasing(*_guarded("a write out of sight", leaf.touched, leaf.wrote)))
             for missing, why in patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)

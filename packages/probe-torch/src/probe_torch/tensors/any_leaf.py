@@ -39,7 +39,12 @@ class AnyLeaf(CommonLeaf):
     """
 
     def __init__(
-        self, options: TensorOptions, coverage: Coverage, append: Callable[[dict[str, Any]], None], *, late: bool
+        self,
+        options: TensorOptions,
+        coverage: Coverage,
+        append: Callable[[dict[str, Any]], None],
+        *,
+        late: bool,
     ) -> None:
         """Describe with these options, as `TensorLeaf` has them."""
         self._refs = itertools.count(1)

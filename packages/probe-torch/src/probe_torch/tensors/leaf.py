@@ -108,7 +108,12 @@ class TensorLeaf(AnyLeaf):
                 same = False
             if same:
                 return self._again(placement, t, path, seen) if placement.wants_file else json
-        if self._straight and type(t) in EXACT and t.is_cpu and not (self.inflight.open or self.inflight.works):
+        if (
+            self._straight
+            and type(t) in EXACT
+            and t.is_cpu
+            and not (self.inflight.open or self.inflight.works)
+        ):
             try:
                 # What is not plain has none of these, or no memory: wrapped by torch.func, nested, sparse, lazily
                 # zero, freed, made in inference mode. The version is taken before the tensor is read, because
@@ -125,13 +130,28 @@ class TensorLeaf(AnyLeaf):
                 numbers = numbers_at(pointer if dense is t else _data_ptr(dense), form.count, form.kind)
                 if numbers is not None and (ordered or self._o.checksum is None):
                     high, low, mean, norm = numbers
-                    body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm, "requires_grad": requires_grad}
+                    body = {
+                        "Max": high,
+                        "Min": low,
+                        "Mean": mean,
+                        "Norm": norm,
+                        "requires_grad": requires_grad,
+                    }
                     json, cut = form.opening + encode(body)[1:], -1
                     if self._o.checksum is not None:
                         json, cut = form.with_checksum(json, pointer, self._o.checksum)
                     content = next(self._contents) if placement.wants_file else None
                     if within is not None and sharing.open:
-                        sharing.known[at] = weakref.ref(t), version, pointer, within, requires_grad, json, cut, content
+                        sharing.known[at] = (
+                            weakref.ref(t),
+                            version,
+                            pointer,
+                            within,
+                            requires_grad,
+                            json,
+                            cut,
+                            content,
+                        )
                     if norm > self.summary.least:
                         self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
                     if content is None:
@@ -173,7 +193,11 @@ class TensorLeaf(AnyLeaf):
             keys = self._files.save(placement, path, "pt", parts, content)
             return {**loads(before + b"}"), **keys, **loads(b"{" + after.lstrip(b","))}
         name = self._files.write(placement, path, "pt", parts, content)
-        return b'%b,"data_name":"%b"%b' % (before, name.encode(), after)  # nothing in a safe file name is escaped
+        return b'%b,"data_name":"%b"%b' % (
+            before,
+            name.encode(),
+            after,
+        )  # nothing in a safe file name is escaped
 
     def _any(
         self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool

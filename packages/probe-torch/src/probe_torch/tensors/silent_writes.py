@@ -176,7 +176,9 @@ def is_silent_op(op: Any) -> bool:
     if isinstance(op, torch._ops.OpOverloadPacket):
         return any(is_silent_op(getattr(op, each)) for each in op.overloads())  # type: ignore[no-untyped-call]
     schema = getattr(op, "_schema", None)
-    if schema is None or not any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments):
+    if schema is None or not any(
+        a.alias_info is not None and a.alias_info.is_write for a in schema.arguments
+    ):
         return False
     has, full = torch._C._dispatch_has_kernel_for_dispatch_key, op.name()
     try:
