@@ -1,13 +1,13 @@
-"""Read and write the values inside a record by their paths: keys and indexes into nested lists and dicts."""
+"""Read and set the slots of a record by their paths: keys and indexes into nested lists and dicts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define
 
 from probe_format.excerpts import brief
-from probe_format.values import is_leaf
 
 __all__ = ["Room", "blank_slots", "get", "put"]
 
@@ -58,7 +58,7 @@ def _copy(shape: Any, room: Room | None) -> Any:
     return None
 
 
-def get(value: Any, path: list[Any]) -> Any:
+def get(value: Any, path: Sequence[int | str]) -> Any:
     """Return the value at ``path``, None where the path does not exist."""
     for key in path:
         if isinstance(value, list) and isinstance(key, int) and key < len(value):
@@ -70,7 +70,7 @@ def get(value: Any, path: list[Any]) -> Any:
     return value
 
 
-def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> None:
+def put(slots: Any, path: Sequence[int | str], value: Any, room: Room | None = None) -> None:
     """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed.
 
     room: how many slots may still be made, where the path comes from a file.
@@ -95,6 +95,6 @@ def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> No
         if last:
             here[key] = value
             return
-        if not isinstance(here[key], (list, dict)) or is_leaf(here[key]):
+        if not isinstance(here[key], (list, dict)):
             here[key] = [] if isinstance(path[i + 1], int) else {}
         here = here[key]
