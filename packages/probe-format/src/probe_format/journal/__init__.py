@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import events
 from .fold import Fold
 from .frames import MAGIC, Count, JournalWriter
-from .holes import hole
+from .holes import hole, lost
 from .pages import Pages
 from .reading import JournalContents, folded, read_journal
 
@@ -19,5 +19,6 @@ __all__ = [
     "events",
     "folded",
     "hole",
+    "lost",
     "read_journal",
 ]

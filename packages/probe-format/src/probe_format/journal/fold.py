@@ -3,9 +3,9 @@
 The same fold is fed live, as each event is appended, and by whoever reads a journal back. A value is opaque: it is a
 `Reference`, the finished JSON itself or the place where that stands in the journal, and is joined as it is written.
 
-Rows are plain data, as they are packed when there are many: a call is a dict from finished keys to references, a
-record of gradients a dict from the number of the backward pass to such a dict, a saved value a reference. A float is a
-slot that waits: it holds nothing if an `over` came since, of which that many had come before.
+Rows are plain data, as they are packed when there are many: a record is a dict from finished keys to references or
+nested slots of them, a saved value a reference. A float is a slot that waits: it holds nothing if an `over` came since,
+of which that many had come before. A tuple is a gradient that arrived again: the first, and the later ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from probe_format.names import with_direction
 
 from .construct_tree import missing
 from .events import NODE, STRUCTURE, Event
-from .holes import Fillers
+from .holes import Fillers, lost
 from .packed import Packed, Table
 from .pages import Pages
 from .places import Places, Reference, places_of
@@ -35,13 +35,13 @@ Values = Sequence[Reference]
 Row = Any
 
 #: How many bytes of values are kept in memory; of later ones the places are.
-KEPT = 4 << 20
+KEPT = 8 << 20
 
 _OUTPUT, _REDONE = b'"output":', b'"recompute":'
 _PARTS = {"a": b'"input_args":', "w": b'"input_kwargs":', "p": b'"parameters":'}
-_SIDES = {"i": b'"input":', "o": _OUTPUT}
-#: What stands in a slot whose gradient was on its way when the process ended (spec/values.md).
-_LOST = b'{"type":"lost","value":null,"lost":"gradient: the process ended before it was written"}'
+_INPUT, _LATER = b'"input":', b'"later_passes":'
+_SIDES = {"i": _INPUT, "o": _OUTPUT}
+_LOST = lost("gradient: the process ended before this was written")
 
 _key: Callable[[str], bytes] = functools.lru_cache(4096)(lambda key: jsonio.dumps(key) + b":")
 
@@ -64,8 +64,8 @@ def _overlaid(old: Row, new: Row) -> Row:
     return old if new is None else new
 
 
-def _is_gradients(row: Row) -> bool:
-    return type(row) is dict and type(next(iter(row), None)) is int
+def _is_gradients(name: str) -> bool:
+    return with_direction(name, "backward") == name
 
 
 def _parent(rows: list[tuple[str | None, bool]]) -> tuple[str | None, bool]:
@@ -96,10 +96,11 @@ class Fold:
     _coverage: Head = field(factory=dict)
     _faults: dict[tuple[str, str], int] = field(factory=dict)
 
-    def take(self, event: Event, at: int = 0) -> None:
+    def take(self, event: Event, at: int = 0, size: int = 0) -> None:
         """Add the next event; one of an unknown kind is skipped.
 
         at: where its frame begins in the journal.
+        size: of the event in bytes.
 
         Raises ValueError, TypeError, KeyError, IndexError, AttributeError or RecursionError when the form of an event
         from a file is not the specification's.
@@ -108,7 +109,7 @@ class Fold:
         handler = _HANDLERS.get(head["k"])
         if handler is None:
             return
-        self.kept -= sum(map(len, values))
+        self.kept -= size
         handler(self, head, values if self.kept >= 0 else places_of(at, len(values)))
 
     # -- the events -----------------------------------------------------------------------------------
@@ -171,27 +172,45 @@ class Fold:
             self._open(e["n"]).setdefault(e["n"], {}).setdefault(_REDONE, {})[_OUTPUT] = values[0]
 
     def on_back(self, e: Head, values: Values) -> None:
-        name, number = e["n"], e["t"]
+        name = e["n"]
         if self._tree and name not in self._nodes.rows_open:
             self._node(name, e["u"], called=False)
-        if e.get("r") == STRUCTURE:
+        if "r" in e:
             return
-        rows = self._open(name)
+        rows = self._data.rows_open
         row = rows.pop(name, None)
         if row is None:
-            row = {}
-        if number not in row:
-            sides = zip(_SIDES.values(), e.get("g", (0, 0)), strict=True)
-            # None: data_mode filters this side out, and the key is absent.
-            row[number] = {side: blank_slots(form, self.room) for side, form in sides if form is not None}
-        part = row[number]
-        for side, *path in e.get("w", ()):
-            self._put(part.setdefault(_SIDES[side], []), path, float(self._overs))
-        for (side, *path), value in zip(e["v"], values, strict=True):
-            self._put(part.setdefault(_SIDES[side], []), path, value)
-        if e.get("partial"):
+            rows = self._open(name)
+            row = self._blank(e)
+        part = row if e["t"] == 0 else self._later(row, e)
+        room = self.room
+        if "w" in e:
+            for slot in e["w"]:
+                put(part.setdefault(_SIDES[slot[0]], []), slot[1:], float(self._overs), room)
+        for slot, value in zip(e["v"], values, strict=True):
+            put(part.setdefault(_SIDES[slot[0]], []), slot[1:], value, room)
+        if "partial" in e:
             part[b'"partial":'] = b"true"
         rows[name] = row
+
+    def _blank(self, e: Head) -> Row:
+        """Return the empty slots of one backward pass."""
+        of_input, of_output = e.get("g", (0, 0))
+        part = {}
+        if of_input is not None:  # else data_mode filters this side out, and the key is absent
+            part[_INPUT] = blank_slots(of_input, self.room)
+        if of_output is not None:
+            part[_OUTPUT] = blank_slots(of_output, self.room)
+        return part
+
+    def _later(self, row: Row, e: Head) -> Row:
+        """Return what a later backward pass through a call fills."""
+        passes: list[Row] = row.setdefault(_LATER, [])
+        while len(passes) < e["t"]:
+            if self.room is not None:
+                self.room.take(1)
+            passes.append(self._blank(e))
+        return passes[e["t"] - 1]
 
     def on_pgrad(self, e: Head, values: Values) -> None:
         self._open(e["n"]).setdefault(e["n"], {}).setdefault(_key(e["q"]), []).append(values[0])
@@ -247,12 +266,9 @@ class Fold:
         if len(nodes.rows_open) > nodes.most:
             nodes.pack()
 
-    def _put(self, slots: Row, path: Sequence[int | str], value: Row) -> None:
-        put(slots, path, value, self.room)
-
     def _arrived(self, rows: dict[str, Row], name: str, path: Sequence[int | str], value: Row) -> None:
         if path:
-            self._put(rows.setdefault(name, []), path, value)
+            put(rows.setdefault(name, []), path, value, self.room)
         else:
             rows[name] = value
 
@@ -298,9 +314,6 @@ class Fold:
         if kind is tuple:
             first, more = row
             return self._text(first, places)[:-1] + b',"later_passes":%b}' % self._text(more, places)
-        if _is_gradients(row):
-            first, *more = row.values()
-            row = {**first, b'"later_passes":': more} if more else first
         pairs = [
             (key if type(key) is bytes else _key(key)) + self._text(item, places) for key, item in row.items()
         ]

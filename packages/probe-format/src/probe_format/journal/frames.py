@@ -26,7 +26,7 @@ __all__ = ["MAGIC", "MAX_FRAME", "Count", "JournalWriter"]
 MAGIC = b"PROBEJ2\n"
 MAX_FRAME = 1 << 30
 
-Taken = Callable[[Event, int], None]
+Taken = Callable[[Event, int, int], None]
 
 
 @define
@@ -46,7 +46,7 @@ class JournalWriter:
     def __init__(self, path: Path, taken: Taken, lock: threading.RLock | None = None) -> None:
         """Open ``path`` for appending, creating it with its header.
 
-        taken: called with each event that is in the file, and where its frame begins. The values are pieces of the
+        taken: called with each event that is in the file, where its frame begins, and its size. The values are pieces of the
             file's bytes, so that they keep no more memory than their length.
 
         Raises OSError when it cannot be opened; a file that was made without its whole header is removed.
@@ -60,7 +60,8 @@ class JournalWriter:
         self.end = self.size
         if not self.end:
             try:
-                self._write(MAGIC)
+                self._complete(MAGIC, os.write(self._fd, MAGIC))
+                self.end = len(MAGIC)
             except OSError:
                 self.close()
                 os.unlink(path)
@@ -80,24 +81,24 @@ class JournalWriter:
         with self.lock:
             if self._fd < 0:
                 return
+            done = os.write(self._fd, frame)
+            if done != size + FRAME.size:
+                self._complete(frame, done)
             at = self.end
-            self._write(frame)
+            self.end = at + size + FRAME.size
             if count is not None:
                 count.n += 1
-            self._taken((head, payload.split(b"\n")[1:]), at)
+            self._taken((head, payload.split(b"\n")[1:]), at, size)
 
-    def _write(self, data: bytes) -> None:
-        """Write all of ``data`` at the end of the file, or nothing of it."""
-        done = os.write(self._fd, data)
-        if done != len(data):  # full disk, limit reached
-            start = self.size - done
-            try:
-                while done < len(data):
-                    done += os.write(self._fd, data[done:])
-            except OSError:
-                os.ftruncate(self._fd, start)  # a part of a frame would make every later one hard to find
-                raise
-        self.end += len(data)
+    def _complete(self, data: bytes, done: int) -> None:
+        """Write the rest after a short write (full disk, limit reached), or take back what was written of it."""
+        start = self.size - done
+        try:
+            while done < len(data):
+                done += os.write(self._fd, data[done:])
+        except OSError:
+            os.ftruncate(self._fd, start)  # a part of a frame would make every later one hard to find
+            raise
 
     def places(self) -> Places:
         """Return what finds values in the file as it is now."""

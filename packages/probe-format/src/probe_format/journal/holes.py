@@ -7,9 +7,11 @@ from typing import Literal
 
 from attrs import define, field
 
+from probe_format import jsonio
+
 from .places import Places, Reference
 
-__all__ = ["HOLE", "Fillers", "hole"]
+__all__ = ["HOLE", "Fillers", "hole", "lost"]
 
 #: What encloses a hole: JSON never holds this byte, as strings have it escaped.
 HOLE = b"\x1a"
@@ -29,6 +31,11 @@ def hole(letter: Literal["n", "c", "f"], number: int) -> bytes:
     number: of this hole, from 1, unique within the step.
     """
     return b"\x1a%c%d\x1a" % (letter.encode(), number)
+
+
+def lost(why: str) -> bytes:
+    """Return what stands in the slot of a gradient that came, or was on its way, and is not known (spec/values.md)."""
+    return b'{"type":"lost","value":null,"lost":%b}' % jsonio.dumps(why)
 
 
 @define

@@ -16,6 +16,9 @@ __all__ = ["Packed", "Table"]
 
 Row = tuple[str, Any]
 
+#: Rows with more bytes hold values, of which whoever adds them bounds the number: they take long and gain little.
+_LIGHT = 256
+
 
 @define
 class Packed:
@@ -26,7 +29,7 @@ class Packed:
 
     most: int = 128
     _open: list[Any] = field(factory=list)
-    _pages: list[bytes] = field(factory=list)
+    _pages: list[tuple[bool, bytes]] = field(factory=list)
 
     def add(self, row: Any) -> None:
         """Add one row."""
@@ -37,12 +40,14 @@ class Packed:
 
     def close(self, rows: list[Any]) -> None:
         """Add rows that are compressed at once."""
-        self._pages.append(zlib.compress(marshal.dumps(rows), 1))
+        text = marshal.dumps(rows)
+        values = len(text) > _LIGHT * len(rows)
+        self._pages.append((values, text if values else zlib.compress(text, 1)))
 
     def pages(self) -> Iterator[list[Any]]:
         """Yield all rows, many at a time."""
-        for page in self._pages:
-            yield marshal.loads(zlib.decompress(page))
+        for values, text in self._pages:
+            yield marshal.loads(text if values else zlib.decompress(text))
         if self._open:
             yield self._open
 
@@ -56,12 +61,12 @@ class Table:
 
     rows_open: the newer rows, in their order: whoever works on a row finds it here.
     joined: takes the rows of one name, in their order, and returns one.
-    moves: takes a row and returns whether it has the place of its last part in the order, and not that of its first.
+    moves: takes a name and returns whether its row has the place of its last part in the order, not of its first.
     most: how many rows are open.
     """
 
     joined: Callable[[list[Any]], Any]
-    moves: Callable[[Any], bool] = lambda row: False
+    moves: Callable[[str], bool] = lambda name: False
     most: int = 8192
     rows_open: dict[str, Any] = field(factory=dict)
     _packed: Packed = field(factory=Packed)
@@ -87,7 +92,7 @@ class Table:
                 yield name, row
                 continue
             of_name = parts[name]
-            if of_name and row == (of_name[-1] if self.moves(of_name[-1]) else of_name[0]):
+            if of_name and row == of_name[-1 if self.moves(name) else 0]:
                 yield name, self.joined(of_name)
                 parts[name] = []
 

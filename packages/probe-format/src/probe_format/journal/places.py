@@ -17,8 +17,10 @@ FRAME = struct.Struct("<II")
 Reference = bytes | int
 
 _LINE_BITS = 20
+_LINE = (1 << _LINE_BITS) - 1
+#: How much is read at a time, and how many such pieces, and frames, are kept.
 _BLOCK = 1 << 18
-_MOST = 16
+_MOST_BLOCKS, _MOST_FRAMES = 4, 16
 
 
 def places_of(at: int, count: int) -> Sequence[int]:
@@ -34,44 +36,44 @@ class Places:
         """Read from an open file as it is now. path: its name, for messages."""
         self._fd = fd
         self._path = path
-        self._blocks: dict[int, bytes] = {}
+        self._blocks: list[tuple[int, bytes]] = []
         self._frames: dict[int, list[bytes]] = {}
 
     def value(self, place: int) -> bytes:
         """Return the value at a place. Raises OSError when the file does not hold what was written."""
-        at, line = place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
+        at, line = place >> _LINE_BITS, place & _LINE
+        frames = self._frames
         try:
-            return (self._frames.get(at) or self._frame(at))[line]
+            return (frames[at] if at in frames else self._frame(at))[line]
         except IndexError:
             raise self._changed(at) from None
 
     def _frame(self, at: int) -> list[bytes]:
-        size, crc = FRAME.unpack(self._bytes(at, FRAME.size))
-        payload = self._bytes(at + FRAME.size, size)
+        start, block = self._block(at)
+        begin = at - start + FRAME.size
+        if begin > len(block):
+            raise self._changed(at)
+        size, crc = FRAME.unpack_from(block, at - start)
+        payload = block[begin : begin + size]
+        if len(payload) < size:
+            payload = os.pread(self._fd, size, at + FRAME.size)
         if zlib.crc32(payload) != crc:
             raise self._changed(at)
-        _make_room(self._frames)
+        if len(self._frames) >= _MOST_FRAMES:
+            del self._frames[next(iter(self._frames))]
         self._frames[at] = lines = payload.split(b"\n")
         return lines
 
-    def _bytes(self, at: int, size: int) -> bytes:
-        number, inside = divmod(at, _BLOCK)
-        if inside + size > _BLOCK:
-            found = os.pread(self._fd, size, at)
-        else:
-            if number not in self._blocks:
-                _make_room(self._blocks)
-                self._blocks[number] = os.pread(self._fd, _BLOCK, number * _BLOCK)
-            found = self._blocks[number][inside : inside + size]
-        if len(found) < size:
-            raise self._changed(at)
+    def _block(self, at: int) -> tuple[int, bytes]:
+        """Return a piece of the file that holds the beginning of a frame, and where the piece begins."""
+        for found in self._blocks:
+            if found[0] <= at <= found[0] + _BLOCK - FRAME.size:
+                return found
+        if len(self._blocks) >= _MOST_BLOCKS:
+            del self._blocks[-1]
+        found = at, os.pread(self._fd, _BLOCK, at)
+        self._blocks.insert(0, found)
         return found
 
     def _changed(self, at: int) -> OSError:
         return OSError(errno.EIO, f"it does not hold what was written at byte {at}", str(self._path))
-
-
-def _make_room(known: dict[int, bytes] | dict[int, list[bytes]]) -> None:
-    """Forget the entry that was made first, where there are many."""
-    if len(known) >= _MOST:
-        del known[next(iter(known))]

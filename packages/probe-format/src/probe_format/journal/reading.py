@@ -50,7 +50,7 @@ def folded(contents: JournalContents) -> Fold:
     Raises ValueError, TypeError, KeyError, IndexError, AttributeError or RecursionError when the form of an event is
     not the specification's.
     """
-    fold = Fold(Room(contents.file_bytes + _SLOTS), kept=contents.file_bytes)
+    fold = Fold(Room(contents.file_bytes + _SLOTS), kept=contents.file_bytes + 1)
     for event in contents.events:
         fold.take(event)
     return fold

@@ -29,7 +29,7 @@ class Room:
 
     def check(self, path: Any) -> None:
         """Raise ValueError when it is not a path."""
-        if not isinstance(path, list) or len(path) > _DEEPEST:
+        if not isinstance(path, list | tuple) or len(path) > _DEEPEST:
             raise ValueError(f"{brief(path)} is no path to a slot")
         if not all((type(key) is int and key >= 0) or isinstance(key, str) for key in path):
             raise ValueError(f"{brief(path)} is no path to a slot")
@@ -79,6 +79,10 @@ def put(slots: Any, path: Sequence[int | str], value: Any, room: Room | None = N
     if room is not None:
         room.check(path)
     here: Any = slots
+    first: Any = path[0] if path else None
+    if room is None and len(path) == 1 and type(here) is list and first < len(here):  # nearly all of them
+        here[first] = value
+        return
     for i, key in enumerate(path):
         last = i == len(path) - 1
         if isinstance(here, list):

@@ -38,12 +38,14 @@ class Upgrade:
     forms: name of a forward record -> the form of its gradients.
     files: number of a file -> its name.
     written: the numbers of files that were confirmed.
+    passes: name of a backward record -> number of each backward pass -> the same, counted from 0.
     arrived: (record, path) -> how many gradients came there.
     """
 
     forms: dict[str, Any] = field(factory=dict)
     files: dict[int, str] = field(factory=dict)
     written: set[int] = field(factory=set)
+    passes: dict[str, dict[Any, int]] = field(factory=dict)
     arrived: dict[tuple[str, str], int] = field(factory=dict)
 
     def event(self, old: Old) -> Iterator[Event]:
@@ -92,7 +94,13 @@ class Upgrade:
         pairs = [((side, *path), value) for side in "io" for path, value in old.get(side, ())]
         form = self.forms.get(with_direction(old["n"], "forward"), (0, 0))
         content = {key: old[key] for key in ("k", "n", "r", "partial") if key in old}
-        content |= {"t": old.get("t"), "u": old.get("u"), "g": form, "v": [slot for slot, _ in pairs]}
+        passes = self.passes.setdefault(old["n"], {})
+        content |= {
+            "t": passes.setdefault(old.get("t"), len(passes)),
+            "u": old.get("u"),
+            "g": form,
+            "v": [slot for slot, _ in pairs],
+        }
         return content, [self._value(value) for _, value in pairs]
 
     def _grad(self, old: Old) -> Event:
