@@ -46,8 +46,8 @@ class JournalWriter:
     def __init__(self, path: Path, taken: Taken, lock: threading.RLock | None = None) -> None:
         """Open ``path`` for appending, creating it with its header.
 
-        taken: called with each event that is in the file, where its frame begins, and its size. The values are pieces of the
-            file's bytes, so that they keep no more memory than their length.
+        taken: called with each event that is in the file, where its frame begins, and its size. The values are pieces
+            of the file's bytes, so that they keep no more memory than their length.
 
         Raises OSError when it cannot be opened; a file that was made without its whole header is removed.
         """

@@ -15,7 +15,7 @@ __all__ = ["Autograd", "Emit", "GradientTap", "Gradients", "View"]
 Grads = Sequence[Any]
 Found = Sequence[tuple[ValuePath, Any]]
 #: Called with (pass number counted from 0, [(path, gradient of an output)], [(every path that an input has in the
-#: arguments, its gradient)], whether the sums are partial, the slots that are still to be filled in this pass: said once).
+#: arguments, its gradient)], whether the sums are partial, the slots that this pass has yet to fill: said once).
 Emit = Callable[
     [int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool, Sequence[Slot]], None
 ]
