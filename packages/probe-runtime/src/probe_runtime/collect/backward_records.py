@@ -149,17 +149,18 @@ class BackwardRecords:
 
         places: every argument that its input is: it is written at each of them, and names the others.
         """
-        text = None if placement.wants_file else moment.get(id(g))
-        if text is None:
+        if id(g) in moment and not placement.wants_file:
+            _, text = moment[id(g)]
+            self._leaf.count()
+        else:
             try:
-                text = moment[id(g)] = self._leaf.tensor(placement, g, path)
+                text = self._leaf.tensor(placement, g, path)
             except OSError:
                 raise  # a full disk
             except Exception as e:
                 self._stream.fault(call.key, "a gradient", e)
                 return lost(f"gradient: {error_text(e)[:200]}")
-        else:
-            self._leaf.count()
+            moment[id(g)] = g, text
         if len(places) > 1:
             others = [path_text(("output", *p)) for p in places if p != path]
             text = text[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"

@@ -21,9 +21,9 @@ Emit = Callable[
     [int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool, Sequence[Slot], "Moment"],
     None,
 ]
-#: id of a gradient -> its description, for the gradients that come in one call of a hook: the framework holds them
-#: meanwhile, and no code but Probe's runs, so that one that comes several times is described once.
-Moment = dict[int, bytes]
+#: id of a gradient -> the gradient and its description, for those that come in one call of a hook: no code but Probe's
+#: runs meanwhile, so that one that comes several times is described once.
+Moment = dict[int, tuple[Any, bytes]]
 
 
 @frozen

@@ -1,7 +1,7 @@
 """Put one hook on an autograd node for all the calls that have a part in it.
 
-Where a function is the last call of a module, both end in the same node. The hook tells both of its gradients, one after
-the other, so that a gradient is described once: between the two no code but Probe's runs.
+Where a function is the last call of a module, both end in the same node. The hook tells both of its gradients, one
+after the other, so that a gradient is described once: between the two no code but Probe's runs.
 """
 
 from __future__ import annotations
