@@ -8,12 +8,13 @@ the form that its gradients have: None for a leaf, a list or dict of forms for w
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import decimal
 import enum
 import itertools
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "Form",
     "ValuePath",
     "ValueWalk",
+    "first_met",
     "is_leaf",
     "json_key",
     "remembering",
@@ -52,6 +54,7 @@ _TEXT = 4096
 # Python refuses to convert longer integers to text and back.
 _MOST = 10**4000
 _LEAST = -_MOST
+_FEW = 10**9
 _TOO_LONG = "a whole number of more than 4000 digits"
 #: How many values, keys and classes are remembered, and up to which length of their JSON.
 _KNOWN, _SHORT = 4096, 200
@@ -102,7 +105,7 @@ class ValueWalk:
     def describe(self, value: Any, path: ValuePath = ()) -> Described:
         """Return the JSON and the form of a value at ``path``."""
         self.left = MAX_LEAVES
-        return self.table.get(type(value), _new)(self, value, path)
+        return self.table.get(type(value), first_met)(self, value, path)
 
     def has_parts(self, value: Any) -> bool:
         """Return whether a value is described by its parts."""
@@ -148,10 +151,8 @@ def remembering(describe: Callable[[ValueWalk, Any, ValuePath], bytes | None]) -
         if len(json) < _SHORT:
             if len(known) > _KNOWN:
                 known.clear()
-            try:
+            with contextlib.suppress(TypeError):
                 known[value] = found
-            except TypeError:
-                pass
         return found
 
     return described
@@ -182,20 +183,25 @@ def _ellipsis(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
 
 
 def _slice(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    bounds = (value.start, value.stop, value.step)
-    found = [_bound(b) if b is None or type(b) is int else walk.ask(_bound, b) for b in bounds]
-    return dumps({"type": "slice", "value": found}), None
+    bounds = value.start, value.stop, value.step
+    return b'{"type":"slice","value":[%b,%b,%b]}' % tuple([_bound(walk, b) for b in bounds]), None
 
 
-def _bound(value: Any) -> Any:
-    """Encode a slice bound: None, an int, or what ``__index__`` gives (0-d tensors); floats keep their value."""
-    if value is None:
-        return value
+def _bound(walk: ValueWalk, bound: Any) -> bytes:
+    if bound is None:
+        return b"null"
+    if type(bound) is int and -_FEW < bound < _FEW:
+        return b"%d" % bound
+    return dumps(walk.ask(_index, bound))
+
+
+def _index(bound: Any) -> Any:
+    """Return what ``__index__`` of a slice's bound gives (0-d tensors); floats keep their value."""
     try:
-        number = value.__index__()
+        number = bound.__index__()
         return number if _LEAST < number < _MOST else _TOO_LONG
     except Exception:
-        return finite(value) if isinstance(value, float) else _text(type(value).__name__)
+        return finite(bound) if isinstance(bound, float) else _text(type(bound).__name__)
 
 
 def _of_framework(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
@@ -291,7 +297,9 @@ def _elements(walk: ValueWalk, value: Any, items: Any, path: ValuePath) -> Descr
     if len(above) >= MAX_DEPTH or id(value) in above:
         return _no_further(walk, value), None
     above.append(id(value))
-    table, parts, forms = walk.table, list[bytes](), list[Form]()
+    table = walk.table
+    parts: list[bytes] = []
+    forms: list[Form] = []
     for i, item in enumerate(items):
         walk.left -= 1
         if walk.left < 0:
@@ -299,8 +307,11 @@ def _elements(walk: ValueWalk, value: Any, items: Any, path: ValuePath) -> Descr
             parts.append(walk.give_up(items, why))
             forms.append(None)
             break
-        kind = type(item)
-        part, form = (table[kind] if kind in table else _new)(walk, item, (*path, i))
+        try:
+            describe = table[type(item)]
+        except KeyError:
+            describe = first_met
+        part, form = describe(walk, item, (*path, i))
         parts += (part,)
         forms += (form,)
     above.pop()
@@ -350,7 +361,9 @@ def _fields(walk: ValueWalk, value: Any, path: ValuePath, read: Callable[[], Pai
     if len(above) >= MAX_DEPTH or id(value) in above:
         return _no_further(walk, value), None
     above.append(id(value))
-    table, parts, forms = walk.table, list[bytes](), dict[str, Form]()
+    table = walk.table
+    parts: list[bytes] = []
+    forms: dict[str, Form] = {}
     for key, item in items:
         walk.left -= 1
         if walk.left < 0:
@@ -360,8 +373,11 @@ def _fields(walk: ValueWalk, value: Any, path: ValuePath, read: Callable[[], Pai
         name = key if type(key) is str else _name(key) if type(key) is int else walk.ask(_name, key)
         while name in forms:  # {1: a, "1": b}: both must be kept
             name += "'"
-        kind = type(item)
-        part, forms[name] = (table[kind] if kind in table else _new)(walk, item, (*path, name))
+        try:
+            describe = table[type(item)]
+        except KeyError:
+            describe = first_met
+        part, forms[name] = describe(walk, item, (*path, name))
         parts += (json_key(name) + part,)
     above.pop()
     return b"{%b}" % b",".join(parts), forms or walk.empty(forms)
@@ -397,7 +413,7 @@ def _no_further(walk: ValueWalk, value: Any) -> bytes:
 # -- classes that are met for the first time --------------------------------------------------------------
 
 
-def _new(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+def first_met(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
     """Describe a value of a class that is not in the table, and enter the class."""
     found = None
     try:

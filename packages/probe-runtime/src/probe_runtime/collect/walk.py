@@ -6,7 +6,6 @@ A walk runs within `Leaf.aside`, which it leaves while a class of the user's is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 from probe_format.values import (
@@ -18,6 +17,7 @@ from probe_format.values import (
     Form,
     ValuePath,
     ValueWalk,
+    first_met,
     json_key,
     remembering,
 )
@@ -50,80 +50,71 @@ class Walk:
 
         placement: gets the tensors that are found. Where it shows nothing, the JSON means nothing.
         """
-        with self._begin(placement) as walk:
-            parts, forms = walk.each(enumerate(args))
-        return b"[%b]" % b",".join(parts), _count(forms)
+        parts, forms = self._each(placement, enumerate(args))
+        return b"[%b]" % b",".join(parts), _slots(forms)
 
     def keywords(self, placement: Placement, kwargs: Mapping[str, Any]) -> Described:
         """Return keyword arguments as a JSON object, and the form of their gradients."""
-        with self._begin(placement) as walk:
-            parts, forms = walk.each(kwargs.items())
-        return b"{%b}" % b",".join(map(bytes.__add__, map(json_key, kwargs), parts)), _count(forms)
+        parts, forms = self._each(placement, kwargs.items())
+        named = [json_key(name) + part for name, part in zip(kwargs, parts, strict=True)]
+        return b"{%b}" % b",".join(named), _slots(forms)
 
     def results(self, placement: Placement, out: Any) -> tuple[bytes, Form, bool]:
         """Return what a call returned, the form of its gradients, and whether it became an object.
 
-        A list or tuple becomes a list; a named tuple, mapping or dataclass an object, as its fields have names; anything
-        else is the one element of a list.
+        A list or tuple becomes a list; a named tuple, mapping or dataclass an object, as its fields have names;
+        anything else is the one element of a list.
         """
-        with self._begin(placement) as walk:
+        walk = _PartWalk(self, placement)
+        with walk.aside:
             if not walk.has_parts(out):
-                json, form = walk.describe(out, (0,))
-                return b"[%b]" % json, 1, False
+                return b"[%b]" % walk.describe(out, (0,))[0], 1, False
             json, form = walk.describe(out)
         if json[:1] == b"{":
             return json, 1 if form is None else [form], True
-        return json, _count(form or []), False
+        return json, _slots(form or []), False
 
     def value(self, placement: Placement, value: Any) -> Described:
         """Return one value, and its form, in which what is empty is empty."""
-        with self._begin(placement) as walk:
-            walk.exact = True
+        walk = _WholeWalk(self, placement)
+        with walk.aside:
             return walk.describe(value)
 
-    def _begin(self, placement: Placement) -> _PartWalk:
-        if placement.show:
-            return _PartWalk(self._shown, self._note, self._leaf, placement)
-        return _PartWalk(self._hidden, _ignore, self._leaf, placement)
+    def _each(
+        self, placement: Placement, pairs: Iterable[tuple[int | str, Any]]
+    ) -> tuple[list[bytes], list[Form]]:
+        """Return the JSON and the forms of values, each after the key that it has in its part."""
+        parts: list[bytes] = []
+        forms: list[Form] = []
+        walk = _PartWalk(self, placement)
+        table = walk.table
+        with walk.aside:
+            for key, value in pairs:
+                walk.left = MAX_LEAVES
+                try:
+                    describe = table[type(value)]
+                except KeyError:
+                    describe = first_met
+                part, form = describe(walk, value, (key,))
+                parts += (part,)
+                forms += (form,)
+        return parts, forms
 
 
 class _PartWalk(ValueWalk):
     """Walk through one part of a record, within the leaf's `aside`."""
 
-    __slots__ = ("_aside", "_leaf", "exact", "placement", "tensor")
+    __slots__ = ("_leaf", "aside", "found", "placement", "tensor")
 
-    def __init__(
-        self, table: dict[type, Describe], note: Callable[[str], None], leaf: Leaf, placement: Placement
-    ) -> None:
-        self.table = table
-        self.note = note
+    def __init__(self, walk: Walk, placement: Placement) -> None:
+        leaf = walk._leaf
+        self.table, self.note = (walk._shown, walk._note) if placement.show else (walk._hidden, _ignore)
         self.above = []
         self.placement = placement
+        self.found = placement.found
         self.tensor = leaf.tensor
-        self.exact = False
+        self.aside = leaf.aside()
         self._leaf = leaf
-
-    def __enter__(self) -> _PartWalk:
-        self._aside: AbstractContextManager[Any] = self._leaf.aside()
-        self._aside.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._aside.__exit__(None, None, None)
-
-    def each(self, pairs: Iterable[tuple[int | str, Any]]) -> tuple[list[bytes], list[Form]]:
-        """Return the JSON and the forms of values, each after the key that it has in the part."""
-        table, parts, forms = self.table, list[bytes](), list[Form]()
-        for key, value in pairs:
-            kind = type(value)
-            if kind in table:
-                self.left = MAX_LEAVES
-                part, form = table[kind](self, value, (key,))
-            else:
-                part, form = self.describe(value, (key,))
-            parts += (part,)
-            forms += (form,)
-        return parts, forms
 
     def leaf(self, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of the framework, from outside of `aside`, as its class may be the user's."""
@@ -131,19 +122,25 @@ class _PartWalk(ValueWalk):
 
     def ask(self, question: Callable[[Any], Any], value: Any) -> Any:
         """Return what the user's own code answers, with the user's modes active."""
-        self.__exit__()
+        self.aside.__exit__(None, None, None)
         try:
             return question(value)
         finally:
-            self.__enter__()
+            self.aside.__enter__()
+
+
+class _WholeWalk(_PartWalk):
+    """Walk through a value that is a record."""
+
+    __slots__ = ()
 
     def empty(self, form: Form) -> Form:
         """Return the form of a container that has no parts."""
-        return form if self.exact else None
+        return form
 
 
 def _tensor(walk: Any, value: Any, path: ValuePath) -> Described:
-    walk.placement.found.append((path, value))
+    walk.found += ((path, value),)
     try:
         return walk.tensor(walk.placement, value, path, gradient=False), None
     except OSError:
@@ -154,7 +151,7 @@ def _tensor(walk: Any, value: Any, path: ValuePath) -> Described:
 
 def _met(walk: Any, value: Any, path: ValuePath) -> Described:
     """Note a tensor that is not shown."""
-    walk.placement.found.append((path, value))
+    walk.found += ((path, value),)
     return b"", None
 
 
@@ -169,7 +166,7 @@ def _constant(walk: ValueWalk, value: Any, path: ValuePath) -> bytes:
     return found
 
 
-def _count(forms: list[Form]) -> Form:
+def _slots(forms: list[Form]) -> Form:
     """Return the forms, or their number where none of them has parts."""
     return len(forms) if forms.count(None) == len(forms) else forms
 
