@@ -48,14 +48,19 @@ def step(count: int, level: str, folder: Path) -> dict[str, Any]:
     peaks, times = [_peak()], [time.process_time()]
     for i in range(count):
         name = f"Functional.linear.{i}.forward"
-        writer.append(events.enter(name, deep, stack=0, arguments=[tensor] * 3, keywords={}))
-        writer.append(events.exit(name, output=[tensor], gradients=[1, 3]))
+        arguments = b"[%b]" % b",".join([tensor] * 3)
+        writer.append(events.enter(name, deep, stack=0, arguments=arguments, keywords=b"{}"))
+        writer.append(events.exit(name, output=b"[%b]" % tensor))
     for i in reversed(range(count)):
         name = f"Functional.linear.{i}.backward"
+        form = 1, 3
+        slots = ("i", 0), ("o", 2), ("o", 0)
+        waiting = (("o", 1),)
         writer.append(
-            events.back(name, 0, below, inputs=[[[0], tensor]], outputs=[[[2], tensor], [[0], tensor]])
+            events.back(name, 0, below, form=form, slots=slots, values=[tensor] * 3, waiting=waiting)
         )
-        writer.append(events.back(name, 0, below, outputs=[[[1], tensor]]))
+        writer.append(events.back(name, 0, below, form=form, slots=waiting, values=[tensor]))
+    writer.append(events.over())
     peaks.append(_peak())
     times.append(time.process_time())
     writer.append(events.tally({"summary": {"norms": [], "first_non_finite": None}}))

@@ -1,9 +1,24 @@
-"""Write and read a journal of events, and assemble the documents that the events add up to."""
+"""Write and read a journal of events, and fold the events into documents."""
 
 from __future__ import annotations
 
 from . import events
-from .assembly import Documents
-from .frames import MAGIC, JournalContents, JournalWriter, read_journal
+from .fold import Fold
+from .frames import MAGIC, Count, JournalWriter
+from .holes import hole, lost
+from .pages import Pages
+from .reading import JournalContents, folded, read_journal
 
-__all__ = ["MAGIC", "Documents", "JournalContents", "JournalWriter", "events", "read_journal"]
+__all__ = [
+    "MAGIC",
+    "Count",
+    "Fold",
+    "JournalContents",
+    "JournalWriter",
+    "Pages",
+    "events",
+    "folded",
+    "hole",
+    "lost",
+    "read_journal",
+]

@@ -1,100 +1,64 @@
-"""Make the events of a journal (spec/journal.md): one function for each kind, and the table of their keys."""
+"""Make the events of a journal (spec/journal.md): one function for each kind."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from attrs import frozen
-
-from probe_format import jsonio
-
 __all__ = [
-    "EVENTS",
-    "FORWARD_PARTS",
-    "GRADIENT_PARTS",
     "NODE",
     "STRUCTURE",
     "Event",
-    "Kind",
+    "Form",
+    "Slot",
     "back",
     "enter",
     "exit",
     "fault",
-    "file",
+    "fill",
     "frames",
     "grad",
     "head",
+    "opens",
+    "over",
     "pgrad",
     "redo",
     "redone",
     "save",
-    "stat",
     "tally",
 ]
 
-#: The frequent ones are finished JSON, with line breaks between the keys (spec/journal.md).
-Event = dict[str, Any] | bytes
-Json = Any
+#: A small JSON object, and the values: each is finished JSON, possibly with holes, that nobody looks inside again.
+Event = tuple[dict[str, Any], Sequence[bytes]]
+#: The number of slots of a part, or nested nulls where values are nested; None for a part that is not recorded.
+Form = Any
+#: A place in a backward record: ``i`` or ``o`` for its inputs and outputs, then the path there.
+Slot = Sequence[int | str]
 
 #: Values of the key ``r``: only a node of construct.json; a node and its stack, no record (task structure).
 NODE: Literal[0] = 0
 STRUCTURE: Literal[2] = 2
 
-
-@frozen
-class Kind:
-    """Describe the keys of one kind of event.
-
-    keys: all that it may have besides ``k``, in the order of the specification.
-    values: those of them that hold an encoded value (spec/values.md).
-    pairs: those of them that hold a list of ``[path, encoded value]``.
-    opens: whether it creates a folder that waited for its first record.
-    """
-
-    keys: tuple[str, ...]
-    values: tuple[str, ...] = ()
-    pairs: tuple[str, ...] = ()
-    opens: bool = True
+#: The kinds that prepare records: they do not create a folder that waits for its first one.
+_PREPARATIONS = ("head", "frames", "tally", "over")
 
 
-EVENTS: dict[str, Kind] = {
-    "head": Kind(("header",), opens=False),
-    "frames": Kind(("i", "f"), opens=False),
-    "enter": Kind(("n", "u", "s", "a", "w", "p", "x", "r"), values=("a", "w", "p")),
-    "exit": Kind(("n", "o", "e", "g"), values=("o",)),
-    "redo": Kind(("n", "a", "w"), values=("a", "w")),
-    "redone": Kind(("n", "o", "g"), values=("o",)),
-    "back": Kind(("n", "u", "t", "i", "o", "partial", "r"), pairs=("i", "o")),
-    "pgrad": Kind(("n", "q", "v"), values=("v",)),
-    "save": Kind(("n", "v", "g"), values=("v",)),
-    "grad": Kind(("n", "p", "v")),  # not a value to encode early: later gradients change it
-    "stat": Kind(("r",)),
-    "file": Kind(("r",)),
-    "fault": Kind(("w", "m")),
-    "tally": Kind(("d",), opens=False),
-}
-"""Every kind of event by its ``k``."""
-
-FORWARD_PARTS = {"input_args": "a", "input_kwargs": "w", "parameters": "p"}
-"""Keys of a forward record, and the keys of ``enter`` and ``redo`` that they come from."""
-
-GRADIENT_PARTS = {"input": "i", "output": "o"}
-"""Keys of a backward record, and the keys of ``back`` that they come from."""
+def opens(event: Event) -> bool:
+    """Return whether an event creates a folder that waited for its first record."""
+    return event[0]["k"] not in _PREPARATIONS
 
 
-def head(header: Mapping[str, Any]) -> dict[str, Any]:
+def head(header: Mapping[str, Any]) -> Event:
     """Make the event that begins a journal, or corrects its header.
 
-    header: the top-level keys of dump.json without ``data``, and ``deferred``.
+    header: the top-level keys of dump.json without ``data``.
     """
-    return {"k": "head", "header": header}
+    return {"k": "head", "header": header}, ()
 
 
-def frames(number: int, lines: Iterable[str]) -> dict[str, Any]:
+def frames(number: int, lines: Iterable[str]) -> Event:
     """Make the event that defines stack ``number``, with its frames innermost first."""
-    return {"k": "frames", "i": number, "f": list(lines)}
+    return {"k": "frames", "i": number, "f": list(lines)}, ()
 
 
 def enter(
@@ -102,67 +66,51 @@ def enter(
     parent: str | None,
     *,
     stack: int | None = None,
-    arguments: Json = None,
-    keywords: Json = None,
-    parameters: Mapping[str, Json] | None = None,
-    extra: Mapping[str, Json] | None = None,
+    arguments: bytes | None = None,
+    keywords: bytes | None = None,
+    parameters: bytes | None = None,
+    extra: Mapping[str, Any] | None = None,
     kept: Literal[0, 2] | None = None,
-) -> bytes:
+) -> Event:
     """Make the event of a call that begins. Keys whose argument is None are left out.
 
     name: of the forward record.
     parent: the node in which the call is made, None at the top.
     stack: the number of an earlier `frames` event.
-    arguments, keywords, parameters: encoded, for the keys of the record that `FORWARD_PARTS` names.
-    extra: further keys of the record.
+    arguments, keywords, parameters: values of the record.
+    extra: further keys of the record, with plain JSON.
     kept: `NODE` or `STRUCTURE` where there will be no record.
     """
-    event = b'{"k":"enter"\n,"n":%b\n,"u":%b' % (_quoted(name), _quoted(parent))
+    content: dict[str, Any] = {"k": "enter", "n": name, "u": parent}
     if stack is not None:
-        event += b'\n,"s":%d' % stack
-    if arguments is not None:
-        event += b'\n,"a":' + (arguments if type(arguments) is bytes else _json(arguments))
-    if keywords is not None:
-        event += b'\n,"w":' + (keywords if type(keywords) is bytes else _json(keywords))
-    if parameters is not None:
-        event += b'\n,"p":' + _json(parameters)
+        content["s"] = stack
     if kept is not None:
-        event += b'\n,"r":%d' % kept
+        content["r"] = kept
     if extra is not None:
-        event += b'\n,"x":' + _json(extra)
-    return event + b"}"
+        content["x"] = extra
+    if arguments is not None and keywords is not None and parameters is None:  # nearly all of them
+        content["v"] = "aw"
+        return content, (arguments, keywords)
+    given = [(k, v) for k, v in (("a", arguments), ("w", keywords), ("p", parameters)) if v is not None]
+    content["v"] = "".join(letter for letter, _ in given)
+    return content, tuple(value for _, value in given)
 
 
-def exit(name: str, *, output: Json = None, raised: str | None = None, gradients: Json = None) -> bytes:
-    """Make the event of a call that ends. Keys whose argument is None are left out.
-
-    output: the encoded values that it returned, a list or an object.
-    raised: the exception that it raised instead.
-    gradients: the forms of the backward record's ``input`` and ``output``; None for one not recorded.
-    """
-    event = b'{"k":"exit"\n,"n":' + _quoted(name)
-    if output is not None:
-        event += b'\n,"o":' + (output if type(output) is bytes else _json(output))
+def exit(name: str, *, output: bytes | None = None, raised: str | None = None) -> Event:
+    """Make the event of a call that ends. output: what it returned; raised: the exception that it raised instead."""
     if raised is not None:
-        event += b'\n,"e":' + jsonio.dumps(raised)
-    if gradients is not None:
-        event += b'\n,"g":' + _form(gradients)
-    return event + b"}"
+        return {"k": "exit", "n": name, "e": raised}, ()
+    return {"k": "exit", "n": name}, () if output is None else (output,)
 
 
-def redo(name: str, arguments: Json, keywords: Json) -> bytes:
-    """Make the event of a call that is recomputed, with the encoded values of these arguments."""
-    return b'{"k":"redo"\n,"n":%b\n,"a":%b\n,"w":%b}' % (_quoted(name), _json(arguments), _json(keywords))
+def redo(name: str, arguments: bytes, keywords: bytes) -> Event:
+    """Make the event of a call that is recomputed, with the values of these arguments."""
+    return {"k": "redo", "n": name}, (arguments, keywords)
 
 
-def redone(name: str, *, output: Json = None, gradients: Json = None) -> bytes:
-    """Make the event of a recomputation that ends; the arguments are those of `exit`."""
-    event = b'{"k":"redone"\n,"n":' + _quoted(name)
-    if output is not None:
-        event += b'\n,"o":' + _json(output)
-    if gradients is not None:
-        event += b'\n,"g":' + _form(gradients)
-    return event + b"}"
+def redone(name: str, *, output: bytes | None = None) -> Event:
+    """Make the event of a recomputed call that ends."""
+    return {"k": "redone", "n": name}, () if output is None else (output,)
 
 
 def back(
@@ -170,98 +118,88 @@ def back(
     number: int,
     parent: str | None,
     *,
-    inputs: Json = None,
-    outputs: Json = None,
+    form: tuple[Form, Form] | None = None,
+    slots: Sequence[Slot] = (),
+    values: Sequence[bytes] = (),
+    waiting: Sequence[Slot] = (),
     partial: bool = False,
     kept: Literal[2] | None = None,
-) -> bytes:
-    """Make the event of gradients from one backward pass. Keys whose argument is None are left out.
+) -> Event:
+    """Make the event of gradients from one backward pass.
 
     name: of the backward record.
     number: how many backward passes went through this call before.
     parent: the node of the enclosing backward pass, None at the top.
-    inputs, outputs: ``[path, encoded value]`` pairs of the record's ``input`` and ``output``.
+    form: of the record's ``input`` and ``output``, None where it is not known.
+    slots, values: where gradients arrived, and the gradients.
+    waiting: where this pass has more to come, said with its first gradients.
     partial: whether some of them are sums that never became whole.
     kept: `STRUCTURE` where there will be no record.
     """
-    event = [b'{"k":"back"\n,"n":%b\n,"t":%d\n,"u":%b' % (_quoted(name), number, _quoted(parent))]
+    content: dict[str, Any] = {"k": "back", "n": name, "t": number, "u": parent}
     if kept is not None:
-        event += (b'\n,"r":%d' % kept,)
-    for before, pairs in ((b'\n,"i":[', inputs), (b'\n,"o":[', outputs)):
-        if pairs is not None:
-            event += (before,)
-            between = b""
-            for path, value in pairs:
-                try:
-                    event += (between, b"[[%d],\t%b]" % (*path, value))
-                except TypeError:  # a longer path, or a value that is not finished
-                    event += (between, b"[%b,\t%b]" % (jsonio.dumps(path), jsonio.dumps(value)))
-                between = b"\t,"
-            event += (b"]",)
-    event += (b'\n,"partial":true}' if partial else b"}",)
-    return b"".join(event)
+        content["r"] = kept
+        return content, ()
+    if form is not None:
+        content["g"] = form
+    if waiting:
+        content["w"] = waiting
+    if partial:
+        content["partial"] = True
+    content["v"] = slots
+    return content, values
 
 
-def pgrad(name: str, parameter: str, value: Json) -> bytes:
-    """Make the event of a parameter's gradient, with its encoded value, for the record ``name``."""
-    return b'{"k":"pgrad"\n,"n":%b\n,"q":%b\n,"v":%b}' % (_quoted(name), _quoted(parameter), _json(value))
+def over() -> Event:
+    """Make the event that says that slots which wait now hold nothing: no gradient is on its way."""
+    return {"k": "over"}, ()
 
 
-#: A name as JSON. It is asked for again at once: a call's end follows its begin, and calls share their parent.
-_quoted: Callable[[str | None], bytes] = functools.lru_cache(1024)(jsonio.dumps)
+def pgrad(name: str, parameter: str, value: bytes) -> Event:
+    """Make the event of a parameter's gradient, for the record ``name``."""
+    return {"k": "pgrad", "n": name, "q": parameter}, (value,)
 
 
-def _json(value: Json) -> bytes:
-    """Return an encoded value as JSON; values of a list that are finished already are only joined."""
-    if type(value) is bytes:
-        return value
-    if type(value) is list:
-        try:
-            return b"[%b]" % b",".join(value)
-        except TypeError:  # not all are finished
-            pass
-    return b"{}" if value == {} else jsonio.dumps(value)
-
-
-def _form(gradients: Json) -> bytes:
-    try:
-        return b"[%d,%d]" % (*gradients,)
-    except TypeError:  # not two numbers of slots
-        return jsonio.dumps(gradients)
-
-
-def save(name: str, value: Json, gradients: tuple[str, Json] | None = None) -> dict[str, Any]:
+def save(
+    name: str,
+    value: bytes,
+    gradients: tuple[str, Form] | None = None,
+    waiting: Sequence[Sequence[int | str]] = (),
+) -> Event:
     """Make the event of a value that is saved by name.
 
-    value: encoded.
     gradients: the name and the form of the record of its gradients, None where there will be none.
+    waiting: the paths in it whose gradients will come with the first backward pass.
     """
-    event: dict[str, Any] = {"k": "save", "n": name, "v": value}
+    content: dict[str, Any] = {"k": "save", "n": name}
     if gradients is not None:
-        event["g"] = list(gradients)
-    return event
+        content["g"] = gradients
+    if waiting:
+        content["w"] = waiting
+    return content, (value,)
 
 
-def grad(name: str, path: Iterable[int | str], value: Json) -> dict[str, Any]:
-    """Make the event of a gradient that arrived at ``path`` of the gradient record ``name``."""
-    return {"k": "grad", "n": name, "p": list(path), "v": value}
+def grad(name: str, path: Iterable[int | str], value: bytes, number: int = 0) -> Event:
+    """Make the event of a gradient that arrived at ``path`` of the gradient record ``name``.
+
+    number: how many arrived there before; after the first, ``value`` is an object with the numbers only.
+    """
+    content: dict[str, Any] = {"k": "grad", "n": name, "p": list(path)}
+    if number:
+        content["t"] = number
+    return content, (value,)
 
 
-def stat(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Make the event of statistics that came late: ``[number of the tensor, {statistics}]`` rows."""
-    return {"k": "stat", "r": rows}
+def fill(fillers: Sequence[tuple[int, bytes]]) -> Event:
+    """Make the event that fills holes, by their numbers."""
+    return {"k": "fill", "h": [number for number, _ in fillers]}, [filler for _, filler in fillers]
 
 
-def file(numbers: Sequence[int]) -> dict[str, Any]:
-    """Make the event that confirms, by their numbers, tensor files that are complete on disk."""
-    return {"k": "file", "r": numbers}
-
-
-def fault(where: str, message: str) -> dict[str, Any]:
+def fault(where: str, message: str) -> Event:
     """Make the event of a failure inside Probe."""
-    return {"k": "fault", "w": where, "m": message}
+    return {"k": "fault", "w": where, "m": message}, ()
 
 
-def tally(content: Mapping[str, Any]) -> dict[str, Any]:
+def tally(content: Mapping[str, Any]) -> Event:
     """Make the event that says what was seen and recorded so far (spec/journal.md has its keys)."""
-    return {"k": "tally", "d": content}
+    return {"k": "tally", "d": content}, ()

@@ -1,35 +1,112 @@
-"""Keep names that are asked for once more, in their order, in a few bytes each: a step may have millions of them."""
+"""Keep rows that are asked for once more, in their order, in a few bytes each: a step may have millions of them."""
 
 from __future__ import annotations
 
+import marshal
 import zlib
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from typing import Any
 
+import numpy as np
 from attrs import define, field
 
-__all__ = ["PAGE", "Packed"]
+__all__ = ["Packed", "Table"]
 
-#: More names than so many are compressed together. There may be thousands of columns, one for each stack.
-PAGE = 128
+Row = tuple[str, Any]
+
+#: Rows with more bytes hold values, of which whoever adds them bounds the number: they take long and gain little.
+_LIGHT = 256
 
 
 @define
 class Packed:
-    """Hold a column of JSON strings, of which no one has a line break.
+    """Hold a list of plain Python values; the older ones are compressed, as rows that follow each other are alike.
 
-    open: the newest ones. Whoever adds some calls `pack` when there are more than `PAGE` of them.
+    most: how many are kept as they are.
     """
 
-    open: list[bytes] = field(factory=list)
-    _pages: list[bytes] = field(factory=list)
+    most: int = 128
+    _open: list[Any] = field(factory=list)
+    _pages: list[tuple[bool, bytes]] = field(factory=list)
 
-    def pack(self) -> None:
-        """Compress what is open: names of calls that follow each other differ in a few characters."""
-        self._pages.append(zlib.compress(b"\n".join(self.open), 1))
-        self.open.clear()
+    def add(self, row: Any) -> None:
+        """Add one row."""
+        self._open.append(row)
+        if len(self._open) > self.most:
+            self.close(self._open)
+            self._open = []
 
-    def pages(self) -> Iterator[list[bytes]]:
-        """Yield all names, some at a time."""
-        for page in self._pages:
-            yield zlib.decompress(page).split(b"\n")
-        yield self.open
+    def close(self, rows: list[Any]) -> None:
+        """Add rows that are compressed at once."""
+        text = marshal.dumps(rows)
+        values = len(text) > _LIGHT * len(rows)
+        self._pages.append((values, text if values else zlib.compress(text, 1)))
+
+    def pages(self) -> Iterator[list[Any]]:
+        """Yield all rows, many at a time."""
+        for values, text in self._pages:
+            yield marshal.loads(text if values else zlib.decompress(text))
+        if self._open:
+            yield self._open
+
+
+@define
+class Table:
+    """A dict of rows by name, of which the older ones are packed.
+
+    A row that is packed can't be changed any more: what comes later under its name is a row of its own, and `rows`
+    joins the two.
+
+    rows_open: the newer rows, in their order: whoever works on a row finds it here.
+    joined: takes the rows of one name, in their order, and returns one.
+    moves: takes a name and returns whether its row has the place of its last part in the order, not of its first.
+    most: how many rows are open.
+    """
+
+    joined: Callable[[list[Any]], Any]
+    moves: Callable[[str], bool] = lambda name: False
+    most: int = 8192
+    rows_open: dict[str, Any] = field(factory=dict)
+    _packed: Packed = field(factory=Packed)
+    _hashes: array[int] = field(factory=lambda: array("q"))
+
+    def pack(self, ready: Callable[[str], bool] = lambda name: True) -> None:
+        """Pack the older half of the rows. ready: whether a row can be; one that is still changed often cannot."""
+        rows = self.rows_open
+        old = [row for row in islice(rows.items(), self.most // 2) if ready(row[0])]
+        gone = {name for name, _ in old}
+        self.rows_open = {name: row for name, row in rows.items() if name not in gone}
+        self._packed.close(old)
+        self._hashes.extend([hash(name) for name in gone])
+
+    def rows(self) -> Iterator[Row]:
+        """Yield all rows by name, in their order."""
+        if not self._hashes:
+            yield from self.rows_open.items()
+            return
+        parts = self._parts()
+        for name, row in self._all():
+            if name not in parts:
+                yield name, row
+                continue
+            of_name = parts[name]
+            if of_name and row == of_name[-1 if self.moves(name) else 0]:
+                yield name, self.joined(of_name)
+                parts[name] = []
+
+    def _all(self) -> Iterator[Row]:
+        return chain(chain.from_iterable(self._packed.pages()), self.rows_open.items())
+
+    def _parts(self) -> dict[str, list[Any]]:
+        """Return all rows of the names that have several."""
+        newer = np.fromiter(map(hash, self.rows_open), np.int64, len(self.rows_open))
+        hashes = np.sort(np.concatenate([np.frombuffer(self._hashes, np.int64), newer]))
+        twice = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+        found: dict[str, list[Any]] = {}
+        if twice:
+            for name, row in self._all():
+                if hash(name) in twice:
+                    found.setdefault(name, []).append(row)
+        return {name: rows for name, rows in found.items() if len(rows) > 1}

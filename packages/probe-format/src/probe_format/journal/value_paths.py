@@ -1,13 +1,13 @@
-"""Read and write the values inside a record by their paths: keys and indexes into nested lists and dicts."""
+"""Read and set the slots of a record by their paths: keys and indexes into nested lists and dicts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define
 
 from probe_format.excerpts import brief
-from probe_format.values import is_leaf
 
 __all__ = ["Room", "blank_slots", "get", "put"]
 
@@ -29,7 +29,7 @@ class Room:
 
     def check(self, path: Any) -> None:
         """Raise ValueError when it is not a path."""
-        if not isinstance(path, list) or len(path) > _DEEPEST:
+        if not isinstance(path, list | tuple) or len(path) > _DEEPEST:
             raise ValueError(f"{brief(path)} is no path to a slot")
         if not all((type(key) is int and key >= 0) or isinstance(key, str) for key in path):
             raise ValueError(f"{brief(path)} is no path to a slot")
@@ -58,7 +58,7 @@ def _copy(shape: Any, room: Room | None) -> Any:
     return None
 
 
-def get(value: Any, path: list[Any]) -> Any:
+def get(value: Any, path: Sequence[int | str]) -> Any:
     """Return the value at ``path``, None where the path does not exist."""
     for key in path:
         if isinstance(value, list) and isinstance(key, int) and key < len(value):
@@ -70,7 +70,7 @@ def get(value: Any, path: list[Any]) -> Any:
     return value
 
 
-def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> None:
+def put(slots: Any, path: Sequence[int | str], value: Any, room: Room | None = None) -> None:
     """Set ``slots[path[0]][path[1]]... = value``, growing lists and making containers where needed.
 
     room: how many slots may still be made, where the path comes from a file.
@@ -79,6 +79,10 @@ def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> No
     if room is not None:
         room.check(path)
     here: Any = slots
+    first: Any = path[0] if path else None
+    if room is None and len(path) == 1 and type(here) is list and first < len(here):  # nearly all of them
+        here[first] = value
+        return
     for i, key in enumerate(path):
         last = i == len(path) - 1
         if isinstance(here, list):
@@ -95,6 +99,6 @@ def put(slots: Any, path: list[Any], value: Any, room: Room | None = None) -> No
         if last:
             here[key] = value
             return
-        if not isinstance(here[key], (list, dict)) or is_leaf(here[key]):
+        if not isinstance(here[key], (list, dict)):
             here[key] = [] if isinstance(path[i + 1], int) else {}
         here = here[key]

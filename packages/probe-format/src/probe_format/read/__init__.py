@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .dump import Dump, Rank, Record, Records, Step, Tensor, assemble_journal, open
+from .dump import Dump, Rank, Record, Records, Step, Tensor, journal_fold, open
 from .nonfinite import Origin, Suspect, origins, suspect_of, suspects
 from .verify import STATES, Progress, State, Verdict, verify, verify_rank
 
@@ -19,7 +19,7 @@ __all__ = [
     "Suspect",
     "Tensor",
     "Verdict",
-    "assemble_journal",
+    "journal_fold",
     "open",
     "origins",
     "suspect_of",

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
-from probe_format import layout
+from probe_format import jsonio, layout
 from probe_format.errors import DamagedError, FormatError, UsageError
 from probe_format.excerpts import brief
 from probe_format.plain_files import read_plain, refuse_link
-from probe_format.schema.construct import Construct, check_construct, construct_of, parse_construct
+from probe_format.schema.construct import Construct, check_construct, parse_construct
 from probe_format.schema.dump import Document, parse_dump
 from probe_format.schema.report import Report, check_report, parse_report
-from probe_format.schema.stack import Stack, check_stack, parse_stack, stack_of
+from probe_format.schema.stack import Stack, check_stack, parse_stack
 
 from . import find
 from .record import Record, Records
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from probe_format.journal.assembly import Documents
-    from probe_format.journal.frames import JournalContents
+    from probe_format.journal.fold import Fold
+    from probe_format.journal.reading import JournalContents
 
-__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "assemble_journal", "open"]
+__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "journal_fold", "open"]
 
 
 def open(path: str | Path) -> Dump:
@@ -153,7 +153,7 @@ class Rank:
         if self.source != "journal":
             return None
         refuse_link(self.path / layout.JOURNAL)
-        from probe_format.journal.frames import read_journal  # only a run that did not end needs it
+        from probe_format.journal.reading import read_journal  # only a run that did not end needs it
 
         return read_journal(self.path / layout.JOURNAL)
 
@@ -170,28 +170,29 @@ class Rank:
     @cached_property
     def stack(self) -> Stack:
         """Return the stacks of the calls; empty when none were written."""
-        if self._assembled is not None:
-            return stack_of(self._assembled.stack)
-        raw = self._beside(layout.STACK)
+        raw = self._text(layout.STACK)
         return Stack() if raw is None else parse_stack(raw, str(self.path / layout.STACK))
 
     @cached_property
     def construct(self) -> Construct:
         """Return which call ran inside which module; empty when that was not written, and at level L1."""
-        if self._assembled is not None:
-            return construct_of(self._assembled.construct)
-        raw = self._beside(layout.CONSTRUCT)
+        raw = self._text(layout.CONSTRUCT)
         return Construct() if raw is None else parse_construct(raw, str(self.path / layout.CONSTRUCT))
 
     @cached_property
-    def _assembled(self) -> Documents | None:
-        return None if self.journal is None else assemble_journal(self.journal, self.path)
+    def _recovered(self) -> Mapping[str, bytes] | None:
+        """Return the files that recovery would write, when the records come from the journal."""
+        if self.journal is None:
+            return None
+        files = journal_fold(self.journal, self.path).pages().files()
+        return {name: b"".join(chunks) for name, chunks in files.items()}
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
         """Return the dump.json and the debug.json that exist, one or both. Raises FormatError when neither does."""
-        if self._assembled is not None:
-            return (Document(self._assembled.header, self._assembled.data),)
+        if self._recovered is not None:
+            name, raw = next(iter(self._recovered.items()))
+            return (parse_dump(raw, str(self.path / name)),)
         files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
         read = Path.read_bytes if self.file else read_plain  # a file that was asked for may be a link
         found = tuple(parse_dump(read(file), str(file)) for file in files if file.is_file())
@@ -201,46 +202,52 @@ class Rank:
             )
         return found
 
-    def _beside(self, name: str) -> bytes | None:
+    def _text(self, name: str) -> bytes | None:
+        if self._recovered is not None:
+            return self._recovered.get(name)
         path = self.path / name
         return read_plain(path) if path.is_file() else None
 
 
-def assemble_journal(contents: JournalContents, where: Path) -> Documents:
+def journal_fold(contents: JournalContents, where: Path) -> Fold:
     """Return the documents in a journal. Raises DamagedError when this version cannot read its events."""
-    from probe_format.journal.assembly import assemble
+    from probe_format.journal.reading import folded
 
     try:
-        documents = assemble(contents.events, contents.file_bytes + _SLOTS)
-        _check_forms(documents)
+        fold = folded(contents)
+        _check_forms(fold)
     except _WRONG as error:
         raise DamagedError(
             f"{where / layout.JOURNAL} has an event of an unknown form ({brief(error, 300)}). If a newer version "
             "wrote it, install that version of probe-format."
         ) from error
-    return documents
+    return fold
 
 
-#: Limit on the empty slots that a journal may ask for, besides one for each of its bytes.
-_SLOTS = 1 << 22
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError)
 
 
-def _check_forms(documents: Documents) -> None:
+def _check_forms(fold: Fold) -> None:
     """Raise ValueError when events of a wrong form have become documents of a wrong form."""
-    for what, mapping in (("header", documents.header), ("data", documents.data)):
-        for key in mapping:
-            if not isinstance(key, str):
-                raise ValueError(f"{brief(key)} is not a key of {what}")
-    for problem in (*check_stack(documents.stack), *check_construct(documents.construct)):
-        raise ValueError(str(problem))
-    coverage = dict(documents.coverage)
+    pages = fold.pages()
+    for key in pages.header:
+        if not isinstance(key, str):
+            raise ValueError(f"{brief(key)} is not a key of header")
+    coverage = dict(pages.coverage)
     summary = coverage.pop("summary", None)
     blank: dict[str, Any] = {key: {} for key in ("header", "files", "counts")}
     blank |= {"format_version": "", "state": "open", "journal": None}
     blank |= dict.fromkeys(("records", "tensors", "tensor_files"), 0)
     for problem in check_report({**blank, **coverage, **({} if summary is None else summary)}):
         raise ValueError(str(problem))
-    for fault in documents.faults:
+    for fault in pages.faults:
         if not isinstance(fault["where"], str) or not isinstance(fault["message"], str):
             raise ValueError(f"{brief(fault)} is not a fault")
+    for name, chunks in pages.files().items():
+        raw = b"".join(chunks)
+        document = jsonio.loads(raw)
+        for problem in _CHECKS[name](document) if name in _CHECKS else ():
+            raise ValueError(str(problem))
+
+
+_CHECKS = {layout.STACK: check_stack, layout.CONSTRUCT: check_construct}

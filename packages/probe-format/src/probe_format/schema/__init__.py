@@ -6,7 +6,7 @@ from .dump import parse_object
 from .finite import kinds_asked_for, kinds_of, non_finite
 from .parts import Parts, Side, Value, parts_of
 from .report import Report
-from .tensor_objects import is_tensor, others, path_text, tensors
+from .tensor_objects import is_lost, is_tensor, others, path_text, tensors
 from .written import only_views, writes_into
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Report",
     "Side",
     "Value",
+    "is_lost",
     "is_tensor",
     "kinds_asked_for",
     "kinds_of",

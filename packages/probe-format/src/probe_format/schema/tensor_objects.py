@@ -16,7 +16,16 @@ from probe_format.errors import Problem
 from probe_format.excerpts import brief
 from probe_format.values import ValuePath, is_leaf
 
-__all__ = ["NON_FINITE", "check_foreign", "check_values", "is_tensor", "others", "path_text", "tensors"]
+__all__ = [
+    "NON_FINITE",
+    "check_foreign",
+    "check_values",
+    "is_lost",
+    "is_tensor",
+    "others",
+    "path_text",
+    "tensors",
+]
 
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
@@ -38,6 +47,11 @@ def is_tensor(node: Any) -> bool:
         and isinstance(node.get("dtype"), str)
         and isinstance(node.get("shape"), list)
     )
+
+
+def is_lost(node: Any) -> bool:
+    """Return whether a slot holds a word on a gradient that is lost, and no value."""
+    return isinstance(node, dict) and node.get("type") == "lost" and isinstance(node.get("lost"), str)
 
 
 def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:

@@ -10,7 +10,7 @@ from probe_format.on_demand import on_demand
 from .clear import clear
 from .coverage import Coverage, Tally
 from .disk import check_writable, explain
-from .documents import FORMAT_VERSION, documents_bytes, write_documents
+from .documents import FORMAT_VERSION, Documents, documents_bytes, write_documents
 from .rank_writer import RankWriter
 from .summary import Summary
 
@@ -26,6 +26,7 @@ __all__ = [
     "FORMAT_VERSION",
     "Count",
     "Coverage",
+    "Documents",
     "RankWriter",
     "Recovery",
     "Summary",

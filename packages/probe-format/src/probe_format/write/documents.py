@@ -4,25 +4,55 @@ from __future__ import annotations
 
 import datetime
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from attrs import define
+from attrs import define, evolve, frozen
 
 from probe_format import jsonio, layout
-from probe_format.journal.assembly import Documents
+from probe_format.journal.pages import Pages
 from probe_format.safe_files import replace_file
 from probe_format.schema.tensor_objects import tensors
 
-from .pages import Pages, pages_of
 from .summary import Summary
 
-__all__ = ["FORMAT_VERSION", "documents_bytes", "now", "write_documents", "write_pages"]
+__all__ = ["FORMAT_VERSION", "Documents", "documents_bytes", "now", "write_documents", "write_pages"]
 
 FORMAT_VERSION = "1.0"
 State = Literal["open", "complete", "recovered"]
-_CHUNK = 1 << 20
+
+
+@frozen
+class Documents:
+    """Hold the content of one rank's files, for who has all of it at once.
+
+    header: the top-level keys of dump.json without ``data``.
+    data: record name -> record, in completion order.
+    stack: the grouped layout.
+    construct: node -> parent or None.
+    coverage: the last tally, or {}.
+    faults: one per kind, with its count.
+    """
+
+    header: Mapping[str, Any]
+    data: Mapping[str, Any]
+    stack: Mapping[str, list[list[str]]]
+    construct: Mapping[str, str | None]
+    coverage: Mapping[str, Any]
+    faults: list[dict[str, Any]]
+
+    def pages(self) -> Pages:
+        """Return the same in lines."""
+        stack = ((line,) for line in _lines(self.stack))
+        flat = self.header.get("level") == "L1"
+        nodes = _lines({} if flat else self.construct)
+        return Pages(self.header, _lines(self.data), stack, nodes, self.coverage, self.faults)
+
+
+def _lines(mapping: Mapping[str, Any]) -> Iterator[bytes]:
+    for key, value in mapping.items():
+        yield jsonio.dumps(key) + b": " + jsonio.dumps(value)
 
 
 def documents_bytes(documents: Documents) -> dict[str, bytes]:
@@ -30,7 +60,7 @@ def documents_bytes(documents: Documents) -> dict[str, bytes]:
 
     The first has one record a line (spec/dump.md). It is dump.json, or debug.json, which is then the only one.
     """
-    return {name: b"".join(chunks) for name, chunks in _files(pages_of(documents)).items()}
+    return {name: b"".join(chunks) for name, chunks in documents.pages().files().items()}
 
 
 def write_documents(
@@ -43,7 +73,7 @@ def write_documents(
 ) -> dict[str, Any]:
     """Write one rank's files, each complete before it takes its name; return the report (spec/report.md)."""
     return write_pages(
-        directory, pages_of(documents), state=state, journal_bytes=journal_bytes, started=started
+        directory, documents.pages(), state=state, journal_bytes=journal_bytes, started=started
     )
 
 
@@ -53,9 +83,9 @@ def write_pages(
     """Do the same as `write_documents` with content that comes line by line."""
     coverage = dict(pages.coverage)
     summary = coverage.pop("summary", None)
-    counted = Summary() if summary is None else None
+    counted = _Counted(None if summary is not None else Summary())
     written: dict[str, _Passed] = {}
-    for name, chunks in _files(pages, counted).items():
+    for name, chunks in evolve(pages, records=counted.through(pages)).files().items():
         if written and not pages.header.get("extra_info", True):
             break
         passed = written[name] = _Passed()
@@ -73,8 +103,8 @@ def write_pages(
         "not_seen": coverage.pop("not_seen", []),
         "unmatched": coverage.pop("unmatched", []),
         "faults": pages.faults,
-        "records": pages.count,
-        **(summary if counted is None else counted.json()),
+        "records": counted.records,
+        **(summary if counted.summary is None else counted.summary.json()),
         "started": started,
         "ended": now(),
         **coverage,
@@ -83,6 +113,34 @@ def write_pages(
     }
     replace_file(directory / layout.REPORT, jsonio.dumps(report) + b"\n")
     return report
+
+
+@define
+class _Counted:
+    """Count the records that pass on their way to a file.
+
+    summary: gets the tensors in them; None where their numbers are known.
+    """
+
+    summary: Summary | None
+    records: int = 0
+
+    def through(self, pages: Pages) -> Iterator[bytes]:
+        """Yield the line of every record."""
+        for line in pages.records:
+            self.records += 1
+            if self.summary is not None:
+                line = pages.filled(line)
+                self._add(self.summary, line)
+            yield line
+
+    def _add(self, summary: Summary, line: bytes) -> None:
+        for name, record in jsonio.loads(b"{%b}" % line).items():
+            for path, tensor in tensors(record):
+                norm = jsonio.number(tensor.get("Norm"))
+                # A damaged journal may have anything under Norm.
+                if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):
+                    summary.add(name, ".".join(map(str, path)), tensor)
 
 
 @define
@@ -105,50 +163,6 @@ class _Passed:
             self.tensors += chunk.count(b'"dtype":"')
             self.tensor_files += chunk.count(b'"data_name":"')
             yield chunk
-
-
-def _files(pages: Pages, summary: Summary | None = None) -> dict[str, Iterator[bytes]]:
-    """Return the content of each file, the one with the records first. summary: counts the tensors that pass."""
-    head = jsonio.dumps(pages.header)[1:-1]
-    lines = pages.records if summary is None else _summed(summary, pages.records)
-    records = _chunks(b"{" + head + (b",\n" if head else b"\n") + b'"data": {', lines, b"}}\n")
-    if pages.header.get("level") == "debug":
-        return {layout.DEBUG: records}
-    stack = _chunks(b"{", pages.stack, b"}\n")
-    return {
-        layout.DUMP: records,
-        layout.STACK: stack,
-        layout.CONSTRUCT: _chunks(b"{", pages.construct, b"}\n"),
-    }
-
-
-def _chunks(before: bytes, lines: Iterable[bytes | Iterable[bytes]], after: bytes) -> Iterator[bytes]:
-    """Yield an object of lines in pieces of about a megabyte."""
-    waiting = [before]
-    size, between, end = 0, b"\n", after
-    for line in lines:
-        for piece in (line,) if isinstance(line, bytes) else line:
-            waiting += (between, piece)
-            between = b""
-            size += len(piece)
-            if size > _CHUNK:
-                yield b"".join(waiting)
-                size = 0
-                waiting.clear()
-        between, end = b",\n", b"\n" + after
-    yield b"".join([*waiting, end])
-
-
-def _summed(summary: Summary, lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines, and add the tensors in them to the summary."""
-    for line in lines:
-        for name, record in jsonio.loads(b"{%b}" % line).items():
-            for path, tensor in tensors(record):
-                norm = jsonio.number(tensor.get("Norm"))
-                # A damaged journal may have anything under Norm.
-                if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):
-                    summary.add(name, ".".join(map(str, path)), tensor)
-        yield line
 
 
 def _fault_log(faults: list[dict[str, Any]]) -> bytes:

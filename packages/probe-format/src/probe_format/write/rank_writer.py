@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from probe_format import jsonio, layout
 from probe_format.journal import events
+from probe_format.journal.fold import Fold
 from probe_format.journal.frames import Count, JournalWriter
-from probe_format.journal.index import Index
+from probe_format.journal.reading import folded, read_journal
 from probe_format.safe_files import make_folder, refuse_links, replace_file
 
 from .documents import now, write_pages
-from .pages import pages_of_journal
 
 __all__ = ["Append", "RankWriter"]
 
@@ -55,7 +55,7 @@ class RankWriter:
         self._waiting: list[events.Event] = []
         self._journal: JournalWriter | None = None
         self._lock = threading.RLock()
-        self._index = Index()
+        self._fold = Fold()
         self._covered = -1
         self._over = False
         self._report: dict[str, Any] = {}
@@ -70,7 +70,7 @@ class RankWriter:
         with self._lock:
             if self._over:
                 return
-            if self._journal is None and not _opens(event):
+            if self._journal is None and not events.opens(event):
                 self._waiting.append(event)
                 if count is not None:
                     count.n += 1
@@ -89,7 +89,7 @@ class RankWriter:
         directory = self.tensor_directory if self.header.get("dump_data_dir") else self.directory
         refuse_links(self.tensor_directory, self.directory)
         make_folder(directory, layout.dump_path_of(self.directory))
-        self._journal = journal = JournalWriter(self.directory / layout.JOURNAL, self._lock)
+        self._journal = journal = JournalWriter(self.directory / layout.JOURNAL, self._fold.take, self._lock)
         waited, self._waiting = self._waiting, []
         for event in waited:
             journal.append(event)
@@ -101,7 +101,7 @@ class RankWriter:
         return os.getpid() != self._pid
 
     def finish(
-        self, *, final: bool, last: Callable[[], dict[str, Any] | None] = lambda: None
+        self, *, final: bool, last: Callable[[], events.Event | None] = lambda: None
     ) -> dict[str, Any]:
         """Write dump.json, stack.json, construct.json and report.json; return the report.
 
@@ -120,12 +120,11 @@ class RankWriter:
                 return self._report
             size = self._journal.size
             if size != self._covered:
-                journal = self._journal.read_back()
-                self._index.take(*self._journal.take_recent())
-                self._index.read(journal, size)
+                # Another process may have written into the journal, too.
+                fold = self._fold if size == self._journal.end else folded(read_journal(self._journal.path))
                 self._report = write_pages(
                     self.directory,
-                    pages_of_journal(self._index, journal),
+                    fold.pages(self._journal.places()),
                     state="complete" if final else "open",
                     journal_bytes=None if final else size,
                     started=self.started,
@@ -144,7 +143,3 @@ class RankWriter:
         """Stop writing and leave the journal for `probe recover`."""
         if self._journal is not None:
             self._journal.close()
-
-
-def _opens(event: events.Event) -> bool:
-    return isinstance(event, bytes) or events.EVENTS[event["k"]].opens

@@ -10,11 +10,11 @@ from attrs import evolve, frozen
 from probe_format import layout
 from probe_format.errors import FormatError
 from probe_format.excerpts import brief
-from probe_format.journal.frames import read_journal
+from probe_format.journal.reading import read_journal
 from probe_format.plain_files import refuse_link
-from probe_format.read.dump import Rank, assemble_journal, open
+from probe_format.read.dump import Rank, journal_fold, open
 
-from .documents import write_documents
+from .documents import write_pages
 
 __all__ = ["Recovery", "recover", "recover_rank"]
 
@@ -63,7 +63,7 @@ def recover_rank(rank: Rank) -> Recovery:
             return result("nothing", "The files are complete and hold everything in the journal.")
         refuse_link(path)
         contents = read_journal(path)
-        documents = assemble_journal(contents, rank.path)
+        pages = journal_fold(contents, rank.path).pages()
     except FormatError as error:
         return result("nothing", str(error))
     if not contents.events:
@@ -72,13 +72,13 @@ def recover_rank(rank: Rank) -> Recovery:
     if contents.state == "damaged":
         detail = f"The journal is damaged, and what was there is lost: {contents.detail}."
         fault = {"where": layout.JOURNAL, "message": detail, "count": 1}
-        documents = evolve(documents, faults=[*documents.faults, fault])
+        pages = evolve(pages, faults=[*pages.faults, fault])
     # The journal's last summary is from the last stop() and lacks later records: it is counted anew.
-    coverage = {key: value for key, value in documents.coverage.items() if key != "summary"}
-    documents = evolve(documents, coverage=coverage)
+    coverage = {key: value for key, value in pages.coverage.items() if key != "summary"}
+    pages = evolve(pages, coverage=coverage)
     # The files cover the torn tail too: it was read, and holds no event.
     try:
-        report = write_documents(rank.path, documents, state="recovered", journal_bytes=contents.file_bytes)
+        report = write_pages(rank.path, pages, state="recovered", journal_bytes=contents.file_bytes)
     except (ValueError, TypeError) as error:
         return result("nothing", f"The journal holds what no file can ({brief(error, 300)}).")
     outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"

@@ -9,10 +9,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 from probe_format.errors import FormatError, UsageError
-from probe_format.journal import Documents
 from probe_format.layout import DUMP, TENSORS, rank_dir
 from probe_format.names import Direction, tensor_file_name
-from probe_format.write import FORMAT_VERSION, Coverage, write_documents
+from probe_format.write import FORMAT_VERSION, Coverage, Documents, write_documents
 
 from probe_kernel.graph.model import Operator
 from probe_kernel.output_folder import folder_in

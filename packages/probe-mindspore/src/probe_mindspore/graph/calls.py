@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, evolve, field
+from probe_format.journal.events import Slot
 from probe_format.values import ValuePath
 from probe_runtime.collect import Call, Collector, Emit, Gradients, Recorder, TrackedParameter
 from probe_runtime.describe import Leaf
@@ -38,6 +39,7 @@ class _OpenCall:
     over: whether the call has returned.
     given: whether a Parameter is among its arguments.
     early: gradients that came before the call was over, as those of constants may.
+    told: the passes of which the slots that wait were said.
     """
 
     call: Call
@@ -48,6 +50,16 @@ class _OpenCall:
     over: bool = False
     given: bool = False
     early: list[tuple[Message, str]] = field(factory=list)
+    told: set[int] = field(factory=set)
+
+    def waiting(self, number: int, side: str, path: ValuePath) -> list[Slot]:
+        """Return the slots beside this one that a pass fills, once: with its first gradient."""
+        if number in self.told:
+            return []
+        self.told.add(number)
+        here = ("i" if side == "output" else "o", *path)
+        slots = [("i", *each) for each in self.outputs] + [("o", *each) for each in self.inputs]
+        return [slot for slot in slots if slot != here]
 
 
 class GraphCalls:
@@ -154,10 +166,11 @@ class GraphCalls:
             number = state.seen.get((side, message.place), 0)
             state.seen[side, message.place] = number + 1
             path = paths[message.place]
+            waiting = state.waiting(number, side, path)
             if side == "output":
-                state.emit(number, [(path, message.value)], [], False)
+                state.emit(number, [(path, message.value)], [], False, waiting)
             else:
-                state.emit(number, [], [((path,), message.value)], False)
+                state.emit(number, [], [((path,), message.value)], False, waiting)
 
     def _parameter(self, message: Message) -> None:
         entry = self.parameters.get(message.extra)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from probe_format.journal.events import Slot
 from probe_format.values import ValuePath
 from probe_runtime.collect import Autograd, Emit, GradientTap, guard, guarded
 from probe_runtime.describe import RunError
@@ -104,7 +105,9 @@ def attach(
     if late is not None:
         inputs.add(late)
     if inputs.hooks is not None:
-        return tensor_hooks.attach(inputs.hooks, outputs, partial(_emit, emit))
+        slots = [("i", *path) for path, t in outputs if takes_gradient(t)]
+        slots += [("o", *path) for places in inputs.hooks.inputs for path in places.given]
+        return tensor_hooks.attach(inputs.hooks, outputs, partial(_emit, emit, slots, set()))
     edges = inputs.edges
     nodes: dict[Any, HookedNode] = {}
     passed_on: list[tuple[ValuePath, Tensor, int | None]] = []
@@ -136,7 +139,13 @@ def attach(
             need[index] += 1
         for _, index in each.passed_through:
             need[index] += 1
-    tap = GradientTap(_AUTOGRAD, emit, paths, need)
+    several: Sequence[ValuePath] = ()
+    if len(nodes) + len(passed_on) > 1:  # else all gradients of a pass come at once
+        several = [
+            *(path for each in nodes.values() for _, path in each.made),
+            *(path for path, _, _ in passed_on),
+        ]
+    tap = GradientTap(_AUTOGRAD, emit, paths, need, several)
     handles: list[Any] = []
     for path, t, index in passed_on:  # a leaf's own node calls no hooks: the tensor does
         if index is not None and index not in used:
@@ -198,10 +207,27 @@ def _arrived(
         guard.report_fault("a gradient", "its arrival at a node", e)
 
 
-def _emit(emit: Emit, *arrived: Any) -> None:
-    """Hand the gradients on, from a hook that the compiler may read: it would stop at a `try` there."""
+def _emit(
+    emit: Emit,
+    slots: Sequence[Slot],
+    told: set[int],
+    number: int,
+    made: list[tuple[ValuePath, Any]],
+    given: list[tuple[Sequence[ValuePath], Any]],
+    partial_sum: bool,
+) -> None:
+    """Hand the gradients on, from a hook that the compiler may read: it would stop at a `try` there.
+
+    slots: all that the gradients of the call fill, of which a pass says those that wait, once.
+    told: the passes that did.
+    """
+    waiting: Sequence[Slot] = ()
+    if number not in told:
+        told.add(number)
+        here = {("i", *path) for path, _ in made} | {("o", *path) for paths, _ in given for path in paths}
+        waiting = [slot for slot in slots if tuple(slot) not in here]
     try:
-        emit(*arrived)
+        emit(number, made, given, partial_sum, waiting)
     except RunError as e:
         raise e.error from e
 

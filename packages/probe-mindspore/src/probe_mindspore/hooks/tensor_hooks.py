@@ -8,12 +8,11 @@ get other bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field
 from probe_format.values import ValuePath
-from probe_runtime.collect import Emit
 
 from . import autograd
 from .autograd import Handle
@@ -21,6 +20,8 @@ from .autograd import Handle
 __all__ = ["InputHooks", "attach", "enter"]
 
 Tensor = Any
+#: As `probe_runtime.collect.Emit`, without what waits.
+Emit = Callable[[int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool], None]
 
 
 @define

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from probe_format import jsonio
-from probe_format.journal import events
+from probe_format.excerpts import error_text
+from probe_format.journal import events, lost
 from probe_format.schema import path_text
 from probe_format.values import ValuePath
 
@@ -27,7 +28,7 @@ Found = Sequence[tuple[ValuePath, Any]]
 class BackwardRecords:
     """Tap calls and write the gradients that arrive. Safe to use from the framework's threads.
 
-    arrived: whether gradients have come since the recorder set this to False.
+    waiting: whether slots were said to wait since the recorder set this to False.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class BackwardRecords:
         files: Callable[[str], bool],
     ) -> None:
         """Begin with no taps. files: takes a record's name and returns whether its tensors are written to files."""
-        self.arrived = False
+        self.waiting = False
         self._plan = plan
         self._stream = stream
         self._leaf = leaf
@@ -74,17 +75,18 @@ class BackwardRecords:
         of_outputs: list[tuple[ValuePath, Any]],
         of_inputs: list[tuple[Sequence[ValuePath], Any]],
         partial_sum: bool,
+        waiting: Sequence[events.Slot],
     ) -> None:
         """Record gradients of one call.
 
         number: the backward pass among those of the call, from 0.
         of_outputs, of_inputs: the gradients with their paths, of inputs with every path.
         partial_sum: whether the gradients of inputs lack a share.
+        waiting: the slots that this pass has yet to fill, with its first gradients.
         """
         stream = self._stream
         if not stream.alive or call.key in stream.off:
             return
-        self.arrived = True
         thread = self._thread
         thread.inside += 1
         try:
@@ -95,25 +97,34 @@ class BackwardRecords:
                 return
             record = call.backward if number == 0 else f"{call.backward}.pass{number}"
             files = plan.files or (plan.tensor_list and self._files(call.backward))
-            tensor = self._leaf.tensor
-            inputs: list[Any] | None = None
-            outputs: list[Any] | None = None
-            if plan.keep.backward_input and of_outputs:
+            slots: list[events.Slot] = []
+            values: list[bytes] = []
+            keep = plan.keep
+            if keep.backward_input and of_outputs:
                 placement = Placement(record, "input", files, label="input")
-                inputs = []
                 for path, g in of_outputs:
-                    inputs += ((path, tensor(placement, g, path)),)
-            if plan.keep.backward_output and of_inputs:
+                    slots += (("i", *path),)
+                    values += (self._described(call, placement, g, path),)
+            if keep.backward_output and of_inputs:
                 placement = Placement(record, "output", files, label="output")
-                outputs = []
-                for (path, *others), g in of_inputs:
-                    if others:
-                        outputs += self._shared(placement, (path, *others), g)
-                    else:
-                        outputs += ((path, tensor(placement, g, path)),)
+                for paths, g in of_inputs:
+                    for path in paths:
+                        slots += (("o", *path),)
+                        values += (self._described(call, placement, g, path, paths),)
+            if waiting:
+                self.waiting = True
+                kept = {"i": keep.backward_input, "o": keep.backward_output}
+                waiting = [slot for slot in waiting if kept[str(slot[0])]]
             stream.append(
                 events.back(
-                    call.backward, number, parent, inputs=inputs, outputs=outputs, partial=partial_sum
+                    call.backward,
+                    number,
+                    parent,
+                    form=call.form,
+                    slots=slots,
+                    values=values,
+                    waiting=waiting,
+                    partial=partial_sum,
                 )
             )
             if self._leaf.waits:
@@ -123,15 +134,21 @@ class BackwardRecords:
         finally:
             thread.inside -= 1
 
-    def _shared(self, placement: Placement, places: Sequence[ValuePath], g: Any) -> list[Any]:
-        """Describe the gradient of an input that is several arguments: it is written at each and names the others."""
-        described = []
-        for path in places:
-            tensor = self._leaf.tensor(placement, g, path)
+    def _described(
+        self, call: Call, placement: Placement, g: Any, path: ValuePath, places: Sequence[ValuePath] = ()
+    ) -> bytes:
+        """Describe one gradient; a fault costs this one alone, and its slot says so.
+
+        places: every argument that its input is: it is written at each of them, and names the others.
+        """
+        try:
+            text = self._leaf.tensor(placement, g, path)
+        except Exception as e:
+            if isinstance(e, OSError):
+                raise  # a full disk
+            self._stream.fault(call.key, "a gradient", e)
+            return lost(f"gradient: {error_text(e)[:200]}")
+        if len(places) > 1:
             others = [path_text(("output", *p)) for p in places if p != path]
-            if isinstance(tensor, bytes):
-                tensor = tensor[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"
-            else:
-                tensor["shared_with"] = others
-            described.append((path, tensor))
-        return described
+            text = text[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"
+        return text

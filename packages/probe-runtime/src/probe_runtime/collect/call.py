@@ -22,7 +22,8 @@ class Call:
     edges: what the gradient taps remember of its inputs.
     redo: whether it is recomputed.
     keep_files: whether its tensors are written to files.
-    form: the form of its arguments in the backward record (`slots`), until the call ends.
+    form: the form of its arguments in the backward record; once the call has ended, the forms of that record's
+        ``input`` and ``output``.
     """
 
     key: str

@@ -9,7 +9,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from probe_format.journal import events
+from probe_format.excerpts import error_text
+from probe_format.journal import events, lost
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf, Placement
@@ -110,7 +111,6 @@ class Collector:
                     thread.inside += 1
             over = True
             if collective:
-                self._leaf.invalidate()  # collectives write without raising the version
                 self._end_collective(call, kind, args, kwargs, out)
             else:
                 recorder.end(call, out)
@@ -193,7 +193,6 @@ class Collector:
             return
         recorder = self.recorder
         decision = recorder.decision
-        recorder.backward.arrived = True
         thread = self.thread
         thread.inside += 1
         try:
@@ -208,7 +207,13 @@ class Collector:
                 if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
                     record = f"{record}.{arrival}"
                 placement = Placement(record, "", decision.files(record))
-                value = self._leaf.tensor(placement, grad, (name,))
+                try:
+                    value = self._leaf.tensor(placement, grad, (name,))
+                except OSError:
+                    raise  # a full disk
+                except Exception as e:
+                    self.stream.fault(record, "a parameter's gradient", e)
+                    value = lost(f"gradient: {error_text(e)[:200]}")
                 self._append(events.pgrad(record, name, value))
             if self._leaf.waits:
                 self._leaf.flush_numbers()
@@ -226,7 +231,6 @@ class Collector:
             self.thread.inside += 1
             try:
                 if complete:
-                    self._leaf.invalidate()
                     self.recorder.end(call, values)
                 else:
                     self.recorder.cut(call, "never waited for before stop()")
@@ -248,12 +252,16 @@ class Collector:
                 except RunError as e:
                     self._leaf.met(e.error)  # for the end of the step
             self._leaf.flush()
+            recorder = self.recorder
+            if recorder.backward.waiting and recorder.in_backward() == -1:
+                recorder.backward.waiting = False
+                self._append(events.over())  # what has not come by now was not on its way
         except Exception as e:
             self.stream.fault("the end of the step", "late numbers", e)
         finally:
             self.thread.inside -= 1
 
-    def tally(self, table: Table) -> dict[str, Any] | None:
+    def tally(self, table: Table) -> events.Event | None:
         """Return the event with the counts of what was seen and recorded so far; None if they have not changed.
 
         Must not run while calls are counted, which `RankWriter.finish` ensures. Appends nothing.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from attrs import define, field, frozen
+from probe_format.journal.events import Slot
 from probe_format.values import ValuePath
 
 __all__ = ["Autograd", "Emit", "GradientTap", "Gradients", "View"]
@@ -14,8 +15,10 @@ __all__ = ["Autograd", "Emit", "GradientTap", "Gradients", "View"]
 Grads = Sequence[Any]
 Found = Sequence[tuple[ValuePath, Any]]
 #: Called with (pass number counted from 0, [(path, gradient of an output)], [(every path that an input has in the
-#: arguments, its gradient)], whether the sums are partial).
-Emit = Callable[[int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool], None]
+#: arguments, its gradient)], whether the sums are partial, the slots that this pass has yet to fill: said once).
+Emit = Callable[
+    [int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool, Sequence[Slot]], None
+]
 
 
 @frozen
@@ -74,9 +77,11 @@ class GradientTap:
     emit: takes the gradients that are whole.
     paths: for each different input, every path that it has in the arguments.
     need: for each different input, how many shares its gradient has.
+    outputs: the path of each output whose gradient comes, where not all comes at once; else nothing.
     passes: the framework's number of each backward pass that ran -> its number from 0.
     count: how many passes that is.
     sums: (number of the pass, index of an input) -> how many shares have arrived, and their sum.
+    told: the passes of which the slots that wait were said.
     lock: held while ``passes`` or ``sums`` change.
     """
 
@@ -84,9 +89,11 @@ class GradientTap:
     emit: Emit
     paths: Mapping[int, Sequence[ValuePath]] | Sequence[Sequence[ValuePath]]
     need: dict[int, int] | list[int]
+    outputs: Sequence[ValuePath] = ()
     passes: dict[int, int] = field(factory=dict)
     count: int = 0
     sums: dict[tuple[int, int], tuple[int, Any]] = field(factory=dict)
+    told: set[int] = field(factory=set)
     lock: threading.Lock = field(factory=threading.Lock)
 
     def fire(
@@ -136,7 +143,24 @@ class GradientTap:
             if view.index is not None:
                 self._arrived(number, view.index, view.cut(grad_inputs[0]), of_inputs)
         if of_outputs or of_inputs:
-            self.emit(number, of_outputs, of_inputs, False)
+            waiting: Sequence[Slot] = ()
+            if self.outputs and number not in self.told:
+                self.told.add(number)
+                waiting = self._waiting(of_outputs, of_inputs)
+            self.emit(number, of_outputs, of_inputs, False, waiting)
+
+    def _waiting(
+        self, of_outputs: list[tuple[ValuePath, Any]], of_inputs: list[tuple[Sequence[ValuePath], Any]]
+    ) -> list[Slot]:
+        """Return the slots of this call that are not among the first gradients of a pass."""
+        here = {("i", *path) for path, _ in of_outputs} | {
+            ("o", *path) for paths, _ in of_inputs for path in paths
+        }
+        need = self.need
+        used = need if isinstance(need, dict) else [index for index, count in enumerate(need) if count]
+        wanted = [("i", *path) for path in self.outputs]
+        wanted += [("o", *path) for index in used for path in self.paths[index]]
+        return [slot for slot in wanted if slot not in here]
 
     def leftovers(self) -> None:
         """Emit, marked partial, the sums that lack a share because a pass did not reach every consumer."""
@@ -144,7 +168,7 @@ class GradientTap:
             waiting, self.sums = self.sums, {}
         for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
             if total is not None:
-                self.emit(number, [], [(self.paths[index], total)], True)
+                self.emit(number, [], [(self.paths[index], total)], True, ())
 
     def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[ValuePath], Any]]) -> None:
         if self.need[index] == 1:

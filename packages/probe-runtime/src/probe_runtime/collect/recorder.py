@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from probe_format import jsonio
 from probe_format.excerpts import error_text
 from probe_format.journal import events
 from probe_format.write import Coverage
@@ -22,10 +23,10 @@ from .callsite import FrameTable
 from .decision import Decision
 from .event_stream import EventStream
 from .gradients import Gradients
-from .parts import Parts, slots
 from .plan import Plan
 from .recompute import Counters
 from .thread_state import ThreadState
+from .walk import Walk
 
 __all__ = ["Recorder"]
 
@@ -62,10 +63,10 @@ class Recorder:
         self._leaf = leaf
         self._names = names
         self._gradients = gradients
-        self._current_pass = gradients.current_pass
+        self.in_backward = gradients.current_pass
         self._parameters = parameters
         self._frames = FrameTable()
-        self._parts = Parts(leaf, lambda reason: coverage.add("unsupported", f"value: {reason}"))
+        self._walk = Walk(leaf, lambda reason: coverage.add("unsupported", f"value: {reason}"))
         # What the plan decides for every call.
         self._show_input = plan.keep.input and not plan.structure
         self._show_output = plan.keep.output and not plan.structure
@@ -117,6 +118,8 @@ class Recorder:
                 self._names.leave(call.name)
             if call.recorded:
                 self._exit(call, out)
+            if self._leaf.waits:
+                self._leaf.flush_numbers()
         except Exception as e:
             self.stream.fault(call.key, "its output", e)
             self._append(events.exit(call.name, raised=f"Probe: {error_text(e)}"))
@@ -140,10 +143,8 @@ class Recorder:
 
     def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any, counted: str) -> None:
         """Record the beginning of a call. counted: the kind of call that it is counted as."""
-        plan, parts = self.plan, self._parts
+        plan, walk = self.plan, self._walk
         redo, forward = call.redo, call.forward
-        if self.backward.arrived:
-            self._fresh()
         stack = None
         if plan.stacks and forward and not redo:
             stack, new, frames = self._frames.intern()
@@ -152,36 +153,25 @@ class Recorder:
         show = self._show_input and forward
         again = "recompute." if redo else ""
         positional = Placement(call.name, "input", call.keep_files, show, f"{again}input_args")
-        named = positional
+        arguments, form = walk.arguments(positional, args)
+        inputs, keywords = positional.found, b"{}"
         if kwargs:
             named = Placement(call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
-        plain = parts.are_plain(args) and (not kwargs or parts.are_plain(kwargs.values()))
-        arguments: Any
-        keywords: Any = _NOTHING
+            keywords, more = walk.keywords(named, kwargs)
+            form = _both(form, more)
+            if named.found:
+                places = {key: len(args) + i for i, key in enumerate(kwargs)}
+                inputs = [*inputs, *(((places[str(p[0])], *p[1:]), t) for p, t in named.found)]
+        call.form = form
         parameters = None
-        if not plain:
-            encoder = parts.encoder(positional)
-            arguments = [encoder.describe(value, (i,)) for i, value in enumerate(args)]
-            encoder = parts.encoder(named)
-            keywords = {key: encoder.describe(value, (key,)) for key, value in kwargs.items()}
-            call.form = slots([*arguments, *keywords.values()])
         with self._leaf.aside():
-            if plain:
-                arguments, call.form = parts.sequence(positional, enumerate(args))
-                if kwargs:
-                    keywords, form = parts.mapping(named, kwargs)
-                    call.form = _both(call.form, form)
             if self._keep_backward:
-                inputs = positional.found
-                if named is not positional and named.found:
-                    places = {key: len(args) + i for i, key in enumerate(kwargs)}
-                    inputs = [*inputs, *(((places[str(p[0])], *p[1:]), t) for p, t in named.found)]
                 call.edges = self._gradients.enter(inputs, len(args))
             if module is not None and self._show_parameters and forward and not redo:
                 placement = Placement(call.name, "parameters", call.keep_files, label="parameters")
-                parameters = {}
-                for name, p in self._parameters(module):
-                    parameters[name] = self._leaf.tensor(placement, p, (name,))
+                tensor = self._leaf.tensor
+                own = [(name, tensor(placement, p, (name,))) for name, p in self._parameters(module)]
+                parameters = b"{%b}" % b",".join([jsonio.dumps(name) + b":" + value for name, value in own])
         parent = call.parent and call.parent[0]
         if redo and not forward:
             self.coverage.outcome(counted, "recorded")
@@ -191,7 +181,7 @@ class Recorder:
         except KeyError:
             written = self.coverage.count(counted)
         if redo:
-            given = (arguments, keywords) if show else ([], {})
+            given = (arguments, keywords) if show else (b"[]", b"{}")
             self._append(events.redo(call.name, *given), written)
         elif not forward:
             self._append(events.enter(call.name, parent, kept=events.NODE), written)
@@ -205,54 +195,34 @@ class Recorder:
                 arguments=arguments if show else None,
                 keywords=keywords if show else None,
                 parameters=parameters,
-                extra={"in_backward": True} if self._current_pass() != -1 else None,
+                extra={"in_backward": True} if self.in_backward() != -1 else None,
             )
             self._append(event, written)
 
-    def _fresh(self) -> None:
-        """Share nothing seen before a backward pass: it may reduce gradients in place, which Python does not see."""
-        if self._current_pass() == -1:
-            self.backward.arrived = False
-            self._leaf.invalidate()
-
     def _exit(self, call: Call, out: Any) -> None:
-        parts = self._parts
         redo = call.redo
         show = self._show_output and call.forward
         placement = Placement(
             call.name, "output", call.keep_files, show, "recompute.output" if redo else "output"
         )
-        kind = type(out)
-        results = out if kind is tuple or kind is list else (out,)
-        plain = kind in parts.plain or parts.are_plain(results)
-        described, form, fields = None, None, False
-        if not plain:
-            described = parts.encoder(placement).output(out)
-            fields = isinstance(described, dict)
-            form = slots([described] if fields else described)
-        forms = None
-        edges, hooked = call.edges, False
+        described, form, fields = self._walk.results(placement, out)
+        outputs, edges = placement.found, call.edges
+        ended = events.redone if redo else events.exit
+        self._append(ended(call.name, output=described if show else None))
+        # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
+        call.edges = None
+        if edges is None:
+            return
         with self._leaf.aside():
-            if plain:
-                described, form = parts.sequence(placement, enumerate(results))
-            outputs = placement.found
-            if edges is not None:
-                hooked = self._gradients.flows(outputs)
-                if redo or self.decision.selective:
-                    hooked = hooked and self._taps(call)
-            if hooked:
-                if fields:
-                    outputs = [((0, *path), t) for path, t in outputs]
-                keep = self.plan.keep
-                forms = [form if keep.backward_input else None, call.form if keep.backward_output else None]
-            ended = events.redone if redo else events.exit
-            self._append(ended(call.name, output=described if show else None, gradients=forms))
-            # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
-            call.edges = call.form = None
-            if hooked:
-                self.backward.attach(call, edges, outputs)
-        if self._leaf.waits:
-            self._leaf.flush_numbers()
+            if not self._gradients.flows(outputs) or (
+                (redo or self.decision.selective) and not self._taps(call)
+            ):
+                return
+            if fields:
+                outputs = [((0, *path), t) for path, t in outputs]
+            keep = self.plan.keep
+            call.form = form if keep.backward_input else None, call.form if keep.backward_output else None
+            self.backward.attach(call, edges, outputs)
 
     def _taps(self, call: Call) -> bool:
         """Return whether the gradients of a call, which will come, are recorded."""
@@ -262,9 +232,6 @@ class Recorder:
             if replay is not None and not replay.segment.reentrant:
                 return False
         return not self.decision.selective or self.decision.gradients(call)
-
-
-_NOTHING = b"{}"
 
 
 def _both(first: Any, second: Any) -> Any:

@@ -124,7 +124,12 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
             if view.index is not None:
                 sums = sums or view.index in need
                 need[view.index] = need.get(view.index, 0) + 1
-    tap = GradientTap(_AUTOGRAD, emit, inputs.paths, need)
+    several: Sequence[ValuePath] = ()
+    if len(nodes) + len(leaves) > 1:  # else all gradients of a pass come at once
+        several = [path for made, _ in nodes.values() for _, path in made]
+        several += [path for _, places in leaves.values() for _, path in places] if leaves else ()
+        several += [view.path for parts in written.values() for view in parts] if written else ()
+    tap = GradientTap(_AUTOGRAD, emit, inputs.paths, need, several)
     if sums:
         keep(tap)
     handles: list[Any] = []

@@ -1,0 +1,357 @@
+"""Fold events into the documents of one step (spec/journal.md, "Assembling").
+
+The same fold is fed live, as each event is appended, and by whoever reads a journal back. A value is opaque: it is a
+`Reference`, the finished JSON itself or the place where that stands in the journal, and is joined as it is written.
+
+Rows are plain data, as they are packed when there are many: a record is a dict from finished keys to references or
+nested slots of them, a saved value a reference. A float is a slot that waits: it holds nothing if an `over` came since,
+of which that many had come before. A tuple is a gradient that arrived again: the first, and the later ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from probe_format import jsonio, layout
+from probe_format.names import with_direction
+
+from .construct_tree import missing
+from .events import NODE, STRUCTURE, Event
+from .holes import Fillers, lost
+from .packed import Packed, Table
+from .pages import Pages
+from .places import Places, Reference, places_of
+from .value_paths import Room, blank_slots, get, put
+
+__all__ = ["KEPT", "Fold"]
+
+Head = Mapping[str, Any]
+Values = Sequence[Reference]
+Row = Any
+
+#: How many bytes of values are kept in memory; of later ones the places are.
+KEPT = 8 << 20
+
+_OUTPUT, _REDONE = b'"output":', b'"recompute":'
+_PARTS = {"a": b'"input_args":', "w": b'"input_kwargs":', "p": b'"parameters":'}
+_INPUT, _LATER = b'"input":', b'"later_passes":'
+_SIDES = {"i": _INPUT, "o": _OUTPUT}
+_LOST = lost("gradient: the process ended before this was written")
+
+_key: Callable[[str], bytes] = functools.lru_cache(4096)(lambda key: jsonio.dumps(key) + b":")
+
+
+def _joined(rows: list[Row]) -> Row:
+    """Return the parts of one record as one row."""
+    whole = rows[0]
+    for row in rows[1:]:
+        whole = _overlaid(whole, row)
+    return whole
+
+
+def _overlaid(old: Row, new: Row) -> Row:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {**old, **{key: _overlaid(old[key], new[key]) if key in old else new[key] for key in new}}
+    if isinstance(old, list) and isinstance(new, list):
+        long = max(len(old), len(new))
+        old, new = ([*each, *[None] * (long - len(each))] for each in (old, new))
+        return [_overlaid(a, b) for a, b in zip(old, new, strict=True)]
+    return old if new is None else new
+
+
+def _is_gradients(name: str) -> bool:
+    return with_direction(name, "backward") == name
+
+
+def _parent(rows: list[tuple[str | None, bool]]) -> tuple[str | None, bool]:
+    """Return what the last call said of its parent; without a call, what the first gradients said."""
+    return next((row for row in reversed(rows) if row[1]), rows[0])
+
+
+@define
+class Fold:
+    """Hold the documents of one step.
+
+    room: how many empty slots events from a file may ask for; None for a process's own.
+    kept: how many more bytes of values are kept in memory.
+    """
+
+    room: Room | None = None
+    kept: int = KEPT
+    _header: Head = field(factory=dict)
+    _tree: bool = True
+    _data: Table = field(factory=lambda: Table(_joined, _is_gradients))
+    _calls: set[str] = field(factory=set)  # those that have not returned
+    _nodes: Table = field(factory=lambda: Table(_parent))
+    _stacks: dict[int, Packed] = field(factory=dict)
+    _frames: dict[int, bytes] = field(factory=dict)
+    _awaited: dict[str, Sequence[Any]] = field(factory=dict)
+    _fillers: Fillers = field(factory=Fillers)
+    _overs: int = 0
+    _coverage: Head = field(factory=dict)
+    _faults: dict[tuple[str, str], int] = field(factory=dict)
+
+    def take(self, event: Event, at: int = 0, size: int = 0) -> None:
+        """Add the next event; one of an unknown kind is skipped.
+
+        at: where its frame begins in the journal.
+        size: of the event in bytes.
+
+        Raises ValueError, TypeError, KeyError, IndexError, AttributeError or RecursionError when the form of an event
+        from a file is not the specification's.
+        """
+        head, values = event
+        handler = _HANDLERS.get(head["k"])
+        if handler is None:
+            return
+        self.kept -= size
+        handler(self, head, values if self.kept >= 0 else places_of(at, len(values)))
+
+    # -- the events -----------------------------------------------------------------------------------
+
+    def on_head(self, e: Head, values: Values) -> None:
+        self._header = dict(e["header"])
+        self._tree = self._header.get("level") != "L1"
+
+    def on_frames(self, e: Head, values: Values) -> None:
+        self._frames[e["i"]] = jsonio.dumps(e["f"])
+
+    def on_enter(self, e: Head, values: Values) -> None:
+        name = e["n"]
+        if self._tree:
+            self._node(name, e["u"], called=True)
+        kept = e.get("r")
+        if kept == NODE:
+            return
+        stack = e.get("s")
+        if stack is not None:
+            if stack not in self._stacks:
+                self._stacks[stack] = Packed()
+            self._stacks[stack].add(name)
+        if kept == STRUCTURE:
+            return
+        row: Row = {}
+        for letter, value in zip(e["v"], values, strict=True):
+            if letter == "p":
+                row[_OUTPUT] = None  # its place is before the parameters
+            row[_PARTS[letter]] = value
+        row.setdefault(_OUTPUT, None)
+        if "x" in e:
+            row.update((_key(key), jsonio.dumps(value)) for key, value in e["x"].items())
+        self._calls.add(name)
+        self._open(name)[name] = row
+
+    def on_exit(self, e: Head, values: Values) -> None:
+        name = e["n"]
+        if name not in self._calls:  # only a node
+            return
+        self._calls.remove(name)
+        rows = self._data.rows_open
+        row = rows.pop(name)
+        if values:
+            row[_OUTPUT] = values[0]
+        elif "e" in e:
+            row[_OUTPUT] = []
+            row[b'"raised":'] = jsonio.dumps(e["e"])
+        else:
+            del row[_OUTPUT]
+        rows[name] = row
+
+    def on_redo(self, e: Head, values: Values) -> None:
+        arguments, keywords = values
+        again = {_PARTS["a"]: arguments, _PARTS["w"]: keywords}
+        self._open(e["n"]).setdefault(e["n"], {})[_REDONE] = again
+
+    def on_redone(self, e: Head, values: Values) -> None:
+        if values:
+            self._open(e["n"]).setdefault(e["n"], {}).setdefault(_REDONE, {})[_OUTPUT] = values[0]
+
+    def on_back(self, e: Head, values: Values) -> None:
+        name = e["n"]
+        if self._tree and name not in self._nodes.rows_open:
+            self._node(name, e["u"], called=False)
+        if "r" in e:
+            return
+        rows = self._data.rows_open
+        row = rows.pop(name, None)
+        if row is None:
+            rows = self._open(name)
+            row = self._blank(e)
+        part = row if e["t"] == 0 else self._later(row, e)
+        room = self.room
+        if "w" in e:
+            for slot in e["w"]:
+                put(part.setdefault(_SIDES[slot[0]], []), slot[1:], float(self._overs), room)
+        for slot, value in zip(e["v"], values, strict=True):
+            put(part.setdefault(_SIDES[slot[0]], []), slot[1:], value, room)
+        if "partial" in e:
+            part[b'"partial":'] = b"true"
+        rows[name] = row
+
+    def _blank(self, e: Head) -> Row:
+        """Return the empty slots of one backward pass."""
+        of_input, of_output = e.get("g", (0, 0))
+        part = {}
+        if of_input is not None:  # else data_mode filters this side out, and the key is absent
+            part[_INPUT] = blank_slots(of_input, self.room)
+        if of_output is not None:
+            part[_OUTPUT] = blank_slots(of_output, self.room)
+        return part
+
+    def _later(self, row: Row, e: Head) -> Row:
+        """Return what a later backward pass through a call fills."""
+        passes: list[Row] = row.setdefault(_LATER, [])
+        while len(passes) < e["t"]:
+            if self.room is not None:
+                self.room.take(1)
+            passes.append(self._blank(e))
+        return passes[e["t"] - 1]
+
+    def on_pgrad(self, e: Head, values: Values) -> None:
+        self._open(e["n"]).setdefault(e["n"], {}).setdefault(_key(e["q"]), []).append(values[0])
+
+    def on_save(self, e: Head, values: Values) -> None:
+        self._open(e["n"])[e["n"]] = values[0]
+        if "g" in e:
+            name, form = e["g"]
+            self._open(name)[name] = form
+            if "w" in e:
+                self._awaited[name] = e["w"]
+
+    def on_grad(self, e: Head, values: Values) -> None:
+        name, path = e["n"], e["p"]
+        rows = self._open(name)
+        for slot in self._awaited.pop(name, ()):
+            self._arrived(rows, name, slot, float(self._overs))
+        value: Row = values[0]
+        if e.get("t"):  # one more backward pass through the same graph
+            before = get(rows.get(name), path)
+            first, more = before if type(before) is tuple else (before, [])
+            value = first, [*more, value]
+        self._arrived(rows, name, path, value)
+
+    def on_fill(self, e: Head, values: Values) -> None:
+        for number, filler in zip(e["h"], values, strict=True):
+            self._fillers.add(number, filler)
+
+    def on_over(self, e: Head, values: Values) -> None:
+        self._overs += 1
+        self._awaited.clear()
+
+    def on_fault(self, e: Head, values: Values) -> None:
+        key = (e["w"], e["m"])
+        self._faults[key] = self._faults.get(key, 0) + 1
+
+    def on_tally(self, e: Head, values: Values) -> None:
+        self._coverage = dict(e["d"])
+
+    def _open(self, name: str) -> dict[str, Row]:
+        """Return the newer records, which one of this name may join."""
+        data = self._data
+        if len(data.rows_open) > data.most and name not in data.rows_open:
+            data.pack(self._is_ready)
+        return data.rows_open
+
+    def _is_ready(self, name: str) -> bool:
+        return name not in self._calls
+
+    def _node(self, name: str, parent: str | None, *, called: bool) -> None:
+        nodes = self._nodes
+        nodes.rows_open[name] = parent, called
+        if len(nodes.rows_open) > nodes.most:
+            nodes.pack()
+
+    def _arrived(self, rows: dict[str, Row], name: str, path: Sequence[int | str], value: Row) -> None:
+        if path:
+            put(rows.setdefault(name, []), path, value, self.room)
+        else:
+            rows[name] = value
+
+    # -- the documents --------------------------------------------------------------------------------
+
+    def pages(self, places: Places | None = None) -> Pages:
+        """Return the documents as they are now; more events may follow.
+
+        places: finds the values that are not in memory, where there may be any.
+        """
+        places = places or Places(-1, Path(layout.JOURNAL))
+        faults = [{"where": w, "message": m, "count": n} for (w, m), n in self._faults.items()]
+        return Pages(
+            {key: value for key, value in self._header.items() if key != "deferred"},
+            self._records(places),
+            self._stack_lines(),
+            self._construct_lines(),
+            self._coverage,
+            faults,
+            functools.partial(self._fillers.filled, places=places),
+        )
+
+    def _records(self, places: Places) -> Iterator[bytes]:
+        for name, row in self._data.rows():
+            if name in self._calls:
+                row = {**row, _OUTPUT: [], b'"incomplete":': b"true"}
+            elif type(row) is dict and len(row) == 1 and _REDONE in row:
+                continue  # of a call that has no record
+            yield b"%b: %b" % (jsonio.dumps(name), self._text(row, places))
+
+    def _text(self, row: Row, places: Places) -> bytes:
+        kind = type(row)
+        if kind is bytes:
+            return row  # type: ignore[no-any-return]
+        if kind is int:
+            return places.value(row)
+        if row is None:
+            return b"null"
+        if kind is float:
+            return _LOST if row == self._overs else b"null"
+        if kind is list:
+            return b"[%b]" % b",".join([self._text(item, places) for item in row])
+        if kind is tuple:
+            first, more = row
+            return self._text(first, places)[:-1] + b',"later_passes":%b}' % self._text(more, places)
+        pairs = [
+            (key if type(key) is bytes else _key(key)) + self._text(item, places) for key, item in row.items()
+        ]
+        return b"{%b}" % b",".join(pairs)
+
+    def _stack_lines(self) -> Iterator[Iterator[bytes]]:
+        for i, (number, names) in enumerate(self._stacks.items()):
+            yield _stack_line(i, names, self._frames.get(number, b"[]"))
+
+    def _construct_lines(self) -> Iterator[bytes]:
+        """Yield the lines of the nodes, and then of the parents that are none."""
+        last: dict[str, None] = {}
+        for name, (parent, _) in self._nodes.rows():
+            if parent is not None:
+                last.pop(parent, None)
+                last[parent] = None
+            yield _line(name, parent)
+        wanted = {each for parent in last for each in (parent, *_both(parent))}
+        tree = {name: parent for name, (parent, _) in self._nodes.rows() if name in wanted}
+        absent = [parent for parent in last if parent not in tree]
+        for name, parent in missing(absent, tree.get, tree.__contains__).items():
+            yield _line(name, parent)
+
+
+def _line(name: str, parent: str | None) -> bytes:
+    return b"%b: %b" % (jsonio.dumps(name), jsonio.dumps(parent))
+
+
+def _both(name: str) -> tuple[str, str]:
+    return with_direction(name, "forward"), with_direction(name, "backward")
+
+
+def _stack_line(number: int, names: Packed, frames: bytes) -> Iterator[bytes]:
+    before = b'"%d": [[' % number
+    for page in names.pages():
+        yield before + b",".join(map(jsonio.dumps, page))
+        before = b","
+    yield b"],%b]" % frames
+
+
+_HANDLERS = {name[3:]: method for name, method in vars(Fold).items() if name.startswith("on_")}

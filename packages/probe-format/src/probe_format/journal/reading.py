@@ -1,0 +1,165 @@
+"""Read the events of a journal, of which a kill or a disk may have left a part (spec/journal.md, "Reading")."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from attrs import field, frozen
+
+from probe_format import jsonio
+from probe_format.errors import FormatError
+
+from .events import Event
+from .fold import Fold
+from .frames import MAGIC, MAX_FRAME
+from .places import FRAME
+from .value_paths import Room
+from .version1 import MAGIC_1, Upgrade
+
+__all__ = ["JournalContents", "folded", "read_journal"]
+
+#: Limit on the empty slots that a journal may ask for, besides one for each of its bytes.
+_SLOTS = 1 << 22
+_MOST_TOLD = 10
+#: Limit in bytes on checking false frames: each of them could otherwise cost a read of the whole file.
+_VAIN_FLOOR, _VAIN_TIMES = 1 << 26, 4
+
+
+@frozen
+class JournalContents:
+    """Hold everything readable in a journal.
+
+    events: as this version writes them, whichever wrote them.
+    state: ``whole``; ``torn`` (the last frame is cut short, normal after a kill); ``damaged`` (a frame in
+    the middle does not match its checksum; the events after it, if found, are included).
+    """
+
+    events: tuple[Event, ...] = field(repr=False)
+    state: Literal["whole", "torn", "damaged"]
+    valid_bytes: int
+    file_bytes: int
+    detail: str = ""
+
+
+def folded(contents: JournalContents) -> Fold:
+    """Return the documents that the events of a file add up to.
+
+    Raises ValueError, TypeError, KeyError, IndexError, AttributeError or RecursionError when the form of an event is
+    not the specification's.
+    """
+    fold = Fold(Room(contents.file_bytes + _SLOTS), kept=contents.file_bytes + 1)
+    for event in contents.events:
+        fold.take(event)
+    return fold
+
+
+def read_journal(path: Path) -> JournalContents:
+    """Read every intact event of ``path``, of this version or the one before.
+
+    Raises FormatError when it is not a journal, OSError when it cannot be read.
+    """
+    data = path.read_bytes()
+    at, end = len(MAGIC), len(data)
+    first = data.startswith(MAGIC_1)
+    frames = _Frames(data, _event_1 if first else _event)
+    damage: list[str] = []
+    if not (first or data.startswith(MAGIC)):
+        if MAGIC.startswith(data) or MAGIC_1.startswith(data):  # killed between open and the first write
+            return JournalContents((), "torn", 0, len(data), "the header itself is cut short")
+        if frames.at(at)[0] is None:
+            raise FormatError(f"{path} is not a Probe journal (it does not start with {MAGIC!r}).")
+        damage.append("the header is not what it should be")
+    found: list[Any] = []
+    while at < end:
+        event, after, why = frames.at(at)
+        if event is not None:
+            found.append(event)
+            at = after
+            continue
+        following = frames.after(at + 1)
+        if following is None:
+            if why == "cut short" and not damage and not _wrong_length(data, at):
+                detail = f"{end - at} bytes after the last event"
+                return JournalContents(_upgraded(found, first), "torn", at, end, detail)
+            damage.append(f"{why} at byte {at}; nothing readable after it")
+            break
+        damage.append(f"{why} at byte {at}; reading goes on at byte {following}")
+        at = following
+    events = _upgraded(found, first)
+    if damage:
+        if len(damage) > _MOST_TOLD:
+            damage[_MOST_TOLD:-1] = [f"... and {len(damage) - _MOST_TOLD - 1} more places"]
+        return JournalContents(events, "damaged", min(at, end), end, "; ".join(damage))
+    return JournalContents(events, "whole", end, end)
+
+
+def _upgraded(found: list[Any], first: bool) -> tuple[Event, ...]:
+    if not first:
+        return tuple(found)
+    upgrade = Upgrade()
+    return (*(event for old in found for event in upgrade.event(old)), upgrade.files_written())
+
+
+class _Frames:
+    """Find the frames in a journal's bytes, in time that is linear in the number of bytes."""
+
+    def __init__(self, data: bytes, decoded: Callable[[bytes], Any]) -> None:
+        """Read ``data``. decoded: returns the event of a payload; None, or ValueError, when it is none."""
+        self._data = data
+        self._decoded = decoded
+        self._left = _VAIN_FLOOR + _VAIN_TIMES * len(data)
+
+    def at(self, at: int) -> tuple[Any, int, str]:
+        """Return the event of the frame at ``at`` and where it ends; None and why without an intact frame."""
+        data = self._data
+        if at + FRAME.size > len(data):
+            return None, at, "cut short"
+        length, crc = FRAME.unpack_from(data, at)
+        stop = at + FRAME.size + length
+        if length > MAX_FRAME or stop > len(data):
+            return None, at, "cut short"
+        if length > self._left:
+            return None, at, "too much damage to be looked through"
+        payload = data[at + FRAME.size : stop]
+        if zlib.crc32(payload) != crc:
+            self._left -= length
+            return None, at, "checksum differs"
+        try:
+            event = self._decoded(payload)
+        except ValueError:
+            event = None
+        if event is None:
+            self._left -= length
+            return None, at, "not an event"
+        return event, stop, ""
+
+    def after(self, at: int) -> int | None:
+        """Return the start of the next intact frame at or after ``at``: events begin ``{"k":``."""
+        probe = b'{"k":'
+        found = self._data.find(probe, at + FRAME.size)
+        while found >= 0:
+            start = found - FRAME.size
+            if start >= at and self.at(start)[0] is not None:
+                return start
+            found = self._data.find(probe, found + 1)
+        return None
+
+
+def _event(payload: bytes) -> Event | None:
+    line, *values = payload.split(b"\n")
+    head = _event_1(line)
+    return None if head is None else (head, values)
+
+
+def _event_1(payload: bytes) -> dict[str, Any] | None:
+    head = jsonio.loads(payload)
+    return head if isinstance(head, dict) and isinstance(head.get("k"), str) else None
+
+
+def _wrong_length(data: bytes, at: int) -> bool:
+    """Return whether the last frame is complete and only its length field is wrong."""
+    payload = data[at + FRAME.size :]
+    return bool(payload) and zlib.crc32(payload) == FRAME.unpack_from(data, at)[1]
