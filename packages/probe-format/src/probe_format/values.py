@@ -1,11 +1,14 @@
-"""Encode nested arguments as JSON that mirrors them (spec/values.md).
+"""Walk through nested values, and mirror each as finished JSON (spec/values.md).
 
-The caller hands in a leaf: a function that encodes what belongs to its framework (tensors, dtypes, ...)
-and returns `UNKNOWN` for the rest. Nothing here knows a framework, and nothing is dropped without a note.
+What describes a value is looked up by its class in one table: `TABLE` has the classes of Python itself, a caller adds
+those of a framework, and any other class is entered when it is met for the first time. With its JSON each value gives
+the form that its gradients have: None for a leaf, a list or dict of forms for what has parts.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
 import decimal
 import enum
@@ -17,23 +20,33 @@ from typing import Any
 import numpy as np
 
 from .excerpts import error_text
-from .jsonio import finite
+from .jsonio import dumps, encode, finite
 
 __all__ = [
+    "CONTAINERS",
     "MAX_DEPTH",
     "MAX_LEAVES",
+    "TABLE",
     "UNKNOWN",
-    "EncodeLeaf",
-    "ValueEncoder",
+    "Describe",
+    "Described",
+    "Form",
     "ValuePath",
+    "ValueWalk",
+    "first_met",
     "is_leaf",
+    "json_key",
+    "remembering",
     "unsupported",
 ]
 
 ValuePath = tuple[int | str, ...]
-EncodeLeaf = Callable[[Any, ValuePath], Any]
+Form = Any
+#: The finished JSON of a value, and its form.
+Described = tuple[bytes, Form]
+Describe = Callable[["ValueWalk", Any, ValuePath], Described]
 
-#: The result of a leaf for a value that does not belong to its framework.
+#: The result of `ValueWalk.leaf` for a value that does not belong to its framework.
 UNKNOWN: Any = object()
 MAX_DEPTH = 24
 MAX_LEAVES = 20_000
@@ -41,12 +54,15 @@ _TEXT = 4096
 # Python refuses to convert longer integers to text and back.
 _MOST = 10**4000
 _LEAST = -_MOST
+_FEW = 10**9
 _TOO_LONG = "a whole number of more than 4000 digits"
+#: How many values, keys and classes are remembered, and up to which length of their JSON.
+_KNOWN, _SHORT = 4096, 200
 
 
-def unsupported(value: object, why: str) -> dict[str, Any]:
+def unsupported(value: object, why: str) -> bytes:
     """Return the placeholder for a value that has no encoding: its type, and the reason."""
-    return {"type": _type_name(type(value)), "value": None, "unsupported": why}
+    return dumps({"type": _type_name(type(value)), "value": None, "unsupported": why})
 
 
 def is_leaf(encoded: Any) -> bool:
@@ -58,184 +74,183 @@ def _type_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-class ValueEncoder:
-    """Encode values as JSON with one function for leaves; ``note(reason)`` gets what could not be encoded."""
+class ValueWalk:
+    """One walk over values: its table, and what it has met on the way down."""
 
-    def __init__(self, leaf: EncodeLeaf, note: Callable[[str], None]) -> None:
-        self._leaf = leaf
-        self._note = note
-        self._left = MAX_LEAVES
+    __slots__ = ("above", "left", "note", "table")
 
-    def describe(self, value: Any, path: ValuePath = ()) -> Any:
-        """Return the JSON of one value.
+    def __init__(self, table: dict[type, Describe], note: Callable[[str], None]) -> None:
+        """Begin.
 
-        path: its place, passed on to the leaf function.
+        table: what describes the values of each class; it gets the classes that are met.
+        note: takes the reason why a value could not be described.
         """
-        self._left = MAX_LEAVES
-        return self._any(value, path, ())
+        self.table = table
+        self.note = note
+        self.above: list[int] = []
+        self.left = MAX_LEAVES
 
-    def output(self, value: Any) -> Any:
-        """Return the JSON of what a call returned: tuples and lists by element, anything else as its one element.
+    def leaf(self, value: Any, path: ValuePath) -> Any:
+        """Return the JSON of a value of the framework, `UNKNOWN` for any other; the class decides which it is."""
+        return UNKNOWN
 
-        Named tuples, mappings and dataclasses become objects, as their fields have names.
-        """
-        self._left = MAX_LEAVES
-        if _has_parts(value):
-            return self._any(value, (), ())
-        return [self._any(value, (0,), ())]
+    def ask(self, question: Callable[[Any], Any], value: Any) -> Any:
+        """Return what the user's own code answers."""
+        return question(value)
 
-    def failed(self, value: Any, error: Exception) -> Any:
+    def empty(self, form: Form) -> Form:
+        """Return the form of a container that has no parts."""
+        return None
+
+    def describe(self, value: Any, path: ValuePath = ()) -> Described:
+        """Return the JSON and the form of a value at ``path``."""
+        self.left = MAX_LEAVES
+        return self.table.get(type(value), first_met)(self, value, path)
+
+    def has_parts(self, value: Any) -> bool:
+        """Return whether a value is described by its parts."""
+        kind = type(value)
+        try:
+            describe = self.table[kind] if kind in self.table else self.ask(_kind, value)
+        except Exception:
+            return False
+        return describe in CONTAINERS
+
+    def failed(self, value: Any, error: Exception) -> bytes:
         """Return the placeholder for a value that raised this error when it was looked at."""
-        return self._give_up(value, f"looking at it raised {error_text(error)[:200]}")
+        return self.give_up(value, f"looking at it raised {error_text(error)[:200]}")
 
-    def _any(self, value: Any, path: ValuePath, above: tuple[int, ...]) -> Any:
-        if value is None:
-            return None
-        cls = type(value)
-        if cls is int:
-            if not _LEAST < value < _MOST:
-                return self._give_up(value, _TOO_LONG)
-            return {"type": "int", "value": value}
-        if cls is bool or cls is str:
-            return {"type": cls.__name__, "value": value}
-        if cls is float:
-            return {"type": "float", "value": finite(value)}
-        try:
-            found = self._leaf(value, path)
-            if found is not UNKNOWN:
-                return found
-            fields, elements = _parts(value)
-        except OSError:
-            raise  # a full disk says nothing about the value
-        except Exception as e:
-            return self.failed(value, e)
-        if fields is None and elements is None:
-            return self._other(value)
-        if len(above) >= MAX_DEPTH:
-            return self._give_up(value, f"nested deeper than {MAX_DEPTH} levels")
-        if id(value) in above:
-            return self._give_up(value, "contains itself")
-        inside = (*above, id(value))
-        if elements is not None:
-            return self._sequence(elements, path, inside)
-        return self._mapping(value, fields or [], path, inside)
-
-    def _sequence(
-        self, items: list[Any] | tuple[Any, ...], path: ValuePath, above: tuple[int, ...]
-    ) -> list[Any]:
-        out: list[Any] = []
-        for i, item in enumerate(items):
-            self._left -= 1
-            if self._left < 0:
-                why = f"{len(items) - i} more elements: over {MAX_LEAVES} values in one argument"
-                out.append(self._give_up(items, why))
-                break
-            out.append(self._any(item, (*path, i), above))
-        return out
-
-    def _mapping(
-        self, value: Any, items: list[tuple[Any, Any]], path: ValuePath, above: tuple[int, ...]
-    ) -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for key, item in items:
-            self._left -= 1
-            if self._left < 0:
-                out["..."] = self._give_up(value, f"over {MAX_LEAVES} values in one argument")
-                break
-            name = key if type(key) is str else _key(key)
-            while name in out:  # {1: a, "1": b}: both must be kept
-                name += "'"
-            out[name] = self._any(item, (*path, name), above)
-        return out
-
-    def _other(self, value: Any) -> Any:
-        try:
-            found = _plain(value)
-        except Exception as e:
-            return self.failed(value, e)
-        if found is not None:
-            return found
-        return self._give_up(value, "no encoding for this type")
-
-    def _give_up(self, value: Any, why: str) -> dict[str, Any]:
-        out = unsupported(value, why)
-        self._note(f"{out['type']}: {why}")
-        return out
+    def give_up(self, value: Any, why: str) -> bytes:
+        """Return the placeholder for a value, and note why."""
+        self.note(f"{_type_name(type(value))}: {why}")
+        return unsupported(value, why)
 
 
-def _parts(value: Any) -> tuple[list[tuple[Any, Any]] | None, list[Any] | tuple[Any, ...] | None]:
-    """Return (named fields, None) or (None, elements) of a value with parts, else (None, None).
+# -- single values ----------------------------------------------------------------------------------------
 
-    Both are read once, here: the user's own containers may raise, and other threads may change them meanwhile.
+
+def remembering(describe: Callable[[ValueWalk, Any, ValuePath], bytes | None]) -> Describe:
+    """Return what describes values that never change, each once.
+
+    describe: returns JSON that is the same for all equal values; or None after it described one that has none.
     """
-    if type(value) is list or type(value) is tuple:
-        return None, value
-    if isinstance(value, type):
-        return None, None
-    fields = _fields(value)
-    if fields is not None:
-        return [(key, item) for key, item in itertools.islice(fields.items(), MAX_LEAVES + 1)], None
-    return None, list(value) if isinstance(value, (list, tuple)) else None
+    known: dict[Any, Described] = {}
+
+    def described(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+        try:
+            return known[value]
+        except (KeyError, TypeError):  # or it has no hash, as a size that is a symbol
+            pass
+        try:
+            json = describe(walk, value, path)
+        except Exception as e:
+            return walk.failed(value, e), None
+        if json is None:
+            return walk.give_up(value, _TOO_LONG), None
+        found = json, None
+        if len(json) < _SHORT:
+            if len(known) > _KNOWN:
+                known.clear()
+            with contextlib.suppress(TypeError):
+                known[value] = found
+        return found
+
+    return described
 
 
-def _key(key: Any) -> str:
-    """Return a key as text."""
+def _int(walk: ValueWalk, value: int, path: ValuePath) -> bytes | None:
+    return b'{"type":"int","value":%d}' % value if _LEAST < value < _MOST else None
+
+
+def _str(walk: ValueWalk, value: str, path: ValuePath) -> bytes:
+    return b'{"type":"str","value":%b}' % dumps(value)
+
+
+def _float(walk: ValueWalk, value: float, path: ValuePath) -> Described:  # 0.0 == -0.0: not remembered
+    return b'{"type":"float","value":%b}' % encode(finite(value)), None
+
+
+def _bool(walk: ValueWalk, value: bool, path: ValuePath) -> Described:
+    return b'{"type":"bool","value":true}' if value else b'{"type":"bool","value":false}', None
+
+
+def _none(walk: ValueWalk, value: None, path: ValuePath) -> Described:
+    return b"null", None
+
+
+def _ellipsis(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    return b'{"type":"ellipsis","value":"..."}', None
+
+
+def _slice(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    bounds = value.start, value.stop, value.step
+    return b'{"type":"slice","value":[%b,%b,%b]}' % tuple([_bound(walk, b) for b in bounds]), None
+
+
+def _bound(walk: ValueWalk, bound: Any) -> bytes:
+    if bound is None:
+        return b"null"
+    if type(bound) is int and -_FEW < bound < _FEW:
+        return b"%d" % bound
+    return dumps(walk.ask(_index, bound))
+
+
+def _index(bound: Any) -> Any:
+    """Return what ``__index__`` of a slice's bound gives (0-d tensors); floats keep their value."""
     try:
-        return str(key)
+        number = bound.__index__()
+        return number if _LEAST < number < _MOST else _TOO_LONG
     except Exception:
-        return f"<{_type_name(type(key))}>"
+        return finite(bound) if isinstance(bound, float) else _text(type(bound).__name__)
 
 
-def _fields(value: Any) -> Mapping[Any, Any] | None:
-    """Return the named fields of a mapping, named tuple or dataclass instance; None for anything else."""
-    if isinstance(value, Mapping):
-        return value
-    if isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict"):
-        return dict(zip(value._fields, value, strict=False))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
-    return None
-
-
-def _has_parts(value: Any) -> bool:
+def _of_framework(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    """Describe a value of a class that the framework's leaf knows."""
     try:
-        return isinstance(value, (tuple, list)) or _fields(value) is not None
-    except Exception:
-        return False
+        return walk.leaf(value, path), None
+    except OSError:
+        raise  # a full disk says nothing about the value
+    except Exception as e:
+        return walk.failed(value, e), None
 
 
-def _text(value: object) -> str:
-    """Return ``str(value)``; a long one is cut, with its length added."""
-    text = str(value)
-    return text if len(text) <= _TEXT else f"{text[:_TEXT]}... ({len(text)} characters)"
+def _odd(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    """Describe a single value of a class that is neither Python's usual ones nor the framework's."""
+    try:
+        found = walk.ask(_plain, value)
+    except Exception as e:
+        return walk.failed(value, e), None
+    return found or walk.give_up(value, "no encoding for this type"), None
 
 
-def _plain(value: Any) -> dict[str, Any] | None:
-    """Encode a value of Python or numpy itself; return None for anything else."""
-    cls = type(value)
-    if isinstance(value, slice):
-        return {"type": "slice", "value": [_bound(b) for b in (value.start, value.stop, value.step)]}
-    if value is Ellipsis:
-        return {"type": "ellipsis", "value": "..."}
+def _plain(value: Any) -> bytes | None:
+    """Return the JSON of a value of Python or numpy itself, or of a class made from one; None for anything else."""
+    content = _content(value)
+    if content is None:
+        return None
+    return dumps({"type": type(value).__name__, **content})
+
+
+def _content(value: Any) -> dict[str, Any] | None:
     if isinstance(value, np.generic):
         return _numpy_scalar(value)
     if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
-        return {"type": cls.__name__, "value": value.name}
+        return {"value": value.name}
     if isinstance(value, int):  # IntEnum and other subclasses
         number = int(value)
         if _LEAST < number < _MOST:
-            return {"type": cls.__name__, "value": number}
-        return unsupported(value, _TOO_LONG)
+            return {"value": number}
+        return {"type": _type_name(type(value)), "value": None, "unsupported": _TOO_LONG}
     if isinstance(value, float):
-        return {"type": cls.__name__, "value": finite(float(value))}
+        return {"value": finite(float(value))}
     if isinstance(value, str):
-        return {"type": cls.__name__, "value": str.__str__(value)}
+        return {"value": str.__str__(value)}
     if isinstance(value, (complex, decimal.Decimal, range)):
-        return {"type": cls.__name__, "value": _text(value)}
+        return {"value": _text(value)}
     if isinstance(value, (bytes, bytearray)):
-        return {"type": cls.__name__, "value": _text(bytes(value[:_TEXT]).hex()), "length": len(value)}
+        return {"value": _text(bytes(value[:_TEXT]).hex()), "length": len(value)}
     if isinstance(value, (set, frozenset)) and all(isinstance(v, (int, float, str, bool)) for v in value):
-        return {"type": cls.__name__, "value": sorted(_text(v) for v in value)}
+        return {"value": sorted(_text(v) for v in value)}
     if isinstance(value, type):
         return {"type": "type", "value": _type_name(value)}
     if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
@@ -245,21 +260,212 @@ def _plain(value: Any) -> dict[str, Any] | None:
 
 
 def _numpy_scalar(value: np.generic[Any]) -> dict[str, Any]:
-    name = "bool" if isinstance(value, np.bool_) else type(value).__name__
     item = value.item()
-    if isinstance(item, (bool, int, str)):
-        return {"type": name, "value": item}
     if isinstance(item, float):
-        return {"type": name, "value": finite(item)}
-    return {"type": name, "value": _text(value)}
+        return {"value": finite(item)}
+    content = item if isinstance(item, (bool, int, str)) else _text(value)
+    return {"type": "bool", "value": content} if isinstance(value, np.bool_) else {"value": content}
 
 
-def _bound(value: Any) -> Any:
-    """Encode a slice bound: None, an int, or what ``__index__`` gives (0-d tensors); floats keep their value."""
-    if value is None:
-        return value
+def _text(value: object) -> str:
+    """Return ``str(value)``; a long one is cut, with its length added."""
+    text = str(value)
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}... ({len(text)} characters)"
+
+
+# -- what has parts ---------------------------------------------------------------------------------------
+
+
+def _sequence(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    """Describe a list or tuple, or what was read from one of the user's."""
+    return _elements(walk, value, value, path)
+
+
+def _own_sequence(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    """Describe a list or tuple whose class may be the user's."""
     try:
-        number = value.__index__()
-        return number if _LEAST < number < _MOST else _TOO_LONG
+        items = walk.ask(list, value)
+    except OSError:
+        raise
+    except Exception as e:
+        return walk.failed(value, e), None
+    return _elements(walk, value, items, path)
+
+
+def _elements(walk: ValueWalk, value: Any, items: Any, path: ValuePath) -> Described:
+    above = walk.above
+    if len(above) >= MAX_DEPTH or id(value) in above:
+        return _no_further(walk, value), None
+    above.append(id(value))
+    table = walk.table
+    parts: list[bytes] = []
+    forms: list[Form] = []
+    for i, item in enumerate(items):
+        walk.left -= 1
+        if walk.left < 0:
+            why = f"{len(items) - i} more elements: over {MAX_LEAVES} values in one argument"
+            parts.append(walk.give_up(items, why))
+            forms.append(None)
+            break
+        try:
+            describe = table[type(item)]
+        except KeyError:
+            describe = first_met
+        part, form = describe(walk, item, (*path, i))
+        parts += (part,)
+        forms += (form,)
+    above.pop()
+    return b"[%b]" % b",".join(parts), forms or walk.empty(forms)
+
+
+def _dict(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    return _fields(walk, value, path, lambda: _pairs(value))
+
+
+def _mapping(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    return _fields(walk, value, path, lambda: walk.ask(_pairs, value))
+
+
+def _named_tuple(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    return _fields(walk, value, path, lambda: walk.ask(_named, value))
+
+
+def _dataclass(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    return _fields(walk, value, path, lambda: walk.ask(_attributes, value))
+
+
+# Read once, here: the user's own containers may raise, and other threads may change them meanwhile.
+Pairs = list[tuple[Any, Any]]
+
+
+def _pairs(value: Mapping[Any, Any]) -> Pairs:
+    return [(key, item) for key, item in itertools.islice(value.items(), MAX_LEAVES + 1)]
+
+
+def _named(value: Any) -> Pairs:
+    return list(zip(value._fields, value, strict=False))
+
+
+def _attributes(value: Any) -> Pairs:
+    return [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]
+
+
+def _fields(walk: ValueWalk, value: Any, path: ValuePath, read: Callable[[], Pairs]) -> Described:
+    try:
+        items = read()
+    except OSError:
+        raise
+    except Exception as e:
+        return walk.failed(value, e), None
+    above = walk.above
+    if len(above) >= MAX_DEPTH or id(value) in above:
+        return _no_further(walk, value), None
+    above.append(id(value))
+    table = walk.table
+    parts: list[bytes] = []
+    forms: dict[str, Form] = {}
+    for key, item in items:
+        walk.left -= 1
+        if walk.left < 0:
+            parts.append(b'"...":' + walk.give_up(value, f"over {MAX_LEAVES} values in one argument"))
+            forms["..."] = None
+            break
+        name = key if type(key) is str else _name(key) if type(key) is int else walk.ask(_name, key)
+        while name in forms:  # {1: a, "1": b}: both must be kept
+            name += "'"
+        try:
+            describe = table[type(item)]
+        except KeyError:
+            describe = first_met
+        part, forms[name] = describe(walk, item, (*path, name))
+        parts += (json_key(name) + part,)
+    above.pop()
+    return b"{%b}" % b",".join(parts), forms or walk.empty(forms)
+
+
+def _name(key: Any) -> str:
+    """Return a key as text."""
+    try:
+        return str(key)
     except Exception:
-        return finite(value) if isinstance(value, float) else _text(type(value).__name__)
+        return f"<{_type_name(type(key))}>"
+
+
+def json_key(name: str) -> bytes:
+    """Return a name as the key of an object, with its colon."""
+    try:
+        return _keys[name]
+    except KeyError:
+        if len(_keys) > _KNOWN:
+            _keys.clear()
+        text = _keys[name] = dumps(name) + b":"
+        return text
+
+
+_keys: dict[str, bytes] = {}
+
+
+def _no_further(walk: ValueWalk, value: Any) -> bytes:
+    deep = len(walk.above) >= MAX_DEPTH
+    return walk.give_up(value, f"nested deeper than {MAX_DEPTH} levels" if deep else "contains itself")
+
+
+# -- classes that are met for the first time --------------------------------------------------------------
+
+
+def first_met(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    """Describe a value of a class that is not in the table, and enter the class."""
+    found = None
+    try:
+        json = walk.leaf(value, path)
+        if json is not UNKNOWN:
+            describe, found = _of_framework, (json, None)
+        else:
+            describe = walk.ask(_kind, value)
+    except OSError:
+        raise
+    except Exception as e:
+        return walk.failed(value, e), None
+    if len(walk.table) < _KNOWN and walk.ask(_is_itself, value):
+        walk.table[type(value)] = describe
+    return found or describe(walk, value, path)
+
+
+def _kind(value: Any) -> Describe:
+    """Return what describes the values of this value's class."""
+    if isinstance(value, type):
+        return _odd
+    if isinstance(value, Mapping):
+        return _mapping
+    if isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict"):
+        return _named_tuple
+    if dataclasses.is_dataclass(value):
+        return _dataclass
+    return _own_sequence if isinstance(value, (list, tuple)) else _odd
+
+
+def _is_itself(value: Any) -> bool:
+    """Return whether a value says that it is of its class; a proxy says what it stands for, each something else."""
+    try:
+        return value.__class__ is type(value)
+    except Exception:
+        return False
+
+
+#: What describes the values of each class of Python's that is usual.
+TABLE: dict[type, Describe] = {
+    int: remembering(_int),
+    str: remembering(_str),
+    float: _float,
+    bool: _bool,
+    type(None): _none,
+    type(...): _ellipsis,
+    slice: _slice,
+    list: _sequence,
+    tuple: _sequence,
+    dict: _dict,
+    collections.OrderedDict: _dict,
+    collections.defaultdict: _dict,
+}
+#: Those of them, and of `_kind`, whose values have parts.
+CONTAINERS = frozenset((_sequence, _own_sequence, _dict, _mapping, _named_tuple, _dataclass))

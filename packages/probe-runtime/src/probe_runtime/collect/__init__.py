@@ -13,6 +13,7 @@ from .module_table import TrackedModule, TrackedParameter, kind_of, tracked_para
 from .plan import Plan, header_of, plan_of
 from .recompute import Segment, SegmentState
 from .recorder import Recorder
+from .walk import Walk
 
 __all__ = [
     "Autograd",
@@ -32,6 +33,7 @@ __all__ = [
     "Target",
     "TrackedModule",
     "TrackedParameter",
+    "Walk",
     "faults_reported",
     "guard",
     "guarded",
