@@ -23,6 +23,7 @@ __all__ = [
     "exit",
     "fault",
     "file",
+    "fill",
     "frames",
     "grad",
     "head",
@@ -255,6 +256,11 @@ def stat(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
 def file(numbers: Sequence[int]) -> dict[str, Any]:
     """Make the event that confirms, by their numbers, tensor files that are complete on disk."""
     return {"k": "file", "r": numbers}
+
+
+def fill(fillers: Sequence[tuple[int, bytes]]) -> tuple[dict[str, Any], list[bytes]]:
+    """Make the event of what came late: the numbers of holes, each with what belongs there."""
+    return {"k": "fill", "r": [number for number, _ in fillers]}, [filler for _, filler in fillers]
 
 
 def fault(where: str, message: str) -> dict[str, Any]:

@@ -25,10 +25,7 @@ Found = Sequence[tuple[ValuePath, Any]]
 
 
 class BackwardRecords:
-    """Tap calls and write the gradients that arrive. Safe to use from the framework's threads.
-
-    arrived: whether gradients have come since the recorder set this to False.
-    """
+    """Tap calls and write the gradients that arrive. Safe to use from the framework's threads."""
 
     def __init__(
         self,
@@ -40,7 +37,6 @@ class BackwardRecords:
         files: Callable[[str], bool],
     ) -> None:
         """Begin with no taps. files: takes a record's name and returns whether its tensors are written to files."""
-        self.arrived = False
         self._plan = plan
         self._stream = stream
         self._leaf = leaf
@@ -84,7 +80,6 @@ class BackwardRecords:
         stream = self._stream
         if not stream.alive or call.key in stream.off:
             return
-        self.arrived = True
         thread = self._thread
         thread.inside += 1
         try:

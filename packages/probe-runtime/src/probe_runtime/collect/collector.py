@@ -110,7 +110,6 @@ class Collector:
                     thread.inside += 1
             over = True
             if collective:
-                self._leaf.invalidate()  # collectives write without raising the version
                 self._end_collective(call, kind, args, kwargs, out)
             else:
                 recorder.end(call, out)
@@ -193,7 +192,6 @@ class Collector:
             return
         recorder = self.recorder
         decision = recorder.decision
-        recorder.backward.arrived = True
         thread = self.thread
         thread.inside += 1
         try:
@@ -226,7 +224,6 @@ class Collector:
             self.thread.inside += 1
             try:
                 if complete:
-                    self._leaf.invalidate()
                     self.recorder.end(call, values)
                 else:
                     self.recorder.cut(call, "never waited for before stop()")
@@ -270,8 +267,7 @@ class Collector:
         content = self.coverage.json()
         for kind in ("seen", "recorded"):
             content["counts"][kind].update(self._leaf.tally)
-        if self._leaf.summary.complete:
-            content["summary"] = self._leaf.summary.json()
+        content["summary"] = self._leaf.summary.json()
         content["not_seen"] += [{"what": base, "why": why} for base, why in table.never_called()]
         content["unmatched"] = [
             {"filter": kind, "value": value, "nearest": list(nearest)}

@@ -142,8 +142,6 @@ class Recorder:
         """Record the beginning of a call. counted: the kind of call that it is counted as."""
         plan, parts = self.plan, self._parts
         redo, forward = call.redo, call.forward
-        if self.backward.arrived:
-            self._fresh()
         stack = None
         if plan.stacks and forward and not redo:
             stack, new, frames = self._frames.intern()
@@ -208,12 +206,6 @@ class Recorder:
                 extra={"in_backward": True} if self._current_pass() != -1 else None,
             )
             self._append(event, written)
-
-    def _fresh(self) -> None:
-        """Share nothing seen before a backward pass: it may reduce gradients in place, which Python does not see."""
-        if self._current_pass() == -1:
-            self.backward.arrived = False
-            self._leaf.invalidate()
 
     def _exit(self, call: Call, out: Any) -> None:
         parts = self._parts
