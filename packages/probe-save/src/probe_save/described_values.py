@@ -10,11 +10,19 @@ import numpy as np
 from attrs import define, evolve, field
 from probe_format.debug_names import blank
 from probe_format.journal import events
-from probe_format.jsonio import dumps, loads, members
+from probe_format.jsonio import dumps, loads
 from probe_format.schema import tensors
 from probe_format.values import UNKNOWN, ValueEncoder, ValuePath
 from probe_format.write import Summary
-from probe_runtime.describe import FileNames, Placement, StepFiles, TensorOptions, array_json, plain_array
+from probe_runtime.describe import (
+    FileNames,
+    Placement,
+    StepFiles,
+    TensorOptions,
+    array_json,
+    lost_file,
+    plain_array,
+)
 
 from .frameworks import MissingPackage, SavedLeaf, framework_of, home
 from .step_journal import StepJournal
@@ -42,11 +50,11 @@ class DescribedValues:
     _lock: threading.RLock = field(factory=threading.RLock)
 
     def __attrs_post_init__(self) -> None:
-        o = self.options
+        self.options = o = evolve(self.options, failed=self._file_failed)
         # Whether four numbers are all that is wanted of a plain tensor.
         self._straight = o.statistics and not (self.wants_files or o.checksum or o.zero_count)
         self._array_files = StepFiles(
-            self.options.directory, self.journal.coverage, self.journal.writer.append
+            o.directory, self.journal.coverage, self.journal.writer.append, failed=o.failed
         )
 
     def placement(self, record: str, *, wants_file: bool = True) -> Placement:
@@ -70,6 +78,8 @@ class DescribedValues:
         described = dumps(value)
         for leaf in list(self._leaves.values()):
             described = leaf.fill_numbers(described)
+        for path, tensor in tensors(loads(described)):
+            self._summary.add(placement.record, ".".join(map(str, path)), tensor)
         return described, blank(value)
 
     def _plain(self, placement: Placement, variable: Any) -> bytes | None:
@@ -158,9 +168,6 @@ class DescribedValues:
             out = leaf.leaf(placement, value, path)
             if _is_tensor(out):
                 self._count_tensor()
-                out = leaf.fill_numbers(out)
-        if _is_tensor(out):
-            self._summary.add(placement.record, ".".join(map(str, path)), loads(out))
         return out
 
     def _framework(self, name: str) -> SavedLeaf:
@@ -178,6 +185,9 @@ class DescribedValues:
                 self._leaves[name] = place.open_leaf(self.options, self.journal.coverage)
             return self._leaves[name]
 
+    def _file_failed(self, name: str, error: Exception) -> None:
+        self.journal.lost(f"file {name}", error)
+
     def _count_tensor(self) -> None:
         self.journal.coverage.outcome("tensors", "recorded")
 
@@ -186,9 +196,9 @@ class DescribedValues:
 
 
 def _is_tensor(described: Any) -> bool:
-    return isinstance(described, bytes) and "dtype" in loads(described)
+    return isinstance(described, bytes) and b'"dtype":"' in described
 
 
 def _without_file(described: bytes, error: OSError) -> bytes:
     """Return a described tensor with the reason why it has no file."""
-    return described[:-1] + members({"lost": f"tensor file: {error.strerror or type(error).__name__}"}) + b"}"
+    return described[:-1] + lost_file(error) + b"}"

@@ -7,7 +7,7 @@ from .common_leaf import CommonLeaf
 from .file_names import FileNames
 from .leaf import Leaf, Placement
 from .run_error import RunError, is_handed_on
-from .step_files import StepFiles
+from .step_files import StepFiles, lost_file
 from .tensor_options import TensorOptions, options_of, slot_of, summarise
 from .two_at_once import LARGE, run_both
 
@@ -22,6 +22,7 @@ __all__ = [
     "TensorOptions",
     "array_json",
     "is_handed_on",
+    "lost_file",
     "options_of",
     "plain_array",
     "run_both",

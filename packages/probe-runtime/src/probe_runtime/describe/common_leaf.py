@@ -55,6 +55,7 @@ class CommonLeaf:
             bound=options.bound,
             once=options.share,
             numbers=self._holes,
+            failed=options.failed,
         )
         self._tensors = Tally()
         self.summary = Summary()

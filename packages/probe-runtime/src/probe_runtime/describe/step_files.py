@@ -21,11 +21,12 @@ from .equal_files import EqualFiles
 from .file_queue import FileQueue
 from .leaf import Placement
 
-__all__ = ["StepFiles", "WriteFile"]
+__all__ = ["StepFiles", "WriteFile", "lost_file"]
 
 Buffer = bytes | memoryview
 #: Takes a path and the pieces of a file, and makes the file; returns its size.
 WriteFile = Callable[[str, Sequence[Buffer]], int]
+
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 
@@ -40,6 +41,7 @@ class StepFiles:
     bound: how many bytes may wait for it.
     once: whether a file with the bytes of an earlier one becomes a second name of that one.
     numbers: gives the numbers of holes.
+    failed: called with the name of a file that could not be written, and the error; None to record a fault.
     write: makes a file, where ``once`` is not asked for.
     """
 
@@ -53,6 +55,7 @@ class StepFiles:
         bound: int = 1 << 30,
         once: bool = False,
         numbers: Iterator[int] | None = None,
+        failed: Callable[[str, Exception], None] | None = None,
         write: WriteFile = write_parts,
     ) -> None:
         self._write = EqualFiles().write if once else write
@@ -62,6 +65,7 @@ class StepFiles:
         self._deferred = deferred
         self._bound = bound
         self._numbers = itertools.count(1) if numbers is None else numbers
+        self._failed = self._fault if failed is None else failed
         self._queue: FileQueue | None = None
         self._lock = threading.Lock()
 
@@ -84,7 +88,8 @@ class StepFiles:
         except OSError as error:
             if error.errno in _FULL:
                 raise
-            return self._lost(name, error)
+            self._failed(name, error)
+            return lost_file(error)
         return b',"data_name":"%b"' % name.encode()  # nothing in a safe file name is escaped
 
     def _later(self, name: str, parts: Sequence[Buffer]) -> bytes:
@@ -99,18 +104,16 @@ class StepFiles:
                 self._write(f"{self._folder}/{name}", parts)
                 filler = b',"data_name":"%b"' % name.encode()
             except Exception as error:
-                filler = self._lost(name, error)
+                filler = lost_file(error)
+                self._failed(name, error)
             self._append(events.fill([(number, filler)]))
 
         queue.put(write, byte_count(parts))
         return hole("f", number)
 
-    def _lost(self, name: str, error: Exception) -> bytes:
-        """Count a file that could not be written; return the members that say so in its tensor object."""
+    def _fault(self, name: str, error: Exception) -> None:
         self._coverage.add("failed", "tensor files")
         self._append(events.fault(f"writing {name}", error_text(error)))
-        why = f"[Errno {error.errno}] {error.strerror}" if isinstance(error, OSError) else error_text(error)
-        return members({"lost": f"tensor file: {why}"})
 
     def flush(self) -> None:
         """Wait until every file that was begun is on disk or has failed."""
@@ -123,3 +126,9 @@ class StepFiles:
         if self._queue is not None:
             self._queue.close()
             self._queue = None
+
+
+def lost_file(error: Exception) -> bytes:
+    """Return the members of a tensor object that say why it has no file."""
+    why = f"[Errno {error.errno}] {error.strerror}" if isinstance(error, OSError) else error_text(error)
+    return members({"lost": f"tensor file: {why}"})

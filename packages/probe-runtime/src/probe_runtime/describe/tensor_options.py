@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class TensorOptions:
     deferred: whether files are written by a thread while the run goes on.
     bound: how many bytes may wait for that thread.
     overlap: whether a large file is written while its numbers are computed.
+    failed: called with the name of a file that could not be written, and the error; None to record a fault.
     """
 
     directory: Path
@@ -42,6 +43,7 @@ class TensorOptions:
     deferred: bool = False
     bound: int = 1 << 30
     overlap: bool = False
+    failed: Callable[[str, Exception], None] | None = None
 
 
 def options_of(config: Config, directory: Path) -> TensorOptions:
