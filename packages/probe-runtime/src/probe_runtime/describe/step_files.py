@@ -69,20 +69,25 @@ class StepFiles:
         self._queue: FileQueue | None = None
         self._lock = threading.Lock()
 
-    def save(self, placement: Placement, path: ValuePath, suffix: str, parts: Sequence[Buffer]) -> bytes:
+    def save(
+        self, placement: Placement, path: ValuePath, suffix: str, parts: Sequence[Buffer], number: int = 0
+    ) -> bytes:
         """Write one file; return the members that its tensor object gets: its name, a hole, or why it is lost.
 
         placement: the part of a record that the tensor is in.
         path: the path of the tensor in that part.
         suffix: of the file name, ``npy``.
         parts: the pieces of the file, which may change after this returns.
+        number: of the hole, where there is one for this file already.
 
         Raises OSError when the disk is full, unless deferred.
         """
         claim = tensor_file_name if placement.names is None else placement.names.claim
         name = claim(placement.record, placement.category, path, suffix)
         if self._deferred:
-            return self._later(name, [bytes(part) for part in parts])  # the run may go on changing the memory
+            return self._later(
+                name, number, [bytes(part) for part in parts]
+            )  # the run may go on changing the memory
         try:
             self._write(f"{self._folder}/{name}", parts)
         except OSError as error:
@@ -92,12 +97,12 @@ class StepFiles:
             return lost_file(error)
         return b',"data_name":"%b"' % name.encode()  # nothing in a safe file name is escaped
 
-    def _later(self, name: str, parts: Sequence[Buffer]) -> bytes:
+    def _later(self, name: str, number: int, parts: Sequence[Buffer]) -> bytes:
         with self._lock:
             if self._queue is None:
                 self._queue = FileQueue(self._bound)
             queue = self._queue
-        number = next(self._numbers)
+        number = number or next(self._numbers)
 
         def write() -> None:
             try:
