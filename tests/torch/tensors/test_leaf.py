@@ -1,10 +1,13 @@
-"""The tensor leaf: what is shared is never stale, what is put off is the same, files hold what was there."""
+"""The tensor leaf: every number is the one of now, what is put off is the same, files hold what was there."""
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import math
+import os
+import re
 import threading
 import zlib
 from collections.abc import Callable
@@ -16,13 +19,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_format.journal.assembly import assemble
 from probe_format.jsonio import loads
 from probe_format.write.coverage import Coverage
 from probe_torch import PrecisionDebugger
-from probe_torch.patching.aliasing import Aliasing
-from probe_torch.tensors import any_leaf, leaf
 from probe_torch.tensors.leaf import Placement, TensorLeaf, TensorOptions
+from probe_torch.tensors.sums import GradientSum
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -34,7 +35,7 @@ class Rig:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
-        self.events: list[Json] = []
+        self.events: list[Any] = []
         self.coverage = Coverage()
         self.leaf = TensorLeaf(TensorOptions(folder, **options), self.coverage, self.events.append)
         self.count = 0
@@ -43,30 +44,48 @@ class Rig:
         self.count += 1
         return Placement(f"Torch.a.{self.count}.forward", "input", file, label="input_args")
 
-    def see(self, t: Tensor, file: bool = False) -> Json:
+    def describe(self, t: Any, file: bool = False) -> bytes:
         """The tensor object, as it goes into an event."""
-        return seen(self.leaf, self.placement(file), t)
+        return described(self.leaf, self.placement(file), t)
 
-    def call(self, t: Tensor, file: bool = False) -> str:
-        """A whole call with this one argument; gives its record's name."""
-        placement = self.placement(file)
-        self.events.append(
-            {"k": "enter", "n": placement.record, "a": [seen(self.leaf, placement, t)], "w": {}}
-        )
-        self.events.append({"k": "exit", "n": placement.record, "o": []})
-        return placement.record
+    def see(self, t: Any, file: bool = False) -> Json:
+        """The tensor object, once everything is written."""
+        found = self.describe(t, file)
+        if HOLE.search(found):
+            self.leaf.flush()
+        return self.filled(found)
 
-    def records(self) -> dict[str, Json]:
-        """The records, by assembling the events, once everything is written."""
-        self.leaf.flush()
-        return assemble([{"k": "head", "header": {"deferred": True}}, *self.events]).data
+    @property
+    def fillers(self) -> dict[int, bytes]:
+        return {
+            number: filler
+            for event in self.events
+            if type(event) is tuple
+            for number, filler in zip(event[0]["r"], event[1], strict=True)
+        }
+
+    def filled(self, value: bytes) -> Json:
+        """A value with its holes filled; all of them must have been, once."""
+        fillers = self.fillers
+        assert len(fillers) == sum(len(event[1]) for event in self.events if type(event) is tuple)
+        while HOLE.search(value):
+            value = HOLE.sub(lambda found: fillers[int(found[1])], value)
+        found: Json = loads(value)
+        return found
+
+
+HOLE = re.compile(rb"\x1a[ncf](\d+)\x1a")
+
+
+def described(leaf: TensorLeaf, placement: Placement, t: Any) -> bytes:
+    with leaf.aside():
+        return leaf.tensor(placement, t, (0,))
 
 
 def seen(leaf: TensorLeaf, placement: Placement, t: Tensor) -> Json:
-    """The tensor object, as it is read back where it was finished JSON."""
-    with leaf.aside():
-        found = leaf.tensor(placement, t, (0,))
-    return loads(found) if isinstance(found, bytes) else found
+    """The tensor object of one whose numbers are there at once."""
+    found: Json = loads(described(leaf, placement, t))
+    return found
 
 
 @pytest.fixture
@@ -79,42 +98,7 @@ def fresh(t: Tensor, folder: Path, **options: Any) -> Json:
     return Rig(folder, share=False, **options).see(t)
 
 
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """Every tensor whose numbers were really computed."""
-    looked: list[Any] = []
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def count(what: Any, *rest: Any, **kw: Any) -> Any:
-            looked.append(what)
-            return real(what, *rest, **kw)
-
-        return count
-
-    for module, name in ((any_leaf, "cpu_stats"), (leaf, "numbers_at")):
-        monkeypatch.setattr(module, name, counted(getattr(module, name)))
-    return looked
-
-
-# -- sharing ----------------------------------------------------------------------------------------------
-
-
-def test_an_unchanged_tensor_is_looked_at_once(rig: Rig, looks: list[Tensor]) -> None:
-    x, y = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
-    first = rig.see(x)
-    assert rig.see(y)["Max"] != first["Max"]
-    assert rig.see(x) == first
-    assert rig.see(x) == first
-    assert len(looks) == 2
-    rig.see(x[:2])  # another tensor on the same memory is another tensor
-    assert len(looks) == 3
-
-
-def test_without_sharing_each_sighting_is_looked_at(tmp_path: Path, looks: list[Tensor]) -> None:
-    rig = Rig(tmp_path, share=False)
-    x = torch.randn(4)
-    assert rig.see(x) == rig.see(x)
-    assert len(looks) == 2
+# -- the numbers are those of now -------------------------------------------------------------------------
 
 
 def test_whether_it_needs_a_gradient_is_asked_each_time(rig: Rig) -> None:
@@ -157,31 +141,14 @@ CHANGES: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("kind", CHANGES)
-def test_a_changed_tensor_is_looked_at_again(kind: str, rig: Rig, tmp_path: Path) -> None:
+def test_a_changed_tensor_is_looked_at_again(kind: str, deferred: bool, tmp_path: Path) -> None:
+    rig = Rig(tmp_path, deferred=deferred)
     x = torch.arange(6.0).reshape(2, 3)
-    with Aliasing(rig.leaf.touched):
-        before = rig.see(x)
-        CHANGES[kind](x)
-        after = rig.see(x)
-    assert after == fresh(x, tmp_path)
-    assert after != before
-
-
-@pytest.mark.parametrize("kind", [kind for kind in CHANGES if not kind.startswith("resize_")])
-def test_a_changed_tensor_that_autograd_follows_is_looked_at_again(
-    kind: str, rig: Rig, tmp_path: Path
-) -> None:
-    """Only of these anything is kept. (What needs a gradient cannot be resized.)"""
-    if kind in ("numpy", "array"):
-        change: Callable[[Tensor], Any] = lambda x: CHANGES[kind](x.detach())  # noqa: E731
-    else:
-        change = no_grad(CHANGES[kind])
-    x = torch.arange(6.0).reshape(2, 3).clone().requires_grad_()
-    with Aliasing(rig.leaf.touched):
-        before = rig.see(x)
-        change(x)
-        after = rig.see(x)
+    before = rig.see(x)
+    CHANGES[kind](x)
+    after = rig.see(x)
     assert after == fresh(x, tmp_path)
     assert after != before
 
@@ -189,11 +156,10 @@ def test_a_changed_tensor_that_autograd_follows_is_looked_at_again(
 def test_memory_that_comes_back_is_no_proof(rig: Rig, tmp_path: Path) -> None:
     """Freed by way of .data and taken again at the same address, with the version where it was."""
     p = torch.nn.Parameter(torch.ones(100_000))
-    with Aliasing(rig.leaf.touched):
-        rig.see(p)
-        p.data = torch.empty(0)
-        p.data = torch.full((100_000,), 2.0)
-        assert rig.see(p) == fresh(p, tmp_path)
+    rig.see(p)
+    p.data = torch.empty(0)
+    p.data = torch.full((100_000,), 2.0)
+    assert rig.see(p) == fresh(p, tmp_path)
 
 
 def test_a_new_tensor_at_the_address_of_a_dead_one(rig: Rig) -> None:
@@ -208,7 +174,7 @@ def test_a_new_tensor_at_the_address_of_a_dead_one(rig: Rig) -> None:
     assert len(met) < 50  # else this says nothing
 
 
-def test_inference_tensors_have_no_version_and_are_never_shared(rig: Rig) -> None:
+def test_inference_tensors(rig: Rig) -> None:
     with torch.inference_mode():
         x = torch.ones(3)
         assert rig.see(x)["Max"] == 1
@@ -216,7 +182,7 @@ def test_inference_tensors_have_no_version_and_are_never_shared(rig: Rig) -> Non
         assert rig.see(x)["Max"] == 5
 
 
-def test_what_is_not_itself_is_never_shared(rig: Rig) -> None:
+def test_what_is_not_itself(rig: Rig) -> None:
     z = torch.tensor([1 + 2j])
     lazy = z.conj()
     assert rig.see(lazy)["Max"] == pytest.approx(math.sqrt(5))
@@ -228,24 +194,6 @@ def test_what_is_not_itself_is_never_shared(rig: Rig) -> None:
     assert rig.see(sparse)["Max"] == 3
 
 
-def test_forgetting_is_complete(rig: Rig, looks: list[Tensor]) -> None:
-    x = torch.ones(2, requires_grad=True)
-    rig.see(x)
-    rig.see(x)
-    assert len(looks) == 1
-    rig.leaf.invalidate()
-    rig.see(x)
-    assert len(looks) == 2
-
-
-def test_what_autograd_does_not_follow_is_never_shared(rig: Rig, looks: list[Tensor]) -> None:
-    """Running statistics, optimizer state, masks: torch writes such tensors without raising their version."""
-    x = torch.ones(2)
-    rig.see(x)
-    rig.see(x)
-    assert len(looks) == 2
-
-
 def test_nothing_is_kept_alive_by_having_been_seen(rig: Rig) -> None:
     import weakref
 
@@ -255,15 +203,6 @@ def test_nothing_is_kept_alive_by_having_been_seen(rig: Rig) -> None:
     del x
     gc.collect()
     assert alive() is None
-
-
-def test_the_table_of_seen_tensors_does_not_grow_for_ever(rig: Rig) -> None:
-    kept = [torch.ones(1, requires_grad=True) for _ in range(50)]
-    for x in kept:
-        rig.see(x)
-    for _ in range(9000):
-        rig.see(torch.ones(1, requires_grad=True))
-    assert 50 < len(rig.leaf.sharing.known) <= 4200
 
 
 def op(name: str) -> Callable[[list[Tensor], int, int], None]:
@@ -301,11 +240,10 @@ def test_whatever_happens_in_between_the_numbers_are_those_of_now(
     folder = tmp_path_factory.mktemp("t")
     rig = Rig(folder)
     pool = [torch.arange(4.0, requires_grad=True), torch.ones(2)]
-    with Aliasing(rig.leaf.touched):
-        for name, i, j in steps:
-            op(name)(pool, i, j)
-            for x in pool:
-                assert rig.see(x) == fresh(x, folder), name
+    for name, i, j in steps:
+        op(name)(pool, i, j)
+        for x in pool:
+            assert rig.see(x) == fresh(x, folder), name
 
 
 def test_many_threads_may_look(tmp_path: Path) -> None:
@@ -376,7 +314,7 @@ def test_what_has_no_numbers_is_counted_and_says_why(rig: Rig, tmp_path: Path) -
 
 def test_numpy_arrays(rig: Rig, tmp_path: Path) -> None:
     a = np.arange(6, dtype="int16").reshape(2, 3)
-    found = rig.leaf.leaf(rig.placement(True), a, (1,))
+    found = loads(rig.leaf.leaf(rig.placement(True), a, (1,)))
     assert (found["type"], found["dtype"], found["shape"], found["Max"]) == (
         "numpy.ndarray",
         "int16",
@@ -385,15 +323,15 @@ def test_numpy_arrays(rig: Rig, tmp_path: Path) -> None:
     )
     assert "requires_grad" not in found
     assert np.array_equal(np.load(tmp_path / found["data_name"]), a)
-    scalar = rig.leaf.leaf(rig.placement(True), np.array(2.5), (0,))
+    scalar = loads(rig.leaf.leaf(rig.placement(True), np.array(2.5), (0,)))
     assert scalar["shape"] == []
     assert np.load(tmp_path / scalar["data_name"]).shape == ()
     for odd in (np.array(["a"]), np.array([None]), np.array([1], "M8[s]"), np.zeros(1, "i4,f4")):
-        told = rig.leaf.leaf(rig.placement(True), odd, (0,))
+        told = loads(rig.leaf.leaf(rig.placement(True), odd, (0,)))
         assert told["Max"] is None
         assert told["unsupported"].startswith("no statistics for numpy dtype")
         assert ("data_name" in told) == (not odd.dtype.hasobject)
-    empty = rig.leaf.leaf(rig.placement(True), np.empty((0, 2)), (0,))
+    empty = loads(rig.leaf.leaf(rig.placement(True), np.empty((0, 2)), (0,)))
     assert (empty["Max"], "data_name" in empty, "unsupported" in empty) == (None, False, False)
 
 
@@ -495,18 +433,20 @@ def test_empty_tensors_have_no_file(rig: Rig) -> None:
 
 @pytest.mark.parametrize("deferred", [False, True])
 def test_the_same_bytes_are_written_once(tmp_path: Path, deferred: bool) -> None:
-    rig = Rig(tmp_path, deferred=deferred)
-    x = torch.ones(5, requires_grad=True)  # in the direct way it is shared; put off, each is a file
-    a, b = rig.see(x, file=True), rig.see(x, file=True)
-    with torch.no_grad():
-        x.mul_(2)
-    c = rig.see(x, file=True)
-    rig.leaf.close()
-    inodes = [(tmp_path / found["data_name"]).stat().st_ino for found in (a, b, c)]
-    assert inodes[2] not in inodes[:2]
-    if not deferred:
-        assert inodes[0] == inodes[1]
-    assert [loaded(rig, found)[0] for found in (a, b, c)] == [1, 1, 2]
+    for share in (True, False):
+        folder = tmp_path / str(share)
+        folder.mkdir()
+        rig = Rig(folder, deferred=deferred, share=share)
+        x = torch.ones(5, requires_grad=True)
+        a, b = rig.see(x, file=True), rig.see(x.detach().clone(), file=True)
+        with torch.no_grad():
+            x.mul_(2)
+        c = rig.see(x, file=True)
+        rig.leaf.close()
+        inodes = [(folder / found["data_name"]).stat().st_ino for found in (a, b, c)]
+        assert len(set(inodes)) == (2 if share else 3)
+        assert (inodes[0] == inodes[1]) == share
+        assert [loaded(rig, found)[0] for found in (a, b, c)] == [1, 1, 2]
 
 
 def test_a_file_first_wanted_later_holds_what_is_there_then(rig: Rig) -> None:
@@ -529,10 +469,9 @@ def test_what_is_put_off_is_what_would_have_been_said_at_once(
 ) -> None:
     rig = Rig(tmp_path, deferred=True, zero_count=zero_count)
     t = some_tensors()[kind]
-    name = rig.call(t, file=True)
-    (found,) = rig.records()[name]["input_args"]
+    found = rig.see(t, file=True)
     right = fresh(t, tmp_path, zero_count=zero_count)
-    assert found.pop("data_name") == f"{name}.input.0.pt"
+    assert found.pop("data_name") == "Torch.a.1.forward.input.0.pt"
     assert set(found) == set(right)
     for key, value in right.items():
         if key in ("Mean", "Norm"):
@@ -544,58 +483,151 @@ def test_what_is_put_off_is_what_would_have_been_said_at_once(
     rig.leaf.close()
 
 
-def test_changing_the_tensor_meanwhile_changes_neither_numbers_nor_file(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, deferred=True)
-    x = torch.tensor([1.0, 2.0])
-    first = rig.call(x, file=True)
-    x.fill_(50.0)
-    second = rig.call(x, file=True)
+@pytest.mark.parametrize("zero_count", [False, True])
+@pytest.mark.parametrize("values", [[1.0, 2.0], [1.0, math.nan], [math.inf, 0.0], [1e-200, 0.0]])
+def test_changing_the_tensor_meanwhile_changes_neither_numbers_nor_file(
+    tmp_path: Path, values: list[float], zero_count: bool
+) -> None:
+    rig = Rig(tmp_path, deferred=True, zero_count=zero_count)
+    x = torch.tensor(values, dtype=torch.float64)
+    right = fresh(x, tmp_path, zero_count=zero_count)
+    found = [rig.describe(x, file=True)]
+    with memoryview(np.asarray(x)) as memory:  # past the version counter
+        memory[0] = 50.0
+    found.append(rig.describe(x, file=True))
     x.fill_(99.0)
-    records = rig.records()
-    found = [records[name]["input_args"][0] for name in (first, second)]
-    assert [f["Max"] for f in found] == [2.0, 50.0]
-    assert [loaded(rig, f).tolist() for f in found] == [[1.0, 2.0], [50.0, 50.0]]
-    assert all("lost" not in f and "unsupported" not in f for f in found)
+    rig.leaf.flush()
+    first, second = map(rig.filled, found)
+    assert {key: value for key, value in first.items() if key != "data_name"} == right
+    assert second["Max"] == 50.0 or values[1] != values[1]
+    assert torch.equal(loaded(rig, first).nan_to_num(), torch.tensor(values, dtype=torch.float64).nan_to_num())
+    assert loaded(rig, second)[0] == 50.0
     rig.leaf.close()
 
 
 def test_settling_waits_until_there_are_enough(tmp_path: Path) -> None:
     rig = Rig(tmp_path, deferred=True, bound=100)
-    rig.call(torch.ones(5))
+    rig.describe(torch.ones(5))
     rig.leaf.flush_numbers()
-    assert not [e for e in rig.events if e["k"] == "stat"]
-    rig.call(torch.ones(50))
+    assert not rig.events
+    rig.describe(torch.ones(50))
     rig.leaf.flush_numbers()
-    (event,) = [e for e in rig.events if e["k"] == "stat"]
-    assert len(event["r"]) == 2
+    ((head, fillers),) = rig.events
+    assert (head["k"], len(fillers)) == ("fill", 2)
     rig.leaf.flush_numbers(force=True)
-    assert len([e for e in rig.events if e["k"] == "stat"]) == 1
+    assert len(rig.events) == 1
 
 
-def test_a_file_confirmed_before_its_call_is_written_is_not_lost(tmp_path: Path) -> None:
-    """The queue's thread may be faster than the call's own event."""
+def test_a_late_tensor_is_finished_json_with_holes(tmp_path: Path) -> None:
     rig = Rig(tmp_path, deferred=True)
-    placement = rig.placement(True)
-    described = rig.leaf.tensor(placement, torch.ones(2), (0,))
-    rig.leaf.flush()  # numbers and file are confirmed here
-    rig.events.append({"k": "enter", "n": placement.record, "a": [described], "w": {}})
-    rig.events.append({"k": "exit", "n": placement.record, "o": []})
-    (found,) = rig.records()[placement.record]["input_args"]
-    assert found["Max"] == 1.0
-    assert found["data_name"] == f"{placement.record}.input.0.pt"
-    assert not {"$", "$f", "lost", "unsupported"} & set(found)
+    found = rig.describe(torch.ones(2, requires_grad=True), file=True)
     rig.leaf.close()
+    assert found == (
+        b'{"type":"torch.Tensor","dtype":"torch.float32","shape":[2]\x1an1\x1a,"requires_grad":true\x1af2\x1a}'
+    )
+    assert loads(HOLE.sub(b"", found))["shape"] == [2]
+    fillers = rig.fillers
+    assert fillers[1] == b',"Max":1.0,"Min":1.0,"Mean":1.0,"Norm":1.4142135623730951'
+    assert fillers[2] == b',"data_name":"Torch.a.1.forward.input.0.pt"'
+    assert rig.leaf.summary.json()["norms"] == [["Torch.a.1.forward.input_args.0", math.sqrt(2)]]
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    rig = Rig(tmp_path / "none", deferred=True)
-    name = rig.call(torch.ones(2), file=True)
-    (found,) = rig.records()[name]["input_args"]
+def test_the_first_that_is_not_finite_is_the_first_also_where_its_numbers_come_late(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, deferred=True)
+    rig.describe(torch.ones(1))
+    rig.describe(torch.tensor([math.nan]))
+    rig.leaf.leaf(rig.placement(), np.array([math.inf]), (0,))  # told at once
+    rig.describe(torch.tensor([-math.inf]))
+    rig.leaf.close()
+    assert rig.leaf.summary.json()["first_non_finite"] == {
+        "record": "Torch.a.2.forward",
+        "slot": "input_args.0",
+        "why": "1 NaN",
+    }
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, deferred: bool) -> None:
+    rig = Rig(tmp_path / "none", deferred=deferred)
+    found = rig.see(torch.ones(2), file=True)
     assert "data_name" not in found
-    assert "lost" in found
-    assert [e["w"] for e in rig.events if e["k"] == "fault"] == [f"writing {name}.input.0.pt"]
+    assert found["lost"] == "tensor file: [Errno 2] No such file or directory"
+    assert found["Max"] == 1.0
+    faults = [e for e in rig.events if isinstance(e, dict)]
+    assert [e["w"] for e in faults] == ["writing Torch.a.1.forward.input.0.pt"]
     assert rig.coverage.json()["counts"]["failed"] == {"tensor files": 1}
     rig.leaf.close()
+
+
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_raised(rig: Rig, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(number, "full")
+
+    monkeypatch.setattr(os, "writev", full)
+    with pytest.raises(OSError, match="full"):
+        rig.see(torch.ones(2), file=True)
+
+
+# -- a collective that still writes -----------------------------------------------------------------------
+
+
+class Late:
+    """Two tensors that a functional collective writes."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.tensors = torch.zeros(3), torch.zeros(3)
+        for t in self.tensors:
+            rig.leaf.inflight.issued(t)
+        self.rig = rig
+
+    def wait(self) -> None:
+        for t in self.tensors:
+            t.fill_(2.0)
+            self.rig.leaf.inflight.was_waited(t)
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+@pytest.mark.parametrize("added", [False, True])
+def test_what_a_collective_writes_is_described_once_it_was_waited_for(
+    tmp_path: Path, added: bool, deferred: bool
+) -> None:
+    rig = Rig(tmp_path, checksum="md5", deferred=deferred)
+    late = Late(rig)
+    given = GradientSum(late.tensors) if added else late.tensors[0]
+    value = rig.describe(given, file=True)
+    assert b"\x1an1\x1a" in value
+    assert b"\x1af2\x1a" in value
+    late.wait()
+    late.tensors[0].fill_(7.0)
+    rig.leaf.close()
+    found = rig.filled(value)
+    assert found["Max"] == found["Min"] == (4.0 if added else 2.0)
+    assert loaded(rig, found).tolist() == [found["Max"]] * 3
+    assert found["md5"] == f"{zlib.crc32(np.full(3, found['Max'], np.float32).tobytes()):08x}"
+    assert rig.leaf.summary.json()["norms"][0][0] == "Torch.a.1.forward.input_args.0"
+
+
+def test_without_statistics_its_content_comes_late(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, checksum="xor", statistics=False)
+    late = Late(rig)
+    value = rig.describe(late.tensors[0])
+    assert b"\x1ac1\x1a" in value
+    late.wait()
+    assert set(rig.filled(value)) == {"type", "dtype", "shape", "md5", "requires_grad"}
+
+
+@pytest.mark.parametrize("statistics", [False, True])
+def test_what_was_never_waited_for_says_so(tmp_path: Path, statistics: bool) -> None:
+    rig = Rig(tmp_path, statistics=statistics, checksum="md5")
+    late = Late(rig)
+    value = rig.describe(GradientSum(late.tensors), file=True)
+    rig.leaf.flush()
+    found = rig.filled(value)
+    assert found["unsupported"] == "a collective was still writing it, and was not waited for"
+    assert ("Max" in found) == statistics
+    assert not {"md5", "data_name", "lost"} & set(found)
+    assert sum(rig.coverage.json()["counts"]["unsupported"].values()) == 1
 
 
 def test_closing_twice_is_once(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from probe_format.jsonio import dumps
 from probe_format.write import Coverage
 from probe_torch.tensors.leaf import Placement, TensorLeaf, TensorOptions
 from torch import Tensor
@@ -29,16 +28,18 @@ def leaf_in(folder: Path, **options: Any) -> TensorLeaf:
 def both(t: Tensor, folder: Path, file: bool, **options: Any) -> tuple[Any, Any]:
     """The object of a tensor by the straight way, where it is open to it, and by the general way."""
     found = []
-    for name, way in (("a", TensorLeaf.tensor), ("b", TensorLeaf.object)):
+    for name in ("a", "b"):
         leaf = leaf_in(folder / name, **options)
+        if name == "b":
+            leaf._straight = False
         with leaf.aside():
             found.append(
-                way(leaf, Placement("Torch.a.0.forward", "input", file, label="input_args"), t, (0,))
+                leaf.tensor(Placement("Torch.a.0.forward", "input", file, label="input_args"), t, (0,))
             )
         found.append((leaf.summary.json(), leaf.tally))
     straight, said, general, said_too = found
     assert said == said_too
-    return straight, dumps(general)
+    return straight, general
 
 
 DTYPES = {
@@ -167,7 +168,7 @@ def fast() -> None:
 
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
-def test_a_new_tensor_and_a_known_one_cost_a_few_calls(dtype: str, tmp_path: Path) -> None:
+def test_a_tensor_costs_a_few_calls(dtype: str, tmp_path: Path) -> None:
     leaf = leaf_in(tmp_path)
     first = Placement("Torch.a.0.forward", "input", False, label="input_args")
     weight = torch.nn.Parameter(torch.randn(4, 4).to(DTYPES[dtype]))
@@ -177,8 +178,7 @@ def test_a_new_tensor_and_a_known_one_cost_a_few_calls(dtype: str, tmp_path: Pat
         for t in results[:8]:  # five norms and their shape are known then
             leaf.tensor(first, t, (0,))
         small = results[8] * 1e-3
-        assert calls(lambda: leaf.tensor(first, small, (0,), gradient=False)) <= 15 + narrow
-        assert calls(lambda: leaf.tensor(first, small, (0,), gradient=False)) <= 3
+        assert calls(lambda: leaf.tensor(first, small, (0,), gradient=False)) <= 10 + narrow
 
 
 @pytest.mark.usefixtures("fast")
@@ -190,6 +190,6 @@ def test_a_file_costs_a_few_calls_more(tmp_path: Path) -> None:
         for i in range(1, 8):
             leaf.tensor(place, weight * i, (i,))
         small = weight * 1e-3
-        assert calls(lambda: leaf.tensor(place, small, (8,), gradient=False)) <= 41
-        assert calls(lambda: leaf.tensor(place, small, (9,), gradient=False)) <= 16
+        assert calls(lambda: leaf.tensor(place, small, (8,), gradient=False)) <= 28
+        assert calls(lambda: leaf.tensor(place, small, (9,), gradient=False)) <= 31
     assert (tmp_path / "Torch.a.0.forward.input.8.pt").samefile(tmp_path / "Torch.a.0.forward.input.9.pt")

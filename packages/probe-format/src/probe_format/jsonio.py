@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["dumps", "encode", "finite", "loads", "number"]
+__all__ = ["dumps", "encode", "finite", "loads", "members", "number"]
 
 
 def finite(x: float) -> float | str:
@@ -54,6 +54,11 @@ def dumps(value: Any) -> bytes:
         except RecursionError:
             raise ValueError("it nests deeper than Python can follow") from None
         return text.encode("ascii")
+
+
+def members(values: dict[str, Any]) -> bytes:
+    """Return what continues an object: each key and value after a comma; nothing if there are none."""
+    return b"," + dumps(values)[1:-1] if values else b""
 
 
 def _finished(value: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 
 from attrs import define, evolve, field
 from mindspore import Parameter
-from probe_format import jsonio
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.describe import Placement, TensorOptions
@@ -87,7 +86,7 @@ class MindSporeSaving:
         found = self._leaf.tensor(placement, value, path)
         if self._leaf.waits:
             self._leaf.hand_on()
-        return jsonio.loads(found) if isinstance(found, bytes) else found
+        return found
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
         """Call ``arrived`` with the gradient of ``tensor``, from all its users, in each backward pass.
@@ -129,8 +128,9 @@ class MindSporeSaving:
             for watch in held:
                 watch.put()
 
-    def fill_numbers(self, value: Any) -> None:
-        """Do nothing, because all numbers are computed at once here."""
+    def fill_numbers(self, value: bytes) -> bytes:
+        """Return the value: all numbers are computed at once here."""
+        return value
 
     def close(self) -> None:
         """Release every tensor, after the hooks have been removed."""
@@ -141,5 +141,5 @@ class MindSporeSaving:
         self._leaf.close()
 
 
-def _nothing(event: dict[str, Any]) -> None:
+def _nothing(event: Any) -> None:
     """Do nothing: files are written at once, so no later event comes."""

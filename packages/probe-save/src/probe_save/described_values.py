@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 from attrs import define, evolve, field
+from probe_format.debug_names import blank
 from probe_format.journal import events
+from probe_format.jsonio import dumps, loads, members
 from probe_format.schema import tensors
 from probe_format.values import UNKNOWN, ValueEncoder, ValuePath
 from probe_format.write import Summary
@@ -51,21 +53,24 @@ class DescribedValues:
         """Return where the tensors of a record go. They get no file where the step wants none."""
         return Placement(record, "", wants_file and self.wants_files, names=self._names)
 
-    def describe(self, placement: Placement, variable: Any) -> Any:
-        """Return a value as JSON; its tensors that can have gradients are in ``placement.found`` afterwards.
+    def describe(self, placement: Placement, variable: Any) -> tuple[bytes, Any]:
+        """Return a value as JSON, and the form of its gradients (`blank`).
+
+        Its tensors that can have gradients are in ``placement.found`` afterwards.
 
         Raises MissingPackage when the package of a tensor's framework is not installed.
         """
         if self._straight and (finished := self._plain(placement, variable)) is not None:
-            return finished
+            return finished, None
         missing: list[MissingPackage] = []
         tree = ValueEncoder(partial(self._leaf, placement, missing), self._count_unsupported)
         value = tree.describe(variable)
         if missing:
             raise missing[0]
+        described = dumps(value)
         for leaf in list(self._leaves.values()):
-            leaf.fill_numbers(value)
-        return value
+            described = leaf.fill_numbers(described)
+        return described, blank(value)
 
     def _plain(self, placement: Placement, variable: Any) -> bytes | None:
         """Return the finished JSON of a plain array or tensor; None where the general way describes the value."""
@@ -87,7 +92,7 @@ class DescribedValues:
 
     def describe_gradient(
         self, leaf: SavedLeaf, placement: Placement, gradient: Any, path: ValuePath, *, count: bool
-    ) -> Any:
+    ) -> bytes:
         """Return a gradient as JSON.
 
         leaf: of the tensor's framework (`leaf_of`).
@@ -99,19 +104,19 @@ class DescribedValues:
         except OSError as error:
             self.journal.lost(f"file of {placement.record}", error)
             value = _without_file(leaf.leaf(evolve(placement, wants_file=False), gradient, path), error)
-        leaf.fill_numbers(value)
+        finished = leaf.fill_numbers(value)
         if count:
             self._count_tensor()
-            self._summary.add(placement.record, ".".join(map(str, path)), value)
-        return value
+            self._summary.add(placement.record, ".".join(map(str, path)), loads(finished))
+        return finished
 
     def leaf_of(self, tensor: Any) -> SavedLeaf:
         """Return what describes the tensors of a tensor's framework, one of which was described before."""
         return self._leaves[str(framework_of(type(tensor)))]  # type: ignore[arg-type]
 
-    def remove_files(self, value: Any) -> None:
+    def remove_files(self, value: bytes) -> None:
         """Remove the files of a value that gets no record, as nothing refers to them."""
-        for _, tensor in tensors(value):
+        for _, tensor in tensors(loads(value)):
             if isinstance(tensor.get("data_name"), str):
                 (self.options.directory / tensor["data_name"]).unlink(missing_ok=True)
 
@@ -153,8 +158,9 @@ class DescribedValues:
             out = leaf.leaf(placement, value, path)
             if _is_tensor(out):
                 self._count_tensor()
-        if _is_tensor(out) and "$" not in out:
-            self._summary.add(placement.record, ".".join(map(str, path)), out)
+                out = leaf.fill_numbers(out)
+        if _is_tensor(out):
+            self._summary.add(placement.record, ".".join(map(str, path)), loads(out))
         return out
 
     def _framework(self, name: str) -> SavedLeaf:
@@ -180,10 +186,9 @@ class DescribedValues:
 
 
 def _is_tensor(described: Any) -> bool:
-    return isinstance(described, dict) and "dtype" in described
+    return isinstance(described, bytes) and "dtype" in loads(described)
 
 
-def _without_file(described: Any, error: OSError) -> Any:
-    """Note in a described tensor why it has no file; return it."""
-    described["lost"] = f"tensor file: {error.strerror or type(error).__name__}"
-    return described
+def _without_file(described: bytes, error: OSError) -> bytes:
+    """Return a described tensor with the reason why it has no file."""
+    return described[:-1] + members({"lost": f"tensor file: {error.strerror or type(error).__name__}"}) + b"}"

@@ -32,7 +32,7 @@ class SavedLeaf(Protocol):
     """What a framework's package does for one step."""
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """Return the JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
+        """Return the finished JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
 
         Appends each tensor to ``placement.found``.
         """
@@ -45,8 +45,8 @@ class SavedLeaf(Protocol):
         found: gets the tensor, with an empty path, if it can have a gradient.
         """
 
-    def fill_numbers(self, value: Any) -> None:
-        """Fill in the numbers of a described value that were still on their way from a device."""
+    def fill_numbers(self, value: bytes) -> bytes:
+        """Return a described value with the numbers in it that were still on their way from a device."""
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
         """Call ``arrived(gradient)`` for each backward pass through ``tensor``; return a function that ends that.

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
-from probe_format.debug_names import blank, debug_record, gradient_record
+from probe_format.debug_names import debug_record, gradient_record
 from probe_format.excerpts import error_text
 from probe_format.journal import events
+from probe_format.jsonio import dumps
 from probe_format.values import unsupported
 from probe_format.write import FORMAT_VERSION, Coverage, RankWriter
 from probe_runtime.config import Config
@@ -69,7 +70,6 @@ class SavedStep:
         if config.summary_mode != "statistics":
             header["checksum"] = "crc32" if config.summary_mode == "md5" else "xor64"
         writer = RankWriter(claim.directory, header)
-        # No sharing: writes that bypass the version counter (.data, numpy views) between two saves would go unseen.
         options = evolve(
             options_of(config, writer.tensor_directory), share=False, deferred=False, overlap=True
         )
@@ -124,19 +124,19 @@ class SavedStep:
         partner = gradient_record(name, self._counts.gradient_number(name, number)) if backward else None
         try:
             try:
-                written = self._write(placement.record, partner, self.values.describe(placement, variable))
+                written = self._write(placement.record, partner, *self.values.describe(placement, variable))
             except (MissingPackage, OSError):
                 raise
             except RunError as found:
                 placement.found.clear()
                 why = f"the run failed: {error_text(found.error)}"
-                self._write(placement.record, partner, unsupported(variable, why))
+                self._write(placement.record, partner, dumps(unsupported(variable, why)))
                 raise
             except Exception as error:  # a value in it, or its description, cannot be written
                 self._journal.fault(f"save of {name!r}", error)
                 placement.found.clear()
                 why = f"saving it raised {type(error).__name__}; see the faults"
-                written = self._write(placement.record, partner, unsupported(variable, why))
+                written = self._write(placement.record, partner, dumps(unsupported(variable, why)))
         except MissingPackage:
             raise
         except Exception as error:
@@ -146,11 +146,11 @@ class SavedStep:
             for path, tensor in placement.found:
                 self._gradients.watch(partner, path, tensor)
 
-    def _write(self, record: str, partner: str | None, value: Any) -> bool:
+    def _write(self, record: str, partner: str | None, value: bytes, form: Any = None) -> bool:
         """Append the event of one value; return False when the step is over. Raises what the writer raises."""
         try:
             return self._journal.append(
-                events.save(record, value, None if partner is None else (partner, blank(value)))
+                events.save(record, value, None if partner is None else (partner, form))
             )
         except Exception:
             self.values.remove_files(value)

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from attrs import define, evolve, field
+from probe_format.journal import hole
 from probe_format.jsonio import encode
 from probe_format.tensors import numbers_at
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
-from probe_runtime.describe import LARGE, Placement, TensorOptions, run_both
+from probe_runtime.describe import Placement, TensorOptions
 
-from probe_torch.aside import apart, aside
+from probe_torch.aside import aside
 from probe_torch.tensors.leaf import TensorLeaf
 from probe_torch.tensors.plain import FORMS, has_memory
 from probe_torch.tensors.tensor_view import EXACT, ORDINARY
@@ -40,14 +41,11 @@ class TorchSaving:
     """Describe tensors and wait for their gradients. Safe to use from many threads."""
 
     _leaf: TensorLeaf
-    _writer: TensorLeaf  # writes a tensor's file, and computes no numbers
-    _numbers: dict[int, dict[str, Any]] = field(factory=dict)
+    _late: dict[int, bytes] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def __init__(self, options: TensorOptions, coverage: Coverage) -> None:
-        files = evolve(options, statistics=False, checksum=None, zero_count=False)
-        leaf, writer = TensorLeaf(options, coverage, self._take), TensorLeaf(files, coverage, self._take)
-        self.__attrs_init__(leaf, writer)
+        self.__attrs_init__(TensorLeaf(options, coverage, _nothing, late=False))
 
     def plain(self, value: Any, found: list[tuple[ValuePath, Any]]) -> tuple[bytes, float] | None:
         """Return the finished JSON of a plain tensor with its statistics, and its norm.
@@ -77,23 +75,9 @@ class TorchSaving:
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of torch, UNKNOWN for another one; write a tensor's file if one is wanted."""
         with untraced(), aside():
-            return self._described(placement, value, path)
-
-    def _described(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        if not isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor):
+                return self._leaf.leaf(placement, value, path)
             return self._leaf.leaf(evolve(placement, wants_file=False, found=[]), value, path)
-        placement.found.append((path, value))
-        if not (placement.wants_file and _is_large(value)):
-            return self._leaf.object(placement, value, path)
-        numbers = evolve(placement, wants_file=False)
-        out, file = run_both(
-            lambda: self._leaf.object(numbers, value, path),
-            lambda: apart(self._writer.object)(
-                placement, value, path
-            ),  # in a thread, which has modes of its own
-        )
-        checksum = {"md5": out.pop("md5")} if "md5" in out else {}
-        return {**out, "data_name": file["data_name"], **checksum}
 
     def watch(self, tensor: torch.Tensor, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
         """Call ``arrived`` with the whole gradient of ``tensor`` in each backward pass, until the result is called.
@@ -113,34 +97,17 @@ class TorchSaving:
             undo: Callable[[], None] = register(hook).remove
             return undo
 
-    def fill_numbers(self, value: Any) -> None:
-        """Fetch the numbers that still wait on a device, and put in those of ``value``."""
+    def fill_numbers(self, value: bytes) -> bytes:
+        """Fetch the numbers that still wait on a device, and return the value with its own."""
         with self._lock:
-            self._leaf.flush_numbers(force=True)
-            if self._numbers:
-                self._fill(value)
+            self._late.update(self._leaf.late_numbers())
+            for number in [number for number in self._late if hole("n", number) in value]:
+                value = value.replace(hole("n", number), self._late.pop(number))
+        return value
 
     def close(self) -> None:
         """Let go of every tensor."""
         self._leaf.close()
-        self._writer.close()
-
-    def _take(self, event: dict[str, Any]) -> None:
-        for ref, numbers in event.get("r", ()):
-            self._numbers[ref] = numbers
-
-    def _fill(self, value: Any) -> None:
-        todo = [value]
-        while todo:
-            item = todo.pop()
-            if isinstance(item, list):
-                todo.extend(item)
-            elif isinstance(item, dict):
-                numbers = self._numbers.pop(ref, None) if type(ref := item.get("$")) is int else None
-                if numbers is not None:
-                    del item["$"]
-                    item.update(numbers)
-                todo.extend(item.values())
 
 
 @contextlib.contextmanager
@@ -157,13 +124,5 @@ def untraced() -> Iterator[None]:
         _C._set_tracing_state(state)
 
 
-def _is_large(t: torch.Tensor) -> bool:
-    """Return whether writing its file is worth a thread: it is large, and written as it lies in memory."""
-    return (
-        type(t) in (torch.Tensor, torch.nn.Parameter)
-        and t.layout is torch.strided
-        and t.device.type == "cpu"
-        and t.is_contiguous()
-        and not (t.is_quantized or t.is_conj() or t.is_neg())
-        and t.numel() * t.element_size() >= LARGE
-    )
+def _nothing(event: Any) -> None:
+    """Do nothing: `TorchSaving.fill_numbers` asks for what comes late, and a lost file is told in its tensor object."""

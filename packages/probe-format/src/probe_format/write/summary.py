@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -23,31 +24,29 @@ class Summary:
 
     norms: each with the first slot that had it, as a tensor that is passed on has many.
     least: the smallest of them once there are `LARGEST`, -1 before.
-    complete: False when some tensors had no numbers yet (``$``).
+    first: the first tensor that is not finite, and ``order``, its place among all.
     """
 
-    complete: bool = True
     norms: dict[float, str] = field(factory=dict)
     least: float = -1.0
     first: dict[str, str] | None = None
+    order: float = math.inf
     _lock: threading.Lock = field(factory=threading.Lock, repr=False, eq=False)
 
-    def add(self, record: str, slot: str, tensor: Mapping[str, Any]) -> None:
+    def add(self, record: str, slot: str, tensor: Mapping[str, Any], order: float = 0) -> None:
         """Add one tensor object (spec/statistics.md) of a record.
 
         slot: its place in the record, as ``output.0``; empty for the whole record.
+        order: its place among all tensors, where they do not come in their order.
         """
-        if "$" in tensor:
-            self.complete = False
-            return
         norm = number(tensor.get("Norm"))
         if norm is None:
             return
         if norm - norm == 0:
             if norm > self.least and not is_whole(tensor.get("dtype")):
                 self.keep(f"{record}.{slot}" if slot else record, float(norm))
-        elif self.first is None and (why := non_finite(tensor)):
-            self.first = {"record": record, "slot": slot, "why": why}
+        elif order < self.order and (why := non_finite(tensor)):
+            self.first, self.order = {"record": record, "slot": slot, "why": why}, order
 
     def keep(self, name: str, norm: float) -> None:
         """Keep a finite norm of floats that is over ``least``. name: its record and slot."""

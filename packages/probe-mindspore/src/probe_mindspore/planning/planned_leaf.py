@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from probe_format.write import Coverage
@@ -30,17 +31,13 @@ class PlannedLeaf(TensorLeaf):
     ) -> None:
         """Describe with these options. files: gets the tensor files; the others as for `TensorLeaf`."""
         super().__init__(options, coverage, append, requires_grad=requires_grad, begin=begin)
-        self._counted, self._first = files, dict[bytes, str]()
-        write = self._once if options.share else files.write
-        self._files = StepFiles(options.directory, coverage, append, write=write, link=files.link)
+        write = partial(_once, files) if options.share else files.write
+        self._files = StepFiles(options.directory, coverage, append, write=write)
 
-    def _once(self, path: str, parts: Sequence[bytes | memoryview]) -> int:
-        """Count a file, or a second name of an earlier one with the same bytes, though of a tensor of another dtype."""
-        found = hashlib.blake2b(digest_size=16)
-        for part in parts:
-            found.update(part)
-        first = self._first.setdefault(found.digest(), path)
-        if first == path:
-            return self._counted.write(path, parts)
-        self._counted.link(first, path)
-        return self._counted.sizes[path]
+
+def _once(files: CountedFiles, path: str, parts: Sequence[bytes | memoryview]) -> int:
+    """Count a file, or a second name of an earlier one with the same bytes, though of a tensor of another dtype."""
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        found.update(part)
+    return files.once(path, parts, found.digest())

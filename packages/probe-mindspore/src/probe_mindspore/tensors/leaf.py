@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format import jsonio
-from probe_format.jsonio import encode
-from probe_format.tensors import Stats, checksum_of, crc32, npy_bytes, numbers_in, stats_json, widen
-from probe_format.values import ValuePath
+from probe_format.jsonio import dumps, encode, members
+from probe_format.tensors import Stats, checksum_of, npy_bytes, numbers_in, stats_json, widen
+from probe_format.values import UNKNOWN, ValuePath
 from probe_format.write import Coverage
-from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, slot_of, summarise
+from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, slot_of
 
 from .forms import FORMS, form_of, is_usual, usual_types
 from .objects import object_json
@@ -31,15 +29,14 @@ class TensorLeaf(CommonLeaf):
     """Describe tensors and the other values of MindSpore. One per step; safe to use from many threads.
 
     Each tensor is read each time: MindSpore's `_version` increases with ``copy_`` but not with ``x[i] = ...``,
-    `ops.assign` or an optimizer, so only the bytes show whether a tensor has changed. With the option ``share``, equal
-    bytes have one file.
+    `ops.assign` or an optimizer, so only the bytes show whether a tensor has changed.
     """
 
     def __init__(
         self,
         options: TensorOptions,
         coverage: Coverage,
-        append: Callable[[dict[str, Any]], None],
+        append: Callable[[Any], None],
         *,
         requires_grad: bool = False,
         begin: Callable[[], None] | None = None,
@@ -62,21 +59,20 @@ class TensorLeaf(CommonLeaf):
         """Return the JSON of ``value`` if it is a value of MindSpore or a numpy array, else UNKNOWN."""
         if isinstance(value, DENSE):
             placement.found.append((path, value))
-            return self.tensor(placement, value, path) if placement.show else None
+            return self.tensor(placement, value, path) if placement.show else b"null"
         if isinstance(value, SPARSE):
-            return self.tensor(placement, value, path) if placement.show else None
+            return self.tensor(placement, value, path) if placement.show else b"null"
         if isinstance(value, np.ndarray):
-            return self._array(placement, value, path) if placement.show else None
+            return self._array(placement, value, path) if placement.show else b"null"
         found = object_json(value)
-        if isinstance(found, dict) and found.get("class_type") == "mindspore.mint.distributed.P2POp":
+        if found is UNKNOWN:
+            return UNKNOWN
+        if found.get("class_type") == "mindspore.mint.distributed.P2POp":
             found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
-        return found
+        return dumps(found)
 
-    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> Any:
-        """Return the tensor object (spec/statistics.md); write its file when the placement wants one.
-
-        It is finished JSON for the usual tensor, one of finite floats that nothing more than its numbers is told of.
-        """
+    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> bytes:
+        """Return the tensor object (spec/statistics.md); write its file when the placement wants one."""
         next(self._counter)
         if not (self._brief and is_usual(type(t))):  # type: ignore[arg-type]
             return self._described(placement, view_of(t), path, t)
@@ -102,13 +98,12 @@ class TensorLeaf(CommonLeaf):
         numbers = {"Max": high, "Min": low, "Mean": mean, "Norm": norm}
         body = form.head + encode(numbers)[1:]
         if placement.wants_file or self._o.checksum is not None:
-            keys = self._keys(placement, path, form.dtype, form.narrow, elements.reshape(form.shape), numbers)
-            body = body[:-1] + b"," + jsonio.dumps(keys)[1:]
+            body = body[:-1] + self._bytes(placement, path, form.narrow, elements.reshape(form.shape)) + b"}"
         if norm > self.summary.least:
             self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
         return body
 
-    def _described(self, placement: Placement, p: TensorView, path: ValuePath, t: Any) -> dict[str, Any]:
+    def _described(self, placement: Placement, p: TensorView, path: ValuePath, t: Any) -> bytes:
         """Return the tensor object of any tensor from its view."""
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
         if p.data is None:
@@ -122,11 +117,9 @@ class TensorLeaf(CommonLeaf):
         if self._requires_grad:
             body["requires_grad"] = bool(getattr(t, "requires_grad", False))
         body.update(p.extra)
-        if p.data is not None:
-            body.update(self._keys(placement, path, p.dtype, p.narrow, p.data, body))
-        body.update(tail)
-        summarise(self.summary, placement, path, body)
-        return body
+        self._summarise(placement, path, {**body, **tail})
+        told = b"" if p.data is None else self._bytes(placement, path, p.narrow, p.data)
+        return b"%b%b%b}" % (dumps(body)[:-1], told, members(tail))
 
     def _numbers(self, p: TensorView, body: dict[str, Any]) -> dict[str, Any]:
         """Add the four statistics to ``body``. Return the other numbers, which come last in the object."""
@@ -137,43 +130,21 @@ class TensorLeaf(CommonLeaf):
             body[key] = numbers.pop(key)
         return numbers
 
-    def _keys(
-        self,
-        placement: Placement,
-        path: ValuePath,
-        dtype: str,
-        narrow: str | None,
-        elements: Array,
-        numbers: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Write the file if one is wanted. Return the keys of the tensor object that come of its bytes.
+    def _bytes(self, placement: Placement, path: ValuePath, narrow: str | None, elements: Array) -> bytes:
+        """Write the file if one is wanted. Return the members of the tensor object that come of its bytes.
 
         elements: in the tensor's shape.
-        numbers: holds the four statistics, if there are any.
         """
-        keys: dict[str, Any] = {}
-        raw = _raw(elements)
+        told = b""
         if placement.wants_file and elements.size:
-            content = None
-            if self._o.share:
-                content = (dtype, elements.shape, *self._fingerprint(raw, numbers))
             begin, self._begin = self._begin, None
             if begin is not None:
                 begin()
             array = elements if narrow is None else widen(elements, narrow)
-            keys.update(self._files.save(placement, path, "npy", npy_bytes(array), content))
+            told = self._files.save(placement, path, "npy", npy_bytes(array))
         if self._o.checksum is not None:
-            keys["md5"] = checksum_of(raw, self._o.checksum)
-        return keys
-
-    def _fingerprint(self, raw: memoryview, numbers: Mapping[str, Any]) -> tuple[Hashable, ...]:
-        """Return a key that is equal only for equal bytes: CRC-32 and statistics, or else a hash."""
-        if not self._o.statistics:
-            return (hashlib.blake2b(raw, digest_size=16).digest(),)
-        return (crc32(raw), *(str(numbers[key]) for key in _FOUR))
-
-    def invalidate(self) -> None:
-        """Do nothing, because every tensor is read anew here, unlike in probe_torch."""
+            told += members({"md5": checksum_of(_raw(elements), self._o.checksum)})
+        return told
 
     def flush_numbers(self, *, force: bool = False) -> None:
         """Raise RunError if an error of the run was met. All numbers are computed at once, unlike in probe_torch."""

@@ -278,8 +278,7 @@ class Collector:
         content = self.coverage.json()
         for kind in ("seen", "recorded"):
             content["counts"][kind].update(self._leaf.tally)
-        if self._leaf.summary.complete:
-            content["summary"] = self._leaf.summary.json()
+        content["summary"] = self._leaf.summary.json()
         content["not_seen"] += [{"what": base, "why": why} for base, why in table.never_called()]
         content["unmatched"] = [
             {"filter": kind, "value": value, "nearest": list(nearest)}

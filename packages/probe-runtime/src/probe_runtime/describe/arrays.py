@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.jsonio import dumps, encode
+from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import array_object, npy_bytes, numbers_in, stored
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
@@ -30,7 +31,8 @@ def array_json(
     options: TensorOptions,
     files: StepFiles,
     coverage: Coverage,
-) -> dict[str, Any]:
+    summarise: Callable[[Placement, ValuePath, dict[str, Any]], None] | None = None,
+) -> bytes:
     """Return the tensor object of an array of any shape and dtype (spec/statistics.md).
 
     a: the array.
@@ -39,6 +41,7 @@ def array_json(
     options: what to describe.
     files: writes the file.
     coverage: counts the array.
+    summarise: takes its numbers.
 
     Raises OSError when the file cannot be written.
     """
@@ -49,7 +52,7 @@ def array_json(
         checksum=options.checksum,
         zero_count=options.zero_count,
     )
-    file: dict[str, Any] = {}
+    file = b""
     if not placement.wants_file:
         body = describe()
     elif options.overlap and a.nbytes >= LARGE:
@@ -59,15 +62,17 @@ def array_json(
     if "unsupported" in body:
         coverage.add("unsupported", f"array: {body['unsupported']}")
     coverage.outcome("arrays", "recorded")
-    return {**body, **file}
+    if summarise is not None:
+        summarise(placement, path, body)
+    return dumps(body)[:-1] + file + b"}"
 
 
-def _write_file(a: Array, placement: Placement, path: ValuePath, files: StepFiles) -> dict[str, Any]:
-    """Write the array; return the keys that its object gets for the file."""
+def _write_file(a: Array, placement: Placement, path: ValuePath, files: StepFiles) -> bytes:
+    """Write the array; return the members that its object gets for the file."""
     if not a.size:
-        return {}
+        return b""
     if a.dtype.hasobject:
-        return {"lost": "tensor file: an array of Python objects has no bytes of its own"}
+        return members({"lost": "tensor file: an array of Python objects has no bytes of its own"})
     return files.save(placement, path, "npy", npy_bytes(stored(np.asarray(a))))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -34,18 +35,18 @@ class CommonLeaf:
         self,
         options: TensorOptions,
         coverage: Coverage,
-        append: Callable[[dict[str, Any]], None],
-        refs: Iterator[int] | None = None,
+        append: Callable[[Any], None],
     ) -> None:
         """Begin a step.
 
         options: what to describe.
         coverage: counts what was seen and recorded.
         append: takes events of the journal.
-        refs: gives the numbers of files that are written later.
         """
         self._o = options
         self._coverage = coverage
+        self._append = append
+        self._holes = itertools.count(1)  # their numbers in this step
         self._files = StepFiles(
             options.directory,
             coverage,
@@ -53,7 +54,7 @@ class CommonLeaf:
             deferred=options.deferred,
             bound=options.bound,
             once=options.share,
-            refs=refs,
+            numbers=self._holes,
         )
         self._tensors = Tally()
         self.summary = Summary()
@@ -86,8 +87,10 @@ class CommonLeaf:
         """End the writing thread, if there is one."""
         self._files.close()
 
-    def _array(self, placement: Placement, a: npt.NDArray[Any], path: ValuePath) -> dict[str, Any]:
+    def _array(self, placement: Placement, a: npt.NDArray[Any], path: ValuePath) -> bytes:
         """Return an array's object as msprobe writes it: no requires_grad, statistics for ints and bools too."""
-        body = array_json(a, placement, path, self._o, self._files, self._coverage)
-        summarise(self.summary, placement, path, body)
-        return body
+        return array_json(a, placement, path, self._o, self._files, self._coverage, self._summarise)
+
+    def _summarise(self, placement: Placement, path: ValuePath, tensor: Mapping[str, Any]) -> None:
+        """Add one tensor object whose numbers are there to the summary."""
+        summarise(self.summary, placement, path, tensor, self._holes)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from probe_format.tensors import byte_count, write_parts
 
-from .file_queue import link_or_copy
-
 __all__ = ["EqualFiles"]
 
 Buffer = bytes | memoryview
@@ -40,7 +38,7 @@ class EqualFiles:
         if key in files:
             found, size = files[key], byte_count(parts)
             if _holds(found, parts, size):
-                link_or_copy(found, target)
+                _link_or_copy(found, target)
                 return size
         size = write_parts(target, parts)
         self._room -= 1
@@ -71,3 +69,20 @@ def _holds(path: str, parts: Sequence[Buffer], size: int) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """Give ``source`` a second name; a copy where the file system has no hard links. Replaces ``target``."""
+    if source == target:
+        return
+    try:
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            os.unlink(target)
+            os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        with open(source, "rb") as f:
+            write_parts(target, [f.read()])

@@ -61,15 +61,15 @@ class Leaf(Protocol):
         """Return what the report says about the numbers."""
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
-        """Return the JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
+        """Return the finished JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
 
         Appends each tensor to ``placement.found``.
         """
 
-    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> Any:
+    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> bytes:
         """Return the tensor object of ``t``, of any shape and dtype; write its file where the placement wants one.
 
-        The object is a dict, or its finished JSON as bytes where nothing of it comes later. Call this within `aside`,
+        It is finished JSON, with a hole for what comes later (`probe_format.journal.holes`). Call this within `aside`,
         which is entered once for all tensors of a record.
 
         gradient: whether it is a gradient or a parameter, not an argument or a result.
@@ -77,9 +77,6 @@ class Leaf(Protocol):
 
     def aside(self) -> AbstractContextManager[Any]:
         """Return a context in which the user's modes and tensor subclasses do not see what Probe computes."""
-
-    def invalidate(self) -> None:
-        """Share nothing that was seen before: tensors may have changed without a sign of it."""
 
     def flush_numbers(self) -> None:
         """Write the numbers that wait on a device, if there are enough of them. Raises RunError as `hand_on` does."""

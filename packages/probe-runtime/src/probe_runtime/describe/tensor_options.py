@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from .leaf import Placement
 
 __all__ = ["TensorOptions", "options_of", "slot_of", "summarise"]
 
+_NO_ORDER = itertools.repeat(0)
+
 
 @define
 class TensorOptions:
@@ -24,7 +28,7 @@ class TensorOptions:
     statistics: whether statistics are computed.
     checksum: None, ``md5`` or ``xor``.
     zero_count: whether zeros are counted.
-    share: whether equal bytes are described, or at least written, only once.
+    share: whether files of equal bytes become second names of one file.
     deferred: whether files are written by a thread while the run goes on.
     bound: how many bytes may wait for that thread.
     overlap: whether a large file is written while its numbers are computed.
@@ -53,16 +57,23 @@ def options_of(config: Config, directory: Path) -> TensorOptions:
     )
 
 
-def summarise(summary: Summary, placement: Placement, path: ValuePath, tensor: dict[str, Any]) -> None:
+def summarise(
+    summary: Summary,
+    placement: Placement,
+    path: ValuePath,
+    tensor: Mapping[str, Any],
+    numbers: Iterator[int] = _NO_ORDER,
+) -> None:
     """Add one tensor object to the summary, under the path that it has in the record.
 
     path: its path in the placement.
-    tensor: the tensor object.
+    tensor: the keys of the object.
+    numbers: gives its place among all, where some come late.
     """
     norm = tensor.get("Norm")
     # Norms of integers are left out: token ids are large without being a sign of trouble.
     if norm is None or type(norm) is str or (norm > summary.least and "float" in tensor["dtype"].lower()):
-        summary.add(placement.record, slot_of(placement, path), tensor)
+        summary.add(placement.record, slot_of(placement, path), tensor, next(numbers))
 
 
 def slot_of(placement: Placement, path: ValuePath) -> str:

@@ -35,6 +35,7 @@ class CountedFiles:
 
     sizes: dict[str, int] = field(factory=dict)
     second: set[str] = field(factory=set)
+    _first: dict[bytes, str] = field(factory=dict)
 
     def write(self, path: str, parts: Sequence[bytes | memoryview]) -> int:
         """Count a file of these pieces; return its size. Only the sizes of the pieces matter."""
@@ -42,10 +43,14 @@ class CountedFiles:
         self.second.discard(path)
         return size
 
-    def link(self, source: str, target: str) -> None:
-        """Count a second name of a file."""
-        self.sizes[target] = self.sizes[source]
-        self.second.add(target)
+    def once(self, path: str, parts: Sequence[bytes | memoryview], content: bytes) -> int:
+        """Count a file, or a second name of the first one with this content; return its size."""
+        first = self._first.setdefault(content, path)
+        if first == path:
+            return self.write(path, parts)
+        self.sizes[path] = size = self.sizes[first]
+        self.second.add(path)
+        return size
 
     @property
     def names(self) -> int:

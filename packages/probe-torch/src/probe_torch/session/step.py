@@ -24,11 +24,9 @@ from probe_torch.hooks import leaf_gradients
 from probe_torch.hooks.collectives import watched_waits
 from probe_torch.hooks.collector import collector_for
 from probe_torch.hooks.modules import ModuleTable, patched_call
-from probe_torch.hooks.optimizers import watched_optimizers
 from probe_torch.hooks.parameter_gradients import ParameterGradients
 from probe_torch.hooks.recompute import watched_checkpoints
 from probe_torch.hooks.swaps import watched_swaps
-from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.fakes import quiet_fakes
 from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
@@ -82,7 +80,6 @@ class StepOpener:
         arrivals = ParameterGradients(collector, table)
 
         def let_go(t: torch.Tensor) -> None:
-            leaf.sharing.invalidate()
             arrivals.let_go(t)
             with aside():
                 leaf_gradients.let_go(t)
@@ -102,7 +99,6 @@ class StepOpener:
                     stack.enter_context(uncompiled())
                 if table.entries:
                     stack.enter_context(patched_call(table, arrivals.on_call(step.tap)))
-                stack.enter_context(leaf.sharing.between_stops())
                 stack.enter_context(watched_swaps(guarded("a swap", "its tensors", let_go)))
                 stack.enter_context(watched_checkpoints(collector.segments))
                 stack.enter_context(self._functions(step, leaf, models))
@@ -141,10 +137,6 @@ class StepOpener:
                 stack.callback(regions.count_left_out, collector.coverage)
                 patches.apply(*models)
                 stack.callback(patches.undo)
-            stack.enter_context(
-                watched_optimizers(*_guarded("an optimizer", leaf.step_begins, leaf.step_ends))
-            )
-            stack.enter_context(Aliasing(*_guarded("a write out of sight", leaf.touched, leaf.wrote)))
             for missing, why in patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)
             yield

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,13 +23,20 @@ from probe_runtime.patching import Called, Function, attribute, once, original_o
 from probe_torch.aside import aside
 from probe_torch.compiling import is_compiling
 
-from .sharing import memory
-from .silent_writes import WRITING_COLLECTIVES, tensors_in
-
 __all__ = ["InFlight", "watched_collectives"]
 
 _T: Any = torch._C.TensorBase
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _MOST = 1024
+#: The methods of a process group that write into their first argument.
+_WRITING = (
+    *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "recv", "recv_anysource"),
+    *("allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
+    *("alltoall", "alltoall_base", "gather", "scatter"),
+    *("all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),
+    *("reduce_scatter_single", "reduce_scatter_single_coalesced"),
+)
 _FUNCTIONAL = ("_c10d_functional", "c10d_functional")
 
 Finish = Callable[[bool], None]
@@ -113,12 +120,21 @@ class InFlight:
             return storage() is _T.untyped_storage(t) and not work.is_completed()
         return True
 
-    def then(self, t: torch.Tensor, finish: Finish) -> None:
-        """Call ``finish(True)`` when the memory of ``t`` has been waited for, ``finish(False)`` if it never is."""
-        where = memory(t)
-        assert where is not None
+    def then(self, tensors: Sequence[torch.Tensor], finish: Finish) -> None:
+        """Call ``finish(True)`` when the memory of all has been waited for, else ``finish(False)``, once."""
+        left = len(tensors)
+
+        def one(waited: bool) -> None:
+            nonlocal left
+            left = left - 1 if waited or left < 1 else 0
+            if left == 0:
+                left = -1
+                finish(waited)
+
         with self._lock:
-            self.waiting.setdefault(where, []).append(finish)
+            for where in map(memory, tensors):
+                assert where is not None
+                self.waiting.setdefault(where, []).append(one)
 
     def give_up(self) -> None:
         """Finish what was never waited for, as the step ends."""
@@ -141,7 +157,7 @@ def watched_collectives(inflight: InFlight) -> Iterator[None]:
         attribute(dist.Work, "wait", _wait),
         *(
             attribute(dist.ProcessGroup, name, _collective)
-            for name in WRITING_COLLECTIVES
+            for name in _WRITING
             if hasattr(dist.ProcessGroup, name)
         ),
     ]
@@ -170,7 +186,7 @@ def _operator(original: Function, called: Called) -> Function:
             with faults_reported("a collective", "the memory that it writes"), aside():
                 for inflight in _watching:
                     report = inflight.was_waited if "::wait_tensor" in name else inflight.issued
-                    for tensor in tensors_in(out):
+                    for tensor in _tensors_in(out):
                         report(tensor)
         return out
 
@@ -186,7 +202,7 @@ def _collective(original: Function, called: Called) -> Function:
         work = (called() or torchs)(group, *args, **kwargs)
         if _watching and isinstance(work, dist.Work):
             with faults_reported("a collective", "the memory that it writes"), aside():
-                for tensor in tensors_in(args[:1] or next(iter(kwargs.values()), ())):
+                for tensor in _tensors_in(args[:1] or next(iter(kwargs.values()), ())):
                     for inflight in _watching:
                         inflight.started(tensor, work)
         return work
@@ -207,3 +223,22 @@ def _wait(original: Function, called: Called) -> Function:
         return result
 
     return wait
+
+
+def memory(t: torch.Tensor) -> int | None:
+    """Return the address where the memory begins that ``t`` and its views share; None if it has no memory."""
+    if type(t).__torch_dispatch__ is not _NO_DISPATCH:
+        return None  # a fake tensor would warn
+    with contextlib.suppress(RuntimeError):
+        return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
+    return None
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors_in(item)
+    elif isinstance(value, dict):
+        yield from _tensors_in(list(value.values()))

@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
-import weakref
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from probe_format.jsonio import dumps, encode, loads
-from probe_format.tensors import numbers_at
-from probe_format.values import ValuePath
+from attrs import evolve
+from probe_format.journal import events, hole
+from probe_format.jsonio import dumps, encode, members
+from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_bytes, stats_json
+from probe_format.values import UNKNOWN, ValuePath
 from probe_format.write import Coverage
-from probe_runtime.collect import faults_reported
-from probe_runtime.describe import Placement, TensorOptions, slot_of, summarise
+from probe_runtime.describe import LARGE, CommonLeaf, Placement, TensorOptions, run_both, slot_of, summarise
 
-from probe_torch.aside import aside, outside
+from probe_torch.aside import apart, aside, outside
 
-from .any_leaf import AnyLeaf
+from .inflight import InFlight
 from .objects import object_json
 from .plain import FORMS, LOWEST, has_memory, without_holes
-from .sharing import Seen, Sharing, memory, owns_dispatch
-from .sums import GradientSum
-from .tensor_view import EXACT, view_of
+from .statistics import DeferredStats, cpu_stats, raw_bytes
+from .sums import GradientSum, summed
+from .tensor_view import EXACT, TensorView, view_of
 
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
 _data_ptr, _is_contiguous, _is_neg = _T.data_ptr, _T.is_contiguous, _T.is_neg
-_current_pass = torch._C._current_graph_task_id
+_NO_STATS = stats_json(Stats())
+_FOUR = ("Max", "Min", "Mean", "Norm")
+_MESH = ("device_mesh", "placements")
+_NOT_COMPLETE = "a collective was still writing it, and was not waited for"
+_NEEDS_GRADIENT = {True: b',"requires_grad":true', False: b',"requires_grad":false'}
 
 
-class TensorLeaf(AnyLeaf):
-    """Describe tensors and the other values of torch. One per step; safe to use from many threads."""
+class TensorLeaf(CommonLeaf):
+    """Describe tensors and the other values of torch. One per step; safe to use from many threads.
+
+    Each tensor is read each time, at that moment. What the CPU has not yet got leaves a hole: the numbers of tensors on
+    a device, which are fetched many at a time, and those of an unfinished collective, until the run has waited for it.
+
+    inflight: the memory that collectives are writing.
+    """
 
     tensor_types = frozenset((torch.Tensor, torch.nn.Parameter))
     constant_types = frozenset((torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size))
+    aside = staticmethod(aside)
 
     def __init__(
         self,
         options: TensorOptions,
         coverage: Coverage,
-        append: Callable[[dict[str, Any]], None],
+        append: Callable[[Any], None],
         *,
         late: bool = True,
     ) -> None:
@@ -50,64 +62,42 @@ class TensorLeaf(AnyLeaf):
 
         coverage: counts what cannot be described.
         append: writes an event into the journal.
-        late: whether what is incomplete may be described later (``deferred`` in the header).
+        late: whether what a collective is still writing may be described later.
         """
-        super().__init__(options, coverage, append, late=late)
-        self.sharing = Sharing(options.share)
+        super().__init__(options, coverage, append)
+        self.inflight = InFlight()
+        self._late = late
+        self._waiting: DeferredStats[tuple[str, str, str]] = DeferredStats(options.zero_count, options.bound)
         self._counter = self._tensors.counter
         # Whether the numbers of a plain tensor are four, and taken at once.
         self._straight = options.statistics and not (options.zero_count or options.deferred)
+        self._large = LARGE if options.overlap else sys.maxsize
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of ``value`` if it is a value of torch or a numpy array, else UNKNOWN."""
         if isinstance(value, torch.Tensor):
             placement.found.append((path, value))
             if not placement.show:
-                return None
+                return b"null"
             with aside():
-                return self.tensor(placement, value, path, gradient=False)
+                return self.tensor(placement, value, path)
         if isinstance(value, np.ndarray):
-            return self._array(placement, value, path) if placement.show else None
+            return self._array(placement, value, path) if placement.show else b"null"
         found = object_json(value)
-        if isinstance(found, dict) and found.get("type") == "torch.distributed.P2POp":
+        if found is UNKNOWN:
+            return UNKNOWN
+        if found.get("type") == "torch.distributed.P2POp":
             found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
-        return found
+        return dumps(found)
 
-    def tensor(
-        self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True
-    ) -> dict[str, Any] | bytes:
+    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> bytes:
         """Return the tensor object of a tensor, within `aside`; write its file when the placement wants one.
-
-        It is finished JSON unless something of it comes later.
 
         t: a tensor of any class, or a GradientSum.
         """
         # One straight function, because each tensor of a step comes through here.
         for _ in self._counter:  # counts it, without a call
             break
-        sharing = self.sharing
-        at = id(t)
-        known, seen = sharing.known, None
-        try:
-            if at in known:
-                seen = known[at]
-        except KeyError:  # another thread forgot it meanwhile
-            seen = None
-        if seen is not None:
-            ref, version, pointer, during, requires_grad, json, _, _ = seen
-            alive: Any = ref()
-            try:
-                same = (
-                    alive is t
-                    and version == t._version
-                    and pointer == _data_ptr(t)
-                    and requires_grad == t.requires_grad
-                    and (during < 0 or during == _current_pass())
-                )
-            except RuntimeError:  # it has no memory any more
-                same = False
-            if same:
-                return self._again(placement, t, path, seen) if placement.wants_file else json
         if (
             self._straight
             and type(t) in EXACT
@@ -116,151 +106,183 @@ class TensorLeaf(AnyLeaf):
         ):
             try:
                 # What is not plain has none of these, or no memory: wrapped by torch.func, nested, sparse, lazily
-                # zero, freed, made in inference mode. The version is taken before the tensor is read, because
-                # another thread may write meanwhile.
-                pointer, version, form = _data_ptr(t), t._version, FORMS[t.dtype, t.shape]
+                # zero, freed.
+                pointer, form = _data_ptr(t), FORMS[t.dtype, t.shape]
             except RuntimeError:
                 form = None
-            if form is not None and (pointer >= LOWEST or has_memory(t)) and not _is_neg(t):
-                within = sharing.trust(t, gradient=gradient)
-                requires_grad = t.requires_grad
-                # No operation of torch is called for what is contiguous, so no mode and no level of torch.func notices.
-                ordered = _is_contiguous(t)
+            checksum, file = self._o.checksum, placement.wants_file
+            # No operation of torch is called for what is contiguous, so no mode and no level of torch.func notices.
+            if (
+                form is not None
+                and (pointer >= LOWEST or has_memory(t))
+                and not _is_neg(t)
+                and ((ordered := _is_contiguous(t)) or not (file or checksum))
+                and not (file and form.nbytes >= self._large)
+            ):
                 dense = t if ordered else without_holes(t)
                 numbers = numbers_at(pointer if dense is t else _data_ptr(dense), form.count, form.kind)
-                if numbers is not None and (ordered or self._o.checksum is None):
+                if numbers is not None:
                     high, low, mean, norm = numbers
-                    body = {
-                        "Max": high,
-                        "Min": low,
-                        "Mean": mean,
-                        "Norm": norm,
-                        "requires_grad": requires_grad,
-                    }
-                    json, cut = form.opening + encode(body)[1:], -1
-                    if self._o.checksum is not None:
-                        json, cut = form.with_checksum(json, pointer, self._o.checksum)
-                    content = next(self._contents) if placement.wants_file else None
-                    if within is not None and sharing.open:
-                        sharing.known[at] = (
-                            weakref.ref(t),
-                            version,
-                            pointer,
-                            within,
-                            requires_grad,
-                            json,
-                            cut,
-                            content,
-                        )
+                    body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm}
+                    body["requires_grad"] = t.requires_grad
                     if norm > self.summary.least:
                         self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
-                    if content is None:
-                        return json
-                    parts = partial(form.file_parts, pointer) if ordered else partial(self._fresh_parts, t)
-                    return self._with_file(placement, path, json, cut, content, parts)
-        out = self._any(placement, t, path, gradient)
-        return out if "$" in out or "$f" in out else dumps(out)
-
-    def object(self, placement: Placement, t: torch.Tensor, path: ValuePath) -> dict[str, Any]:
-        """Return the same as `tensor`, always as a dict."""
-        next(self._counter)
-        return self._any(placement, t, path, gradient=True)
-
-    aside = staticmethod(aside)
-
-    def _again(self, placement: Placement, t: Any, path: ValuePath, seen: Seen) -> dict[str, Any] | bytes:
-        """Return the object of a tensor that is known, with a file. The summary has had its numbers."""
-        *_, json, cut, content = seen
-        if content is None:
-            content = next(self._contents)
-            self.sharing.known[id(t)] = (*seen[:-1], content)
-        if not content:
-            return json
-        return self._with_file(placement, path, json, cut, content, lambda: self._fresh_parts(t))
-
-    def _with_file(
-        self,
-        placement: Placement,
-        path: ValuePath,
-        json: bytes,
-        cut: int,
-        content: int,
-        parts: Callable[[], Sequence[bytes | memoryview]],
-    ) -> dict[str, Any] | bytes:
-        """Write a tensor's file and return ``json`` with its keys, ``cut`` bytes before its end."""
-        before, after = json[:cut], json[cut:]
-        if self._files.deferred:
-            keys = self._files.save(placement, path, "pt", parts, content)
-            return {**loads(before + b"}"), **keys, **loads(b"{" + after.lstrip(b","))}
-        name = self._files.write(placement, path, "pt", parts, content)
-        return b'%b,"data_name":"%b"%b' % (
-            before,
-            name.encode(),
-            after,
-        )  # nothing in a safe file name is escaped
-
-    def _any(
-        self, placement: Placement, t: torch.Tensor | GradientSum, path: ValuePath, gradient: bool
-    ) -> dict[str, Any]:
-        """Describe any tensor."""
+                    json = form.opening + encode(body)[1:]
+                    if file:
+                        parts = form.file_parts(pointer)
+                        json = b"%b%b}" % (json[:-1], self._files.save(placement, path, "pt", parts))
+                    return json if checksum is None else form.with_checksum(json, pointer, checksum)
         with outside():
-            if isinstance(t, GradientSum):
-                out = self._describe_sum(placement, t, path).object(t.requires_grad, {})
-            else:
-                out = self._one(placement, t, path, gradient)
-        summarise(self.summary, placement, path, out)
-        return out
+            views = t.views() if isinstance(t, GradientSum) else self._views(t)
+            return self._described(placement, path, views, t.requires_grad)
 
-    def _one(self, placement: Placement, t: torch.Tensor, path: ValuePath, gradient: bool) -> dict[str, Any]:
-        # Taken before reading: another thread may write meanwhile, and Probe itself takes views of it.
-        within = None if t.is_inference() or owns_dispatch(t) else self.sharing.trust(t, gradient=gradient)
-        version, requires_grad = -1 if within is None else t._version, t.requires_grad
-        p = view_of(t)
-        if self._in_flight(p):
-            found = self._not_complete(placement, path, [p])
-            within = None
+    # -- any tensor, from its views -------------------------------------------------------------------
+
+    def _views(self, t: torch.Tensor) -> list[TensorView]:
+        return [view_of(t)]
+
+    def _described(
+        self, placement: Placement, path: ValuePath, views: list[TensorView], requires_grad: bool
+    ) -> bytes:
+        """Return the object of a tensor that is the sum of these."""
+        first = views[0]
+        if any(self._in_flight(p) for p in views):
+            numbers, file, rest = self._after_its_wait(placement, path, views)
         else:
-            found = self._described(p, steady=within is not None and p.shareable and requires_grad)
-        if within is not None and self.sharing.open and p.shareable and "$" not in found.tail:
-            json, cut = found.json(requires_grad)
-            seen = weakref.ref(t), version, _data_ptr(t), within, requires_grad, json, cut, found.content
-            self.sharing.known[id(t)] = seen
-        file: dict[str, Any] = {}
-        if placement.wants_file and found.content:
-            file = self._files.save(placement, path, "pt", lambda: self._fresh_parts(t), found.content)
-        return found.object(requires_grad, file)
+            p = summed(views)
+            describe = partial(self._content, placement, path, p)
+            write = partial(self._file, placement, path, p)
+            size = 0 if p.data is None else p.data.numel() * p.data.element_size()
+            if placement.wants_file and size >= self._large:
+                (numbers, rest), file = run_both(describe, apart(write))
+            else:
+                (numbers, rest), file = describe(), write()
+        extra = dict(first.extra)
+        mesh = {key: extra.pop(key) for key in _MESH if key in extra}
+        head = dumps({"type": first.type, "dtype": first.dtype, "shape": first.shape})[:-1]
+        needs = _NEEDS_GRADIENT[requires_grad]
+        return b"%b%b%b%b%b%b}" % (head, numbers, needs, members(mesh), file, members({**extra, **rest}))
 
-    def invalidate(self) -> None:
-        """Share nothing seen before: tensors may have changed without a change of their version."""
-        self.sharing.invalidate()
+    def _content(self, placement: Placement, path: ValuePath, p: TensorView) -> tuple[bytes, dict[str, Any]]:
+        """Return the four numbers of a tensor, or their hole, and what else is told of its elements."""
+        data = p.data
+        if data is None:
+            self._coverage.add("unsupported", f"tensor: {p.reason}")
+            return members(_NO_STATS) if self._o.statistics else b"", {"unsupported": p.reason}
+        late = data.device.type != "cpu" or (self._o.deferred and data.numel() > 0)
+        if late and self._o.statistics:
+            number = next(self._holes)
+            about = placement.record, slot_of(placement, path), p.dtype
+            if self._waiting.add(number, data, about):
+                self.waits = True
+                return hole("n", number), self._checksum(p)
+        rest = self._statistics(p)
+        self._summarise(placement, path, {**rest, "dtype": p.dtype})
+        four = {key: rest.pop(key) for key in _FOUR if key in rest}
+        return members(four), {**rest, **self._checksum(p)}
 
-    def wrote(self) -> None:
-        """Share nothing seen before, and never reread what waits: any tensor may have been written unnoticed."""
-        self.sharing.invalidate()
-        self._waiting.doubt(None)
+    def _statistics(self, p: TensorView) -> dict[str, Any]:
+        if not self._o.statistics:
+            return {}
+        stats = cpu_stats(_T.cpu(p.data), zero_count=self._o.zero_count)
+        if stats is not None:
+            return stats_json(stats)
+        why = f"no statistics for dtype {p.dtype}"
+        self._coverage.add("unsupported", f"tensor: {why}")
+        return {**_NO_STATS, "unsupported": why}
 
-    def touched(self, t: torch.Tensor) -> None:
-        """Stop sharing the memory of ``t``: its bytes may change from now on without a change of its version."""
-        with aside():
-            self.sharing.touched(t)
-            self._waiting.doubt(memory(t))
+    def _checksum(self, p: TensorView) -> dict[str, Any]:
+        if self._o.checksum is None:
+            return {}
+        return {"md5": checksum_of(raw_bytes(_T.cpu(p.data if p.bits is None else p.bits)), self._o.checksum)}
 
-    def step_begins(self, *, silent: bool) -> None:
-        """Fetch what waits, before an optimizer writes.
+    def _file(self, placement: Placement, path: ValuePath, p: TensorView) -> bytes:
+        if not placement.wants_file or p.data is None or not p.data.numel():
+            return b""
+        return self._files.save(placement, path, "pt", self._parts(p))
 
-        silent: True unless the optimizer is known to raise the versions of what it writes.
+    def _parts(self, p: TensorView) -> Sequence[bytes | memoryview]:
+        """Return the bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
+        on_cpu = _T.cpu(p.data if p.bits is None else p.bits)
+        name = str(on_cpu.dtype).removeprefix("torch.")
+        if name not in PT_DTYPES:
+            on_cpu = _T.contiguous(on_cpu)
+            on_cpu = _T.view(on_cpu if on_cpu.dim() else _T.view(on_cpu, 1), torch.uint8)
+            name = "uint8"
+        return pt_bytes(name, tuple(on_cpu.shape), raw_bytes(on_cpu))
+
+    # -- what comes late ------------------------------------------------------------------------------
+
+    def _in_flight(self, p: TensorView) -> bool:
+        data, inflight = p.data, self.inflight
+        if data is None or not (p.asynchronous or inflight.open or inflight.works):
+            return False
+        return inflight.is_open(data, asynchronous=p.asynchronous) or inflight.is_written(data)
+
+    def _after_its_wait(
+        self, placement: Placement, path: ValuePath, views: list[TensorView]
+    ) -> tuple[bytes, bytes, dict[str, Any]]:
+        """Return holes for what a collective still writes, filled once the run has waited: numbers, file and rest."""
+        inflight = self.inflight
+        pieces = [(p.data, p.asynchronous) for p in views if p.data is not None]
+        if not self._late or any(inflight.is_written(data) for data, _ in pieces):
+            self._coverage.add("unsupported", f"tensor: {_NOT_COMPLETE}")
+            none = members(_NO_STATS) if self._o.statistics else b""
+            return none, b"", {"unsupported": _NOT_COMPLETE}
+        number = next(self._holes)
+        file = next(self._holes) if placement.wants_file and pieces[0][0].numel() else 0
+        open_ones = [data for data, late in pieces if inflight.is_open(data, asynchronous=late)]
+        complete = partial(self._complete, evolve(placement, found=[]), path, number, file)
+        inflight.then(open_ones, lambda waited: complete(views if waited else []))
+        return hole("n" if self._o.statistics else "c", number), hole("f", file) if file else b"", {}
+
+    def _complete(
+        self, placement: Placement, path: ValuePath, number: int, file: int, views: list[TensorView]
+    ) -> None:
+        """Fill the holes of a tensor that a collective was writing.
+
+        views: the tensors to add up; empty if the run never waited.
         """
-        with faults_reported("an optimizer's step", "numbers that waited"), aside():
-            self.flush_numbers(force=True)  # before the write: non-finite tensors are read again
-        self._waiting.doubt(None)
-        self.sharing.step_begins(silent=silent)
+        told: dict[str, Any] = dict(_NO_STATS) if self._o.statistics else {}
+        saved = b""
+        try:
+            if views:
+                with outside():
+                    p = summed(views)
+                    told = {**self._statistics(p), **self._checksum(p)}
+                    summarise(self.summary, placement, path, {**told, "dtype": p.dtype}, iter([number]))
+                    saved = self._file(placement, path, p)
+            else:
+                self._coverage.add("unsupported", f"tensor: {_NOT_COMPLETE}")
+                told["unsupported"] = _NOT_COMPLETE
+        except Exception as e:  # this runs in the user's own wait
+            told["unsupported"] = f"looking at it raised {type(e).__name__}: {e}"[:200]
+            self._coverage.add("unsupported", f"tensor: {told['unsupported']}")
+        fillers = [(number, members(told)), (file, saved)]
+        self._append(events.fill(fillers if file else fillers[:1]))
 
-    def step_ends(self, *, silent: bool) -> None:
-        """Note that the optimizer has written."""
-        self.sharing.step_ends(silent=silent)
+    def late_numbers(self) -> list[tuple[int, bytes]]:
+        """Return what belongs in the holes whose numbers wait on a device, in one transfer."""
+        fillers = []
+        with aside():
+            for number, (record, slot, dtype), stats in self._waiting.fetch():
+                numbers = stats_json(stats)
+                self.summary.add(record, slot, {**numbers, "dtype": dtype}, number)
+                fillers.append((number, members(numbers)))
+        return fillers
+
+    def flush_numbers(self, *, force: bool = False) -> None:
+        """Fetch the numbers that wait on the device, when there are enough of them or it is time."""
+        if self._waiting.waiting and (force or self._waiting.full):
+            self._append(events.fill(self.late_numbers()))
+
+    def flush(self) -> None:
+        """Write everything begun to disk before returning."""
+        self.inflight.give_up()
+        self.flush_numbers(force=True)
+        super().flush()
 
     def close(self) -> None:
         """End the writing thread, if there is one, and release every tensor."""
         self.flush()
         super().close()
-        self.sharing.invalidate()

@@ -50,10 +50,10 @@ class Form:
         """Return the parts of the ``.pt`` file of the tensor at this address."""
         return pt_bytes(self.kind, self.shape, memoryview(memory_at(pointer, self.nbytes)))
 
-    def with_checksum(self, json: bytes, pointer: int, kind: str) -> tuple[bytes, int]:
-        """Return a tensor's JSON with the checksum of its bytes, and where a file's keys belong, from the end."""
-        last = b',"md5":"%b"}' % checksum_of(memoryview(memory_at(pointer, self.nbytes)), kind).encode()
-        return json[:-1] + last, -len(last)
+    def with_checksum(self, json: bytes, pointer: int, kind: str) -> bytes:
+        """Return a tensor's JSON with the checksum of its bytes."""
+        raw = memoryview(memory_at(pointer, self.nbytes))
+        return b'%b,"md5":"%b"}' % (json[:-1], checksum_of(raw, kind).encode())
 
 
 class _Forms(dict[tuple[torch.dtype, torch.Size], Form | None]):

@@ -7,17 +7,20 @@ a time, so that Probe does not synchronise the device in the middle of a step.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from probe_format.tensors import CHUNK, Stats, combine, memory_at, quick, quick_stats, stats_of
 
 from .plain import is_dense
 
 __all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
+
+A = TypeVar("A")
 
 # The C methods themselves: torch.Tensor's attributes may be patched while we run.
 _T: Any = torch._C.TensorBase
@@ -121,119 +124,92 @@ def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
     return stats_of(_array(_T.to(one, torch.float32))) if found is None else found
 
 
-@define
-class Deferred:
+@frozen
+class Deferred(Generic[A]):
     """Describe one tensor whose numbers are still on the device.
 
-    ref: its ``$`` in the journal.
-    tensor: the tensor, or a copy.
-    version: its version counter at the reductions; None if it must not be read again.
+    number: of its hole in the journal.
+    about: what the caller wants back with the numbers.
     numbers: max, min, mean and norm, shape (4,), on the device.
     exact: unrounded max and min of integers, as 0-d tensors on the device.
+    copy: the tensor as it was, if it may have to be read once more; None where these numbers say everything.
+    boolean: whether its elements are.
     """
 
-    ref: int
-    tensor: torch.Tensor
-    version: int | None
+    number: int
+    about: A
     numbers: torch.Tensor
-    exact: tuple[torch.Tensor, torch.Tensor] | None = None
-
-    @property
-    def memory(self) -> int:
-        """Return the address where its memory begins."""
-        t = self.tensor
-        return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))
+    exact: tuple[torch.Tensor, torch.Tensor] | None
+    copy: torch.Tensor | None
+    boolean: bool
 
 
 @define
-class DeferredStats:
+class DeferredStats(Generic[A]):
     """Fetch the numbers of many tensors in one transfer.
 
+    They are those of the moment in which a tensor is added, whoever writes it afterwards.
+
     zero_count: whether zeros are counted too.
-    bound: how many bytes waiting tensors may keep alive.
+    bound: how many bytes the copies may have.
     waiting: the tensors whose numbers are not fetched yet.
-    held: bytes that they keep alive.
+    held: bytes of their copies.
     most: how many tensors may wait.
     """
 
     zero_count: bool
     bound: int
-    waiting: list[Deferred] = field(factory=list)
+    waiting: list[Deferred[A]] = field(factory=list)
     held: int = 0
     most: int = 256
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)
 
-    def add(self, ref: int, t: torch.Tensor, *, steady: bool = True) -> bool:
-        """Start the reductions of a detached strided tensor; return False when they cannot be deferred.
-
-        steady: whether every change of ``t`` raises its version. If not, it is copied on its device, because it may
-        have to be read again once the numbers are fetched.
-        """
-        version = None if t.is_inference() else t._version
-        if version is None and t.device.type == "cpu":
-            return False  # a change could not be noticed later, and waiting would gain nothing
-        found = _reduce(t)
+    def add(self, number: int, t: torch.Tensor, about: A) -> bool:
+        """Start the reductions of a detached strided tensor; return False when its dtype is not supported."""
+        floats = t.dtype.is_floating_point or t.dtype.is_complex
+        copy = _T.clone(t) if floats or self.zero_count else None
+        found = _reduce(t if copy is None else copy)
         if found is None:
             return False
-        if version is not None and not steady:
-            t = _T.clone(t)
-            version = t._version
-        waits = Deferred(ref, t, version, *found)
+        four, exact = found
+        waits = Deferred(number, about, four, exact, copy, t.dtype is torch.bool)
         with self._lock:
             self.waiting.append(waits)
-            self.held += t.numel() * t.element_size()
+            self.held += 0 if copy is None else copy.numel() * copy.element_size()
         return True
-
-    def doubt(self, memory: int | None) -> None:
-        """Never read this memory again: it may have been written without a change of version.
-
-        memory: address where it begins; None for that of every tensor.
-        """
-        with self._lock:
-            for d in self.waiting:
-                if memory is None or d.memory == memory:
-                    d.version = None
 
     @property
     def full(self) -> bool:
         """Return whether it is time to `fetch`."""
         return len(self.waiting) >= self.most or self.held > self.bound
 
-    def fetch(self) -> list[tuple[int, Stats, str | None]]:
-        """Return (ref, statistics, what is missing and why) of everything that waits, in one transfer per device."""
+    def fetch(self) -> Iterator[tuple[int, A, Stats]]:
+        """Yield number, about and statistics of everything that waits, in one transfer per device."""
         with self._lock:
             waiting, self.waiting, self.held = self.waiting, [], 0
         rows: dict[int, list[float]] = {}
-        by_device: dict[torch.device, list[Deferred]] = {}
+        by_device: dict[torch.device, list[Deferred[A]]] = {}
         for d in waiting:
             by_device.setdefault(d.numbers.device, []).append(d)
         for group in by_device.values():
             table = _T.cpu(_V.stack([d.numbers for d in group]))
             for d, row in zip(group, _T.tolist(table), strict=True):
-                rows[d.ref] = row
-        return [(d.ref, *self._finish(d, rows[d.ref])) for d in waiting]
+                rows[d.number] = row
+        for d in waiting:
+            yield d.number, d.about, self._finished(d, rows[d.number])
 
-    def _finish(self, d: Deferred, row: list[float]) -> tuple[Stats, str | None]:
+    def _finished(self, d: Deferred[A], row: list[float]) -> Stats:
         high, low, mean, norm = row
         finite = all(x - x == 0.0 for x in row)
         vanished = norm < 1e-150 and (high != 0.0 or low != 0.0)  # the squares went below float64
-        changed = d.version is None or d.tensor._version != d.version
-        if (not finite or vanished or self.zero_count) and not changed:
-            full = cpu_stats(_T.cpu(d.tensor), zero_count=self.zero_count)
-            if full is not None:
-                return full, None
-        stats = Stats(high, low, mean, norm)
-        if d.exact is not None:
-            top, bottom = (int(_T.item(x)) for x in d.exact)
-            stats = (
-                Stats(bool(top), bool(bottom), mean, norm)
-                if d.tensor.dtype is torch.bool
-                else Stats(top, bottom, mean, norm)
-            )
-        if finite and not self.zero_count:
-            return stats, None
-        what = "zero_count" if finite else "counts of NaN and Inf"
-        return stats, f"{what}: the tensor may have been changed in place before they were taken"
+        if d.copy is not None and (not finite or vanished or self.zero_count):
+            full = cpu_stats(_T.cpu(d.copy), zero_count=self.zero_count)
+            assert full is not None  # what can be reduced can be read
+            return full
+        if d.exact is None:
+            return Stats(high, low, mean, norm)
+        top, bottom = (int(_T.item(x)) for x in d.exact)
+        return Stats(bool(top), bool(bottom), mean, norm) if d.boolean else Stats(top, bottom, mean, norm)
 
 
 def _reduce(t: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None] | None:

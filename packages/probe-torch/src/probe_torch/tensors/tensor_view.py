@@ -38,7 +38,6 @@ class TensorView:
     bits: a tensor with the bytes where they are not those of ``data`` (quantised).
     extra: more keys for the tensor object.
     reason: why there is no data.
-    shareable: whether the tensor's identity and version determine its content.
     asynchronous: whether it is the result of a collective that may not have been waited for.
     """
 
@@ -49,7 +48,6 @@ class TensorView:
     bits: torch.Tensor | None = None
     extra: dict[str, Any] = field(factory=dict)
     reason: str = ""
-    shareable: bool = False
     asynchronous: bool = False
 
 
@@ -60,8 +58,8 @@ def view_of(t: torch.Tensor) -> TensorView:
     if data is None or has_memory(data):
         return found
     if _T._is_zerotensor(data):  # autograd's own, in forward mode and for gradients that are zero
-        return evolve(found, data=_T.clone(data), shareable=False)
-    return evolve(found, data=None, bits=None, reason="its memory is freed", shareable=False)
+        return evolve(found, data=_T.clone(data))
+    return evolve(found, data=None, bits=None, reason="its memory is freed")
 
 
 def _view(t: torch.Tensor) -> TensorView:
@@ -70,13 +68,13 @@ def _view(t: torch.Tensor) -> TensorView:
         name = _DTYPES.get(dtype)
         if name is None:
             name = _DTYPES.setdefault(dtype, str(dtype))
-        return TensorView("torch.Tensor", name, list(t.shape), _T.detach(t), shareable=True)
+        return TensorView("torch.Tensor", name, list(t.shape), _T.detach(t))
     if _is_wrapped(t):
         return _unwrapped(t)
     if type(t) in EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
         if not (t.is_conj() or t.is_neg()):
             data = _T.detach(t)
-            return TensorView("torch.Tensor", str(t.dtype), list(t.shape), data, shareable=True)
+            return TensorView("torch.Tensor", str(t.dtype), list(t.shape), data)
         data = _V.resolve_neg(_V.resolve_conj(_T.detach(t)))
         return TensorView("torch.Tensor", str(t.dtype), list(t.shape), data)
     with torch._C.DisableTorchFunctionSubclass():
@@ -164,7 +162,7 @@ def _unusual(t: torch.Tensor) -> TensorView:
     if data.is_conj() or data.is_neg():
         data = _V.resolve_neg(_V.resolve_conj(data))
         return TensorView(name, dtype, _shape(t), data)
-    return TensorView(name, dtype, _shape(t), data, shareable=True)
+    return TensorView(name, dtype, _shape(t), data)
 
 
 def _dtensor(t: Any, name: str, dtype: str) -> TensorView:
