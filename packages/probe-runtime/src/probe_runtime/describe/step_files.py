@@ -73,7 +73,7 @@ class StepFiles:
         suffix: of the file name, ``npy``.
         parts: the pieces of the file, which may change after this returns.
 
-        Raises OSError when the disk is full, unless deferred.
+        Raises OSError when the disk is full, unless deferred or the placement takes that.
         """
         claim = tensor_file_name if placement.names is None else placement.names.claim
         name = claim(placement.record, placement.category, path, suffix)
@@ -82,6 +82,9 @@ class StepFiles:
         try:
             self._write(f"{self._folder}/{name}", parts)
         except OSError as error:
+            if placement.lost is not None:
+                placement.lost(error)
+                return _why(error)
             if error.errno in _FULL:
                 raise
             return self._lost(name, error)
@@ -109,8 +112,7 @@ class StepFiles:
         """Count a file that could not be written; return the members that say so in its tensor object."""
         self._coverage.add("failed", "tensor files")
         self._append(events.fault(f"writing {name}", error_text(error)))
-        why = f"[Errno {error.errno}] {error.strerror}" if isinstance(error, OSError) else error_text(error)
-        return members({"lost": f"tensor file: {why}"})
+        return _why(error)
 
     def flush(self) -> None:
         """Wait until every file that was begun is on disk or has failed."""
@@ -123,3 +125,9 @@ class StepFiles:
         if self._queue is not None:
             self._queue.close()
             self._queue = None
+
+
+def _why(error: Exception) -> bytes:
+    """Return the members of a tensor object whose file could not be written."""
+    why = f"[Errno {error.errno}] {error.strerror}" if isinstance(error, OSError) else error_text(error)
+    return members({"lost": f"tensor file: {why}"})

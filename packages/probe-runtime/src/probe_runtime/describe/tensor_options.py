@@ -15,7 +15,7 @@ from probe_runtime.config.config import Config
 
 from .leaf import Placement
 
-__all__ = ["TensorOptions", "options_of", "slot_of", "summarise"]
+__all__ = ["TensorOptions", "options_of", "place_of", "slot_of", "summarise"]
 
 _NO_ORDER = itertools.repeat(0)
 
@@ -78,5 +78,13 @@ def summarise(
 
 def slot_of(placement: Placement, path: ValuePath) -> str:
     """Return the path in the record of what is at ``path`` in the placement, as the summary has it."""
-    shown = (placement.label, *path) if placement.label else (*path, 0)  # each of parameters_grad is a list
+    shown: tuple[int | str, ...] = path
+    if placement.label is not None:
+        shown = (placement.label, *path) if placement.label else (*path, 0)  # each of parameters_grad is a list
     return ".".join(map(str, shown))
+
+
+def place_of(placement: Placement, path: ValuePath) -> str:
+    """Return the name of the record of what is at ``path`` in the placement, and its path there."""
+    slot = slot_of(placement, path)
+    return f"{placement.record}.{slot}" if slot else placement.record
