@@ -1,15 +1,20 @@
-"""Name the records of values saved one by one in debug.json (spec/debug.md), and shape their gradients."""
+"""Name the records of values saved one by one in debug.json (spec/debug.md)."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from .errors import FormatError
 from .excerpts import brief
 from .names import DebugName, debug_form
 
-__all__ = ["blank", "debug_record", "gradient_record", "parse_debug_name"]
+__all__ = ["LATER_PASS", "debug_record", "gradient_record", "parse_debug_name"]
+
+#: The keys of a gradient that came with a later backward pass: its numbers alone.
+LATER_PASS = (
+    *("Max", "Min", "Mean", "Norm", "md5", "unsupported", "zero_count"),
+    *("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min"),
+)
 
 # msprobe 1.2 writes only the name and the count; "tensor" is only in its file names.
 _NAME = re.compile(
@@ -36,15 +41,3 @@ def parse_debug_name(text: str) -> DebugName:
     if found is None:
         raise FormatError(f"{brief(text)} is not the name of a saved value; 'loss.0.debug' would be.")
     return DebugName(found["name"], int(found["count"]))
-
-
-def blank(value: Any) -> Any:
-    """Return the empty gradient record of a saved value: the value's structure with null for each leaf.
-
-    value: encoded as spec/values.md says.
-    """
-    if isinstance(value, list):
-        return [blank(item) for item in value]
-    if isinstance(value, dict) and not any(isinstance(value.get(key), str) for key in ("type", "class_type")):
-        return {key: blank(item) for key, item in value.items()}
-    return None

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import define, evolve, field
 from mindspore import Parameter
 from probe_format.values import ValuePath
-from probe_format.write import Coverage
+from probe_format.write import Coverage, Summary
 from probe_runtime.describe import Placement, TensorOptions
 
 from probe_mindspore.hooks import autograd
@@ -26,9 +26,14 @@ __all__ = ["FRAMEWORK", "MindSporeSaving", "current_rank", "open_leaf"]
 FRAMEWORK = detect().framework
 
 
-def open_leaf(options: TensorOptions, coverage: Coverage) -> MindSporeSaving:
+def open_leaf(
+    options: TensorOptions, coverage: Coverage, numbers: Iterator[int], summary: Summary
+) -> MindSporeSaving:
     """Return a describer of MindSpore's values for one step."""
-    return MindSporeSaving(options, coverage)
+    shared: dict[str, Any] = {"numbers": numbers, "summary": summary}
+    return MindSporeSaving(
+        TensorLeaf(options, coverage, _nothing, requires_grad=detect().requires_grad, **shared)
+    )
 
 
 @define(eq=False)
@@ -55,7 +60,7 @@ class _GradientHook:
             self.handle = None
 
 
-@define(init=False, eq=False)
+@define(eq=False)
 class MindSporeSaving:
     """Describe tensors and take their gradients. Safe to use from many threads.
 
@@ -68,12 +73,10 @@ class MindSporeSaving:
     _places: list[CompileWrapper] = field(factory=list)
     _lock: threading.Lock = field(factory=threading.Lock)
 
-    def __init__(self, options: TensorOptions, coverage: Coverage) -> None:
-        module_kind = detect()
-        self.__attrs_init__(TensorLeaf(options, coverage, _nothing, requires_grad=module_kind.requires_grad))
-
-    def plain(self, value: Any, found: list[tuple[ValuePath, Any]]) -> None:
-        """Return None: each value is described by `leaf`."""
+    @property
+    def tally(self) -> dict[str, int]:
+        """Return the number of tensors seen so far."""
+        return self._leaf.tally
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of MindSpore, UNKNOWN for another one; write a tensor's file if one is wanted.
@@ -82,7 +85,8 @@ class MindSporeSaving:
         """
         if not is_tensor(value):
             return self._leaf.leaf(evolve(placement, found=[]), value, path)
-        placement.found.append((path, value))
+        if _takes_gradient(value):
+            placement.found.append((path, value))
         found = self._leaf.tensor(placement, value, path)
         if self._leaf.waits:
             self._leaf.hand_on()
@@ -93,10 +97,7 @@ class MindSporeSaving:
 
         Returns a function that removes the hook, or None if no gradient is being recorded or the tensor takes none.
         """
-        leaf = isinstance(tensor, Parameter)
-        if not (leaf and tensor.requires_grad) and not (
-            autograd.recording() and autograd.takes_gradient(tensor)
-        ):
+        if not _takes_gradient(tensor):
             return None
 
         def hook(gradient: Any) -> None:
@@ -105,7 +106,7 @@ class MindSporeSaving:
         watch = _GradientHook(tensor, hook)
         if not watch.put():
             return None
-        if leaf:
+        if isinstance(tensor, Parameter):
             self._add_parameter(watch)
         return watch.take_off
 
@@ -139,6 +140,12 @@ class MindSporeSaving:
         self._places = []
         self._parameters.clear()
         self._leaf.close()
+
+
+def _takes_gradient(tensor: Any) -> bool:
+    if isinstance(tensor, Parameter) and tensor.requires_grad:
+        return True
+    return bool(autograd.recording() and autograd.takes_gradient(tensor))
 
 
 def _nothing(event: Any) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from attrs import define, field
-from probe_format.journal import events
+from probe_format.excerpts import error_text
+from probe_format.journal import events, lost
 from probe_format.values import ValuePath
 from probe_runtime.describe import RunError
 
 from .described_values import DescribedValues
-from .frameworks import SavedLeaf
 
 __all__ = ["AwaitedGradients"]
 
@@ -42,8 +41,7 @@ class AwaitedGradients:
         path: of the tensor in the value that was saved.
         """
         try:
-            leaf, passes = self.values.leaf_of(tensor), itertools.count()
-            undo = leaf.watch(tensor, partial(self._arrived, leaf, record, path, passes))
+            undo = self.values.leaf_of(tensor).watch(tensor, partial(self._arrived, _Slot(record, path)))
         except Exception as error:
             self.values.journal.fault(f"waiting for {record}", error)
             return
@@ -59,32 +57,41 @@ class AwaitedGradients:
         for undo in watches:
             undo()
 
-    def _arrived(
-        self, leaf: SavedLeaf, record: str, path: ValuePath, passes: Iterator[int], gradient: Any
-    ) -> None:
-        """Record the gradient of one backward pass.
-
-        passes: counts the backward passes; only the first gets a file.
-        gradient: None where the pass brought none.
-        """
+    def _arrived(self, slot: _Slot, gradient: Any) -> None:
+        """Record the gradient of one backward pass. gradient: None where the pass brought none."""
         journal = self.values.journal
         if not journal.alive or gradient is None or not self.enter():
             return
         try:
-            first = next(passes) == 0
-            placement = self.values.placement(record, wants_file=first)
-            value = self.values.describe_gradient(leaf, placement, gradient, path, count=first)
-            if first:
+            number = slot.passes
+            slot.passes += 1
+            if number == 0:
                 with self._lock:
                     self.count -= 1
+            place = self.values.place(slot.record, wants_file=number == 0)
             try:
-                journal.append(events.grad(record, path, value))
-            except Exception:
-                self.values.remove_files(value)
-                raise
+                value = self.values.describe_gradient(place, gradient, slot.path, later=number > 0)
+                journal.append(events.grad(slot.record, slot.path, value, number))
+            except Exception as error:
+                self.values.remove_files(place)
+                journal.lost(f"gradient {slot.record}", error)
+                if number == 0:  # it came, and must not read as one that did not
+                    why = lost(f"gradient: {error_text(error)[:200]}")
+                    journal.append_at_last(events.grad(slot.record, slot.path, why))
         except RunError as found:
             raise found.error from found
-        except Exception as error:
-            journal.lost(f"gradient {record}", error)
         finally:
             self.leave()
+
+
+@define
+class _Slot:
+    """A place in a gradient record.
+
+    path: of the tensor in the value that was saved.
+    passes: how many gradients have come there.
+    """
+
+    record: str
+    path: ValuePath
+    passes: int = 0

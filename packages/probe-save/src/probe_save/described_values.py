@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
-from attrs import define, evolve, field
-from probe_format.debug_names import blank
-from probe_format.journal import events
+from attrs import define, field
+from probe_format.debug_names import LATER_PASS
 from probe_format.jsonio import dumps, loads
-from probe_format.schema import tensors
-from probe_format.values import UNKNOWN, ValueEncoder, ValuePath
+from probe_format.values import UNKNOWN, Described, ValuePath
 from probe_format.write import Summary
-from probe_runtime.describe import (
-    FileNames,
-    Placement,
-    StepFiles,
-    TensorOptions,
-    array_json,
-    lost_file,
-    plain_array,
-)
+from probe_runtime.collect import Walk
+from probe_runtime.describe import FileNames, Placement, StepFiles, TensorOptions, array_json, summarise
 
 from .frameworks import MissingPackage, SavedLeaf, framework_of, home
 from .step_journal import StepJournal
 
-__all__ = ["DescribedValues"]
+__all__ = ["DescribedValues", "SavedPlace"]
+
+
+@define
+class SavedPlace(Placement):
+    """A record that is one value.
+
+    missing: why a tensor in it cannot be described.
+    """
+
+    missing: MissingPackage | None = None
 
 
 @define(eq=False)
@@ -39,166 +43,110 @@ class DescribedValues:
     wants_files: whether tensors are written to files.
     """
 
+    tensor_types: frozenset[type] = field(default=frozenset(), init=False)
+    constant_types: frozenset[type] = field(default=frozenset(), init=False)
     journal: StepJournal
     options: TensorOptions
     wants_files: bool
     _summary: Summary = field(factory=Summary)
+    _numbers: Iterator[int] = field(factory=itertools.count)
     _names: FileNames = field(factory=FileNames)
     _array_files: StepFiles = field(init=False)
     _leaves: dict[str, SavedLeaf] = field(factory=dict)
-    _straight: bool = field(init=False)
+    _later: dict[str, SavedLeaf] = field(factory=dict)  # of later passes, whose numbers alone are kept
+    _walk: Walk = field(init=False)
     _lock: threading.RLock = field(factory=threading.RLock)
 
     def __attrs_post_init__(self) -> None:
-        self.options = o = evolve(self.options, failed=self._file_failed)
-        # Whether four numbers are all that is wanted of a plain tensor.
-        self._straight = o.statistics and not (self.wants_files or o.checksum or o.zero_count)
-        self._array_files = StepFiles(
-            o.directory, self.journal.coverage, self.journal.writer.append, failed=o.failed
-        )
+        coverage = self.journal.coverage
+        self._array_files = StepFiles(self.options.directory, coverage, self.journal.writer.append)
+        self._walk = Walk(self, lambda reason: coverage.add("unsupported", f"value: {reason}"))
 
-    def placement(self, record: str, *, wants_file: bool = True) -> Placement:
+    def place(self, record: str, *, wants_file: bool = True) -> SavedPlace:
         """Return where the tensors of a record go. They get no file where the step wants none."""
-        return Placement(record, "", wants_file and self.wants_files, names=self._names)
+        files, lost = wants_file and self.wants_files, partial(self.journal.lost, f"file of {record}")
+        return SavedPlace(record, "", files, label=None, names=self._names.of_another(), lost=lost)
 
-    def describe(self, placement: Placement, variable: Any) -> tuple[bytes, Any]:
-        """Return a value as JSON, and the form of its gradients (`blank`).
+    def describe(self, place: SavedPlace, variable: Any) -> Described:
+        """Return the JSON of a value, and the form of its gradients.
 
-        Its tensors that can have gradients are in ``placement.found`` afterwards.
+        Its tensors that can have gradients are in ``place.found`` afterwards.
 
         Raises MissingPackage when the package of a tensor's framework is not installed.
         """
-        if self._straight and (finished := self._plain(placement, variable)) is not None:
-            return finished, None
-        missing: list[MissingPackage] = []
-        tree = ValueEncoder(partial(self._leaf, placement, missing), self._count_unsupported)
-        value = tree.describe(variable)
-        if missing:
-            raise missing[0]
-        described = dumps(value)
+        value, form = self._walk.value(place, variable)
+        if place.missing is not None:
+            raise place.missing
         for leaf in list(self._leaves.values()):
-            described = leaf.fill_numbers(described)
-        for path, tensor in tensors(loads(described)):
-            self._summary.add(placement.record, ".".join(map(str, path)), tensor)
-        return described, blank(value)
+            value = leaf.fill_numbers(value)
+        return value, form
 
-    def _plain(self, placement: Placement, variable: Any) -> bytes | None:
-        """Return the finished JSON of a plain array or tensor; None where the general way describes the value."""
-        try:
-            if type(variable) is np.ndarray:
-                found, kind = plain_array(variable), "arrays"
-            else:
-                leaf = self._leaves.get(str(framework_of(type(variable))))  # type: ignore[arg-type]
-                found, kind = None if leaf is None else leaf.plain(variable, placement.found), "tensors"
-        except Exception:  # the general way says what is wrong with it
-            return None
-        if found is None:
-            return None
-        json, norm = found
-        self.journal.coverage.outcome(kind, "recorded")
-        if norm > self._summary.least:
-            self._summary.keep(placement.record, norm)
-        return json
+    def describe_gradient(self, place: SavedPlace, gradient: Any, path: ValuePath, *, later: bool) -> bytes:
+        """Return the JSON of a gradient.
 
-    def describe_gradient(
-        self, leaf: SavedLeaf, placement: Placement, gradient: Any, path: ValuePath, *, count: bool
-    ) -> bytes:
-        """Return a gradient as JSON.
-
-        leaf: of the tensor's framework (`leaf_of`).
         path: of the tensor in the value that was saved.
-        count: whether it is counted as a tensor of its own.
+        later: whether it is that of a later backward pass: then it has the numbers alone, and is not counted.
         """
-        try:
-            value = leaf.leaf(placement, gradient, path)
-        except OSError as error:
-            self.journal.lost(f"file of {placement.record}", error)
-            value = _without_file(leaf.leaf(evolve(placement, wants_file=False), gradient, path), error)
-        finished = leaf.fill_numbers(value)
-        if count:
-            self._count_tensor()
-            self._summary.add(placement.record, ".".join(map(str, path)), loads(finished))
-        return finished
+        name = framework_of(type(gradient))  # type: ignore[arg-type]
+        leaf = self._framework(str(name), self._later if later else self._leaves)
+        value = leaf.fill_numbers(leaf.leaf(place, gradient, path))
+        if later:
+            value = dumps({key: number for key, number in loads(value).items() if key in LATER_PASS})
+        return value
 
     def leaf_of(self, tensor: Any) -> SavedLeaf:
         """Return what describes the tensors of a tensor's framework, one of which was described before."""
         return self._leaves[str(framework_of(type(tensor)))]  # type: ignore[arg-type]
 
-    def remove_files(self, value: bytes) -> None:
+    def remove_files(self, place: SavedPlace) -> None:
         """Remove the files of a value that gets no record, as nothing refers to them."""
-        for _, tensor in tensors(loads(value)):
-            if isinstance(tensor.get("data_name"), str):
-                (self.options.directory / tensor["data_name"]).unlink(missing_ok=True)
+        for name in place.names.claimed if place.names else ():
+            (self.options.directory / name).unlink(missing_ok=True)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the largest norms, and the first value that is not finite, for the report."""
-        return self._summary.json()
+    def tally(self) -> dict[str, Any]:
+        """Return the content of the tally: what was seen and recorded, the largest norms, what is not finite."""
+        content = self.journal.coverage.json()
+        tensors = sum(leaf.tally["tensors"] for leaf in self._leaves.values())
+        for kind in ("seen", "recorded"):
+            content["counts"][kind].update({"tensors": tensors} if tensors else {})
+        return {**content, "summary": self._summary.json()}
 
     def close(self) -> None:
         """Release every tensor."""
-        for leaf in self._leaves.values():
+        for leaf in [*self._leaves.values(), *self._later.values()]:
             leaf.close()
 
-    def _leaf(self, placement: Placement, missing: list[MissingPackage], value: Any, path: ValuePath) -> Any:
-        met = len(placement.found)
-        try:
-            return self._described(placement, missing, value, path)
-        except OSError as error:  # its file could not be written; its statistics still can
-            if not placement.wants_file:
-                raise
-            self.journal.lost(f"file of {placement.record}", error)
-            del placement.found[met:]
-            out = self._described(evolve(placement, wants_file=False), missing, value, path)
-            return _without_file(out, error) if _is_tensor(out) else out
+    # -- what the walk asks ---------------------------------------------------------------------------
 
-    def _described(
-        self, placement: Placement, missing: list[MissingPackage], value: Any, path: ValuePath
-    ) -> Any:
+    def aside(self) -> AbstractContextManager[Any]:
+        """Return an empty context: each framework's leaf enters its own."""
+        return nullcontext()
+
+    def leaf(self, place: Any, value: Any, path: ValuePath) -> Any:
+        """Return the JSON of an array or a framework's value, `UNKNOWN` for any other."""
         if isinstance(value, np.ndarray):
-            out = array_json(value, placement, path, self.options, self._array_files, self.journal.coverage)
-        else:
-            framework = framework_of(type(value))  # type: ignore[arg-type]
-            if framework is None:
-                return UNKNOWN
-            try:
-                leaf = self._framework(framework)
-            except MissingPackage as error:
-                missing.append(error)
-                return None
-            out = leaf.leaf(placement, value, path)
-            if _is_tensor(out):
-                self._count_tensor()
-        return out
+            summary = partial(summarise, self._summary, numbers=self._numbers)
+            coverage = self.journal.coverage
+            return array_json(value, place, path, self.options, self._array_files, coverage, summary)
+        framework = framework_of(type(value))  # type: ignore[arg-type]
+        if framework is None:
+            return UNKNOWN
+        try:
+            leaf = self._framework(framework, self._leaves)
+        except MissingPackage as error:
+            place.missing = error
+            return b"null"
+        return leaf.leaf(place, value, path)
 
-    def _framework(self, name: str) -> SavedLeaf:
+    tensor = leaf
+
+    def _framework(self, name: str, leaves: dict[str, SavedLeaf]) -> SavedLeaf:
         """Return what describes a framework's tensors. The first framework that is met is named in the header."""
-        writer = self.journal.writer
         with self._lock:
-            if name not in self._leaves:
-                place = home(name)
-                if not self._leaves and writer.header["framework"] != place.FRAMEWORK:
-                    writer.header["framework"] = place.FRAMEWORK
-                    try:
-                        writer.append(events.head(writer.header))
-                    except OSError as error:
-                        self.journal.lost("the framework's name", error)
-                self._leaves[name] = place.open_leaf(self.options, self.journal.coverage)
-            return self._leaves[name]
-
-    def _file_failed(self, name: str, error: Exception) -> None:
-        self.journal.lost(f"file {name}", error)
-
-    def _count_tensor(self) -> None:
-        self.journal.coverage.outcome("tensors", "recorded")
-
-    def _count_unsupported(self, reason: str) -> None:
-        self.journal.coverage.add("unsupported", f"value: {reason}")
-
-
-def _is_tensor(described: Any) -> bool:
-    return isinstance(described, bytes) and b'"dtype":"' in described
-
-
-def _without_file(described: bytes, error: OSError) -> bytes:
-    """Return a described tensor with the reason why it has no file."""
-    return described[:-1] + lost_file(error) + b"}"
+            if name not in leaves:
+                found = home(name)
+                if not self._leaves:
+                    self.journal.name_framework(found.FRAMEWORK)
+                summary = self._summary if leaves is self._leaves else Summary()
+                leaves[name] = found.open_leaf(self.options, self.journal.coverage, self._numbers, summary)
+            return leaves[name]

@@ -7,14 +7,14 @@ module of a value's class (``torch``), its value a module of the package, which 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
 from probe_format.errors import UsageError
 from probe_format.values import ValuePath
-from probe_format.write import Coverage
+from probe_format.write import Coverage, Summary
 from probe_runtime.describe import Placement, TensorOptions
 from probe_runtime.environment import environment_number
 
@@ -31,22 +31,18 @@ class MissingPackage(UsageError):
 class SavedLeaf(Protocol):
     """What a framework's package does for one step."""
 
+    @property
+    def tally(self) -> dict[str, int]:
+        """Return the number of tensors seen so far."""
+
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the finished JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
 
-        Appends each tensor to ``placement.found``.
-        """
-
-    def plain(self, value: Any, found: list[tuple[ValuePath, Any]]) -> tuple[bytes, float] | None:
-        """Return the finished JSON of a plain tensor with statistics, and its norm.
-
-        Returns None for any other value, and where a number is not finite: then `leaf` describes it.
-
-        found: gets the tensor, with an empty path, if it can have a gradient.
+        Appends each tensor that can have a gradient to ``placement.found``.
         """
 
     def fill_numbers(self, value: bytes) -> bytes:
-        """Return a described value with the numbers in it that were still on their way from a device."""
+        """Return a described value with the numbers that were still on their way from a device."""
 
     def watch(self, tensor: Any, arrived: Callable[[Any], None]) -> Callable[[], None] | None:
         """Call ``arrived(gradient)`` for each backward pass through ``tensor``; return a function that ends that.
@@ -69,8 +65,13 @@ class Home(Protocol):
     def current_rank(self) -> int | None:
         """Return this process's rank in a distributed run, else None."""
 
-    def open_leaf(self, options: TensorOptions, coverage: Coverage) -> SavedLeaf:
-        """Return what describes the tensors of one step."""
+    def open_leaf(
+        self, options: TensorOptions, coverage: Coverage, numbers: Iterator[int], summary: Summary
+    ) -> SavedLeaf:
+        """Return what describes the tensors of one step.
+
+        numbers, summary: as for `probe_runtime.describe.CommonLeaf`.
+        """
 
 
 @cache

@@ -10,7 +10,6 @@ from attrs import define, evolve, field
 from probe_format.debug_names import debug_record, gradient_record
 from probe_format.excerpts import error_text
 from probe_format.journal import events
-from probe_format.jsonio import dumps
 from probe_format.values import unsupported
 from probe_format.write import FORMAT_VERSION, Coverage, RankWriter
 from probe_runtime.config import Config
@@ -19,7 +18,7 @@ from probe_runtime.describe import RunError, options_of
 from .awaited_gradients import AwaitedGradients
 from .claim import Claim
 from .counts import Counts
-from .described_values import DescribedValues
+from .described_values import DescribedValues, SavedPlace
 from .frameworks import MissingPackage
 from .step_journal import StepJournal
 
@@ -120,41 +119,42 @@ class SavedStep:
         came meanwhile. Any other fault, such as a full disk, costs this value, never the run.
         """
         number = self._counts.next_number(name)
-        placement = self.values.placement(debug_record(name, number))
+        place = self.values.place(debug_record(name, number))
         partner = gradient_record(name, self._counts.gradient_number(name, number)) if backward else None
         try:
             try:
-                written = self._write(placement.record, partner, *self.values.describe(placement, variable))
+                written = self._write(place, partner, *self.values.describe(place, variable))
             except (MissingPackage, OSError):
                 raise
             except RunError as found:
-                placement.found.clear()
-                why = f"the run failed: {error_text(found.error)}"
-                self._write(placement.record, partner, dumps(unsupported(variable, why)))
+                self._write_why(place, partner, variable, f"the run failed: {error_text(found.error)}")
                 raise
             except Exception as error:  # a value in it, or its description, cannot be written
                 self._journal.fault(f"save of {name!r}", error)
-                placement.found.clear()
                 why = f"saving it raised {type(error).__name__}; see the faults"
-                written = self._write(placement.record, partner, dumps(unsupported(variable, why)))
+                written = self._write_why(place, partner, variable, why)
         except MissingPackage:
             raise
         except Exception as error:
+            self.values.remove_files(place)
             self._journal.lost(f"save of {name!r}", error)
             return
         if written and partner is not None:
-            for path, tensor in placement.found:
+            for path, tensor in place.found:
                 self._gradients.watch(partner, path, tensor)
 
-    def _write(self, record: str, partner: str | None, value: bytes, form: Any = None) -> bool:
+    def _write(self, place: SavedPlace, partner: str | None, value: bytes, form: Any) -> bool:
         """Append the event of one value; return False when the step is over. Raises what the writer raises."""
-        try:
-            return self._journal.append(
-                events.save(record, value, None if partner is None else (partner, form))
-            )
-        except Exception:
-            self.values.remove_files(value)
-            raise
+        if partner is None:
+            return self._journal.append(events.save(place.record, value))
+        waiting = [path for path, _ in place.found]
+        return self._journal.append(events.save(place.record, value, (partner, form), waiting))
+
+    def _write_why(self, place: SavedPlace, partner: str | None, variable: Any, why: str) -> bool:
+        """Append the event of a value that is not described, with the reason."""
+        self.values.remove_files(place)
+        place.found.clear()
+        return self._write(place, partner, unsupported(variable, why), None)
 
     def end(self) -> dict[str, Any] | None:
         """Write debug.json and report.json. Return the report, or None when only the journal could be kept."""
@@ -167,6 +167,7 @@ class SavedStep:
             self._gradients.release()
             try:
                 self._journal.append_pending()
+                writer.append(events.over())  # what has not come by now was not on its way
                 writer.append(events.tally(self._tally()))
                 report = writer.finish(final=True)
             except OSError as error:
@@ -175,10 +176,10 @@ class SavedStep:
         return report
 
     def _tally(self) -> dict[str, Any]:
-        coverage = self._journal.coverage
         if self._gradients.count:
-            coverage.add("left_out", "gradients that had not arrived", self._gradients.count)
-        return {**coverage.json(), "summary": self.values.summary()}
+            left_out = "gradients that had not arrived"
+            self._journal.coverage.add("left_out", left_out, self._gradients.count)
+        return self.values.tally()
 
     def abandon(self) -> None:
         """Release everything and write nothing more. The journal stays readable."""

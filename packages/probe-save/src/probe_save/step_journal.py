@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import traceback
 from pathlib import Path
-from typing import Any
 
 from attrs import define, field
 from probe_format.journal import events
@@ -32,19 +31,31 @@ class StepJournal:
     coverage: Coverage
     alive: bool = True
     _full: bool = False
-    _pending: list[dict[str, Any]] = field(factory=list)  # faults that a full disk refused
+    _pending: list[events.Event] = field(factory=list)  # that a full disk refused
     _lock: threading.RLock = field(factory=threading.RLock)
 
-    def append(self, event: dict[str, Any]) -> bool:
+    def append(self, event: events.Event) -> bool:
         """Append an event; return False when nothing more is recorded. Raises what the writer raises."""
         if self.alive:
             self.writer.append(event)
         return self.alive
 
+    def name_framework(self, name: str) -> None:
+        """Name the framework of the step's values in the header."""
+        if self.writer.header["framework"] != name:
+            self.writer.header["framework"] = name
+            try:
+                self.writer.append(events.head(self.writer.header))
+            except OSError as error:
+                self.lost("the framework's name", error)
+
     def fault(self, where: str, error: Exception) -> None:
         """Record a fault. One that a full disk refuses is kept for `append_pending`."""
         self.coverage.add("failed", "values")
-        event = events.fault(where, "".join(traceback.format_exception(error)))
+        self.append_at_last(events.fault(where, "".join(traceback.format_exception(error))))
+
+    def append_at_last(self, event: events.Event) -> None:
+        """Append an event; keep one that a full disk refuses for `append_pending`."""
         try:
             self.append(event)
         except Exception:
@@ -65,7 +76,7 @@ class StepJournal:
             )
 
     def append_pending(self) -> None:
-        """Append the faults that were refused before. Raises what the writer raises."""
+        """Append what was refused before. Raises what the writer raises."""
         for event in self._pending:
             self.writer.append(event)
 

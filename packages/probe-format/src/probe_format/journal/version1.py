@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, field
 
 from probe_format import jsonio
+from probe_format.debug_names import LATER_PASS
 from probe_format.names import with_direction
 
 from . import events
@@ -25,10 +26,6 @@ MAGIC_1 = b"PROBEJ1\n"
 Old = Mapping[str, Any]
 
 _NUMBERS = ("Max", "Min", "Mean", "Norm")
-_GRADIENT = (
-    *(*_NUMBERS, "md5", "unsupported", "zero_count"),
-    *("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min"),
-)
 
 
 @define
@@ -109,7 +106,7 @@ class Upgrade:
         self.arrived[place] = number + 1
         value = old["v"]
         if number:
-            value = {key: value[key] for key in value if key in _GRADIENT}
+            value = {key: value[key] for key in value if key in LATER_PASS}
         return events.grad(old["n"], old["p"], self._value(value), number)
 
     def _value(self, value: Any) -> bytes:

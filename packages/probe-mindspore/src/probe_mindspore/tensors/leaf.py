@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy.typing as npt
 from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import Stats, checksum_of, npy_bytes, numbers_in, stats_json, widen
 from probe_format.values import UNKNOWN, ValuePath
-from probe_format.write import Coverage
-from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, slot_of
+from probe_format.write import Coverage, Summary
+from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, place_of
 
 from .forms import FORMS, form_of, is_usual, usual_types
 from .objects import object_json
@@ -40,14 +40,17 @@ class TensorLeaf(CommonLeaf):
         *,
         requires_grad: bool = False,
         begin: Callable[[], None] | None = None,
+        numbers: Iterator[int] | None = None,
+        summary: Summary | None = None,
     ) -> None:
         """Prepare to describe values.
 
         append: adds an event to the journal.
         requires_grad: whether to record it for each tensor (mindtorch).
         begin: called before the first file is written.
+        numbers, summary: of a step that has another leaf.
         """
-        super().__init__(options, coverage, append)
+        super().__init__(options, coverage, append, numbers, summary)
         self.tensor_types = usual_types()
         self._counter = self._tensors.counter
         self._begin = begin
@@ -100,7 +103,7 @@ class TensorLeaf(CommonLeaf):
         if placement.wants_file or self._o.checksum is not None:
             body = body[:-1] + self._bytes(placement, path, form.narrow, elements.reshape(form.shape)) + b"}"
         if norm > self.summary.least:
-            self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
+            self.summary.keep(place_of(placement, path), norm)
         return body
 
     def _described(self, placement: Placement, p: TensorView, path: ValuePath, t: Any) -> bytes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .arrays import array_json, plain_array
+from .arrays import array_json
 from .common_leaf import CommonLeaf
 from .file_names import FileNames
 from .leaf import Leaf, Placement
 from .run_error import RunError, is_handed_on
-from .step_files import StepFiles, lost_file
-from .tensor_options import TensorOptions, options_of, slot_of, summarise
+from .step_files import StepFiles
+from .tensor_options import TensorOptions, options_of, place_of, slot_of, summarise
 from .two_at_once import LARGE, run_both
 
 __all__ = [
@@ -22,9 +22,8 @@ __all__ = [
     "TensorOptions",
     "array_json",
     "is_handed_on",
-    "lost_file",
     "options_of",
-    "plain_array",
+    "place_of",
     "run_both",
     "slot_of",
     "summarise",

@@ -18,10 +18,11 @@ from .step_files import StepFiles
 from .tensor_options import TensorOptions
 from .two_at_once import LARGE, run_both
 
-__all__ = ["array_json", "plain_array"]
+__all__ = ["array_json"]
 
 Array = npt.NDArray[Any]
 _PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
+_FOUR = ("Max", "Min", "Mean", "Norm")
 
 
 def array_json(
@@ -31,7 +32,7 @@ def array_json(
     options: TensorOptions,
     files: StepFiles,
     coverage: Coverage,
-    summarise: Callable[[Placement, ValuePath, dict[str, Any]], None] | None = None,
+    summarise: Callable[[Placement, ValuePath, dict[str, Any]], None],
 ) -> bytes:
     """Return the tensor object of an array of any shape and dtype (spec/statistics.md).
 
@@ -43,28 +44,35 @@ def array_json(
     coverage: counts the array.
     summarise: takes its numbers.
 
-    Raises OSError when the file cannot be written.
+    Raises OSError when the disk is full.
     """
-    describe = partial(
-        array_object,
-        a,
-        statistics=options.statistics,
-        checksum=options.checksum,
-        zero_count=options.zero_count,
-    )
     file = b""
     if not placement.wants_file:
-        body = describe()
-    elif options.overlap and a.nbytes >= LARGE:
-        body, file = run_both(describe, partial(_write_file, a, placement, path, files))
+        text, body = _described(a, options)
     else:
-        body, file = describe(), _write_file(a, placement, path, files)
+        describe, write = partial(_described, a, options), partial(_write_file, a, placement, path, files)
+        large = options.overlap and a.nbytes >= LARGE
+        (text, body), file = run_both(describe, write) if large else (describe(), write())
     if "unsupported" in body:
         coverage.add("unsupported", f"array: {body['unsupported']}")
     coverage.outcome("arrays", "recorded")
-    if summarise is not None:
-        summarise(placement, path, body)
-    return dumps(body)[:-1] + file + b"}"
+    summarise(placement, path, body)
+    return b"%b%b}" % (text, file)
+
+
+def _described(a: Array, options: TensorOptions) -> tuple[bytes, dict[str, Any]]:
+    """Return the JSON of an array's object without its end, and the object or, of a plain one, its numbers."""
+    only_four = options.statistics and not (options.checksum or options.zero_count)
+    if only_four and type(a) is np.ndarray and a.dtype in _PLAIN and a.size and a.flags.c_contiguous:
+        numbers = numbers_in(a.reshape(-1))
+        if numbers is not None:
+            body: dict[str, Any] = dict(zip(_FOUR, numbers, strict=True))
+            text = _opening(a.dtype, a.shape) + encode(body)[1:-1]
+            return text, {**body, "dtype": a.dtype.name}
+    body = array_object(
+        a, statistics=options.statistics, checksum=options.checksum, zero_count=options.zero_count
+    )
+    return dumps(body)[:-1], body
 
 
 def _write_file(a: Array, placement: Placement, path: ValuePath, files: StepFiles) -> bytes:
@@ -74,21 +82,6 @@ def _write_file(a: Array, placement: Placement, path: ValuePath, files: StepFile
     if a.dtype.hasobject:
         return members({"lost": "tensor file: an array of Python objects has no bytes of its own"})
     return files.save(placement, path, "npy", npy_bytes(stored(np.asarray(a))))
-
-
-def plain_array(a: Any) -> tuple[bytes, float] | None:
-    """Return the finished JSON of an ordinary array with its statistics, as `array_json` has them, and its norm.
-
-    Returns None where ``a`` is no array of contiguous floats, is empty, or has a number that is not finite.
-    """
-    if type(a) is not np.ndarray or a.dtype not in _PLAIN or not (a.size and a.flags.c_contiguous):
-        return None
-    numbers = numbers_in(a.reshape(-1))
-    if numbers is None:
-        return None
-    high, low, mean, norm = numbers
-    body = encode({"Max": high, "Min": low, "Mean": mean, "Norm": norm})
-    return _opening(a.dtype, a.shape) + body[1:], norm
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -36,17 +36,21 @@ class CommonLeaf:
         options: TensorOptions,
         coverage: Coverage,
         append: Callable[[Any], None],
+        numbers: Iterator[int] | None = None,
+        summary: Summary | None = None,
     ) -> None:
         """Begin a step.
 
         options: what to describe.
         coverage: counts what was seen and recorded.
         append: takes events of the journal.
+        numbers: gives the numbers of the step's holes, where there is another leaf.
+        summary: gets the numbers of tensors; likewise.
         """
         self._o = options
         self._coverage = coverage
         self._append = append
-        self._holes = itertools.count(1)  # their numbers in this step
+        self._holes = itertools.count(1) if numbers is None else numbers
         self._files = StepFiles(
             options.directory,
             coverage,
@@ -55,10 +59,9 @@ class CommonLeaf:
             bound=options.bound,
             once=options.share,
             numbers=self._holes,
-            failed=options.failed,
         )
         self._tensors = Tally()
-        self.summary = Summary()
+        self.summary = summary or Summary()
 
     @property
     def tally(self) -> dict[str, int]:

@@ -13,10 +13,18 @@ __all__ = ["FileNames"]
 
 @define
 class FileNames:
-    """The names of the tensor files of one step. Safe to use from many threads."""
+    """The names of the tensor files of one value, apart from those of all others in its step. Safe from many threads.
 
+    claimed: these names.
+    """
+
+    claimed: list[str] = field(factory=list)
     _taken: set[str] = field(factory=set)
     _lock: threading.Lock = field(factory=threading.Lock)
+
+    def of_another(self) -> FileNames:
+        """Return the names of another value of the step."""
+        return FileNames([], self._taken, self._lock)
 
     def claim(self, record: str, category: str, path: ValuePath, suffix: str) -> str:
         """Return a name for a tensor's file, with one more part where another value has that name.
@@ -29,4 +37,5 @@ class FileNames:
                 number += 1
                 name = tensor_file_name(record, category, (*path, f"~{number}"), suffix)
             self._taken.add(name)
+            self.claimed.append(name)
             return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -22,9 +23,10 @@ class Placement:
     category: the part as file names have it (``input``); empty for a record that is one value.
     wants_file: whether tensors are written to files.
     show: False when tensors are only looked for and not described.
-    label: the part as the record has it (``input_args``), for the summary.
+    label: the part as the record has it (``input_args``), for the summary; None for a record that is one value.
     names: where file names are claimed, so that no two values get the same one. With None, a name that comes again
         belongs to the same value, and its file is replaced.
+    lost: takes the error of a file that cannot be written. With None, a full disk is an error of the whole record.
     found: (path, tensor) of every tensor met on the way.
     """
 
@@ -32,8 +34,9 @@ class Placement:
     category: str
     wants_file: bool
     show: bool = True
-    label: str = ""
+    label: str | None = ""
     names: FileNames | None = None
+    lost: Callable[[OSError], None] | None = None
     found: list[tuple[ValuePath, Any]] = field(factory=list)
 
 
@@ -79,7 +82,10 @@ class Leaf(Protocol):
         """Count a tensor whose object was described a moment ago."""
 
     def aside(self) -> AbstractContextManager[Any]:
-        """Return a context in which the user's modes and tensor subclasses do not see what Probe computes."""
+        """Return a context in which the user's modes and tensor subclasses do not see what Probe computes.
+
+        It can be left and entered again.
+        """
 
     def flush_numbers(self) -> None:
         """Write the numbers that wait on a device, if there are enough of them. Raises RunError as `hand_on` does."""

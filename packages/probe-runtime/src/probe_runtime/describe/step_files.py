@@ -21,7 +21,7 @@ from .equal_files import EqualFiles
 from .file_queue import FileQueue
 from .leaf import Placement
 
-__all__ = ["StepFiles", "WriteFile", "lost_file"]
+__all__ = ["StepFiles", "WriteFile"]
 
 Buffer = bytes | memoryview
 #: Takes a path and the pieces of a file, and makes the file; returns its size.
@@ -41,7 +41,6 @@ class StepFiles:
     bound: how many bytes may wait for it.
     once: whether a file with the bytes of an earlier one becomes a second name of that one.
     numbers: gives the numbers of holes.
-    failed: called with the name of a file that could not be written, and the error; None to record a fault.
     write: makes a file, where ``once`` is not asked for.
     """
 
@@ -55,7 +54,6 @@ class StepFiles:
         bound: int = 1 << 30,
         once: bool = False,
         numbers: Iterator[int] | None = None,
-        failed: Callable[[str, Exception], None] | None = None,
         write: WriteFile = write_parts,
     ) -> None:
         self._write = EqualFiles().write if once else write
@@ -65,7 +63,6 @@ class StepFiles:
         self._deferred = deferred
         self._bound = bound
         self._numbers = itertools.count(1) if numbers is None else numbers
-        self._failed = self._fault if failed is None else failed
         self._queue: FileQueue | None = None
         self._lock = threading.Lock()
 
@@ -80,7 +77,7 @@ class StepFiles:
         parts: the pieces of the file, which may change after this returns.
         number: of the hole, where there is one for this file already.
 
-        Raises OSError when the disk is full, unless deferred.
+        Raises OSError when the disk is full, unless deferred or the placement takes that.
         """
         claim = tensor_file_name if placement.names is None else placement.names.claim
         name = claim(placement.record, placement.category, path, suffix)
@@ -91,10 +88,13 @@ class StepFiles:
         try:
             self._write(f"{self._folder}/{name}", parts)
         except OSError as error:
+            if placement.lost is not None:
+                placement.lost(error)
+                return _lost_file(error)
             if error.errno in _FULL:
                 raise
-            self._failed(name, error)
-            return lost_file(error)
+            self._fault(name, error)
+            return _lost_file(error)
         return b',"data_name":"%b"' % name.encode()  # nothing in a safe file name is escaped
 
     def _later(self, name: str, number: int, parts: Sequence[Buffer]) -> bytes:
@@ -109,8 +109,8 @@ class StepFiles:
                 self._write(f"{self._folder}/{name}", parts)
                 filler = b',"data_name":"%b"' % name.encode()
             except Exception as error:
-                filler = lost_file(error)
-                self._failed(name, error)
+                filler = _lost_file(error)
+                self._fault(name, error)
             self._append(events.fill([(number, filler)]))
 
         queue.put(write, byte_count(parts))
@@ -133,7 +133,7 @@ class StepFiles:
             self._queue = None
 
 
-def lost_file(error: Exception) -> bytes:
+def _lost_file(error: Exception) -> bytes:
     """Return the members of a tensor object that say why it has no file."""
     why = f"[Errno {error.errno}] {error.strerror}" if isinstance(error, OSError) else error_text(error)
     return members({"lost": f"tensor file: {why}"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from probe_runtime.config.config import Config
 
 from .leaf import Placement
 
-__all__ = ["TensorOptions", "options_of", "slot_of", "summarise"]
+__all__ = ["TensorOptions", "options_of", "place_of", "slot_of", "summarise"]
 
 _NO_ORDER = itertools.repeat(0)
 
@@ -32,7 +32,6 @@ class TensorOptions:
     deferred: whether files are written by a thread while the run goes on.
     bound: how many bytes may wait for that thread.
     overlap: whether a large file is written while its numbers are computed.
-    failed: called with the name of a file that could not be written, and the error; None to record a fault.
     """
 
     directory: Path
@@ -43,7 +42,6 @@ class TensorOptions:
     deferred: bool = False
     bound: int = 1 << 30
     overlap: bool = False
-    failed: Callable[[str, Exception], None] | None = None
 
 
 def options_of(config: Config, directory: Path) -> TensorOptions:
@@ -80,5 +78,15 @@ def summarise(
 
 def slot_of(placement: Placement, path: ValuePath) -> str:
     """Return the path in the record of what is at ``path`` in the placement, as the summary has it."""
-    shown = (placement.label, *path) if placement.label else (*path, 0)  # each of parameters_grad is a list
+    shown: tuple[int | str, ...] = path
+    if placement.label is not None:
+        shown = (
+            (placement.label, *path) if placement.label else (*path, 0)
+        )  # each of parameters_grad is a list
     return ".".join(map(str, shown))
+
+
+def place_of(placement: Placement, path: ValuePath) -> str:
+    """Return the name of the record of what is at ``path`` in the placement, and its path there."""
+    slot = slot_of(placement, path)
+    return f"{placement.record}.{slot}" if slot else placement.record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,17 @@ from probe_format.journal import events, hole
 from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_bytes, stats_json
 from probe_format.values import UNKNOWN, ValuePath
-from probe_format.write import Coverage
-from probe_runtime.describe import LARGE, CommonLeaf, Placement, TensorOptions, run_both, slot_of, summarise
+from probe_format.write import Coverage, Summary
+from probe_runtime.describe import (
+    LARGE,
+    CommonLeaf,
+    Placement,
+    TensorOptions,
+    place_of,
+    run_both,
+    slot_of,
+    summarise,
+)
 
 from probe_torch.aside import apart, aside, outside
 
@@ -57,14 +66,17 @@ class TensorLeaf(CommonLeaf):
         append: Callable[[Any], None],
         *,
         late: bool = True,
+        numbers: Iterator[int] | None = None,
+        summary: Summary | None = None,
     ) -> None:
         """Describe with these options.
 
         coverage: counts what cannot be described.
         append: writes an event into the journal.
         late: whether what a collective is still writing may be described later.
+        numbers, summary: of a step that has another leaf.
         """
-        super().__init__(options, coverage, append)
+        super().__init__(options, coverage, append, numbers, summary)
         self.inflight = InFlight()
         self._late = late
         self._waiting: DeferredStats[tuple[str, str, str]] = DeferredStats(options.zero_count, options.bound)
@@ -126,7 +138,7 @@ class TensorLeaf(CommonLeaf):
                     body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm}
                     body["requires_grad"] = t.requires_grad
                     if norm > self.summary.least:
-                        self.summary.keep(f"{placement.record}.{slot_of(placement, path)}", norm)
+                        self.summary.keep(place_of(placement, path), norm)
                     json = form.opening + encode(body)[1:]
                     if not (file or self._o.checksum):
                         return json
