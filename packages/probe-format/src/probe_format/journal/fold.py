@@ -46,12 +46,11 @@ _LOST = lost("gradient: the process ended before this was written")
 _key: Callable[[str], bytes] = functools.lru_cache(4096)(lambda key: jsonio.dumps(key) + b":")
 
 
-def _joined(rows: list[Row]) -> Row:
+def _joined(name: str, rows: list[Row]) -> Row:
     """Return the parts of one record as one row."""
-    whole = rows[0]
-    for row in rows[1:]:
-        whole = _overlaid(whole, row)
-    return whole
+    if ".parameters_grad" in name:  # each arrival is one more
+        return {key: [item for row in rows for item in row.get(key, ())] for row in rows for key in row}
+    return functools.reduce(_overlaid, rows)
 
 
 def _overlaid(old: Row, new: Row) -> Row:
@@ -65,10 +64,10 @@ def _overlaid(old: Row, new: Row) -> Row:
 
 
 def _is_gradients(name: str) -> bool:
-    return with_direction(name, "backward") == name
+    return with_direction(name, "forward") != name
 
 
-def _parent(rows: list[tuple[str | None, bool]]) -> tuple[str | None, bool]:
+def _parent(name: str, rows: list[tuple[str | None, bool]]) -> tuple[str | None, bool]:
     """Return what the last call said of its parent; without a call, what the first gradients said."""
     return next((row for row in reversed(rows) if row[1]), rows[0])
 
