@@ -4,10 +4,10 @@ import copy
 import json
 
 import pytest
+from folded import assemble, documents_of, fold_of, upgraded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format import jsonio
-from folded import assemble, documents_of, fold_of, upgraded
 from streams import streams
 
 HEAD = {"k": "head", "header": {"task": "statistics", "level": "mix"}}

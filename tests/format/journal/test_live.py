@@ -12,7 +12,9 @@ from probe_format.journal.frames import JournalWriter
 from probe_format.journal.reading import folded, read_journal
 from streams import streams
 
-TENSOR = b'{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"Max":1.0,"Min":0.0,"Mean":0.5,"Norm":1.0}'
+TENSOR = (
+    b'{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"Max":1.0,"Min":0.0,"Mean":0.5,"Norm":1.0}'
+)
 A, BACK = "Torch.a.0.forward", "Torch.a.0.backward"
 HEAD = events.head({"task": "statistics", "level": "mix", "format_version": "1.0"})
 
@@ -84,7 +86,11 @@ def test_a_slot_that_waits_is_lost_until_its_gradient_comes_or_none_is_on_its_wa
     (row,) = documents_of(fold_of([HEAD, first])).data.values()
     empty, lost = row["output"][1:]
     assert empty is None
-    assert lost == {"type": "lost", "value": None, "lost": "gradient: the process ended before this was written"}
+    assert lost == {
+        "type": "lost",
+        "value": None,
+        "lost": "gradient: the process ended before this was written",
+    }
     second = events.back(BACK, 0, None, form=(1, 3), slots=[("o", 2)], values=[TENSOR])
     (row,) = documents_of(fold_of([HEAD, first, second])).data.values()
     assert row["output"][2]["Max"] == 1.0

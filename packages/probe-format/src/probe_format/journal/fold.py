@@ -105,8 +105,9 @@ class Fold:
         from a file is not the specification's.
         """
         head, values = event
-        handler = _HANDLERS.get(head["k"])
-        if handler is None:
+        try:
+            handler = _HANDLERS[head["k"]]
+        except KeyError:
             return
         self.kept -= size
         handler(self, head, values if self.kept >= 0 else places_of(at, len(values)))
@@ -124,11 +125,11 @@ class Fold:
         name = e["n"]
         if self._tree:
             self._node(name, e["u"], called=True)
-        kept = e.get("r")
+        kept = e["r"] if "r" in e else None
         if kept == NODE:
             return
-        stack = e.get("s")
-        if stack is not None:
+        if "s" in e:
+            stack = e["s"]
             if stack not in self._stacks:
                 self._stacks[stack] = Packed()
             self._stacks[stack].add(name)
@@ -299,24 +300,23 @@ class Fold:
             yield b"%b: %b" % (jsonio.dumps(name), self._text(row, places))
 
     def _text(self, row: Row, places: Places) -> bytes:
-        kind = type(row)
+        kind, text = type(row), self._text
+        if kind is dict:
+            pairs = [
+                (key if type(key) is bytes else _key(key)) + (item if type(item) is bytes else text(item, places))
+                for key, item in row.items()
+            ]
+            return b"{%b}" % b",".join(pairs)
+        if kind is list:
+            return b"[%b]" % b",".join([item if type(item) is bytes else text(item, places) for item in row])
         if kind is bytes:
             return row  # type: ignore[no-any-return]
         if kind is int:
             return places.value(row)
-        if row is None:
-            return b"null"
-        if kind is float:
-            return _LOST if row == self._overs else b"null"
-        if kind is list:
-            return b"[%b]" % b",".join([self._text(item, places) for item in row])
         if kind is tuple:
             first, more = row
-            return self._text(first, places)[:-1] + b',"later_passes":%b}' % self._text(more, places)
-        pairs = [
-            (key if type(key) is bytes else _key(key)) + self._text(item, places) for key, item in row.items()
-        ]
-        return b"{%b}" % b",".join(pairs)
+            return text(first, places)[:-1] + b',"later_passes":%b}' % text(more, places)
+        return _LOST if row is not None and row == self._overs else b"null"
 
     def _stack_lines(self) -> Iterator[Iterator[bytes]]:
         for i, (number, names) in enumerate(self._stacks.items()):
