@@ -72,6 +72,27 @@ def brief(group: str, answer: Answer) -> str:
     return ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in answer.items())
 
 
+#: Measured once, on 2026-11-23, with 036e914, the last commit that could use numbers again.
+_NOT_SHARED = """## Why numbers are not shared
+
+Until 036e914 the numbers of a tensor that came again unchanged were used again, where PyTorch tells of every write. It
+took 650 lines (850 of tests) and a row under Limits: after some writes a number could be an old one. This is what it
+brought, as ratios of CPU time, all columns in turns in one process on one thread (two EPYC cores, medians; small: 6
+layers, width 64, 2 x 16 tokens; wide: 2 layers, width 512, 4 x 256 tokens; AdamW within the step).
+
+| dump                           | numbers and files shared | files only | neither |
+| ------------------------------ | ------------------------ | ---------- | ------- |
+| small L1 statistics            | 7.81                     | 7.84       | 8.11    |
+| small mix statistics           | 9.96                     | 10.16      | 10.23   |
+| wide L1 statistics             | 1.13                     | 1.19       | 1.17    |
+| wide mix statistics            | 1.18                     | 1.21       | 1.22    |
+| small mix tensor in memory     | 15.26                    | 16.89      | 17.18   |
+| small mix tensor on disk       | 181                      | 178        | 340     |
+| wide mix tensor in memory      | 1.88                     | 2.72       | 7.86    |
+
+Every number being the true one is worth more. Files of equal bytes are still one file with several names (`share`)."""
+
+
 # -- the page -------------------------------------------------------------------------------------------------------
 
 
@@ -92,6 +113,7 @@ def _parts(known: Known) -> list[str]:
         _memory(known),
         _growth(known),
         _calls(known),
+        _NOT_SHARED,
         _save(known),
         _convert(known),
         _mindspore(),

@@ -18,7 +18,6 @@ from probe_runtime.collect.gradients import GradientTap
 from probe_runtime.collect.parts import Parts
 from probe_torch.hooks import gradients, leaf_gradients, parameter_gradients
 from probe_torch.tensors.leaf import TensorLeaf
-from probe_torch.tensors.sharing import Sharing
 from torch import nn
 
 
@@ -37,11 +36,6 @@ PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     "a hook on a parameter": partial(broken_callback, parameter_gradients, "guarded"),
     "a tensor": partial(broken, TensorLeaf, "tensor"),
     "a gradient": partial(broken, TensorLeaf, "tensor"),
-    "what is shared": partial(broken, Sharing, "trust"),
-    "a way to the bytes": partial(broken, TensorLeaf, "touched"),
-    "a write out of sight": partial(broken, TensorLeaf, "wrote"),
-    "an optimizer begins": partial(broken, TensorLeaf, "step_begins"),
-    "an optimizer ends": partial(broken, TensorLeaf, "step_ends"),
     "a region's end": partial(broken, Collector, "pop"),
 }
 AT_L1 = {"a region of the step", "a region's end"}  # no function is replaced at L0
@@ -66,11 +60,6 @@ def step(net: Net) -> list[bytes]:
     x = torch.linspace(-1, 1, 8).view(2, 4)
     loss = net(x)
     loss.backward()
-    x.data.mul_(1)
-    torch._fused_sgd_(
-        [torch.ones(2)], [torch.ones(2)], [], weight_decay=0.0, momentum=0.0, lr=0.1, dampening=0.0,
-        nesterov=False, maximize=False, is_first_step=True,
-    )  # fmt: skip
     optimizer.step()
     found = [loss.detach(), *net.parameters(), *(p.grad for p in net.parameters() if p.grad is not None)]
     return [bytes(t.detach().view(-1).view(torch.uint8).tolist()) for t in found]

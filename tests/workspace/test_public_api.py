@@ -45,13 +45,13 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.excerpts": {"brief", "cut", "error_text", "text"},
     "probe_format.journal": {
-        "Documents", "JournalContents", "JournalWriter", "MAGIC", "events", "read_journal",
+        "Documents", "JournalContents", "JournalWriter", "MAGIC", "events", "hole", "read_journal",
     },
     "probe_format.journal.events": {
         "EVENTS", "Event", "FORWARD_PARTS", "GRADIENT_PARTS", "Kind", "NODE", "STRUCTURE", "back", "enter", "exit",
-        "fault", "file", "frames", "grad", "head", "pgrad", "redo", "redone", "save", "stat", "tally",
+        "fault", "file", "fill", "frames", "grad", "head", "pgrad", "redo", "redone", "save", "stat", "tally",
     },
-    "probe_format.jsonio": {"dumps", "encode", "finite", "loads", "number"},
+    "probe_format.jsonio": {"dumps", "encode", "finite", "loads", "members", "number"},
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
         "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "holds_data", "is_dump_dir",
@@ -97,7 +97,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
         "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
-        "is_handed_on", "options_of", "plain_array", "run_both", "slot_of", "summarise",
+        "is_handed_on", "lost_file", "options_of", "plain_array", "run_both", "slot_of", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},

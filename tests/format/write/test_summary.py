@@ -35,14 +35,13 @@ def test_it_is_what_looking_at_all_of_them_gives(items):
     assert (found["first_non_finite"] and found["first_non_finite"]["record"]) == (
         None if first is None else items[first][0]
     )
-    assert summary.complete
 
 
-def test_a_tensor_without_its_numbers_makes_it_incomplete():
+def test_the_first_that_is_not_finite_is_the_first_in_the_order_that_is_told():
     summary = Summary()
-    summary.add("a", "output.0", {**tensor(None), "$": 1})
-    assert not summary.complete
-    assert summary.json() == {"norms": [], "first_non_finite": None}
+    for record, order in (("b", 4), ("c", 5), ("a", 2), ("d", 3)):
+        summary.add(record, "output.0", tensor("NaN", nan_count=1), order)
+    assert summary.json()["first_non_finite"]["record"] == "a"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """The files of a step: names, equal bytes once, and the thread behind the run."""
 
+import errno
+import itertools
+import json
 import os
 import threading
 
@@ -12,9 +15,15 @@ from probe_runtime.describe.step_files import StepFiles
 
 
 def made(tmp_path, **options):
-    events: list[dict] = []
+    events: list = []
     coverage = Coverage()
     return StepFiles(tmp_path, coverage, events.append, **options), events, coverage
+
+
+def fillers(events):
+    return {
+        n: f for event in events if type(event) is tuple for n, f in zip(event[0]["r"], event[1], strict=True)
+    }
 
 
 SLOT = Placement("Mint.add.0.forward", "input", True)
@@ -22,20 +31,9 @@ SLOT = Placement("Mint.add.0.forward", "input", True)
 
 def test_names_and_bytes(tmp_path):
     files, events, _ = made(tmp_path)
-    keys = files.save(SLOT, (0, "x"), "npy", npy_bytes(np.arange(3)))
-    assert keys == {"data_name": "Mint.add.0.forward.input.0.x.npy"} and events == []
-    np.testing.assert_array_equal(np.load(tmp_path / keys["data_name"]), np.arange(3))
-
-
-@pytest.mark.parametrize("deferred", [False, True])
-def test_equal_content_is_one_file_with_two_names(tmp_path, deferred):
-    files, _, _ = made(tmp_path, deferred=deferred)
-    parts = npy_bytes(np.arange(3))
-    for at, content in ((0, "a"), (1, "a"), (2, "b"), (3, None), (4, None)):
-        files.save(SLOT, (at,), "npy", parts, content)
-    files.close()
-    inodes = [os.stat(tmp_path / f"Mint.add.0.forward.input.{at}.npy").st_ino for at in range(5)]
-    assert inodes[0] == inodes[1] and len(set(inodes)) == 4
+    told = files.save(SLOT, (0, "x"), "npy", npy_bytes(np.arange(3)))
+    assert told == b',"data_name":"Mint.add.0.forward.input.0.x.npy"' and events == []
+    np.testing.assert_array_equal(np.load(tmp_path / "Mint.add.0.forward.input.0.x.npy"), np.arange(3))
 
 
 @pytest.mark.parametrize("deferred", [False, True])
@@ -59,7 +57,7 @@ def test_equal_bytes_are_one_file_where_that_is_wanted(tmp_path, deferred, suffi
         ]
         tensors.append(np.append(large[:-1], 0.0))
         for at, a in enumerate(tensors):
-            files.save(SLOT, (at,), suffix, parts(a), at)
+            files.save(SLOT, (at,), suffix, parts(a))
         files.close()
         paths = [
             tmp_path / str(once) / f"Mint.add.0.forward.input.{at}.{suffix}" for at in range(len(tensors))
@@ -81,14 +79,31 @@ def test_a_file_that_was_replaced_lends_its_name_to_its_new_bytes_only(tmp_path)
     assert found == [2.0, 1.0, 2.0]
 
 
-def test_a_name_with_new_bytes_is_no_source_of_its_old_ones(tmp_path):
-    files, _, _ = made(tmp_path)
-    files.save(SLOT, (0,), "npy", npy_bytes(np.zeros(2)), "zeros")
-    files.save(SLOT, (1,), "npy", npy_bytes(np.zeros(2)), "zeros")
-    files.save(SLOT, (0,), "npy", npy_bytes(np.ones(2)), "ones")
-    files.save(SLOT, (2,), "npy", npy_bytes(np.zeros(2)), "zeros")
+@pytest.mark.parametrize("once", [False, True])
+def test_a_name_with_new_bytes_is_no_source_of_its_old_ones(tmp_path, once):
+    files, _, _ = made(tmp_path, once=once)
+    for at, array in ((0, np.zeros(2)), (1, np.zeros(2)), (0, np.ones(2)), (2, np.zeros(2))):
+        files.save(SLOT, (at,), "npy", npy_bytes(array))
     loaded = [np.load(tmp_path / f"Mint.add.0.forward.input.{at}.npy")[0] for at in range(3)]
     assert loaded == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("links", [False, True])
+def test_where_there_are_no_links_equal_bytes_are_copied(tmp_path, links, monkeypatch):
+    def no_links(source, target):
+        if os.path.exists(target):
+            raise FileExistsError(errno.EEXIST, "exists")
+        raise OSError(errno.EPERM, "no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    files, _, coverage = made(tmp_path, once=True)
+    for at in (0, 1, 0, 1):
+        files.save(SLOT, (at,), "npy", npy_bytes(np.ones(3)))
+    first, second = (tmp_path / f"Mint.add.0.forward.input.{at}.npy" for at in (0, 1))
+    assert first.read_bytes() == second.read_bytes() == b"".join(npy_bytes(np.ones(3)))
+    assert first.samefile(second) == links
+    assert not coverage.counts["failed"]
 
 
 def test_behind_the_run_the_bytes_are_those_of_the_moment(tmp_path):
@@ -96,27 +111,69 @@ def test_behind_the_run_the_bytes_are_those_of_the_moment(tmp_path):
     array = np.zeros(1000)
     for at in range(10):
         array[:] = at
-        keys = files.save(SLOT, (at,), "npy", npy_bytes(array))
-        assert keys["$f"] == at + 1
+        assert files.save(SLOT, (at,), "npy", npy_bytes(array)) == b"\x1af%d\x1a" % (at + 1)
     files.flush()
-    assert [np.load(tmp_path / f"Mint.add.0.forward.input.{at}.npy")[0] for at in range(10)] == list(
-        range(10)
-    )
-    assert sorted(r for e in events for r in e["r"]) == list(range(1, 11))
+    names = [f"Mint.add.0.forward.input.{at}.npy" for at in range(10)]
+    assert [np.load(tmp_path / name)[0] for name in names] == list(range(10))
+    assert fillers(events) == {at + 1: b',"data_name":"%b"' % name.encode() for at, name in enumerate(names)}
     files.close()
     assert not [t for t in threading.enumerate() if t.name == "probe-files"]
 
 
-def test_what_cannot_be_written_behind_the_run_is_told(tmp_path):
-    files, events, coverage = made(tmp_path / "absent", deferred=True)
-    files.save(SLOT, (0,), "npy", npy_bytes(np.zeros(2)))
+def test_the_names_of_files_are_told_when_they_are_whole(tmp_path):
+    told = []
+
+    def append(event):
+        ((_, filler),) = fillers([event]).items()
+        told.append(np.load(tmp_path / json.loads(b"{" + filler[1:] + b"}")["data_name"]).shape)
+
+    files = StepFiles(tmp_path, Coverage(), append, deferred=True)
+    for at in range(20):
+        files.save(SLOT, (at,), "npy", npy_bytes(np.zeros(at)))
     files.close()
-    (fault,) = events
-    assert fault["k"] == "fault" and "Mint.add.0.forward.input.0.npy" in fault["w"]
-    assert coverage.counts["failed"] == {"tensor files": 1}
+    assert told == [(at,) for at in range(20)]
 
 
-def test_what_cannot_be_written_at_once_raises(tmp_path):
-    files, _, _ = made(tmp_path / "absent")
-    with pytest.raises(OSError):
-        files.save(SLOT, (0,), "npy", npy_bytes(np.zeros(2)), "zeros")
+def failing(number, at):
+    """A `writev` whose call of this number fails."""
+    real, calls = os.writev, itertools.count()
+
+    def writev(fd, parts):
+        if next(calls) == at:
+            raise OSError(number, os.strerror(number))
+        return real(fd, parts)
+
+    return writev
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_file_that_cannot_be_written_is_lost_alone_but_a_full_disk_is_raised(
+    tmp_path, deferred, number, monkeypatch
+):
+    monkeypatch.setattr(os, "writev", failing(number, 1))
+    files, events, coverage = made(tmp_path, deferred=deferred)
+    told = []
+    for at in range(3):
+        try:
+            told.append(files.save(SLOT, (at,), "npy", npy_bytes(np.zeros(2))))
+        except OSError as error:
+            assert error.errno == number != errno.EIO and not deferred
+            told.append(b"")
+    files.close()
+    if deferred:
+        assert told == [b"\x1af1\x1a", b"\x1af2\x1a", b"\x1af3\x1a"]
+        told = [fillers(events)[n] for n in (1, 2, 3)]
+    assert told[0] == b',"data_name":"Mint.add.0.forward.input.0.npy"'
+    assert told[2] == b',"data_name":"Mint.add.0.forward.input.2.npy"'
+    assert sorted(os.listdir(tmp_path)) == [
+        "Mint.add.0.forward.input.0.npy",
+        "Mint.add.0.forward.input.2.npy",
+    ]
+    if deferred or number == errno.EIO:
+        assert told[1] == b',"lost":"tensor file: [Errno %d] %b"' % (number, os.strerror(number).encode())
+        (fault,) = [event for event in events if isinstance(event, dict)]
+        assert fault["k"] == "fault" and "Mint.add.0.forward.input.1.npy" in fault["w"]
+        assert coverage.counts["failed"] == {"tensor files": 1}
+    else:
+        assert not coverage.counts["failed"]

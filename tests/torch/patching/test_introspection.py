@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from contract_introspection import *  # noqa: F403  the tests and fixtures that both frameworks have
 from contract_introspection import Guest
 from probe_runtime.patching.originals import original_of, originals_by_id
-from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
@@ -343,7 +342,7 @@ def test_many_starts_leave_nothing(tap: Recorder) -> None:
             for _ in range(2):
                 guards = IntrospectionGuards(patches)
                 first, second = (guards, patches) if guards_first else (patches, guards)
-                with first, second, Aliasing(lambda tensor: None):
+                with first, second:
                     user.duplicate = copy.deepcopy
                     assert user.duplicate is not original
                 assert user.duplicate is original
@@ -377,7 +376,6 @@ def test_first_compilation_with_patches_in_place() -> None:
 
     code = """
 import sys, torch, torch.nn.functional as F
-from probe_torch.patching.aliasing import Aliasing
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches

@@ -500,7 +500,9 @@ def test_changing_the_tensor_meanwhile_changes_neither_numbers_nor_file(
     first, second = map(rig.filled, found)
     assert {key: value for key, value in first.items() if key != "data_name"} == right
     assert second["Max"] == 50.0 or values[1] != values[1]
-    assert torch.equal(loaded(rig, first).nan_to_num(), torch.tensor(values, dtype=torch.float64).nan_to_num())
+    assert torch.equal(
+        loaded(rig, first).nan_to_num(), torch.tensor(values, dtype=torch.float64).nan_to_num()
+    )
     assert loaded(rig, second)[0] == 50.0
     rig.leaf.close()
 

@@ -23,9 +23,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def check(
-    t: Tensor, right: Tensor | None, *, kind: str = "torch.Tensor", share: bool | None = None
-) -> TensorView:
+def check(t: Tensor, right: Tensor | None, *, kind: str = "torch.Tensor") -> TensorView:
     """``view_of(t)`` holds these numbers, detached, and left ``t`` as it was."""
     grad_fn, requires = t.grad_fn, t.requires_grad
     found = view_of(t)
@@ -41,8 +39,6 @@ def check(
     assert not found.data.requires_grad
     assert not (found.data.is_conj() or found.data.is_neg())
     assert torch.equal(found.data, right)
-    if share is not None:
-        assert found.shareable == share
     return found
 
 
@@ -63,7 +59,7 @@ class Sub(Tensor):
 )
 def test_ordinary_tensors_are_themselves(make: Callable[[], Tensor]) -> None:
     t = make()
-    found = check(t, X, share=True)
+    found = check(t, X)
     assert (found.dtype, found.shape, found.extra, found.bits) == ("torch.float32", [2, 3], {}, None)
     assert found.data is not None
     assert found.data.data_ptr() == t.data_ptr()  # not a copy
@@ -82,10 +78,10 @@ def test_inference_tensors() -> None:
 def test_lazily_conjugated_and_negated_tensors() -> None:
     z = torch.tensor([1 + 2j, 3 - 1j])
     assert z.conj().is_conj()
-    found = check(z.conj(), torch.tensor([1 - 2j, 3 + 1j]), share=False)
+    found = check(z.conj(), torch.tensor([1 - 2j, 3 + 1j]))
     assert found.dtype == "torch.complex64"
     assert z.conj().imag.is_neg()
-    check(z.conj().imag, torch.tensor([-2.0, 1.0]), share=False)
+    check(z.conj().imag, torch.tensor([-2.0, 1.0]))
     check(z.conj().as_subclass(Sub), torch.tensor([1 - 2j, 3 + 1j]))  # type: ignore[arg-type]
 
 
@@ -94,8 +90,8 @@ def test_lazy_zeros_are_zeros() -> None:
     for dtype in (torch.float32, torch.int64, torch.complex64):
         zeros = torch._efficientzerotensor((2, 3), dtype=dtype)  # type: ignore[attr-defined]
         right = torch.zeros(2, 3, dtype=dtype)
-        check(zeros, right, share=False)
-        check(zeros.t(), right.t(), share=False)
+        check(zeros, right)
+        check(zeros.t(), right.t())
         check(zeros.conj() if dtype.is_complex else torch._neg_view(zeros), right)  # type: ignore[attr-defined]
         check(zeros.as_subclass(Sub), right)  # type: ignore[arg-type]
 
@@ -127,7 +123,6 @@ def test_functorch_wrappers_show_the_whole_batch() -> None:
         assert found.data is not None
         assert torch.equal(found.data, right)
         assert found.shape == list(right.shape)
-        assert not found.shareable
 
 
 def test_sparse_tensors_show_their_stored_values() -> None:
@@ -140,7 +135,6 @@ def test_sparse_tensors_show_their_stored_values() -> None:
         assert found.data is not None
         assert sorted(found.data.tolist()) == [-2.0, 1.0, 4.0, 5.0, 6.0]
         assert (found.shape, found.extra) == ([2, 3], {"layout": layout, "stored": 5})
-        assert not found.shareable
     twice = torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (3,))  # not coalesced: looking must not do it
     found = check(twice, torch.tensor([1.0, 2.0]))
     assert found.extra["stored"] == 2
@@ -175,7 +169,6 @@ def test_quantised_tensors_have_numbers_and_bits() -> None:
         assert found.dtype == str(t.dtype)
         assert found.bits is not None
         assert torch.equal(found.bits, t.int_repr())
-        assert not found.shareable
 
 
 def test_tensors_without_data_say_why() -> None:
@@ -218,7 +211,6 @@ class Hostile(Wrapper):
 
 def test_wrapper_subclasses() -> None:
     found = check(Wrapper(X), X, kind=f"{__name__}.Wrapper")
-    assert not found.shareable
     nested = check(Wrapper(Wrapper(X)), X, kind=f"{__name__}.Wrapper")
     assert nested.shape == [2, 3]
     found = check(Wrapper(X, "hidden"), None, kind=f"{__name__}.Wrapper")
@@ -274,6 +266,5 @@ def test_dtensors_show_their_local_part_and_their_placement(one_process: Any) ->
         found = check(t, X, kind=kind)
         assert found.extra == {"device_mesh": [0], "placements": [written], "global_shape": [2, 3]}
         assert found.shape == [2, 3]
-        assert not found.shareable
     parameter = nn.Parameter(DTensor.from_local(X.clone(), one_process, [Shard(0)]))
     check(parameter, X, kind=kind)

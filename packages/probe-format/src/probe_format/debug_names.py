@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+
 from .errors import FormatError
 from .excerpts import brief
 from .names import DebugName, debug_form

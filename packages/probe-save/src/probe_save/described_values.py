@@ -104,7 +104,7 @@ class DescribedValues:
             (self.options.directory / name).unlink(missing_ok=True)
 
     def tally(self) -> dict[str, Any]:
-        """Return the content of the tally: what was seen and recorded, the largest norms, the first non-finite value."""
+        """Return the content of the tally: what was seen and recorded, and the summary."""
         content = self.journal.coverage.json()
         tensors = sum(leaf.tally["tensors"] for leaf in self._leaves.values())
         for kind in ("seen", "recorded"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import traceback
 from pathlib import Path
-from typing import Any
 
 from attrs import define, field
 from probe_format.journal import events

@@ -168,9 +168,9 @@ class GraphCalls:
             path = paths[message.place]
             waiting = state.waiting(number, side, path)
             if side == "output":
-                state.emit(number, [(path, message.value)], [], False, waiting)
+                state.emit(number, [(path, message.value)], [], False, waiting, {})
             else:
-                state.emit(number, [], [((path,), message.value)], False, waiting)
+                state.emit(number, [], [((path,), message.value)], False, waiting, {})
 
     def _parameter(self, message: Message) -> None:
         entry = self.parameters.get(message.extra)

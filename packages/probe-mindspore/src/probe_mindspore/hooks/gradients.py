@@ -227,7 +227,7 @@ def _emit(
         here = {("i", *path) for path, _ in made} | {("o", *path) for paths, _ in given for path in paths}
         waiting = [slot for slot in slots if tuple(slot) not in here]
     try:
-        emit(number, made, given, partial_sum, waiting)
+        emit(number, made, given, partial_sum, waiting, {})
     except RunError as e:
         raise e.error from e
 

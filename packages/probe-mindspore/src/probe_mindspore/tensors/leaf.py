@@ -55,8 +55,8 @@ class TensorLeaf(CommonLeaf):
         self._counter = self._tensors.counter
         self._begin = begin
         self._requires_grad = requires_grad
-        # What may be told of a tensor besides comes after its statistics, and so does what a thread writes later.
-        self._brief = options.statistics and not (options.zero_count or requires_grad or options.deferred)
+        # What may be told of a tensor besides comes after its statistics.
+        self._brief = options.statistics and not (options.zero_count or requires_grad)
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of ``value`` if it is a value of MindSpore or a numpy array, else UNKNOWN."""

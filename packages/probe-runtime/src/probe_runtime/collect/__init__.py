@@ -7,7 +7,7 @@ from .call import Call
 from .collectives import Collectives, PendingWork
 from .collector import Collector, Target
 from .event_stream import EventStream
-from .gradients import Autograd, Emit, Gradients, GradientTap
+from .gradients import Autograd, Emit, Gradients, GradientTap, Moment
 from .guard import faults_reported, guarded, sheltered
 from .module_table import TrackedModule, TrackedParameter, kind_of, tracked_parameters
 from .plan import Plan, header_of, plan_of
@@ -24,6 +24,7 @@ __all__ = [
     "EventStream",
     "GradientTap",
     "Gradients",
+    "Moment",
     "PendingWork",
     "Plan",
     "Recorder",

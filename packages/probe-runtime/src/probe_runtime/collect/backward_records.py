@@ -16,7 +16,7 @@ from probe_runtime.describe.leaf import Leaf, Placement
 
 from .call import Call
 from .event_stream import EventStream
-from .gradients import Gradients, GradientTap
+from .gradients import Gradients, GradientTap, Moment
 from .plan import Plan
 from .thread_state import ThreadState
 
@@ -76,6 +76,7 @@ class BackwardRecords:
         of_inputs: list[tuple[Sequence[ValuePath], Any]],
         partial_sum: bool,
         waiting: Sequence[events.Slot],
+        moment: Moment,
     ) -> None:
         """Record gradients of one call.
 
@@ -83,6 +84,7 @@ class BackwardRecords:
         of_outputs, of_inputs: the gradients with their paths, of inputs with every path.
         partial_sum: whether the gradients of inputs lack a share.
         waiting: the slots that this pass has yet to fill, with its first gradients.
+        moment: the gradients of this call of a hook that were described before.
         """
         stream = self._stream
         if not stream.alive or call.key in stream.off:
@@ -104,13 +106,13 @@ class BackwardRecords:
                 placement = Placement(record, "input", files, label="input")
                 for path, g in of_outputs:
                     slots += (("i", *path),)
-                    values += (self._described(call, placement, g, path),)
+                    values += (self._described(call, placement, g, path, moment),)
             if keep.backward_output and of_inputs:
                 placement = Placement(record, "output", files, label="output")
                 for paths, g in of_inputs:
                     for path in paths:
                         slots += (("o", *path),)
-                        values += (self._described(call, placement, g, path, paths),)
+                        values += (self._described(call, placement, g, path, moment, paths),)
             if waiting:
                 self.waiting = True
                 kept = {"i": keep.backward_input, "o": keep.backward_output}
@@ -135,19 +137,30 @@ class BackwardRecords:
             thread.inside -= 1
 
     def _described(
-        self, call: Call, placement: Placement, g: Any, path: ValuePath, places: Sequence[ValuePath] = ()
+        self,
+        call: Call,
+        placement: Placement,
+        g: Any,
+        path: ValuePath,
+        moment: Moment,
+        places: Sequence[ValuePath] = (),
     ) -> bytes:
         """Describe one gradient; a fault costs this one alone, and its slot says so.
 
         places: every argument that its input is: it is written at each of them, and names the others.
         """
-        try:
-            text = self._leaf.tensor(placement, g, path)
-        except Exception as e:
-            if isinstance(e, OSError):
+        if id(g) in moment and not placement.wants_file:
+            _, text = moment[id(g)]
+            self._leaf.count()
+        else:
+            try:
+                text = self._leaf.tensor(placement, g, path)
+            except OSError:
                 raise  # a full disk
-            self._stream.fault(call.key, "a gradient", e)
-            return lost(f"gradient: {error_text(e)[:200]}")
+            except Exception as e:
+                self._stream.fault(call.key, "a gradient", e)
+                return lost(f"gradient: {error_text(e)[:200]}")
+            moment[id(g)] = g, text
         if len(places) > 1:
             others = [path_text(("output", *p)) for p in places if p != path]
             text = text[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"

@@ -10,15 +10,20 @@ from attrs import define, field, frozen
 from probe_format.journal.events import Slot
 from probe_format.values import ValuePath
 
-__all__ = ["Autograd", "Emit", "GradientTap", "Gradients", "View"]
+__all__ = ["Autograd", "Emit", "GradientTap", "Gradients", "Moment", "View"]
 
 Grads = Sequence[Any]
 Found = Sequence[tuple[ValuePath, Any]]
 #: Called with (pass number counted from 0, [(path, gradient of an output)], [(every path that an input has in the
-#: arguments, its gradient)], whether the sums are partial, the slots that this pass has yet to fill: said once).
+#: arguments, its gradient)], whether the sums are partial, the slots that this pass has yet to fill: said once, the
+#: moment).
 Emit = Callable[
-    [int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool, Sequence[Slot]], None
+    [int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool, Sequence[Slot], "Moment"],
+    None,
 ]
+#: id of a gradient -> the gradient and its description, for those that come in one call of a hook: no code but Probe's
+#: runs meanwhile, so that one that comes several times is described once.
+Moment = dict[int, tuple[Any, bytes]]
 
 
 @frozen
@@ -104,6 +109,7 @@ class GradientTap:
         through: Sequence[tuple[int, int]] = (),
         consumed: Sequence[tuple[int, int]] = (),
         written: Sequence[View] = (),
+        moment: Moment | None = None,
     ) -> None:
         """Take the gradients of one node that ran in a backward pass.
 
@@ -113,6 +119,7 @@ class GradientTap:
         through: (output number, index of an input) that it passes on untouched.
         consumed: (edge number, index) of the inputs that it uses.
         written: the views that were written in place.
+        moment: that of the hook that was called.
         """
         passes, need = self.passes, self.need
         current = self.autograd.current_pass()
@@ -147,7 +154,7 @@ class GradientTap:
             if self.outputs and number not in self.told:
                 self.told.add(number)
                 waiting = self._waiting(of_outputs, of_inputs)
-            self.emit(number, of_outputs, of_inputs, False, waiting)
+            self.emit(number, of_outputs, of_inputs, False, waiting, {} if moment is None else moment)
 
     def _waiting(
         self, of_outputs: list[tuple[ValuePath, Any]], of_inputs: list[tuple[Sequence[ValuePath], Any]]
@@ -168,7 +175,7 @@ class GradientTap:
             waiting, self.sums = self.sums, {}
         for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
             if total is not None:
-                self.emit(number, [], [(self.paths[index], total)], True, ())
+                self.emit(number, [], [(self.paths[index], total)], True, (), {})
 
     def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[ValuePath], Any]]) -> None:
         if self.need[index] == 1:

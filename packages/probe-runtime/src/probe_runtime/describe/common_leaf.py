@@ -68,6 +68,10 @@ class CommonLeaf:
         """Return the number of tensors seen so far; each of them has its tensor object."""
         return {"tensors": self._tensors.value}
 
+    def count(self) -> None:
+        """Count a tensor whose object was described a moment ago."""
+        self._tensors.add()
+
     def aside(self) -> AbstractContextManager[Any]:
         """Return a context for what Probe computes, for a framework in which nothing of the user's sees that."""
         return nullcontext()

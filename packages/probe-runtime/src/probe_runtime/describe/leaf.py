@@ -78,6 +78,9 @@ class Leaf(Protocol):
         gradient: whether it is a gradient or a parameter, not an argument or a result.
         """
 
+    def count(self) -> None:
+        """Count a tensor whose object was described a moment ago."""
+
     def aside(self) -> AbstractContextManager[Any]:
         """Return a context in which the user's modes and tensor subclasses do not see what Probe computes.
 

@@ -27,6 +27,7 @@ Buffer = bytes | memoryview
 #: Takes a path and the pieces of a file, and makes the file; returns its size.
 WriteFile = Callable[[str, Sequence[Buffer]], int]
 
+
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 
 
@@ -84,10 +85,11 @@ class StepFiles:
         except OSError as error:
             if placement.lost is not None:
                 placement.lost(error)
-                return _why(error)
-            if error.errno in _FULL:
+            elif error.errno in _FULL:
                 raise
-            return self._lost(name, error)
+            else:
+                self._failed(name, error)
+            return _lost(error)
         return b',"data_name":"%b"' % name.encode()  # nothing in a safe file name is escaped
 
     def _later(self, name: str, parts: Sequence[Buffer]) -> bytes:
@@ -102,17 +104,16 @@ class StepFiles:
                 self._write(f"{self._folder}/{name}", parts)
                 filler = b',"data_name":"%b"' % name.encode()
             except Exception as error:
-                filler = self._lost(name, error)
+                filler = _lost(error)
+                self._failed(name, error)
             self._append(events.fill([(number, filler)]))
 
         queue.put(write, byte_count(parts))
         return hole("f", number)
 
-    def _lost(self, name: str, error: Exception) -> bytes:
-        """Count a file that could not be written; return the members that say so in its tensor object."""
+    def _failed(self, name: str, error: Exception) -> None:
         self._coverage.add("failed", "tensor files")
         self._append(events.fault(f"writing {name}", error_text(error)))
-        return _why(error)
 
     def flush(self) -> None:
         """Wait until every file that was begun is on disk or has failed."""
@@ -127,7 +128,7 @@ class StepFiles:
             self._queue = None
 
 
-def _why(error: Exception) -> bytes:
-    """Return the members of a tensor object whose file could not be written."""
+def _lost(error: Exception) -> bytes:
+    """Return the members of a tensor object that say why it has no file."""
     why = f"[Errno {error.errno}] {error.strerror}" if isinstance(error, OSError) else error_text(error)
     return members({"lost": f"tensor file: {why}"})

@@ -80,7 +80,9 @@ def slot_of(placement: Placement, path: ValuePath) -> str:
     """Return the path in the record of what is at ``path`` in the placement, as the summary has it."""
     shown: tuple[int | str, ...] = path
     if placement.label is not None:
-        shown = (placement.label, *path) if placement.label else (*path, 0)  # each of parameters_grad is a list
+        shown = (
+            (placement.label, *path) if placement.label else (*path, 0)
+        )  # each of parameters_grad is a list
     return ".".join(map(str, shown))
 
 

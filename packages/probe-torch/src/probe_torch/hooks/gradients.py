@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 from probe_format.values import ValuePath
-from probe_runtime.collect import Autograd, Emit, GradientTap, guard
+from probe_runtime.collect import Autograd, Emit, GradientTap, Moment
 
-from probe_torch.aside import aside
 from probe_torch.tensors.sums import plus
 
 from .input_edges import InputEdges, transform, whole
 from .leaf_gradients import watch
+from .node_hook import hook_node
 from .nodes import Nodes, add_consumers
 from .written_views import WrittenView, geometry, written_through
 
@@ -135,12 +135,14 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
     handles: list[Any] = []
     for node in nodes:
         made, consumed = nodes[node]
-        hook = partial(_arrived, tap, made, consumed)
+        call = partial(_arrived, tap, made, consumed)
         if through or written or casts:
-            hook = partial(
-                hook, through=through.get(node, ()), written=written.get(node, ()), casts=casts.get(node)
+            call = partial(
+                call, through=through.get(node, ()), written=written.get(node, ()), casts=casts.get(node)
             )
-        handles += (node.register_hook(hook),)
+        handle = hook_node(node, call)
+        if handle is not None:
+            handles += (handle,)
     for which, (leaf, places) in leaves.items() if leaves else ():
         handles.append(watch(leaf, tap, places, through.get(which, ())))
     return handles
@@ -152,22 +154,19 @@ def _arrived(
     consumed: Sequence[tuple[int, int]],
     grad_inputs: Grads,
     grad_outputs: Grads,
+    moment: Moment,
     *,
     through: Sequence[tuple[int, int]] = (),
     written: Sequence[WrittenView] = (),
     casts: Mapping[int, torch.dtype] | None = None,
 ) -> None:
-    """Take the gradients of a node. Nothing here may refer to the node, which owns the hook: cycles there leak."""
-    try:
-        with aside():
-            if casts is not None:
-                grad_inputs = tuple(
-                    g if g is None or i not in casts else _base.to(_base.detach(g), casts[i])
-                    for i, g in enumerate(grad_inputs)
-                )
-            tap.fire(grad_inputs, grad_outputs, made, through, consumed, written)
-    except Exception as e:
-        guard.report_fault("a gradient", "its arrival at a node", e)
+    """Take the gradients of a node for one call that has a part in it."""
+    if casts is not None:
+        grad_inputs = tuple(
+            g if g is None or i not in casts else _base.to(_base.detach(g), casts[i])
+            for i, g in enumerate(grad_inputs)
+        )
+    tap.fire(grad_inputs, grad_outputs, made, through, consumed, written, moment)
 
 
 _AUTOGRAD = Autograd(_C._current_graph_task_id, plus)

@@ -60,14 +60,14 @@ class InFlight:
 
     def issued(self, t: torch.Tensor) -> None:
         """Note that a functional collective writes ``t``."""
-        if where := memory(t):
+        if where := _memory(t):
             with self._lock:
                 self.open[where] = weakref.ref(_T.untyped_storage(t))
                 self.waited.pop(where, None)
 
     def was_waited(self, t: torch.Tensor) -> None:
         """Note that `wait_tensor` of ``t`` has returned, and finish what waited for it."""
-        where = memory(t)
+        where = _memory(t)
         if not where:
             return
         with self._lock:
@@ -81,7 +81,7 @@ class InFlight:
 
     def started(self, t: torch.Tensor, work: Any) -> None:
         """Note that a collective of torch.distributed writes ``t`` until ``work`` is done."""
-        if where := memory(t):
+        if where := _memory(t):
             with self._lock:
                 self.works[where] = weakref.ref(_T.untyped_storage(t)), work
 
@@ -98,7 +98,7 @@ class InFlight:
         """
         if not asynchronous and not self.open:
             return False
-        where = memory(t)
+        where = _memory(t)
         if not where:
             return False
         storage = _T.untyped_storage(t)
@@ -112,7 +112,7 @@ class InFlight:
 
     def is_written(self, t: torch.Tensor) -> bool:
         """Return whether a collective of torch.distributed writes ``t``."""
-        held = self.works.get(where) if self.works and (where := memory(t)) else None
+        held = self.works.get(where) if self.works and (where := _memory(t)) else None
         if held is None:
             return False
         storage, work = held
@@ -132,7 +132,7 @@ class InFlight:
                 finish(waited)
 
         with self._lock:
-            for where in map(memory, tensors):
+            for where in map(_memory, tensors):
                 assert where is not None
                 self.waiting.setdefault(where, []).append(one)
 
@@ -225,7 +225,7 @@ def _wait(original: Function, called: Called) -> Function:
     return wait
 
 
-def memory(t: torch.Tensor) -> int | None:
+def _memory(t: torch.Tensor) -> int | None:
     """Return the address where the memory begins that ``t`` and its views share; None if it has no memory."""
     if type(t).__torch_dispatch__ is not _NO_DISPATCH:
         return None  # a fake tensor would warn

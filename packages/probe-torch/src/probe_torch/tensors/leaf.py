@@ -15,13 +15,22 @@ from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_bytes, stats_json
 from probe_format.values import UNKNOWN, ValuePath
 from probe_format.write import Coverage, Summary
-from probe_runtime.describe import LARGE, CommonLeaf, Placement, TensorOptions, place_of, run_both, slot_of, summarise
+from probe_runtime.describe import (
+    LARGE,
+    CommonLeaf,
+    Placement,
+    TensorOptions,
+    place_of,
+    run_both,
+    slot_of,
+    summarise,
+)
 
 from probe_torch.aside import apart, aside, outside
 
 from .inflight import InFlight
 from .objects import object_json
-from .plain import FORMS, LOWEST, has_memory, without_holes
+from .plain import FORMS, LOWEST, Form, has_memory, in_order, without_holes
 from .statistics import DeferredStats, cpu_stats, raw_bytes
 from .sums import GradientSum, summed
 from .tensor_view import EXACT, TensorView, view_of
@@ -113,15 +122,15 @@ class TensorLeaf(CommonLeaf):
                 pointer, form = _data_ptr(t), FORMS[t.dtype, t.shape]
             except RuntimeError:
                 form = None
-            checksum, file = self._o.checksum, placement.wants_file
-            # No operation of torch is called for what is contiguous, so no mode and no level of torch.func notices.
+            file = placement.wants_file
             if (
                 form is not None
                 and (pointer >= LOWEST or has_memory(t))
                 and not _is_neg(t)
-                and ((ordered := _is_contiguous(t)) or not (file or checksum))
                 and not (file and form.nbytes >= self._large)
             ):
+                # No operation of torch is called for what is contiguous, so no mode and no level of torch.func notices.
+                ordered = _is_contiguous(t)
                 dense = t if ordered else without_holes(t)
                 numbers = numbers_at(pointer if dense is t else _data_ptr(dense), form.count, form.kind)
                 if numbers is not None:
@@ -131,13 +140,24 @@ class TensorLeaf(CommonLeaf):
                     if norm > self.summary.least:
                         self.summary.keep(place_of(placement, path), norm)
                     json = form.opening + encode(body)[1:]
-                    if file:
-                        parts = form.file_parts(pointer)
-                        json = b"%b%b}" % (json[:-1], self._files.save(placement, path, "pt", parts))
-                    return json if checksum is None else form.with_checksum(json, pointer, checksum)
+                    if not (file or self._o.checksum):
+                        return json
+                    whole = t if ordered else in_order(dense)
+                    return self._with_bytes(json, placement, path, form, _data_ptr(whole))
         with outside():
             views = t.views() if isinstance(t, GradientSum) else self._views(t)
             return self._described(placement, path, views, t.requires_grad)
+
+    def _with_bytes(
+        self, json: bytes, placement: Placement, path: ValuePath, form: Form, pointer: int
+    ) -> bytes:
+        """Add to the object of a plain tensor what comes of its bytes, which are at this address in their order."""
+        told = b""
+        if placement.wants_file:
+            told = self._files.save(placement, path, "pt", form.file_parts(pointer))
+        if self._o.checksum is not None:
+            told += b',"md5":"%b"' % form.checksum(pointer, self._o.checksum).encode()
+        return b"%b%b}" % (json[:-1], told)
 
     # -- any tensor, from its views -------------------------------------------------------------------
 

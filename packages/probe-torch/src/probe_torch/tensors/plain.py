@@ -15,7 +15,7 @@ from probe_format.tensors import checksum_of, memory_at, pt_bytes
 
 from probe_torch.aside import outside
 
-__all__ = ["FORMS", "LOWEST", "Form", "has_memory", "is_dense", "without_holes"]
+__all__ = ["FORMS", "LOWEST", "Form", "has_memory", "in_order", "is_dense", "without_holes"]
 
 _T: Any = torch._C.TensorBase
 _KINDS = {
@@ -50,10 +50,9 @@ class Form:
         """Return the parts of the ``.pt`` file of the tensor at this address."""
         return pt_bytes(self.kind, self.shape, memoryview(memory_at(pointer, self.nbytes)))
 
-    def with_checksum(self, json: bytes, pointer: int, kind: str) -> bytes:
-        """Return a tensor's JSON with the checksum of its bytes."""
-        raw = memoryview(memory_at(pointer, self.nbytes))
-        return b'%b,"md5":"%b"}' % (json[:-1], checksum_of(raw, kind).encode())
+    def checksum(self, pointer: int, kind: str) -> str:
+        """Return the checksum of the bytes of the tensor at this address."""
+        return checksum_of(memoryview(memory_at(pointer, self.nbytes)), kind)
 
 
 class _Forms(dict[tuple[torch.dtype, torch.Size], Form | None]):
@@ -86,8 +85,11 @@ def has_memory(t: torch.Tensor) -> bool:
 
 def without_holes(t: torch.Tensor) -> torch.Tensor:
     """Return plain ``t`` if its elements, in any order, fill the memory from its address on, else a copy that does."""
-    if is_dense(t.shape, _T.stride(t)):
-        return t
+    return t if is_dense(t.shape, _T.stride(t)) else in_order(t)
+
+
+def in_order(t: torch.Tensor) -> torch.Tensor:
+    """Return plain ``t`` with its elements in C order from its address on, as a copy if they are not."""
     with outside():
         return _T.contiguous(_T.detach(t))  # type: ignore[no-any-return]
 
