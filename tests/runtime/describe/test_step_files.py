@@ -22,7 +22,7 @@ def made(tmp_path, **options):
 
 def fillers(events):
     return {
-        n: f for event in events if type(event) is tuple for n, f in zip(event[0]["r"], event[1], strict=True)
+        n: f for event in events if type(event) is tuple for n, f in zip(event[0]["h"], event[1], strict=True)
     }
 
 

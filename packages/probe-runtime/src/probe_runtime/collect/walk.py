@@ -22,7 +22,7 @@ from probe_format.values import (
     remembering,
 )
 
-from probe_runtime.describe.leaf import Leaf, Placement
+from probe_runtime.describe.leaf import Describer, Placement
 
 __all__ = ["Walk"]
 
@@ -30,7 +30,7 @@ __all__ = ["Walk"]
 class Walk:
     """Describe the values of one step. Safe to use from many threads. To be called from outside of `Leaf.aside`."""
 
-    def __init__(self, leaf: Leaf, note: Callable[[str], None]) -> None:
+    def __init__(self, leaf: Describer, note: Callable[[str], None]) -> None:
         """Begin a step.
 
         leaf: describes what belongs to the framework.
@@ -38,12 +38,15 @@ class Walk:
         """
         self._leaf = leaf
         self._note = note
-        own: dict[type, Describe] = dict.fromkeys(leaf.constant_types, _constant)
-        self._shown = {**TABLE, **own, **dict.fromkeys(leaf.tensor_types, _tensor)}
-        self._hidden = {
-            kind: describe if describe in CONTAINERS else _met if kind in leaf.tensor_types else _nothing
-            for kind, describe in self._shown.items()
+        tensors: dict[type, Describe] = dict.fromkeys(leaf.tensor_types, _tensor)
+        self._shown: dict[type, Describe] = {
+            **TABLE,
+            **dict.fromkeys(leaf.constant_types, _constant),
+            **tensors,
         }
+        tensors = dict.fromkeys(leaf.tensor_types, _met)
+        single = {kind: _nothing for kind, describe in self._shown.items() if describe not in CONTAINERS}
+        self._hidden = {**self._shown, **single, **tensors}
 
     def arguments(self, placement: Placement, args: Iterable[Any]) -> Described:
         """Return positional arguments as a JSON list, and the form of their gradients.
