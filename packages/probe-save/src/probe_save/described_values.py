@@ -104,7 +104,7 @@ class DescribedValues:
             (self.options.directory / name).unlink(missing_ok=True)
 
     def tally(self) -> dict[str, Any]:
-        """Return the content of the tally: what was seen and recorded, and the summary."""
+        """Return the content of the tally: what was seen and recorded, the largest norms, what is not finite."""
         content = self.journal.coverage.json()
         tensors = sum(leaf.tally["tensors"] for leaf in self._leaves.values())
         for kind in ("seen", "recorded"):
@@ -138,10 +138,7 @@ class DescribedValues:
             return b"null"
         return leaf.leaf(place, value, path)
 
-    def tensor(self, place: Any, t: Any, path: ValuePath, *, gradient: bool = True) -> bytes:
-        """Return the JSON of a tensor, as `leaf` does."""
-        found: bytes = self.leaf(place, t, path)
-        return found
+    tensor = leaf
 
     def _framework(self, name: str, leaves: dict[str, SavedLeaf]) -> SavedLeaf:
         """Return what describes a framework's tensors. The first framework that is met is named in the header."""

@@ -6,7 +6,8 @@ A walk runs within `Leaf.aside`, which it leaves while a class of the user's is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from probe_format.values import (
     CONTAINERS,
@@ -22,15 +23,28 @@ from probe_format.values import (
     remembering,
 )
 
-from probe_runtime.describe.leaf import Describer, Placement
+from probe_runtime.describe.leaf import Placement
 
 __all__ = ["Walk"]
+
+
+class WalkedLeaf(Protocol):
+    """What a walk needs of a `Leaf`."""
+
+    @property
+    def tensor_types(self) -> frozenset[type]: ...
+    @property
+    def constant_types(self) -> frozenset[type]: ...
+    def aside(self) -> AbstractContextManager[Any]: ...
+    def leaf(self, placement: Any, value: Any, path: ValuePath) -> Any: ...
+    @property
+    def tensor(self) -> Callable[..., bytes]: ...
 
 
 class Walk:
     """Describe the values of one step. Safe to use from many threads. To be called from outside of `Leaf.aside`."""
 
-    def __init__(self, leaf: Describer, note: Callable[[str], None]) -> None:
+    def __init__(self, leaf: WalkedLeaf, note: Callable[[str], None]) -> None:
         """Begin a step.
 
         leaf: describes what belongs to the framework.
@@ -38,15 +52,12 @@ class Walk:
         """
         self._leaf = leaf
         self._note = note
-        tensors: dict[type, Describe] = dict.fromkeys(leaf.tensor_types, _tensor)
-        self._shown: dict[type, Describe] = {
-            **TABLE,
-            **dict.fromkeys(leaf.constant_types, _constant),
-            **tensors,
+        own: dict[type, Describe] = dict.fromkeys(leaf.constant_types, _constant)
+        self._shown = {**TABLE, **own, **dict.fromkeys(leaf.tensor_types, _tensor)}
+        self._hidden: dict[type, Describe] = {
+            kind: describe if describe in CONTAINERS else _met if kind in leaf.tensor_types else _nothing
+            for kind, describe in self._shown.items()
         }
-        tensors = dict.fromkeys(leaf.tensor_types, _met)
-        single = {kind: _nothing for kind, describe in self._shown.items() if describe not in CONTAINERS}
-        self._hidden = {**self._shown, **single, **tensors}
 
     def arguments(self, placement: Placement, args: Iterable[Any]) -> Described:
         """Return positional arguments as a JSON list, and the form of their gradients.

@@ -12,7 +12,7 @@ from probe_format.write import Summary
 
 from .file_names import FileNames
 
-__all__ = ["Describer", "Leaf", "Placement"]
+__all__ = ["Leaf", "Placement"]
 
 
 @define
@@ -40,8 +40,8 @@ class Placement:
     found: list[tuple[ValuePath, Any]] = field(factory=list)
 
 
-class Describer(Protocol):
-    """Describe the values of one framework as JSON, with their statistics and files."""
+class Leaf(Protocol):
+    """Describe the values of one framework: as JSON, with their statistics and files."""
 
     @property
     def tensor_types(self) -> frozenset[type]:
@@ -50,6 +50,18 @@ class Describer(Protocol):
     @property
     def constant_types(self) -> frozenset[type]:
         """Return the types whose values never change; equal values of a type have equal JSON."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether `flush_numbers` may have something to do: a number or an error has waited in this step."""
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Return the number of tensors seen so far."""
+
+    @property
+    def summary(self) -> Summary:
+        """Return what the report says about the numbers."""
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the finished JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
@@ -66,30 +78,14 @@ class Describer(Protocol):
         gradient: whether it is a gradient or a parameter, not an argument or a result.
         """
 
+    def count(self) -> None:
+        """Count a tensor whose object was described a moment ago."""
+
     def aside(self) -> AbstractContextManager[Any]:
         """Return a context in which the user's modes and tensor subclasses do not see what Probe computes.
 
         It can be left and entered again.
         """
-
-
-class Leaf(Describer, Protocol):
-    """Describe the values of one framework in one step."""
-
-    @property
-    def waits(self) -> bool:
-        """Return whether `flush_numbers` may have something to do: a number or an error has waited in this step."""
-
-    @property
-    def tally(self) -> dict[str, int]:
-        """Return the number of tensors seen so far."""
-
-    @property
-    def summary(self) -> Summary:
-        """Return what the report says about the numbers."""
-
-    def count(self) -> None:
-        """Count a tensor whose object was described a moment ago."""
 
     def flush_numbers(self) -> None:
         """Write the numbers that wait on a device, if there are enough of them. Raises RunError as `hand_on` does."""

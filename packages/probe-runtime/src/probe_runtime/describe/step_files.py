@@ -66,52 +66,57 @@ class StepFiles:
         self._queue: FileQueue | None = None
         self._lock = threading.Lock()
 
-    def save(self, placement: Placement, path: ValuePath, suffix: str, parts: Sequence[Buffer]) -> bytes:
+    def save(
+        self, placement: Placement, path: ValuePath, suffix: str, parts: Sequence[Buffer], number: int = 0
+    ) -> bytes:
         """Write one file; return the members that its tensor object gets: its name, a hole, or why it is lost.
 
         placement: the part of a record that the tensor is in.
         path: the path of the tensor in that part.
         suffix: of the file name, ``npy``.
         parts: the pieces of the file, which may change after this returns.
+        number: of the hole, where there is one for this file already.
 
         Raises OSError when the disk is full, unless deferred or the placement takes that.
         """
         claim = tensor_file_name if placement.names is None else placement.names.claim
         name = claim(placement.record, placement.category, path, suffix)
         if self._deferred:
-            return self._later(name, [bytes(part) for part in parts])  # the run may go on changing the memory
+            return self._later(
+                name, number, [bytes(part) for part in parts]
+            )  # the run may go on changing the memory
         try:
             self._write(f"{self._folder}/{name}", parts)
         except OSError as error:
             if placement.lost is not None:
                 placement.lost(error)
-            elif error.errno in _FULL:
+                return _lost_file(error)
+            if error.errno in _FULL:
                 raise
-            else:
-                self._failed(name, error)
-            return _lost(error)
+            self._fault(name, error)
+            return _lost_file(error)
         return b',"data_name":"%b"' % name.encode()  # nothing in a safe file name is escaped
 
-    def _later(self, name: str, parts: Sequence[Buffer]) -> bytes:
+    def _later(self, name: str, number: int, parts: Sequence[Buffer]) -> bytes:
         with self._lock:
             if self._queue is None:
                 self._queue = FileQueue(self._bound)
             queue = self._queue
-        number = next(self._numbers)
+        number = number or next(self._numbers)
 
         def write() -> None:
             try:
                 self._write(f"{self._folder}/{name}", parts)
                 filler = b',"data_name":"%b"' % name.encode()
             except Exception as error:
-                filler = _lost(error)
-                self._failed(name, error)
+                filler = _lost_file(error)
+                self._fault(name, error)
             self._append(events.fill([(number, filler)]))
 
         queue.put(write, byte_count(parts))
         return hole("f", number)
 
-    def _failed(self, name: str, error: Exception) -> None:
+    def _fault(self, name: str, error: Exception) -> None:
         self._coverage.add("failed", "tensor files")
         self._append(events.fault(f"writing {name}", error_text(error)))
 
@@ -128,7 +133,7 @@ class StepFiles:
             self._queue = None
 
 
-def _lost(error: Exception) -> bytes:
+def _lost_file(error: Exception) -> bytes:
     """Return the members of a tensor object that say why it has no file."""
     why = f"[Errno {error.errno}] {error.strerror}" if isinstance(error, OSError) else error_text(error)
     return members({"lost": f"tensor file: {why}"})

@@ -65,9 +65,9 @@ class PlannedLeaf(TensorLeaf):
         rest: dict[str, Any] = {key: numbers.pop(key) for key in ("zero_count", "md5") if key in numbers}
         return members(numbers), rest
 
-    def _file(self, placement: Placement, path: ValuePath, p: TensorView) -> bytes:
+    def _file(self, placement: Placement, path: ValuePath, p: TensorView, number: int = 0) -> bytes:
         if p.data is not None:
-            return super()._file(placement, path, p)
+            return super()._file(placement, path, p, number)
         if not placement.wants_file or not prod(p.shape):
             return b""
         name = p.dtype.removeprefix("torch.")

@@ -219,10 +219,10 @@ class TensorLeaf(CommonLeaf):
             return {}
         return {"md5": checksum_of(raw_bytes(_T.cpu(p.data if p.bits is None else p.bits)), self._o.checksum)}
 
-    def _file(self, placement: Placement, path: ValuePath, p: TensorView) -> bytes:
+    def _file(self, placement: Placement, path: ValuePath, p: TensorView, number: int = 0) -> bytes:
         if not placement.wants_file or p.data is None or not p.data.numel():
             return b""
-        return self._files.save(placement, path, "pt", self._parts(p))
+        return self._files.save(placement, path, "pt", self._parts(p), number)
 
     def _parts(self, p: TensorView) -> Sequence[bytes | memoryview]:
         """Return the bytes of a ``.pt`` file for a tensor's data, in its own dtype."""
@@ -274,15 +274,17 @@ class TensorLeaf(CommonLeaf):
                     p = summed(views)
                     told = {**self._statistics(p), **self._checksum(p)}
                     summarise(self.summary, placement, path, {**told, "dtype": p.dtype}, iter([number]))
-                    saved = self._file(placement, path, p)
+                    saved = self._file(placement, path, p, file)
             else:
                 self._coverage.add("unsupported", f"tensor: {_NOT_COMPLETE}")
                 told["unsupported"] = _NOT_COMPLETE
         except Exception as e:  # this runs in the user's own wait
             told["unsupported"] = f"looking at it raised {type(e).__name__}: {e}"[:200]
             self._coverage.add("unsupported", f"tensor: {told['unsupported']}")
-        fillers = [(number, members(told)), (file, saved)]
-        self._append(events.fill(fillers if file else fillers[:1]))
+        fillers = [(number, members(told))]
+        if file and saved != hole("f", file):  # behind the run, the file fills its hole itself
+            fillers.append((file, saved))
+        self._append(events.fill(fillers))
 
     def late_numbers(self) -> list[tuple[int, bytes]]:
         """Return what belongs in the holes whose numbers wait on a device, in one transfer."""
