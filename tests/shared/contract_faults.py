@@ -12,7 +12,7 @@ from hostile import HOSTILE, Raises
 from opening import capture, opened
 from probe_format.journal import events
 from probe_runtime.collect.backward_records import BackwardRecords
-from probe_runtime.collect.parts import Parts
+from probe_runtime.collect.walk import Walk
 from probe_runtime.session.step import DumpingStep
 
 
@@ -45,7 +45,7 @@ def test_a_fault_in_start_stop_or_step(
 
 @pytest.mark.parametrize(
     ("part", "where"),
-    [(Parts, "are_plain"), (BackwardRecords, "attach"), (events, "back")],
+    [(Walk, "arguments"), (BackwardRecords, "attach"), (events, "back")],
     ids=["inputs", "output", "gradients"],
 )
 def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(

@@ -15,16 +15,17 @@ from opening import opened
 from probe_format.journal import events
 from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.collector import Collector
-from probe_runtime.collect.parts import Parts
 from probe_runtime.collect.recorder import Recorder
+from probe_runtime.collect.walk import Walk
 
 __all__ = ["PLACES", "check_a_fault", "check_the_report"]
 
 #: Where a framework comes to us -> what breaks the first function of ours that is called there.
 PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     "a call begins": partial(broken, Recorder, "begin"),
-    "its inputs": partial(broken, Parts, "are_plain"),
+    "its inputs": partial(broken, Walk, "arguments"),
     "it ends": partial(broken, Recorder, "end"),
+    "its result": partial(broken, Walk, "results"),
     "its output": partial(broken, events, "exit"),
     "the graph is hooked": partial(broken, BackwardRecords, "attach"),
     "a gradient is recorded": partial(broken, events, "back"),

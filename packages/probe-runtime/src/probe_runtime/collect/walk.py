@@ -25,7 +25,7 @@ from probe_format.values import (
 
 from probe_runtime.describe.leaf import Placement
 
-__all__ = ["Walk"]
+__all__ = ["Walk", "WalkedLeaf"]
 
 
 class WalkedLeaf(Protocol):
