@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from probe_format import open as open_dump
-from probe_format.debug_names import blank, debug_record, gradient_record, parse_debug_name
+from probe_format.debug_names import debug_record, gradient_record, parse_debug_name
 from probe_format.errors import FormatError
 from probe_format.journal.assembly import assemble
 from probe_format.names import DebugName
@@ -45,13 +45,6 @@ def test_the_records_of_msprobe_1_are_found_by_their_parts():
     files = [t.file.name for r in rank.records for t in r.tensors]
     assert files[:3] == ["y.0.tensor..pt", "y_grad.0.tensor..pt", "dct.0.tensor.k.pt"]
     assert all(t.file.is_file() for r in rank.records for t in r.tensors)
-
-
-def test_the_form_of_a_gradient():
-    leaf = {"type": "int", "value": 1}
-    value = {"a": TENSOR, "b": [leaf, None, {"type": leaf}], "c": {}, "d": []}
-    assert blank(value) == {"a": None, "b": [None, None, {"type": None}], "c": {}, "d": []}
-    assert blank(TENSOR) is blank(None) is blank({"class_type": "P2POp"}) is None
 
 
 def test_gradients_find_their_place():

@@ -4,7 +4,9 @@ import collections
 import dataclasses
 import decimal
 import enum
+import gc
 import json
+import sys
 import types
 
 import numpy as np
@@ -12,30 +14,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format import jsonio
-from probe_format.values import MAX_DEPTH, MAX_LEAVES, UNKNOWN, ValueEncoder, unsupported
+from probe_format.values import MAX_DEPTH, MAX_LEAVES, TABLE, UNKNOWN, ValueWalk, is_leaf, unsupported
 
 
 class Leaf:
     """What a framework's leaf function gets."""
 
 
-def build(leaf=None):
-    notes, seen = [], []
+class Seeing(ValueWalk):
+    """A walk with a leaf of its own, that keeps what it was asked."""
 
-    def default(value, path):
+    def __init__(self, leaf=None):
+        self.notes, self.seen, self.own = [], [], leaf
+        super().__init__(dict(TABLE), self.notes.append)
+
+    def leaf(self, value, path):
+        if self.own is not None:
+            return self.own(value, path)
         if isinstance(value, Leaf):
-            seen.append((path, value))
-            return {"type": "Leaf", "value": list(path)}
+            self.seen.append((path, value))
+            return jsonio.dumps({"type": "Leaf", "value": list(path)})
         return UNKNOWN
 
-    return ValueEncoder(leaf or default, notes.append), notes, seen
+    def json(self, value, path=()):
+        text, form = self.describe(value, path)
+        assert type(text) is bytes and b"\n" not in text and self.above == []
+        out = jsonio.loads(text)
+        json.loads(text, parse_constant=lambda token: pytest.fail(token))
+        assert form == form_of(out)
+        return out
+
+
+def form_of(out):
+    """The form of gradients, as the JSON has it: nested nulls, and null for what is empty."""
+    if isinstance(out, list):
+        return [form_of(item) for item in out] or None
+    if isinstance(out, dict) and not is_leaf(out):
+        return {key: form_of(item) for key, item in out.items()} or None
+    return None
 
 
 def describe(value):
-    t, notes, _ = build()
-    out = t.describe(value)
-    json.loads(jsonio.dumps(out), parse_constant=lambda token: pytest.fail(token))
-    return out, notes
+    walk = Seeing()
+    return walk.json(value), walk.notes
 
 
 def value_of(item):
@@ -111,16 +132,22 @@ def test_bytes_are_told_with_their_length():
 
 
 def test_structure_is_mirrored_and_paths_lead_to_the_leaves():
-    t, notes, seen = build()
+    walk = Seeing()
     a, b, c, d, e = (Leaf() for _ in range(5))
     value = [a, (1, {"k": b, 3: c}), None, Point(d, 2), types.MappingProxyType({"m": e})]
-    out = t.describe(value, (7,))
-    assert seen == [((7, 0), a), ((7, 1, 1, "k"), b), ((7, 1, 1, "3"), c), ((7, 3, "x"), d), ((7, 4, "m"), e)]
+    out = walk.json(value, (7,))
+    assert walk.seen == [
+        ((7, 0), a),
+        ((7, 1, 1, "k"), b),
+        ((7, 1, 1, "3"), c),
+        ((7, 3, "x"), d),
+        ((7, 4, "m"), e),
+    ]
     assert out[0] == {"type": "Leaf", "value": [7, 0]}
     assert out[1][0] == {"type": "int", "value": 1}
     assert out[2] is None
     assert out[3]["y"] == {"type": "int", "value": 2}
-    assert not notes
+    assert not walk.notes
     assert describe([[], (), {}])[0] == [[], [], {}]
 
 
@@ -133,33 +160,9 @@ def test_fields_of_dataclasses_and_keys_that_would_collide():
     assert list(out) == ["1", "1'", "1''", "(1, 2)"]
 
 
-@pytest.mark.parametrize(
-    ("value", "shape"),
-    [
-        (1, [{"type": "int", "value": 1}]),
-        (None, [None]),
-        ((), []),
-        ([1], [{"type": "int", "value": 1}]),
-        ((None, None), [None, None]),
-        ({"a": None}, {"a": None}),
-        (Point(None, None), {"x": None, "y": None}),
-    ],
-)
-def test_outputs_are_lists_unless_their_fields_have_names(value, shape):
-    assert build()[0].output(value) == shape
-
-
-def test_the_output_of_a_single_leaf_has_slot_0():
-    t, _, seen = build()
-    leaf = Leaf()
-    t.output(leaf)
-    t.output((1, leaf))
-    assert seen == [((0,), leaf), ((1,), leaf)]
-
-
 def test_what_has_no_encoding_is_named_and_noted():
     out, notes = describe([object(), (i for i in ())])
-    assert out[0] == unsupported(object(), "no encoding for this type")
+    assert out[0] == jsonio.loads(unsupported(object(), "no encoding for this type"))
     assert out[0]["value"] is None
     assert out[1]["type"] == "generator"
     assert notes == ["object: no encoding for this type", "generator: no encoding for this type"]
@@ -231,12 +234,12 @@ def test_a_leaf_that_raises_costs_one_value_but_a_full_disk_is_no_property_of_it
     def leaf(value, path):
         raise ValueError("bad value") if not isinstance(value, Leaf) else OSError(28, "full")
 
-    t, notes, _ = build(leaf)
-    out = t.describe([1, 2.5, 1j])
-    assert "ValueError: bad value" in out["unsupported"]
-    assert len(notes) == 1
+    walk = Seeing(leaf)
+    out = walk.json([1, 2.5, 1j])
+    assert out[0]["value"] == 1 and "ValueError: bad value" in out[2]["unsupported"]
+    assert len(walk.notes) == 1
     with pytest.raises(OSError, match="full"):
-        t.describe(Leaf())
+        walk.describe(Leaf())
 
 
 def test_a_value_inside_itself_is_cut_and_a_shared_one_is_not():
@@ -276,10 +279,10 @@ def test_size_has_a_limit_that_is_told(more):
 
 
 def test_the_limit_is_per_argument():
-    t, notes, _ = build()
+    walk = Seeing()
     for _ in range(3):
-        t.describe([0] * MAX_LEAVES)
-    assert not notes
+        walk.describe([0] * MAX_LEAVES)
+    assert not walk.notes
 
 
 def test_long_texts_of_odd_leaves_are_cut_with_their_length():
@@ -313,9 +316,8 @@ def leaves(value, path=()):
 
 @given(VALUES)
 def test_any_value_is_strict_json_of_its_own_shape(value):
-    t, notes, seen = build()
-    out = t.describe(value)
-    jsonio.loads(jsonio.dumps(out))
+    walk = Seeing()
+    out, notes, seen = walk.json(value), walk.notes, walk.seen
     assert [leaf for _, leaf in seen] == [leaf for _, leaf in leaves(value)]
     assert [len(path) for path, _ in seen] == [len(path) for path, _ in leaves(value)]
 
@@ -332,3 +334,86 @@ def test_any_value_is_strict_json_of_its_own_shape(value):
         for key in path:
             here = here[key]
         assert here == {"type": "Leaf", "value": list(path)}
+
+
+# -- the table ----------------------------------------------------------------------------------------
+
+
+def test_equal_values_of_other_types_are_told_apart_when_they_come_again():
+    values = [
+        1,
+        True,
+        1.0,
+        0,
+        False,
+        0.0,
+        -0.0,
+        (1,),
+        slice(1, None),
+        slice(1.0, None),
+        "1",
+        Level.HIGH,
+        7,
+        Word("x"),
+        "x",
+    ]
+    out, _ = describe(values * 2)
+    assert out[: len(values)] == out[len(values) :]
+    assert len({repr(one) for one in out}) == len(values)
+
+
+def test_a_class_is_asked_for_its_kind_once_and_its_values_each_time():
+    class Bag(collections.UserDict):
+        pass
+
+    walk = Seeing()
+    asked = []
+    walk.own = lambda value, path: asked.append(type(value)) or UNKNOWN
+    bags = [Bag(a=n) for n in range(3)]
+    assert [bag["a"]["value"] for bag in walk.json(bags)] == [0, 1, 2]
+    assert asked == [Bag] and Bag in walk.table and Bag not in TABLE
+
+
+def test_what_stands_for_other_values_is_asked_each_time():
+    class Proxy:
+        def __init__(self, target):
+            self.target = target
+
+        @property
+        def __class__(self):
+            return type(self.target)
+
+        def __iter__(self):
+            return iter(self.target)
+
+        def items(self):
+            return self.target.items()
+
+    walk = Seeing()
+    out = walk.json([Proxy({"a": 1}), Proxy([2]), Proxy({"b": 3})])
+    assert [list(part) for part in out] == [["a"], [{"type": "int", "value": 2}], ["b"]]
+    assert Proxy not in walk.table
+
+
+def test_classes_without_end_fill_no_memory():
+    walk = Seeing()
+    for n in range(5000):
+        walk.describe(type(f"Made{n}", (), {})())
+    assert len(walk.table) < 4200
+
+
+def test_text_and_numbers_without_end_fill_no_memory():
+    walk = Seeing()
+    size = []
+    for start in range(0, 40_000, 10_000):
+        gc.collect()
+        size.append(sys.getallocatedblocks())
+        for n in range(start, start + 10_000):
+            walk.describe({f"key {n}": n, "t": f"text {n}"})
+    assert size[-1] - size[1] < 10_000
+
+
+def test_another_thread_may_change_what_is_walked():
+    walk, items = Seeing(), list(range(100))
+    walk.own = lambda value, path: items.clear() or UNKNOWN
+    assert walk.json([*items[:2], object(), items])[3] == []

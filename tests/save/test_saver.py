@@ -215,7 +215,7 @@ def test_a_fault_of_ours_costs_one_value(tmp_path: Path, monkeypatch: pytest.Mon
 
     with ps.Saver(dump_path=tmp_path) as saver:
         saver.save(1, "x")
-        monkeypatch.setattr("probe_runtime.collect.walk.Walk.value", broken)
+        monkeypatch.setattr("probe_runtime.collect.Walk.value", broken)
         assert saver.save(2, "x") == 2
         monkeypatch.undo()
         saver.save(3, "x")

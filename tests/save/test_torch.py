@@ -408,24 +408,32 @@ def test_save_inside_compiled_code_breaks_nothing(full: ps.Saver, tmp_path: Path
 def test_numbers_that_come_late_are_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As from an accelerator: the leaf fetches numbers for many tensors at a time."""
     came_late: list[bool] = []
+    opened, described = torch_saving.open_leaf, torch_saving.TorchSaving.leaf
 
-    class Late(torch_saving.TorchSaving):
-        def leaf(self, placement: Any, value: Any, path: Any) -> Any:
-            found = super().leaf(placement, value, path)
-            came_late.append(b"\x1an" in found)
-            return found
+    def leaf(self: Any, *about: Any) -> Any:
+        found = described(self, *about)
+        came_late.append(b"\x1an" in found)
+        return found
 
     monkeypatch.setattr(
-        torch_saving, "open_leaf", lambda options, coverage: Late(evolve(options, deferred=True), coverage)
+        torch_saving, "open_leaf", lambda options, *rest: opened(evolve(options, deferred=True), *rest)
     )
+    monkeypatch.setattr(torch_saving.TorchSaving, "leaf", leaf)
     with ps.Saver(dump_path=tmp_path) as saver:
         x = torch.arange(4.0, requires_grad=True)
-        y = saver.save({"a": [x * 2]}, "y")["a"][0]
-        (y * y).sum().backward()
+        y = saver.save({"a": [x * 2, x * 0.5]}, "y")["a"][0]
+        loss = (y * y).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
     found = data(tmp_path)
-    assert found["y.0.debug"]["a"][0]["Max"] == 6
-    assert found["y_grad.0.debug"]["a"][0]["Max"] == 12
-    assert came_late == [True, True]
+    assert [tensor["Max"] for tensor in found["y.0.debug"]["a"]] == [6, 1.5]
+    gradient = found["y_grad.0.debug"]["a"][0]
+    assert gradient["Max"] == 12 and found["y_grad.0.debug"]["a"][1] is None
+    assert gradient["later_passes"] == [{key: gradient[key] for key in ("Max", "Min", "Mean", "Norm")}]
+    assert came_late == [True] * 4
+    report = json.loads((tmp_path / "step0" / "rank" / "report.json").read_text())
+    assert report["counts"]["recorded"] == {"tensors": 3}
+    assert report["norms"][0][0] == "y_grad.0.debug.a.0"
 
 
 @pytest.mark.parametrize("mode", ["statistics", "md5"])

@@ -25,6 +25,7 @@ PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     "a call begins": partial(broken, Recorder, "begin"),
     "its inputs": partial(broken, Walk, "arguments"),
     "it ends": partial(broken, Recorder, "end"),
+    "its result": partial(broken, Walk, "results"),
     "its output": partial(broken, events, "exit"),
     "the graph is hooked": partial(broken, BackwardRecords, "attach"),
     "a gradient is recorded": partial(broken, events, "back"),

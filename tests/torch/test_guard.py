@@ -15,15 +15,12 @@ from faults import broken, broken_callback
 from framework import Framework
 from probe_runtime.collect.collector import Collector
 from probe_runtime.collect.gradients import GradientTap
-from probe_runtime.collect.walk import Walk
 from probe_torch.hooks import gradients, leaf_gradients, parameter_gradients
 from probe_torch.tensors.leaf import TensorLeaf
 from torch import nn
 
 PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     **contract_guard.PLACES,
-    "its inputs are described": partial(broken, Walk, "arguments"),
-    "its output is described": partial(broken, Walk, "results"),
     "the graph is walked": partial(broken, gradients, "add_consumers"),
     "a hook on a node": partial(broken, GradientTap, "fire"),
     "a hook on a leaf": partial(broken, leaf_gradients, "aside"),

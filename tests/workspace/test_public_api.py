@@ -39,7 +39,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # is private to its package (test_boundary.py).
 MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.cli": {"add_rank", "add_step", "exit_code", "whole_number"},
-    "probe_format.debug_names": {"blank", "debug_record", "gradient_record", "parse_debug_name"},
+    "probe_format.debug_names": {"debug_record", "gradient_record", "parse_debug_name"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",
     },
@@ -82,7 +82,8 @@ MODULE_NAMES: dict[str, set[str]] = {
         "stats_of", "stored", "widen", "write_parts", "xor_hex",
     },
     "probe_format.values": {
-        "EncodeLeaf", "MAX_DEPTH", "MAX_LEAVES", "UNKNOWN", "ValueEncoder", "ValuePath", "is_leaf", "unsupported",
+        "CONTAINERS", "Describe", "Described", "Form", "MAX_DEPTH", "MAX_LEAVES", "TABLE", "UNKNOWN", "ValuePath",
+        "ValueWalk", "first_met", "is_leaf", "json_key", "remembering", "unsupported",
     },
     "probe_format.write": {
         "Count", "Coverage", "FORMAT_VERSION", "RankWriter", "Recovery", "Summary", "Tally", "check_writable", "clear",
@@ -91,13 +92,14 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.collect": {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "GradientTap", "Gradients",
         "PendingWork", "Plan", "Recorder", "Segment", "SegmentState", "Target", "TrackedModule", "TrackedParameter",
-        "faults_reported", "guard", "guarded", "header_of", "kind_of", "plan_of", "sheltered", "tracked_parameters",
+        "Walk", "faults_reported", "guard", "guarded", "header_of", "kind_of", "plan_of", "sheltered",
+        "tracked_parameters",
     },
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
         "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
-        "is_handed_on", "lost_file", "options_of", "plain_array", "run_both", "slot_of", "summarise",
+        "is_handed_on", "options_of", "place_of", "run_both", "slot_of", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"notice"},

@@ -263,7 +263,7 @@ def test_a_number_known_only_at_run_time_is_a_variable() -> None:
     log = Log()
     Scalars(log)(Tensor([1.0]), ms.mutable(3))
     assert isinstance(log.values[0][0], UnknownValue)
-    assert unsupported(log.values[0][0], "")["type"] == "probe_mindspore.graph_values.Variable"
+    assert b'"type":"probe_mindspore.graph_values.Variable"' in unsupported(log.values[0][0], "")
     assert log.values[0][1][1].tolist() == [1.0]
 
 

@@ -13,9 +13,10 @@ from mindspore import Parameter, Tensor, ops
 from mindspore.common.initializer import Normal
 from probe_format import jsonio
 from probe_format.tensors.narrow_floats import bits_of, narrow_name
-from probe_format.values import UNKNOWN, ValueEncoder
+from probe_format.values import UNKNOWN
 from probe_format.write.coverage import Coverage
 from probe_mindspore.tensors.leaf import Placement, TensorLeaf, TensorOptions
+from probe_runtime.collect import Walk
 
 
 class Bench:
@@ -299,7 +300,7 @@ def test_files_behind_the_run_hold_the_bytes_of_the_moment(tmp_path):
     for i in range(20):
         assert np.load(tmp_path / f"r.input.{i}.npy")[0] == i
     assert (tmp_path / "r.input.twin.0.npy").samefile(tmp_path / "r.input.twin.1.npy")
-    told = [pair for head, fillers in bench.events for pair in zip(head["r"], fillers, strict=True)]
+    told = [pair for head, fillers in bench.events for pair in zip(head["h"], fillers, strict=True)]
     assert [filler for _, filler in told[:2]] == [b',"data_name":"r.input.%d.npy"' % i for i in range(2)]
     assert len(told) == 22 and all(b > a for (a, _), (b, _) in pairwise(told))
 
@@ -308,8 +309,8 @@ def test_numpy_arrays_and_the_tensors_found(bench):
     body = bench(np.array([[1.5, 2.5]]), file=True)
     assert body["type"] == "numpy.ndarray" and body["dtype"] == "float64" and "data_name" in body
     placement = Placement("r", "input", False, show=False)
-    tree = ValueEncoder(lambda value, path: bench.leaf.leaf(placement, value, path), lambda why: None)
-    a, b = Tensor([1.0]), Tensor([2.0])
-    tree.describe({"x": [a, (b, 3)], "n": np.ones(2)})
-    assert [(path, id(t)) for path, t in placement.found] == [(("x", 0), id(a)), (("x", 1, 0), id(b))]
+    a, b = Tensor([1.0]), Parameter(Tensor([2.0]), name="b")
+    _, form = Walk(bench.leaf, lambda why: None).arguments(placement, ({"x": [a, (b, 3)], "n": np.ones(2)},))
+    assert [(path, id(t)) for path, t in placement.found] == [((0, "x", 0), id(a)), ((0, "x", 1, 0), id(b))]
+    assert form == [{"x": [None, [None, None]], "n": None}]
     assert bench.leaf.leaf(placement, object(), (0,)) is UNKNOWN

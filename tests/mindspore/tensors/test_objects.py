@@ -1,15 +1,21 @@
 """Values of MindSpore that are not tensors."""
 
+from pathlib import Path
+
 import mindspore as ms
 import pytest
 from probe_format import jsonio
-from probe_format.values import UNKNOWN, ValueEncoder
+from probe_format.values import UNKNOWN
+from probe_format.write import Coverage
 from probe_mindspore.tensors.forms import dtype_name
+from probe_mindspore.tensors.leaf import Placement, TensorLeaf, TensorOptions
 from probe_mindspore.tensors.objects import object_json
+from probe_runtime.collect import Walk
 
 
 def _json(value):
-    return ValueEncoder(lambda v, path: object_json(v), lambda why: None).describe(value)
+    walk = Walk(TensorLeaf(TensorOptions(Path()), Coverage(), lambda event: None), lambda why: None)
+    return jsonio.loads(walk.arguments(Placement("r", "input", False), (value,))[0])[0]
 
 
 @pytest.mark.parametrize("name", ["Float16", "BFloat16", "Int64", "Bool", "Float8E4M3FN"])
@@ -32,9 +38,6 @@ def test_a_cell_is_told_by_its_class():
 
 
 def test_point_to_point_operation(tmp_path):
-    from probe_format.write.coverage import Coverage
-    from probe_mindspore.tensors.leaf import Placement, TensorLeaf, TensorOptions
-
     op = object.__new__(ms.mint.distributed.P2POp)
     op.op, op.tensor, op.peer, op.tag, op.group = "isend", ms.Tensor([1.0, 2.0]), 1, 0, "group"
     leaf = TensorLeaf(TensorOptions(tmp_path), Coverage(), lambda event: None)

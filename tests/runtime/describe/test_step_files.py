@@ -21,9 +21,7 @@ def made(tmp_path, **options):
 
 
 def fillers(events):
-    return {
-        n: f for head, values in events if head["k"] == "fill" for n, f in zip(head["h"], values, strict=True)
-    }
+    return {n: f for e in events if e[0]["k"] == "fill" for n, f in zip(e[0]["h"], e[1], strict=True)}
 
 
 SLOT = Placement("Mint.add.0.forward", "input", True)
@@ -173,7 +171,7 @@ def test_a_file_that_cannot_be_written_is_lost_alone_but_a_full_disk_is_raised(
     if deferred or number == errno.EIO:
         assert told[1] == b',"lost":"tensor file: [Errno %d] %b"' % (number, os.strerror(number).encode())
         (fault,) = [head for head, _ in events if head["k"] == "fault"]
-        assert fault["k"] == "fault" and "Mint.add.0.forward.input.1.npy" in fault["w"]
+        assert "Mint.add.0.forward.input.1.npy" in fault["w"]
         assert coverage.counts["failed"] == {"tensor files": 1}
     else:
         assert not coverage.counts["failed"]

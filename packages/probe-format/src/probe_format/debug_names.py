@@ -8,13 +8,7 @@ from .errors import FormatError
 from .excerpts import brief
 from .names import DebugName, debug_form
 
-__all__ = ["LATER_PASS", "debug_record", "gradient_record", "parse_debug_name"]
-
-#: The keys of a gradient that came with a later backward pass: its numbers alone.
-LATER_PASS = (
-    *("Max", "Min", "Mean", "Norm", "md5", "unsupported", "zero_count"),
-    *("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min"),
-)
+__all__ = ["debug_record", "gradient_record", "parse_debug_name"]
 
 # msprobe 1.2 writes only the name and the count; "tensor" is only in its file names.
 _NAME = re.compile(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from attrs import define, field
-from probe_format.debug_names import LATER_PASS
+from probe_format.journal import events
 from probe_format.jsonio import dumps, loads
 from probe_format.values import UNKNOWN, Described, ValuePath
 from probe_format.write import Summary
@@ -91,7 +91,7 @@ class DescribedValues:
         leaf = self._framework(str(name), self._later if later else self._leaves)
         value = leaf.fill_numbers(leaf.leaf(place, gradient, path))
         if later:
-            value = dumps({key: number for key, number in loads(value).items() if key in LATER_PASS})
+            value = dumps({key: number for key, number in loads(value).items() if key in events.LATER_PASS})
         return value
 
     def leaf_of(self, tensor: Any) -> SavedLeaf:

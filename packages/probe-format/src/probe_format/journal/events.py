@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 __all__ = [
+    "LATER_PASS",
     "NODE",
     "STRUCTURE",
     "Event",
@@ -38,6 +39,12 @@ Slot = Sequence[int | str]
 #: Values of the key ``r``: only a node of construct.json; a node and its stack, no record (task structure).
 NODE: Literal[0] = 0
 STRUCTURE: Literal[2] = 2
+
+#: The keys of a gradient that came with a later backward pass: its numbers alone.
+LATER_PASS = (
+    *("Max", "Min", "Mean", "Norm", "md5", "unsupported", "zero_count"),
+    *("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min"),
+)
 
 #: The kinds that prepare records: they do not create a folder that waits for its first one.
 _PREPARATIONS = ("head", "frames", "tally", "over")

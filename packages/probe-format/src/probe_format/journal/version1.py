@@ -12,7 +12,6 @@ from typing import Any
 from attrs import define, field
 
 from probe_format import jsonio
-from probe_format.debug_names import LATER_PASS
 from probe_format.names import with_direction
 
 from . import events
@@ -106,7 +105,7 @@ class Upgrade:
         self.arrived[place] = number + 1
         value = old["v"]
         if number:
-            value = {key: value[key] for key in value if key in LATER_PASS}
+            value = {key: value[key] for key in value if key in events.LATER_PASS}
         return events.grad(old["n"], old["p"], self._value(value), number)
 
     def _value(self, value: Any) -> bytes:

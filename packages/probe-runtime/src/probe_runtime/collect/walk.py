@@ -25,7 +25,7 @@ from probe_format.values import (
 
 from probe_runtime.describe.leaf import Placement
 
-__all__ = ["Walk"]
+__all__ = ["Walk", "WalkedLeaf"]
 
 
 class WalkedLeaf(Protocol):
@@ -84,15 +84,18 @@ class Walk:
             if not walk.has_parts(out):
                 return b"[%b]" % walk.describe(out, (0,))[0], 1, False
             json, form = walk.describe(out)
+        if form is None and json not in (b"{}", b"[]"):  # its parts could not be read
+            return b"[%b]" % json, 1, False
         if json[:1] == b"{":
             return json, 1 if form is None else [form], True
         return json, _slots(form or []), False
 
     def value(self, placement: Placement, value: Any) -> Described:
-        """Return one value, and its form, in which what is empty is empty."""
+        """Return one value, to be kept, and its form, in which what is empty is empty."""
         walk = _WholeWalk(self, placement)
         with walk.aside:
-            return walk.describe(value)
+            json, form = walk.describe(value)
+        return bytes(bytearray(json)), form  # what orjson returned holds 1 KB or more
 
     def _each(
         self, placement: Placement, pairs: Iterable[tuple[int | str, Any]]
