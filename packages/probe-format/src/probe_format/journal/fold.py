@@ -303,7 +303,8 @@ class Fold:
         kind, text = type(row), self._text
         if kind is dict:
             pairs = [
-                (key if type(key) is bytes else _key(key)) + (item if type(item) is bytes else text(item, places))
+                (key if type(key) is bytes else _key(key))
+                + (item if type(item) is bytes else text(item, places))
                 for key, item in row.items()
             ]
             return b"{%b}" % b",".join(pairs)
