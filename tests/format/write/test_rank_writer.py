@@ -310,7 +310,7 @@ def test_an_event_and_its_count_are_in_the_files_together(tmp_path, monkeypatch)
     reports = []
 
     def tally():
-        return {"k": "tally", "d": {"counts": {"recorded": {"calls": count.n}}}}
+        return events.tally({"counts": {"recorded": {"calls": count.n}}})
 
     def finish():
         written.wait(30)
@@ -319,7 +319,7 @@ def test_an_event_and_its_count_are_in_the_files_together(tmp_path, monkeypatch)
 
     thread = threading.Thread(target=finish)
     thread.start()
-    old(writer)({"k": "enter", "n": "Torch.a.0.forward", "u": None, "a": [], "w": {}}, count)
+    writer.append(events.enter("Torch.a.0.forward", None, arguments=b"[]", keywords=b"{}"), count)
     thread.join()
     (report,) = reports
     assert (report["records"], report["counts"]["recorded"]["calls"]) == (1, 1)

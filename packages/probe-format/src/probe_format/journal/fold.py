@@ -125,7 +125,7 @@ class Fold:
         name = e["n"]
         if self._tree:
             self._node(name, e["u"], called=True)
-        kept = e["r"] if "r" in e else None
+        kept = e.get("r")
         if kept == NODE:
             return
         if "s" in e:
