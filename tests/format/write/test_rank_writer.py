@@ -11,7 +11,7 @@ from folded import documents_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format import open as open_dump
-from probe_format.journal import Fold, JournalWriter, folded, read_journal
+from probe_format.journal import Fold, JournalWriter, events, folded, read_journal
 from probe_format.journal.version1 import Upgrade
 from probe_format.write import Count, Documents
 from probe_format.write.documents import FORMAT_VERSION, documents_bytes, write_documents
