@@ -13,9 +13,10 @@ from probe_format import jsonio
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 from probe_runtime.describe import Placement, TensorOptions
+from probe_runtime.patching import Held
 
 from probe_mindspore.hooks import autograd
-from probe_mindspore.patching.compile_hook import CompileWrapper, around_compilation
+from probe_mindspore.patching.compile_hook import around_compilation
 from probe_mindspore.tensors.leaf import TensorLeaf
 from probe_mindspore.tensors.tensor_view import is_tensor
 
@@ -66,7 +67,7 @@ class MindSporeSaving:
 
     _leaf: TensorLeaf
     _parameters: list[_GradientHook] = field(factory=list)
-    _places: list[CompileWrapper] = field(factory=list)
+    _compilations: Held | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def __init__(self, options: TensorOptions, coverage: Coverage) -> None:
@@ -113,10 +114,8 @@ class MindSporeSaving:
     def _add_parameter(self, watch: _GradientHook) -> None:
         with self._lock:
             self._parameters.append(watch)
-            if not self._places:
-                self._places = around_compilation(self._without_hooks)
-                for place in self._places:
-                    place.put()
+            if self._compilations is None:
+                self._compilations = around_compilation(self._without_hooks)
 
     @contextmanager
     def _without_hooks(self) -> Iterator[None]:
@@ -134,9 +133,9 @@ class MindSporeSaving:
 
     def close(self) -> None:
         """Release every tensor, after the hooks have been removed."""
-        for place in self._places:
-            place.restore()
-        self._places = []
+        if self._compilations is not None:
+            self._compilations.undo()
+            self._compilations = None
         self._parameters.clear()
         self._leaf.close()
 

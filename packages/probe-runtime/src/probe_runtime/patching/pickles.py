@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import functools
 import io
+import multiprocessing.reduction
 import pickle
 import sys
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from .originals import original_of
-from .places import Function
+from .places import Function, original_of
 from .switch import muted
 
-__all__ = ["Unpickler", "dumping", "dumping_to", "forking_dumping", "loading", "loading_from", "naming"]
+__all__ = [
+    "Unpickler",
+    "dumping",
+    "dumping_to_file",
+    "forking_dumping",
+    "forking_dumping_to_file",
+    "loading",
+    "loading_from",
+    "naming",
+]
 
 
 @functools.cache
@@ -109,22 +117,22 @@ def forking_dumping(original: Function) -> Function:
     return dumps
 
 
-def dumping_to(pickler: Callable[[], Any]) -> Callable[[Function], Function]:
-    """Return a decorator for the function ``dump`` of pickle or multiprocessing: it pickles with `naming` at once.
+def dumping_to_file(original: Function) -> Function:
+    """Return a pickle.dump that pickles with `naming` at once: what is in a file already cannot be taken back."""
+    return _dumping_to_file(original, _PICKLER)
 
-    `dumps` tries the original first, but what is in a file already cannot be taken back.
 
-    pickler: returns the class that the original uses.
-    """
+def forking_dumping_to_file(original: Function) -> Function:
+    """Return the dump of multiprocessing, as `dumping_to_file` does."""
+    return _dumping_to_file(original, multiprocessing.reduction.ForkingPickler)
 
-    def make(original: Function) -> Function:
-        @functools.wraps(original)
-        def dump(obj: Any, file: Any, protocol: int | None = None, **options: Any) -> None:
-            naming(pickler())(file, protocol, **options).dump(obj)
 
-        return dump
+def _dumping_to_file(original: Function, pickler: Any) -> Function:
+    @functools.wraps(original)
+    def dump(obj: Any, file: Any, protocol: int | None = None, **options: Any) -> None:
+        naming(pickler)(file, protocol, **options).dump(obj)
 
-    return make
+    return dump
 
 
 def _refuses_a_function(error: pickle.PicklingError) -> bool:

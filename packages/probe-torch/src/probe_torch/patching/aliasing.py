@@ -8,16 +8,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from probe_runtime.patching import (
-    Attribute,
-    Called,
-    Function,
-    attribute,
-    attributes_of,
-    once,
-    original_of,
-    remember_original,
-)
+from probe_runtime.patching import Function, Held, attributes_of, original_of, place, replaced
 
 from probe_torch.compiling import is_compiling
 from probe_torch.tensors.silent_writes import SILENT, Answer, is_silent_op, is_writing_op, tensors_in
@@ -51,21 +42,20 @@ class Aliasing:
     def __init__(self, touched: Touched, wrote: Wrote = _nothing) -> None:
         self._touched = touched
         self._wrote = wrote
-        self._places: list[Attribute] = []
+        self._held = Held(_nothing)
 
     def __enter__(self) -> Aliasing:
-        self._places = [
-            place
+        places = [
+            each
             for row in SILENT
             if (make := _MAKERS.get(row.answer)) is not None
-            for place in attributes_of(((path, name) for path, names in row.places for name in names), make)
+            for each in attributes_of(((path, name) for path, names in row.places for name in names), make)
         ]
-        self._places.append(attribute(torch.Tensor, "data", _watched_data))
+        places.append(place(torch.Tensor, "data", _noticing_data))
         _told_of_access.append(self._touched)
         _listeners.append(self._wrote)
         try:
-            for place in self._places:
-                place.put()
+            self._held = replaced(places)
         except BaseException:
             self._leave()
             raise
@@ -77,13 +67,11 @@ class Aliasing:
         self._leave()
 
     def _leave(self) -> None:
-        for place in self._places:
-            place.restore()
+        self._held.undo()
         if self._touched in _told_of_access:
             _told_of_access.remove(self._touched)
         if self._wrote in _listeners:
             _listeners.remove(self._wrote)
-        self._places = []
 
 
 _told_of_access: list[Touched] = []
@@ -94,7 +82,7 @@ _excluded: Callable[[Any], bool] = torch._C._dispatch_tls_is_dispatch_key_exclud
 _COUNTER = torch._C.DispatchKey.ADInplaceOrView
 
 
-def _noticing(original: Function, called: Called) -> Function:
+def _noticing(original: Function) -> Function:
     """Build a method or function that tells of the tensors whose bytes its caller gets."""
     torchs = original_of(original)
 
@@ -102,7 +90,6 @@ def _noticing(original: Function, called: Called) -> Function:
     def method(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return torchs(owner, *args, **kwargs)
-        original = called() or torchs
         if isinstance(owner, torch.Tensor):
             _tell_of(owner)
         if args or kwargs:  # what set_() shares, a sparse tensor's values, what a process group writes into
@@ -120,7 +107,7 @@ def _tell_of(tensor: torch.Tensor) -> None:
         touched(tensor)
 
 
-def _noticing_data(original: Any, called: Called) -> Any:
+def _noticing_data(original: Any) -> Any:
     """Build a property that tells of the tensors whose data is asked for or replaced."""
     get, put = original.__get__, original.__set__
 
@@ -142,12 +129,10 @@ def _noticing_data(original: Any, called: Called) -> Any:
         (truly_named(put, (tensor,), {}) if has_override((tensor,)) else put)(tensor, value)
 
     made: Any = property(read, write, doc=original.__doc__)
-    remember_original(made.__get__, get)
-    remember_original(made.__set__, put)
     return made
 
 
-def _calling_listeners(original: Function, called: Called) -> Function:
+def _calling_listeners(original: Function) -> Function:
     """Build a function that calls every listener."""
     compiling = is_compiling
     operators = (torch._ops.OpOverload.__call__, torch._ops.OpOverloadPacket.__call__)
@@ -159,7 +144,6 @@ def _calling_listeners(original: Function, called: Called) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         if compiling():
             return torchs(*args, **kwargs)
-        original = called() or torchs
         if (
             not _listeners
             or (of_operators and not _may_be_silent(args[0]))
@@ -187,5 +171,4 @@ def _kept(answers: dict[str, bool], op: Any, ask: Callable[[Any], bool]) -> bool
     return known
 
 
-_MAKERS = {Answer.HANDED_OUT: once(_noticing), Answer.CALL: once(_calling_listeners)}
-_watched_data = once(_noticing_data)
+_MAKERS = {Answer.HANDED_OUT: _noticing, Answer.CALL: _calling_listeners}
