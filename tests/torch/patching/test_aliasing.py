@@ -14,8 +14,8 @@ import pytest
 import torch
 import torch._dynamo
 from dumping import records
-from probe_runtime.patching.originals import originals_by_id
-from probe_runtime.patching.places import Attribute
+from probe_runtime.patching.places import originals_by_id
+from probe_runtime.patching.places import Place
 from probe_torch import PrecisionDebugger
 from probe_torch.patching import aliasing
 from probe_torch.patching.aliasing import Aliasing
@@ -176,12 +176,12 @@ def test_with_patches_in_place(notes: Notes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(aliasing, "attribute"), (Attribute, "put")], ids=["found", "put"]
+    ("owner", "name"), [(aliasing, "attribute"), (Place, "put")], ids=["found", "put"]
 )
 def test_an_entry_that_fails_is_undone(
     owner: Any, name: str, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, original, left = dict(vars(torch.Tensor)), getattr(owner, name), [5 if owner is Attribute else 0]
+    before, original, left = dict(vars(torch.Tensor)), getattr(owner, name), [5 if owner is Place else 0]
 
     def fails(*args: Any) -> Any:
         left[0] -= 1

@@ -108,6 +108,7 @@ class Patches:
         self._registered: list[tuple[Any, str]] = []
         self._custom: list[Place] = []
         self._places: list[Place] = []  # all that are replaced while applied
+        self._taken: list[Place] = []  # those of them in which the user has put something while applied
         self._early: list[Found] = []
         self._models: tuple[Any, ...] = ()
         self._of_models: list[Place] = []
@@ -145,7 +146,7 @@ class Patches:
                 return
             self._switch.holder = self
             try:
-                self._models, self._kept = models, KeptCopies()
+                self._models, self._kept, self._taken = models, KeptCopies(), []
                 self._of_models = self._in_models(models)
                 self._find()
                 self._kept.note(self._prepared.functions)
@@ -273,7 +274,7 @@ class Patches:
     def _install(self) -> None:
         self._prepare()
         self._switch.tap = self.tap
-        put_all(self._places)
+        put_all([each for each in self._places if each not in self._taken] if self._taken else self._places)
         for found in self._early:
             found.put()
 
@@ -282,7 +283,7 @@ class Patches:
         self._switch.tap = None
         for found in self._early:
             found.take_back()
-        take_back_all(self._places)
+        self._taken = take_back_all(self._places)
 
     def _take_back(self) -> None:
         """Put the original wherever a wrapper is held that user code got while it was in place."""

@@ -109,8 +109,8 @@ class Place:
         self.is_put = True
         setattr(self.owner, self.name, self.ours)
 
-    def take_back(self) -> None:
-        """Put back what was there, unless somebody else has put something there meanwhile."""
+    def take_back(self) -> bool:
+        """Put back what was there; return False if somebody else has put something there meanwhile, which stays."""
         self.is_put = False
         held = _held_by(self.owner, self.name)
         behind = without_ours(self.theirs if held is self.ours else held)
@@ -118,6 +118,7 @@ class Place:
             delattr(self.owner, self.name)
         elif behind is not held:
             setattr(self.owner, self.name, behind)
+        return behind is not held or held is self.theirs
 
     def _look_up(self, held: Any) -> Stood:
         """Note what is there."""
@@ -211,17 +212,27 @@ class Item(Found):
 
 @attrs.frozen(eq=False)
 class Member(Found):
-    """The attribute of a user's class."""
+    """The attribute of a user's class.
+
+    theirs, ours: what the class holds, which may be a static method around the function.
+    """
 
     owner: Any
     name: str
-    stood: Stood
+    theirs: Any
+    ours: Any
+
+    def put(self) -> None:
+        """Put ours there, if theirs still is."""
+        self._swap(self.theirs, self.ours)
+
+    def take_back(self) -> None:
+        """Put theirs back, if ours still is there."""
+        self._swap(self.ours, self.theirs)
 
     def _swap(self, old: Any, new: Any) -> None:
-        held = _held_by(self.owner, self.name)
-        of_class = isinstance(held, (staticmethod, classmethod))
-        if (held.__func__ if of_class else held) is old:
-            setattr(self.owner, self.name, type(held)(new) if of_class else new)
+        if _held_by(self.owner, self.name) is old:
+            setattr(self.owner, self.name, new)
 
 
 @attrs.frozen(eq=False)

@@ -42,10 +42,8 @@ def attributes_of(rows: Iterable[tuple[str, ...]], make: Callable[..., Function]
     rows: (dotted path of the owner, name, further arguments of ``make``).
     make: takes a function, and the further arguments of its row, and returns the replacement.
     """
-    owners: dict[str, Any] = {}
-    for path, *_ in rows:
-        if path not in owners:
-            owners[path] = resolve_owner(path)
+    rows = list(rows)
+    owners = {path: resolve_owner(path) for path in {path for path, *_ in rows}}
     return [
         place(owners[path], name, make, *about)
         for path, name, *about in rows
@@ -76,8 +74,9 @@ def put_all(places: Iterable[Place]) -> None:
             each.put()
 
 
-def take_back_all(places: Iterable[Place]) -> None:
-    """Put back what was there, except where somebody else has put something there meanwhile."""
+def take_back_all(places: Iterable[Place]) -> list[Place]:
+    """Put back what was there; return the places where somebody else has put something meanwhile, which stays."""
+    taken = []
     for each in places:
         if each.first is each.now and each.owner.__dict__.get(each.name, ABSENT) is each.ours:
             each.is_put = False
@@ -85,8 +84,9 @@ def take_back_all(places: Iterable[Place]) -> None:
                 delattr(each.owner, each.name)
             else:
                 setattr(each.owner, each.name, each.theirs)
-        else:
-            each.take_back()
+        elif not each.take_back():
+            taken.append(each)
+    return taken
 
 
 class Held:
