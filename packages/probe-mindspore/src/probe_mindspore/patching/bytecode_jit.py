@@ -66,7 +66,7 @@ def _leaving(original: Function) -> Function:
     return leave
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class _Reading:
     """Return a call through the tap for `context.fn`, when the decorated function reads it.
 
@@ -109,7 +109,7 @@ class _Reading:
         return handed(Label("Jit", name), suspended(compiled, switch), args, kwargs)
 
 
-def _reading(absent: None, closure: CodeType, enter: Place, leave: Place) -> _Reading:
+def _reading(absent: Any, closure: CodeType, enter: Place, leave: Place) -> _Reading:
     return _Reading(closure, enter, leave)
 
 

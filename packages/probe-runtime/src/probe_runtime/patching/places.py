@@ -82,7 +82,7 @@ class Place:
     holders: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.first = self._look_up(without_ours(_held_by(self.owner, self.name)))
+        self.first = self._look_up(_behind(_held_by(self.owner, self.name)))
 
     @property
     def stood(self) -> tuple[Stood, ...]:
@@ -93,9 +93,9 @@ class Place:
         """Look up anew what is there, if it is something else than before; return whether it is."""
         held = _held_by(self.owner, self.name)
         if held is self.theirs:
-            if held is not ABSENT or getattr(self.owner, self.name, None) == self.now.original:
+            if held is not ABSENT or getattr(self.owner, self.name, ABSENT) == self.now.original:
                 return False
-        elif (held := without_ours(held)) is self.theirs:
+        elif (held := _behind(held)) is self.theirs:
             return False
         if held is self.first.theirs and held is not ABSENT:
             self._stands(self.first)
@@ -113,7 +113,7 @@ class Place:
         """Put back what was there; return False if somebody else has put something there meanwhile, which stays."""
         self.is_put = False
         held = _held_by(self.owner, self.name)
-        behind = without_ours(self.theirs if held is self.ours else held)
+        behind = _behind(self.theirs if held is self.ours else held)
         if behind is ABSENT and held is not ABSENT:
             delattr(self.owner, self.name)
         elif behind is not held:
@@ -123,7 +123,7 @@ class Place:
     def _look_up(self, held: Any) -> Stood:
         """Note what is there."""
         of_class = isinstance(held, (staticmethod, classmethod)) and not isinstance(self.owner, ModuleType)
-        original: Any = held.__func__ if of_class else getattr(self.owner, self.name, None)
+        original: Any = held.__func__ if of_class else getattr(self.owner, self.name, ABSENT)
         replacement = self.make(original)
         ours = type(held)(replacement) if of_class else replacement
         return self._stands(Stood(held, ours, original, replacement))
@@ -149,11 +149,22 @@ def _known(value: Any) -> _Known | None:
         return None
 
 
-def without_ours(held: Any) -> Any:
-    """Return what is behind replacements that are taken back now: somebody may have kept one, and put it somewhere."""
-    while (known := _known(held)) is not None and not ((place := known[0]()) and place.is_put):
-        held = known[1]
+def _is_taken_back(known: _Known | None) -> bool:
+    return known is not None and not ((place := known[0]()) and place.is_put)
+
+
+def _behind(held: Any) -> Any:
+    """Return what a place held behind replacements that are taken back now: somebody may have put one there again."""
+    while _is_taken_back(known := _known(held)):
+        held = known[1]  # type: ignore[index]
     return held
+
+
+def without_ours(function: Any) -> Any:
+    """Return the function behind replacements that are taken back now; anything else is returned as it is."""
+    while _is_taken_back(known := _known(function)):
+        function = known[2]  # type: ignore[index]
+    return function
 
 
 def _held_by(owner: Any, name: str) -> Any:

@@ -58,7 +58,7 @@ def check_all(places: Iterable[Place]) -> bool:
         owner, name = each.owner, each.name
         held = owner.__dict__.get(name, ABSENT)
         if held is not each.theirs or (
-            held is ABSENT and getattr(owner, name, None) is not each.now.original
+            held is ABSENT and getattr(owner, name, ABSENT) is not each.now.original
         ):
             changed |= each.check()
     return changed
