@@ -5,13 +5,13 @@ from __future__ import annotations
 from . import api_list, patches
 from .api_list import RISK_LEVELS, Apis
 from .early_bindings import NEVER_SCANNED, Scan
-from .introspection import guards, quiet, suspended
+from .introspection import guards, suspended
 from .lookup import Listed, go_down, is_function, name_of, resolve_owner
 from .patches import Patches, Prepared
 from .places import Function, Place, original_of, without_ours
 from .regions import Regions
 from .registry import Held, attributes_of, place, replaced
-from .switch import Label, Nested, Switch, Tap, is_muted, muted, thread
+from .switch import Label, Nested, Switch, Tap, is_muted, muted, quiet, thread
 
 __all__ = [
     "NEVER_SCANNED",

@@ -21,7 +21,7 @@ from .places import Function, Place, original_of, originals_by_id
 from .registry import place
 from .switch import Switch, muted
 
-__all__ = ["guards", "quiet", "suspended"]
+__all__ = ["guards", "suspended"]
 
 
 def guards(module: type) -> list[Place]:
@@ -67,17 +67,6 @@ def _deep_copying(original: Function) -> Function:
         # deepcopy takes copies from the memo where it has them: there the copy of a wrapper is the original.
         with muted():
             return original(x, originals_by_id() if memo is None else memo, *rest)
-
-    return call
-
-
-def quiet(original: Function) -> Function:
-    """Return `original` such that what it calls is not recorded."""
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with muted():
-            return original(*args, **kwargs)
 
     return call
 

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from .places import Function, original_of
-from .switch import muted
+from .switch import muted, quiet
 
 __all__ = [
     "Unpickler",
@@ -33,6 +33,9 @@ def naming(base: Any) -> Any:
     at the public name, it refuses the original, which a model holds since it was built. So each function is put at
     its name for the microseconds in which pickle looks; putting everything back would miss calls of other threads.
     """
+
+    if not isinstance(base, type):  # a user's own function in its place
+        return quiet(base)
 
     class Kind(type(base)):  # type: ignore[misc]
         # A Pickler made before stays an instance of pickle.Pickler, which is this class now.
@@ -128,6 +131,9 @@ def forking_dumping_to_file(original: Function) -> Function:
 
 
 def _dumping_to_file(original: Function, pickler: Any) -> Function:
+    if original not in _PYTHONS:
+        return quiet(original)
+
     @functools.wraps(original)
     def dump(obj: Any, file: Any, protocol: int | None = None, **options: Any) -> None:
         naming(pickler)(file, protocol, **options).dump(obj)
@@ -148,6 +154,8 @@ class Unpickler(pickle.Unpickler):
 
 def loading(original: Function) -> Function:
     """Return a pickle.loads with our Unpickler."""
+    if original not in _PYTHONS:
+        return quiet(original)
 
     @functools.wraps(original)
     def loads(data: Any, /, **options: Any) -> Any:
@@ -159,6 +167,8 @@ def loading(original: Function) -> Function:
 
 def loading_from(original: Function) -> Function:
     """Return a pickle.load with our Unpickler."""
+    if original not in _PYTHONS:
+        return quiet(original)
 
     @functools.wraps(original)
     def load(file: Any, **options: Any) -> Any:
@@ -168,5 +178,7 @@ def loading_from(original: Function) -> Function:
     return load
 
 
+# What ours does itself; a user's own patch of one is called, and not recorded.
+_PYTHONS = (pickle.dump, pickle.load, pickle.loads, multiprocessing.reduction.dump)
 # The original class: pickle.Pickler is itself replaced while patches are in place.
 _PICKLER = pickle.Pickler

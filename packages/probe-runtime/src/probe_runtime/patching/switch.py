@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import attrs
 
 from .places import Stood
 
-__all__ = ["Label", "Nested", "Switch", "Tap", "is_muted", "muted", "thread"]
+__all__ = ["Label", "Nested", "Switch", "Tap", "is_muted", "muted", "quiet", "thread"]
 
 
 @attrs.frozen
@@ -107,6 +108,17 @@ class muted:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         thread.muted -= 1
+
+
+def quiet(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `original` such that what it calls is not recorded."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with muted():
+            return original(*args, **kwargs)
+
+    return call
 
 
 def is_muted() -> bool:
