@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 import pytest
-from probe_runtime.patching.originals import original_of
+from probe_runtime.patching.places import original_of
 from tapping import Recorder
 
 WAYS: dict[str, Callable[[Any], Any]] = {
@@ -33,7 +33,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 class Guest:
     """A framework's patches and what it has to copy.
 
-    patches: made with a tap. guards: made with patches. owners: whose names the guards replace.
+    patches: made with a tap. owners: whose names they replace to hide the wrappers.
     functions: a module with ``relu`` and ``gelu``, recorded as Functional.relu and Functional.gelu.
     net: make a module with ``act`` (relu) and ``acts`` ([gelu]). weight: a parameter of it. x: what it is called with.
     same: whether two results are equal. copies: ways to copy it, each of which computes the same.
@@ -41,7 +41,6 @@ class Guest:
     """
 
     patches: Callable[[Recorder], Any]
-    guards: Callable[[Any], Any]
     owners: tuple[Any, ...]
     functions: ModuleType
     net: Callable[[], Any]
@@ -66,9 +65,8 @@ def tap() -> Recorder:
 def patches(guest: Guest, tap: Recorder) -> Iterator[Any]:
     made = guest.patches(tap)
     before, path = [dict(vars(owner)) for owner in guest.owners], list(sys.meta_path)
-    with guest.guards(made):
-        yield made
-        made.undo()
+    yield made
+    made.undo()
     assert sys.meta_path == path
     for owner, names in zip(guest.owners, before, strict=True):
         assert [name for name, value in names.items() if vars(owner).get(name) is not value] == []

@@ -328,8 +328,9 @@ def test_overlapping_removals() -> None:
 
 def test_somebody_else_wraps_meanwhile() -> None:
     """As a dump does, started while dropout is off and stopped after it is on again."""
-    handle = no_dropout()
     owner: Any = torch
+    original = owner.dropout
+    handle = no_dropout()
     ours = owner.dropout
 
     def theirs(*args: Any) -> Any:
@@ -343,7 +344,7 @@ def test_somebody_else_wraps_meanwhile() -> None:
     try:
         assert not torch.equal(owner.dropout(X, 0.5, True), X)
     finally:
-        owner.dropout = ours.__wrapped__
+        owner.dropout = original
 
 
 def test_functions_and_modules_stay_what_they_are() -> None:

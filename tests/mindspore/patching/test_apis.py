@@ -8,7 +8,7 @@ import pytest
 from contract_apis import *  # noqa: F403  the tests that both frameworks have
 from contract_apis import Listing, user_file
 from probe_mindspore.patching.apis import MINDTORCH, RISK_LEVELS, SECTIONS, Api, load_apis, resolve_owner
-from probe_mindspore.patching.lookup import look_up_all
+from probe_mindspore.patching.lookup import listed
 from probe_runtime.patching.lookup import go_down
 
 ALL = load_apis()
@@ -86,8 +86,10 @@ def test_what_msprobe_forgets() -> None:
 
 
 def test_the_missing_are_told_and_the_others_are_found() -> None:
-    places, missing = look_up_all(load_apis(views=True))
-    assert len(places) > 1400
+    found = listed(load_apis(views=True))
+    found.look_up()
+    missing = found.missing
+    assert len(found.places) > 1400
     assert missing["mindspore.Tensor.__imatmul__"] == "this mindspore has no such function"
     for section, name in msprobe_names():
         path = SECTIONS[section][1][0]

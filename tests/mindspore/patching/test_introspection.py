@@ -16,9 +16,8 @@ from mindspore import Tensor, amp, nn, ops, train
 from mindspore import save_checkpoint as early_save
 from mindspore.mint.nn import functional
 from probe_mindspore.patching.apis import load_apis
-from probe_mindspore.patching.introspection import IntrospectionGuards
 from probe_mindspore.patching.patches import Patches
-from probe_runtime.patching.originals import original_of
+from probe_runtime.patching.places import original_of
 from tapping import Recorder
 
 RELU, GELU, SILU = (vars(ops)["relu"],), (vars(ops)["gelu"],), (vars(functional)["silu"],)
@@ -40,7 +39,7 @@ class Net(nn.Cell):
 @pytest.fixture
 def guest() -> Guest:
     return Guest(
-        patches=lambda tap: Patches(load_apis(views=True), tap), guards=IntrospectionGuards, owners=OWNERS,
+        patches=lambda tap: Patches(load_apis(views=True), tap), owners=OWNERS,
         functions=ops, net=Net, weight=lambda model: model.dense.weight, x=X,
         shallow=False,  # of a Cell, MindSpore's own copy is one
         same=lambda a, b: np.array_equal(a.asnumpy(), b.asnumpy()), copies=(lambda model: copy.deepcopy(model),),

@@ -18,7 +18,7 @@ from bytecode import CAPTURES_BYTECODE, needs_bytecode
 from mindspore import Tensor, mint, nn, ops
 from mindspore._c_expression import GraphExecutor_
 from probe_mindspore.patching.apis import load_apis
-from probe_mindspore.patching.jit_guard import JitGuard
+from probe_mindspore.patching.jit_guard import jit_guard, jit_places
 from probe_mindspore.patching.patches import Patches
 from probe_runtime.patching.switch import is_muted, muted
 from tapping import Recorder
@@ -70,13 +70,11 @@ def patches(tap: Recorder) -> Patches:
 @pytest.fixture
 def guarded(patches: Patches) -> Iterator[Callable[..., Any]]:
     """A context that has the guard and the patches in place."""
-    guard = JitGuard(patches)
-    with guard:  # what the guard finds is known from here on
-        places = list(guard.places)
+    places = jit_places()
 
     @contextlib.contextmanager
     def context(*models: nn.Cell) -> Iterator[None]:
-        with guard:
+        with jit_guard(patches):
             patches.apply(*models)
             try:
                 yield
@@ -276,7 +274,7 @@ import mindspore as ms, numpy as np
 from mindspore import Tensor, ops
 from probe_runtime.patching.switch import is_muted
 from probe_mindspore.patching.apis import load_apis
-from probe_mindspore.patching.jit_guard import JitGuard
+from probe_mindspore.patching.jit_guard import jit_guard
 from probe_mindspore.patching.patches import Patches
 
 calls = []
@@ -286,7 +284,7 @@ def function(x):
     return ops.relu(x) + ops.exp(x)
 want = function(x).asnumpy()
 jitted = ms.jit(function, capture_mode="trace")
-with JitGuard(patches), patches:
+with jit_guard(patches), patches:
     first, second = jitted(x).asnumpy(), jitted(x).asnumpy()
     assert calls == [], calls
     ops.relu(x)

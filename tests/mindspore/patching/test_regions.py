@@ -18,11 +18,11 @@ import pytest
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.common.initializer import Normal, initializer
 from probe_mindspore.patching.apis import load_apis
-from probe_mindspore.patching.jit_guard import JitGuard
+from probe_mindspore.patching.jit_guard import jit_guard
 from probe_mindspore.patching.patches import Patches
-from probe_mindspore.patching.regions import OPTIMIZER, StepRegions
+from probe_mindspore.patching.regions import OPTIMIZER, step_regions
 from probe_runtime.patching.switch import is_muted
-from reasons import left_out
+from scopes import Scopes
 from tapping import Recorder
 
 X = Tensor(np.linspace(-1, 1, 8, dtype=np.float32).reshape(4, 2))
@@ -46,12 +46,11 @@ def log() -> Log:
 @pytest.fixture
 def collecting(log: Log) -> Iterator[Callable[..., Any]]:
     patches = Patches(load_apis(views=True), log)
-    scopes = StepRegions(patches, log.push, log.pop)
-    guard = JitGuard(patches)
+    scopes = Scopes(step_regions, log.push, log.pop)
 
     @contextlib.contextmanager
-    def context(*models: nn.Cell) -> Iterator[StepRegions]:
-        with guard, scopes:
+    def context(*models: nn.Cell) -> Iterator[Scopes]:
+        with jit_guard(patches), scopes:
             patches.apply(*models)
             try:
                 yield scopes
@@ -146,7 +145,7 @@ def test_an_error_in_an_optimizer(
 
 def test_stopped_from_inside_an_optimizer(log: Log) -> None:
     patches = Patches(load_apis(), log)
-    scopes = StepRegions(patches, log.push, log.pop)
+    scopes = Scopes(step_regions, log.push, log.pop)
 
     class Stopping(nn.SGD):
         def construct(self, gradients: Any) -> Any:
@@ -194,7 +193,7 @@ def test_printing(collecting: Any, log: Log) -> None:
     with collecting() as scopes:
         assert texts() == want
     assert log.calls == []
-    assert left_out(scopes)["printing"] >= len(want)
+    assert scopes.left_out["printing"] >= len(want)
 
 
 def numbers() -> Iterator[tuple[Any, ...]]:
@@ -216,7 +215,7 @@ def test_reading_data(collecting: Any, log: Log) -> None:
             ops.tanh(row[0])
     assert found == [[[0, 0], [2, 2]], [[4, 4], [6, 6]]] * 2
     assert log.calls == ["Functional.tanh"] * 2
-    assert left_out(scopes)["reading data"] > 0
+    assert scopes.left_out["reading data"] > 0
 
 
 def test_a_thread_of_a_dataset_is_not_the_model(collecting: Any, log: Log) -> None:
@@ -244,7 +243,7 @@ def test_making_parameters(collecting: Any, log: Log) -> None:
         weight.init_data()
         weight.set_data(Tensor(np.ones((2, 2), np.float32)))
     assert log.calls == []
-    assert left_out(scopes)["making parameters"] > 0
+    assert scopes.left_out["making parameters"] > 0
     assert len(made) == 5
 
 
@@ -272,7 +271,7 @@ def test_optimizers_of_a_torch_on_mindspore_tell_by_hooks(log: Log, monkeypatch:
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
     patches = Patches(load_apis(), log)
-    with StepRegions(patches, log.push, log.pop), patches:
+    with Scopes(step_regions, log.push, log.pop), patches:
         step(), clips.clip_grad_norm_(), ops.relu(X)
     step()
     relu = "Functional.relu"

@@ -21,9 +21,8 @@ import torch.fx
 import torch.nn.functional as F
 from contract_introspection import *  # noqa: F403  the tests and fixtures that both frameworks have
 from contract_introspection import Guest
-from probe_runtime.patching.originals import original_of, originals_by_id
+from probe_runtime.patching.places import original_of, originals_by_id
 from probe_torch.patching.apis import load_apis
-from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
 from tapping import Recorder
 from torch import nn
@@ -67,7 +66,7 @@ def saved(model: nn.Module) -> nn.Module:
 @pytest.fixture
 def guest() -> Guest:
     return Guest(
-        patches=lambda tap: Patches(load_apis(views=True), tap), guards=IntrospectionGuards, owners=OWNERS, functions=F,
+        patches=lambda tap: Patches(load_apis(views=True), tap), owners=OWNERS, functions=F,
         net=Net, weight=lambda model: model.conv.weight, x=X, same=torch.equal, shallow=True,
         copies=(lambda m: copy.deepcopy(m), lambda m: copy.copy(m), lambda m: pickle.loads(pickle.dumps(m)), saved),
         relu=ORIGINALS["relu"], gelu=ORIGINALS["gelu"],
@@ -338,14 +337,11 @@ def test_many_starts_leave_nothing(tap: Recorder) -> None:
     original = copy.deepcopy
     sizes = set()
     try:
-        for guards_first in (False, True) * 3:
-            for _ in range(2):
-                guards = IntrospectionGuards(patches)
-                first, second = (guards, patches) if guards_first else (patches, guards)
-                with first, second:
-                    user.duplicate = copy.deepcopy
-                    assert user.duplicate is not original
-                assert user.duplicate is original
+        for _ in range(4):
+            with patches:
+                user.duplicate = copy.deepcopy
+                assert user.duplicate is not original
+            assert user.duplicate is original
             sizes.add(len(originals_by_id()))
     finally:
         del sys.modules["a_users_module"]
@@ -377,13 +373,12 @@ def test_first_compilation_with_patches_in_place() -> None:
     code = """
 import sys, torch, torch.nn.functional as F
 from probe_torch.patching.apis import load_apis
-from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
 assert "torch._dynamo" not in sys.modules
 patches = Patches(load_apis(views=True), lambda label, original, args, kwargs: original(*args, **kwargs))
 def f(x): return F.layer_norm(torch.relu(x.add(1)) * 2 + x, (8,)).sum()
 x = torch.ones(3, 8)
-with IntrospectionGuards(patches), patches:
+with patches:
     assert torch.equal(torch.compile(f, backend="eager", fullgraph=True)(x), f(x))
 assert "probe" not in torch.jit.trace.__wrapped__.__code__.co_filename  # what Dynamo disabled is torch's own
 torch._dynamo.reset()

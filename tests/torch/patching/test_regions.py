@@ -1,4 +1,4 @@
-"""StepRegions: the optimizer and gradient clipping are their own nodes, printing and loading data are left out."""
+"""Regions: the optimizer and gradient clipping are their own nodes, printing and loading data are left out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
-from probe_torch.patching.regions import StepRegions
-from reasons import left_out
+from probe_torch.patching.regions import step_regions
+from scopes import Scopes
 from tapping import Recorder
 from torch import nn
 from torch.autograd.profiler import record_function
@@ -68,7 +68,7 @@ def patches(nodes: Nodes) -> Patches:
 
 
 @pytest.fixture
-def scopes(patches: Patches, nodes: Nodes) -> Iterator[StepRegions]:
+def scopes(patches: Patches, nodes: Nodes) -> Iterator[Scopes]:
     owners = [
         torch.nn.utils,
         torch.nn.utils.clip_grad,
@@ -85,7 +85,7 @@ def scopes(patches: Patches, nodes: Nodes) -> Iterator[StepRegions]:
     ]
     before = [dict(vars(owner)) for owner in owners]
     hooks = dict(_global_optimizer_pre_hooks)
-    made = StepRegions(patches, nodes.push, nodes.pop)
+    made = Scopes(step_regions, nodes.push, nodes.pop)
     with patches, made:
         yield made
     for owner, names in zip(owners, before, strict=True):
@@ -130,7 +130,7 @@ def train(kind: Any, model: nn.Module, steps: int = 2) -> list[torch.Tensor]:
 @pytest.mark.parametrize(
     "kind", [o for o in OPTIMIZERS if o is not Optimizer], ids=lambda kind: kind.__name__
 )
-def test_every_optimizer(kind: Any, scopes: StepRegions, patches: Patches, nodes: Nodes) -> None:
+def test_every_optimizer(kind: Any, scopes: Scopes, patches: Patches, nodes: Nodes) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 2)
     twin = copy.deepcopy(model)
@@ -145,7 +145,7 @@ def test_every_optimizer(kind: Any, scopes: StepRegions, patches: Patches, nodes
     assert nodes.events[0] == "+optimizer"
 
 
-def test_a_closure_is_the_model(scopes: StepRegions, nodes: Nodes) -> None:
+def test_a_closure_is_the_model(scopes: Scopes, nodes: Nodes) -> None:
     train(torch.optim.LBFGS, nn.Linear(4, 2), steps=1)
     assert nodes.events[:6] == [
         "+optimizer",
@@ -159,7 +159,7 @@ def test_a_closure_is_the_model(scopes: StepRegions, nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("way", ["positional", "keyword"])
-def test_a_closure_that_raises(way: str, scopes: StepRegions, nodes: Nodes) -> None:
+def test_a_closure_that_raises(way: str, scopes: Scopes, nodes: Nodes) -> None:
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
 
     def closure() -> float:
@@ -173,7 +173,7 @@ def test_a_closure_that_raises(way: str, scopes: StepRegions, nodes: Nodes) -> N
     assert "Torch.tanh" in nodes.under("model")
 
 
-def test_schedulers(scopes: StepRegions, patches: Patches, nodes: Nodes) -> None:
+def test_schedulers(scopes: Scopes, patches: Patches, nodes: Nodes) -> None:
     """A scheduler keeps the optimizer's step from before; the optimizer was made before start, too."""
     model = nn.Linear(2, 2)
     with patches.suspended():
@@ -189,7 +189,7 @@ def test_schedulers(scopes: StepRegions, patches: Patches, nodes: Nodes) -> None
     assert steps == (vars(optimizer)["step"], type(optimizer).step)
 
 
-def test_an_optimizer_that_raises(scopes: StepRegions, nodes: Nodes) -> None:
+def test_an_optimizer_that_raises(scopes: Scopes, nodes: Nodes) -> None:
     class Broken(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
             torch.tanh(torch.ones(1))
@@ -203,7 +203,7 @@ def test_an_optimizer_that_raises(scopes: StepRegions, nodes: Nodes) -> None:
     assert "Torch.tanh" in nodes.under("optimizer")
 
 
-def test_a_step_inside_a_step_is_one_node(scopes: StepRegions, nodes: Nodes) -> None:
+def test_a_step_inside_a_step_is_one_node(scopes: Scopes, nodes: Nodes) -> None:
     class Outer(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
             early_clip_grad_norm_(self.param_groups[0]["params"], 1.0)
@@ -216,7 +216,7 @@ def test_a_step_inside_a_step_is_one_node(scopes: StepRegions, nodes: Nodes) -> 
     assert nodes.events == ["+optimizer", "+clip_grad", "-clip_grad", "-optimizer"]
 
 
-def test_users_hooks_and_closures_are_kept(scopes: StepRegions) -> None:
+def test_users_hooks_and_closures_are_kept(scopes: Scopes) -> None:
     seen: list[Any] = []
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -228,7 +228,7 @@ def test_users_hooks_and_closures_are_kept(scopes: StepRegions) -> None:
 
 
 @pytest.mark.parametrize("name", ["clip_grad_norm_", "clip_grad_value_", "early", "submodule"])
-def test_clipping(name: str, scopes: StepRegions, nodes: Nodes) -> None:
+def test_clipping(name: str, scopes: Scopes, nodes: Nodes) -> None:
     model = nn.Linear(2, 2)
     model(torch.ones(1, 2)).sum().backward()
     nodes.file()
@@ -242,7 +242,7 @@ def test_clipping(name: str, scopes: StepRegions, nodes: Nodes) -> None:
     assert nodes.under("clip_grad") and not nodes.tap.calls
 
 
-def test_clipping_that_raises(scopes: StepRegions, nodes: Nodes) -> None:
+def test_clipping_that_raises(scopes: Scopes, nodes: Nodes) -> None:
     p = nn.Parameter(torch.ones(1))
     p.grad = torch.tensor([float("nan")])
     with pytest.raises(RuntimeError, match="non-finite"):
@@ -250,7 +250,7 @@ def test_clipping_that_raises(scopes: StepRegions, nodes: Nodes) -> None:
     assert nodes.events == ["+clip_grad", "-clip_grad"]
 
 
-def test_scaled_gradients(scopes: StepRegions, nodes: Nodes) -> None:
+def test_scaled_gradients(scopes: Scopes, nodes: Nodes) -> None:
     scaler = torch.amp.GradScaler("cpu")
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -265,14 +265,14 @@ def test_scaled_gradients(scopes: StepRegions, nodes: Nodes) -> None:
     )
 
 
-def test_other_profiled_regions_are_no_nodes(scopes: StepRegions, nodes: Nodes) -> None:
+def test_other_profiled_regions_are_no_nodes(scopes: Scopes, nodes: Nodes) -> None:
     with record_function("mine"):
         torch.tanh(torch.ones(1))
     assert nodes.events == []
     assert "Torch.tanh" in nodes.under("model")
 
 
-def test_printing(scopes: StepRegions, nodes: Nodes, patches: Patches) -> None:
+def test_printing(scopes: Scopes, nodes: Nodes, patches: Patches) -> None:
     x = torch.linspace(-1, 1, 2000).reshape(50, 40)
     p = nn.Parameter(torch.ones(2))
     nodes.tap.take()
@@ -281,11 +281,11 @@ def test_printing(scopes: StepRegions, nodes: Nodes, patches: Patches) -> None:
     with patches.suspended():
         assert got == [repr(x), str(x), f"{x}", repr(p), f"{x[0, 0]:.2f}"]
     assert calls == []
-    assert left_out(scopes)["printing"] >= 4
+    assert scopes.left_out["printing"] >= 4
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_loading_data(workers: int, scopes: StepRegions, nodes: Nodes) -> None:
+def test_loading_data(workers: int, scopes: Scopes, nodes: Nodes) -> None:
     data = DataLoader(TensorDataset(torch.arange(6.0)), batch_size=2, shuffle=True, num_workers=workers)
     nodes.tap.take()
     seen = []
@@ -295,7 +295,7 @@ def test_loading_data(workers: int, scopes: StepRegions, nodes: Nodes) -> None:
         F.relu(batch)
         assert nodes.tap.take() == ["Functional.relu"]
     assert sorted(seen) == [0, 1, 2, 3, 4, 5]
-    assert left_out(scopes)["loading data"] >= 4
+    assert scopes.left_out["loading data"] >= 4
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def test_collectives_on_objects(group: None, scopes: StepRegions, nodes: Nodes) -> None:
+def test_collectives_on_objects(group: None, scopes: Scopes, nodes: Nodes) -> None:
     nodes.tap.take()
     got: list[Any] = [None]
     dist.all_gather_object(got, {"a": 1})
@@ -314,7 +314,7 @@ def test_collectives_on_objects(group: None, scopes: StepRegions, nodes: Nodes) 
     dist.barrier()
     assert got == [{"a": 1}]
     assert nodes.tap.take() == []
-    assert left_out(scopes)["collectives on objects"] == 3
+    assert scopes.left_out["collectives on objects"] == 3
 
 
 def test_threads_have_their_own_nodes(patches: Patches) -> None:
@@ -335,7 +335,7 @@ def test_threads_have_their_own_nodes(patches: Patches) -> None:
         for _ in range(20):
             optimizer.step(closure)
 
-    with patches, StepRegions(patches, note("+"), note("-")):
+    with patches, Scopes(step_regions, note("+"), note("-")):
         threads = [threading.Thread(target=work) for _ in range(2)]
         for thread in threads:
             thread.start()
@@ -345,7 +345,7 @@ def test_threads_have_their_own_nodes(patches: Patches) -> None:
 
 
 def test_started_and_stopped_inside_a_step(patches: Patches, nodes: Nodes) -> None:
-    scopes = StepRegions(patches, nodes.push, nodes.pop)
+    scopes = Scopes(step_regions, nodes.push, nodes.pop)
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     with patches:
         optimizer.step(lambda: scopes.__enter__() and 0.0)
@@ -362,7 +362,7 @@ def test_started_and_stopped_inside_a_step(patches: Patches, nodes: Nodes) -> No
 
 
 def test_a_second_start(patches: Patches, nodes: Nodes) -> None:
-    scopes = StepRegions(patches, nodes.push, nodes.pop)
+    scopes = Scopes(step_regions, nodes.push, nodes.pop)
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
     for _ in range(2):
         with scopes, patches:
@@ -371,7 +371,7 @@ def test_a_second_start(patches: Patches, nodes: Nodes) -> None:
     assert nodes.events == ["+optimizer", "-optimizer"] * 4
 
 
-def test_a_compiled_step(scopes: StepRegions, nodes: Nodes) -> None:
+def test_a_compiled_step(scopes: Scopes, nodes: Nodes) -> None:
     model, twin = nn.Linear(2, 2), nn.Linear(2, 2)
     twin.load_state_dict(model.state_dict())
     for net, compiled in ((model, True), (twin, False)):

@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dumping import opened
+from probe_runtime.patching import kept as kept_copies
 from probe_runtime.patching import patches, stale_references
 from probe_torch.patching.wrappers import switch
 from torch import nn
@@ -167,7 +168,7 @@ def test_what_cannot_be_changed_is_looked_for_once(tmp_path: Path, monkeypatch: 
         looked.extend(original.__name__ for _, original in kept)
         stale_references.give_back(kept)
 
-    monkeypatch.setattr(patches, "give_back", counted)
+    monkeypatch.setattr(kept_copies, "give_back", counted)
     with opened(tmp_path, level="L1") as debugger:
         for round in range(4):
             debugger.start()
@@ -202,7 +203,7 @@ def test_nothing_is_searched_where_nobody_got_a_stand_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[str] = []
-    monkeypatch.setattr(switch, "strays", False)  # other tests of this process keep some
+    monkeypatch.setattr(switch, "strays", [])  # other tests of this process keep some
     gc.collect()
     with opened(tmp_path, level="mix") as debugger:
         for _ in range(2):
@@ -210,7 +211,7 @@ def test_nothing_is_searched_where_nobody_got_a_stand_in(
             F.relu(torch.ones(2))
             with monkeypatch.context() as stopping:
                 stopping.setattr(patches, "find_in_modules", lambda *a: searched.append("modules") or ())
-                stopping.setattr(patches, "give_back", lambda pairs: searched.append("objects"))
+                stopping.setattr(kept_copies, "give_back", lambda pairs: searched.append("objects"))
                 debugger.stop()
             debugger.step()
     assert not searched

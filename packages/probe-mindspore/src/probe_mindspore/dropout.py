@@ -11,7 +11,7 @@ from typing import Any
 import mindspore.ops.function.nn_func as nn_func
 from mindspore import ops
 from mindspore.nn.layer import basic
-from probe_runtime.patching import Held, HeldPatches, Replace
+from probe_runtime.patching import Held, Place, place, replaced
 
 __all__ = ["no_dropout"]
 
@@ -27,34 +27,35 @@ def no_dropout() -> Held:
     earlier are off too. Not reached: what is compiled already, a Primitive that was made earlier and is compiled later
     (GRAPH_MODE), and dropout inside fused kernels (flash attention).
     """
-    return _OFF.hold()
+    places = _places()
+    _holders.append(None)
+    return replaced(places, _let_go)
 
 
-def _install(replace: Replace) -> None:
-    for name in _CELLS:
-        cls = getattr(basic, name, None)
-        if cls is not None:
-            replace(cls, "construct", _construct)
-    for name in _PRIMITIVES:
-        cls = getattr(ops, name)
-        keeping = cls(1.0)
-        replace(cls, "__init__", _init)
-        replace(cls, "__call__", functools.partial(_call, keeping))
-    for name in _MINT:
-        for owner in (nn_func, ops.auto_generate):
-            replace(owner, name, lambda original: _same)
+def _places() -> list[Place]:
+    cells = [cls for name in _CELLS if (cls := getattr(basic, name, None)) is not None]
+    primitives = [getattr(ops, name) for name in _PRIMITIVES]
+    functions = [
+        (owner, name) for name in _MINT for owner in (nn_func, ops.auto_generate) if hasattr(owner, name)
+    ]
+    return [
+        *(place(cls, "construct", _construct) for cls in cells),
+        *(place(cls, "__call__", _call, cls) for cls in primitives),
+        *(place(cls, "__init__", _init) for cls in primitives),
+        *(place(owner, name, _nothing_dropped) for owner, name in functions),
+    ]
 
 
+_holders: list[None] = []
 _meanwhile: list[Callable[[], None]] = []
 
 
-def _restore_primitives() -> None:
+def _let_go() -> None:
     """Restore the rate of Primitives made meanwhile, which MindSpore keeps and uses again for equal calls."""
-    while _meanwhile:
+    _holders.pop()
+    while _meanwhile and not _holders:
         _meanwhile.pop()()
 
-
-_OFF = HeldPatches(_install, _restore_primitives)
 
 # A function that replaces a `construct`, or is called in one, is itself compiled: MindSpore reads its source, which
 # must therefore be plain and not be hidden behind functools.wraps.
@@ -76,10 +77,14 @@ def _same(input: Any, p: Any, training: Any, inplace: Any, seed: Any, offset: An
     return input
 
 
+def _nothing_dropped(original: Callable[..., Any]) -> Callable[..., Any]:
+    return _same
+
+
 def _init(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init(self: Any, keep_prob: float = 0.5, *args: Any, **kwargs: Any) -> None:
-        if not _OFF.active:
+        if not _holders:
             original(self, keep_prob, *args, **kwargs)
             return
         original(self, 1.0, *args, **kwargs)
@@ -95,9 +100,11 @@ def _init(original: Callable[..., Any]) -> Callable[..., Any]:
     return init
 
 
-def _call(keeping: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+def _call(original: Callable[..., Any], kind: type) -> Callable[..., Any]:
+    keeping = kind(1.0)
+
     @functools.wraps(original)
     def call(self: Any, *args: Any) -> Any:
-        return original(keeping if _OFF.active else self, *args)
+        return original(keeping if _holders else self, *args)
 
     return call

@@ -12,9 +12,10 @@ from mindspore import Parameter
 from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary
 from probe_runtime.describe import Placement, TensorOptions
+from probe_runtime.patching import Held
 
 from probe_mindspore.hooks import autograd
-from probe_mindspore.patching.compile_hook import CompileWrapper, around_compilation
+from probe_mindspore.patching.compile_hook import around_compilation
 from probe_mindspore.tensors.leaf import TensorLeaf
 from probe_mindspore.tensors.tensor_view import is_tensor
 
@@ -70,7 +71,7 @@ class MindSporeSaving:
 
     _leaf: TensorLeaf
     _parameters: list[_GradientHook] = field(factory=list)
-    _places: list[CompileWrapper] = field(factory=list)
+    _compilations: Held | None = None
     _lock: threading.Lock = field(factory=threading.Lock)
 
     @property
@@ -113,10 +114,8 @@ class MindSporeSaving:
     def _add_parameter(self, watch: _GradientHook) -> None:
         with self._lock:
             self._parameters.append(watch)
-            if not self._places:
-                self._places = around_compilation(self._without_hooks)
-                for place in self._places:
-                    place.put()
+            if self._compilations is None:
+                self._compilations = around_compilation(self._without_hooks)
 
     @contextmanager
     def _without_hooks(self) -> Iterator[None]:
@@ -135,9 +134,9 @@ class MindSporeSaving:
 
     def close(self) -> None:
         """Release every tensor, after the hooks have been removed."""
-        for place in self._places:
-            place.restore()
-        self._places = []
+        if self._compilations is not None:
+            self._compilations.undo()
+            self._compilations = None
         self._parameters.clear()
         self._leaf.close()
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from probe_runtime.patching import Held, HeldPatches, Replace
+from probe_runtime.patching import Held, Place, original_of, place, replaced
 
 from probe_torch.patching.torch_tables import fill_caches
 
@@ -30,45 +30,47 @@ def no_dropout() -> Held:
     Calls go to the original with probability 0: the input comes back as it is and no random number is drawn.
     Not reached: scripted or exported models, and fused kernels outside torch.
     """
-    return _OFF.hold()
-
-
-def _install(replace: Replace) -> None:
     fill_caches()
-    for owner in (torch._VF, torch):
-        for name in _PROBABILITY_SECOND:
-            replace(owner, name, functools.partial(_without_dropout, _second_is_zero))
-        for name in _RECURRENT:
-            replace(owner, name, functools.partial(_without_dropout, _recurrent_is_zero))
-    replace(F, "scaled_dot_product_attention", functools.partial(_without_dropout, _attention_is_zero))
+    places = _places()
+    _holders.append(places)
+    held = replaced(places, _let_go)
+    # torch.jit.script finds its operators by identity, and would try to compile our function. What it compiles
+    # keeps its dropout.
+    operators = _script_operators()
+    for each in places:
+        operator = operators.get(id(original_of(each.ours)))
+        if operator is not None:
+            operators[id(each.ours)] = operator
+    return held
 
 
+def _places() -> list[Place]:
+    listed = [(name, _second_is_zero) for name in _PROBABILITY_SECOND]
+    listed += [(name, _recurrent_is_zero) for name in _RECURRENT]
+    found = [(owner, *each) for owner in (torch._VF, torch) for each in listed]
+    found.append((F, "scaled_dot_product_attention", _attention_is_zero))
+    return [place(owner, name, _without_dropout, zero) for owner, name, zero in found if hasattr(owner, name)]
+
+
+_holders: list[list[Place]] = []
+"""The places that are held, once for each holder."""
 _Zero = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
-_known_to_script: list[Callable[..., Any]] = []
 
 
-def _without_dropout(zero: _Zero, original: Callable[..., Any]) -> Callable[..., Any]:
+def _without_dropout(original: Callable[..., Any], zero: _Zero) -> Callable[..., Any]:
     @functools.wraps(original)
     def without_dropout(*args: Any, **kwargs: Any) -> Any:
-        if _OFF.active:
+        if _holders:
             args = zero(args, kwargs)
         return original(*args, **kwargs)
 
-    # torch.jit.script finds its operators by identity, and would try to compile our function. What it compiles
-    # keeps its dropout.
-    operator = _script_operators().get(id(original))
-    if operator is not None:
-        _script_operators()[id(without_dropout)] = operator
-        _known_to_script.append(without_dropout)
     return without_dropout
 
 
-def _clear_script_operators() -> None:
-    while _known_to_script:
-        _script_operators().pop(id(_known_to_script.pop()), None)  # its id may be another object's later
-
-
-_OFF = HeldPatches(_install, _clear_script_operators)
+def _let_go() -> None:
+    places = _holders.pop()
+    for each in places if not _holders else ():
+        _script_operators().pop(id(each.ours), None)
 
 
 def _script_operators() -> dict[int, str]:

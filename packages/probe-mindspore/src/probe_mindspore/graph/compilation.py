@@ -20,11 +20,11 @@ from typing import Any
 
 from attrs import define, field
 from mindspore.train.anf_ir_pb2 import ModelProto
-from probe_runtime.collect import guard, sheltered
-from probe_runtime.patching import Attribute, Function, attribute, replaced
+from probe_runtime.collect import sheltered
+from probe_runtime.patching import Function, Nested, place, replaced
 
 from probe_mindspore.hooks import autograd
-from probe_mindspore.patching.compile_hook import CompileWrapper
+from probe_mindspore.patching.compile_hook import compilation_replaced
 
 from . import compile_cache
 from .search import BranchError, Extent, Search, SearchResult, UntappableError
@@ -83,42 +83,39 @@ class TappedCompilations:
     def in_place(self) -> Iterator[None]:
         """Patch everything that compiles while open. Undone also when the block raises."""
         api = api_module()
-        places: list[Attribute | CompileWrapper] = [
-            attribute(api._JitExecutor, "compile", sheltered("a compilation", self._jit)),
-            attribute(api._CellGraphExecutor, "compile", sheltered("a compilation", self._cell)),
-            attribute(api, "_real_phase", sheltered("a compilation", self._phase)),
-            CompileWrapper(sheltered("a compilation", self._compile)),
+        places = [
+            place(api._JitExecutor, "compile", _JIT),
+            place(api._CellGraphExecutor, "compile", _CELL),
+            place(api, "_real_phase", _PHASE),
         ]
-        with replaced(places):
-            yield
+        _in_place.append(self)
+        try:
+            with replaced(places), compilation_replaced(self._compile):
+                yield
+        finally:
+            _in_place.remove(self)
 
-    def _jit(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            what = executor.obj if executor.obj is not None else executor.fn
-            if id(what) in self._plain or not _to_run():
-                return original(executor, *args, **kwargs)
-            self._keep_cache(what, original, executor, *args, **kwargs)
-            before = executor._cell_cache_key_extend
-            executor._cell_cache_key_extend = f"{before}.{self.word}"
-            try:
-                with self._noted(what) as note:
-                    return note(original(executor, *args, **kwargs))
-            finally:
-                executor._cell_cache_key_extend = before
+    def jit(self, original: Function, executor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compile a jitted function."""
+        what = executor.obj if executor.obj is not None else executor.fn
+        if id(what) in self._plain:
+            return original(executor, *args, **kwargs)
+        self._keep_cache(what, original, executor, *args, **kwargs)
+        before = executor._cell_cache_key_extend
+        executor._cell_cache_key_extend = f"{before}.{self.word}"
+        try:
+            with self._noted(what) as note:
+                return note(original(executor, *args, **kwargs))
+        finally:
+            executor._cell_cache_key_extend = before
 
-        return compile
-
-    def _cell(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def compile(executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
-            if id(obj) in self._plain or kwargs.get("phase") != obj.phase:  # another phase: to be exported
-                return original(executor, obj, *args, **kwargs)
-            self._keep_cache(obj, original, executor, obj, *args, **kwargs)
-            with self._noted(obj) as note:
-                return note(original(executor, obj, *args, **kwargs))
-
-        return compile
+    def cell(self, original: Function, executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compile a Cell."""
+        if id(obj) in self._plain or kwargs.get("phase") != obj.phase:  # another phase: to be exported
+            return original(executor, obj, *args, **kwargs)
+        self._keep_cache(obj, original, executor, obj, *args, **kwargs)
+        with self._noted(obj) as note:
+            return note(original(executor, obj, *args, **kwargs))
 
     def _keep_cache(self, what: Any, original: Function, *args: Any, **kwargs: Any) -> None:
         """Compile the user's own graph too where the cache is on, so that it is loaded or stored as without Probe."""
@@ -152,20 +149,14 @@ class TappedCompilations:
         finally:
             self._now.pop()
 
-    def _phase(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def real_phase(phase: Any, obj: Any) -> Any:
-            real = original(phase, obj)
-            if phase != obj.phase:
-                return real
-            # What has no taps was compiled under our key during the call that has not returned yet.
-            ours = f"{real}.{self.word}"
-            known = id(obj) not in self._plain or (
-                not self._now and ours in getattr(obj, "compile_cache", ())
-            )
-            return ours if known else real
-
-        return real_phase
+    def phase(self, real: Any, phase: Any, obj: Any) -> Any:
+        """Return the key under which MindSpore stores a graph. real: the user's own."""
+        if phase != obj.phase:
+            return real
+        # What has no taps was compiled under our key during the call that has not returned yet.
+        ours = f"{real}.{self.word}"
+        known = id(obj) not in self._plain or (not self._now and ours in getattr(obj, "compile_cache", ()))
+        return ours if known else real
 
     def _compile(self, original: Function) -> Function:
         @functools.wraps(original)
@@ -193,13 +184,56 @@ class TappedCompilations:
         return compile
 
 
+_in_place: list[TappedCompilations] = []
+_nested = Nested()
+
+
+def _jit(original: Function) -> Function:
+    @functools.wraps(original)
+    def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _in_place or _nested.is_recorded(executor, compile) or not _to_run():
+            return original(executor, *args, **kwargs)
+        with _nested.call(executor, compile):
+            return _in_place[-1].jit(original, executor, *args, **kwargs)
+
+    return compile
+
+
+def _cell(original: Function) -> Function:
+    @functools.wraps(original)
+    def compile(executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _in_place or _nested.is_recorded(obj, compile):
+            return original(executor, obj, *args, **kwargs)
+        with _nested.call(obj, compile):
+            return _in_place[-1].cell(original, executor, obj, *args, **kwargs)
+
+    return compile
+
+
+def _phase(original: Function) -> Function:
+    @functools.wraps(original)
+    def real_phase(phase: Any, obj: Any) -> Any:
+        real = original(phase, obj)
+        return _in_place[-1].phase(real, phase, obj) if _in_place and not _is_ours(real) else real
+
+    return real_phase
+
+
+_JIT, _CELL, _PHASE = (sheltered("a compilation", make) for make in (_jit, _cell, _phase))
+
+
+def _is_ours(key: Any) -> bool:
+    """Return whether a key has the word already: from ours behind a user's patch."""
+    return str(key).endswith(f".{_in_place[-1].word}")
+
+
 def _to_run() -> bool:
     """Return whether a jitted function is compiled because it was called, and not to be exported.
 
-    The caller is then MindSpore's own module of compilations, and in no other case.
+    Of MindSpore's modules its own one of compilations is then the caller, and in no other case.
     """
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals is vars(guard):
+    while frame.f_back is not None and not str(frame.f_globals.get("__name__")).startswith("mindspore."):
         frame = frame.f_back
     return frame.f_globals is vars(api_module())
 

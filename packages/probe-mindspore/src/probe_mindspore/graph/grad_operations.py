@@ -13,10 +13,8 @@ from mindspore import Tensor
 from mindspore._c_expression import GradOperation_
 from mindspore.ops import functional as F
 from mindspore.ops.primitive import constexpr
-from probe_runtime.collect import sheltered
-from probe_runtime.patching import Function, attribute
 
-from probe_mindspore.patching.compile_hook import parser
+from probe_mindspore.patching.compile_hook import resolved_names
 
 from .flatten import is_fixed
 from .host_callback import FIRST
@@ -143,32 +141,25 @@ def watched_grads(keys: Mapping[int, int], route: Route, unknown: Callable[[], N
     route: sends the gradients.
     unknown: called where the parameters of an operation cannot be identified.
     """
-    source = parser()
-    if source is None or not keys:
+    if not keys:
         yield
         return
     give = route.parameter
     compilation = KnownParameters(keys, unknown)
 
-    def resolving(original: Function) -> Function:
-        def resolve_symbol(namespace: Any, symbol: Any) -> Any:
-            value = original(namespace, symbol)
-            if symbol == _NAME:
-                return value
-            if isinstance(value, GradOperation_):
-                return _replaced(give, compilation.number(namespace), value)
-            if symbol == "_get_grad_op":
-                return _maker(give, value)
-            compilation.meet(value)
+    def change(namespace: Any, symbol: Any, value: Any) -> Any:
+        if symbol == _NAME:
             return value
+        if isinstance(value, GradOperation_):
+            return _replaced(give, compilation.number(namespace), value)
+        if symbol == "_get_grad_op":
+            return _maker(give, value)
+        compilation.meet(value)
+        return value
 
-        return resolve_symbol
-
-    place = attribute(source, "resolve_symbol", sheltered("a compilation", resolving))
     _now.append(compilation)
-    place.put()
     try:
-        yield
+        with resolved_names(change):
+            yield
     finally:
-        place.restore()
         _now.remove(compilation)

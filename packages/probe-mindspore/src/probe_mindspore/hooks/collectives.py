@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import functools
 from typing import Any
 
 import mindspore
 from mindspore.communication import comm_func
 from probe_runtime.collect import PendingWork
-from probe_runtime.patching import attribute, replaced
+from probe_runtime.patching import Function, Held, place, replaced
 
 __all__ = ["HANDLES", "PREFIXES", "RECEIVES", "results", "watched_waits"]
 
@@ -54,6 +54,23 @@ def results(key: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
     return [*values, *(v for v in returned if v is not None and not isinstance(v, HANDLES))]
 
 
-def watched_waits(pending: PendingWork) -> AbstractContextManager[None]:
-    """Let ``pending`` notice every ``CommHandle.wait`` while this is open."""
-    return replaced([attribute(cls, "wait", pending.watching) for cls in HANDLES if "wait" in vars(cls)])
+def watched_waits(pending: PendingWork) -> Held:
+    """Let ``pending`` notice every ``CommHandle.wait`` until the result is undone."""
+    places = [place(cls, "wait", _waiting) for cls in HANDLES if "wait" in vars(cls)]
+    _pending.append(pending)
+    return replaced(places, lambda: _pending.remove(pending))
+
+
+_pending: list[PendingWork] = []
+
+
+def _waiting(original: Function) -> Function:
+    @functools.wraps(original)
+    def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(work, *args, **kwargs)
+        for pending in list(_pending):
+            if pending.waiting:
+                pending.waited(work)
+        return result
+
+    return wait

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
-from attrs import define, field
+from attrs import define, field, frozen
 from probe_format.errors import UsageError
 from probe_runtime.collect import TrackedModule, TrackedParameter, kind_of, tracked_parameters
+from probe_runtime.patching import Held, Nested, place, replaced
 
 from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
 
@@ -220,38 +220,58 @@ def _below(path: str, outside: Sequence[str]) -> bool:
     return any(path == top or path.startswith(f"{top}.") for top in outside)
 
 
-@contextmanager
-def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -> Iterator[None]:
-    """Hand the calls of the table's Cells to ``on_call`` while open. Undone also when the block raises.
+def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -> Held:
+    """Hand the calls of the table's Cells to ``on_call`` until the result is undone.
 
     muted: returns whether the calls of this thread are not to be recorded.
     """
-    with ExitStack() as stack:
-        for owner in table.module_kind.patched_classes:
-            stack.enter_context(_patched(owner, table, on_call, muted))
-        yield
+    places = [place(owner, "__call__", _calling) for owner in table.module_kind.patched_classes]
+    watcher = _Watcher(table, on_call, muted)
+    _watching.append(watcher)
+    return replaced(places, lambda: _watching.remove(watcher))
 
 
-@contextmanager
-def _patched(owner: Any, table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -> Iterator[None]:
-    own = "__call__" in vars(owner)
-    original: Any = owner.__call__
-    entries = table.entries
+@frozen(eq=False)
+class _Watcher:
+    table: CellTable
+    on_call: OnCall
+    muted: Callable[[], bool]
 
+
+_watching: list[_Watcher] = []
+_nested = Nested()
+
+
+def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        entry = entries.get(id(self))
-        if entry is None or muted():
+        if not _watching or _nested.is_recorded(self, call):
             return original(self, *args, **kwargs)
-        if begins(self) and not OWN and entry.base:
-            table.not_seen[f"the backward records of {entry.base}, where it begins"] = WHY_NO_BEGINNING
-        return on_call(entry, self, args, kwargs, original)
+        run = original
+        for watcher in tuple(_watching):  # a step may have a part for graphs, whose watcher is further out
+            entry = watcher.table.entries.get(id(self))
+            if entry is not None and not watcher.muted():
+                run = functools.partial(_watched, watcher, entry, run)
+        if run is original:
+            return original(self, *args, **kwargs)
+        before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (self, call)
+        try:
+            return run(self, *args, **kwargs)
+        finally:
+            _nested.what, _nested.by = before
 
-    owner.__call__ = call
-    try:
-        yield
-    finally:
-        if own:
-            owner.__call__ = original
-        else:
-            del owner.__call__
+    return call
+
+
+def _watched(
+    watcher: _Watcher,
+    entry: TrackedModule,
+    original: Callable[..., Any],
+    self: Any,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if begins(self) and not OWN and entry.base:
+        watcher.table.not_seen[f"the backward records of {entry.base}, where it begins"] = WHY_NO_BEGINNING
+    return watcher.on_call(entry, self, args, kwargs, original)

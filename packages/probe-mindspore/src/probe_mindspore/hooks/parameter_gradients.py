@@ -9,8 +9,9 @@ from typing import Any
 
 from attrs import define, evolve, field
 from probe_runtime.collect import Collector, TrackedParameter
+from probe_runtime.patching import Held
 
-from probe_mindspore.patching.compile_hook import CompileWrapper, around_compilation
+from probe_mindspore.patching.compile_hook import around_compilation
 
 from . import gradients
 from .modules import CellTable
@@ -33,7 +34,7 @@ class ParameterGradients:
     table: CellTable
     graphs: Collector | None = None
     _handles: dict[int, tuple[TrackedParameter, Any]] = field(factory=dict)
-    _places: list[CompileWrapper] = field(factory=list)
+    _compilations: Held | None = None
 
     def hook(self) -> None:
         """Hook every parameter of the table that has no hook yet."""
@@ -43,10 +44,8 @@ class ParameterGradients:
         for entry in self.table.parameters():
             if id(entry.parameter) not in self._handles:
                 self._handles[id(entry.parameter)] = (entry, self._watch(entry))
-        if self._handles and not self._places:
-            self._places = around_compilation(self._without_hooks)
-            for place in self._places:
-                place.put()
+        if self._handles and self._compilations is None:
+            self._compilations = around_compilation(self._without_hooks)
 
     def _watch(self, entry: TrackedParameter) -> Any:
         return gradients.watch(entry.parameter, partial(self._arrived, entry))
@@ -81,7 +80,7 @@ class ParameterGradients:
 
     def remove(self) -> None:
         """Remove all hooks."""
-        for place in self._places:
-            place.restore()
-        self._places = []
+        if self._compilations is not None:
+            self._compilations.undo()
+            self._compilations = None
         self._take_off()

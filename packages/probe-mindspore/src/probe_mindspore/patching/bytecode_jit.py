@@ -8,11 +8,12 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
-from probe_runtime.patching import ABSENT, Attribute, Patches
+from attrs import define
+from probe_runtime.patching import Function, Place, place, suspended
 
-from .wrappers import Label, handed
+from .wrappers import Label, handed, switch
 
-__all__ = ["BytecodeCalls"]
+__all__ = ["bytecode_places"]
 
 
 class _EnteredContexts(threading.local):
@@ -20,46 +21,76 @@ class _EnteredContexts(threading.local):
         self.contexts: list[Any] = []
 
 
-class BytecodeCalls:
-    """Pass each call of such a function to the tap.
+_entered = _EnteredContexts()
+
+
+def bytecode_places(kind: type) -> list[Place]:
+    """Return the places that pass each call of such a function to the tap; [] if the closure is not as expected.
+
+    kind: the class of the contexts.
 
     The decorated function is a closure that was made earlier; all it does is `with context: context.fn(...)`. So
     while this is in place `context.fn`, read from that closure, is a function that calls the tap and enters the context
     itself, around the user's function alone: the compiler's frame hook never gets the tap. Inside, the originals are
     back, since compiled code checks the identity of what it calls.
     """
+    closure = _closure(kind)
+    if closure is None:
+        return []
+    enter, leave = place(kind, "__enter__", _entering), place(kind, "__exit__", _leaving)
+    return [enter, leave, place(kind, "fn", _reading, closure, enter, leave)]
 
-    def __init__(self, kind: type, patches: Patches) -> None:
-        self._kind = kind
-        self._patches = patches
-        self._enter = kind.__enter__  # type: ignore[attr-defined]
-        self._exit = kind.__exit__  # type: ignore[attr-defined]
-        self._entered = _EnteredContexts()
 
-    def places(self) -> list[Attribute]:
-        """Return `__enter__`, `__exit__` and `fn` of the context's class; [] if the closure is not as expected."""
-        closure = _closure(self._kind)
-        if closure is None:
-            return []
-        fn = _FnDescriptor(closure, self._entered, self._call)
+def _entering(original: Function) -> Function:
+    def enter(context: Any) -> None:
+        if switch.tap is None:
+            original(context)
+        else:
+            _entered.contexts.append(context)
 
-        def enter(context: Any) -> None:
-            self._entered.contexts.append(context)
+    return enter
 
-        def leave(
-            context: Any,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> None:
-            if self._entered.contexts:
-                self._entered.contexts.pop()
 
-        return [
-            Attribute(self._kind, "__enter__", self._enter, enter, self._enter, enter),
-            Attribute(self._kind, "__exit__", self._exit, leave, self._exit, leave),
-            Attribute(self._kind, "fn", ABSENT, fn, _nothing, fn),
-        ]
+def _leaving(original: Function) -> Function:
+    def leave(
+        context: Any,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if switch.tap is None:
+            original(context, kind, error, trace)
+        elif _entered.contexts:
+            _entered.contexts.pop()
+
+    return leave
+
+
+@define(eq=False, repr=False)
+class _Reading:
+    """Return a call through the tap for `context.fn`, when the decorated function reads it.
+
+    closure: the code of the decorated function.
+    enter, leave: the places of the context's own methods.
+    """
+
+    closure: CodeType
+    enter: Place
+    leave: Place
+
+    def __get__(self, context: Any, kind: type | None = None) -> Any:
+        if context is None:
+            return self
+        fn = vars(context).get("fn")
+        contexts = _entered.contexts
+        if fn is None or switch.tap is None or sys._getframe(1).f_code is not self.closure:
+            return fn
+        if not contexts or contexts[-1] is not context:  # not to be compiled for these arguments
+            return fn
+        return lambda *args, **kwargs: self._call(context, fn, args, kwargs)
+
+    def __set__(self, context: Any, fn: Any) -> None:
+        vars(context)["fn"] = fn
 
     def _call(
         self, context: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -68,45 +99,18 @@ class BytecodeCalls:
         if name == "construct" and args:
             name = type(args[0]).__name__
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with self._patches.suspended():
-                self._enter(context)
-                try:
-                    return fn(*args, **kwargs)
-                finally:
-                    self._exit(context, None, None, None)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            self.enter.now.original(context)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self.leave.now.original(context, None, None, None)
 
-        return handed(Label("Jit", name), call, args, kwargs)
-
-
-class _FnDescriptor:
-    """Return a call through the tap for `context.fn`, when the decorated function reads it."""
-
-    def __init__(self, closure: CodeType, entered: _EnteredContexts, call: Callable[..., Any]) -> None:
-        self._closure = closure
-        self._entered = entered
-        self._call_function = call
-
-    def __get__(self, context: Any, kind: type | None = None) -> Any:
-        if context is None:
-            return self
-        fn = vars(context).get("fn")
-        contexts = self._entered.contexts
-        if fn is None or sys._getframe(1).f_code is not self._closure:
-            return fn
-        if not contexts or contexts[-1] is not context:  # not to be compiled for these arguments
-            return fn
-        return lambda *args, **kwargs: self._call_function(context, fn, args, kwargs)
-
-    def __set__(self, context: Any, fn: Any) -> None:
-        vars(context)["fn"] = fn
-
-    def __call__(self, *args: Any) -> Any:  # an Attribute holds functions; this one is never called
-        return None
+        return handed(Label("Jit", name), suspended(compiled, switch), args, kwargs)
 
 
-def _nothing() -> None:
-    """Represent "no such attribute" in an Attribute."""
+def _reading(absent: Any, closure: CodeType, enter: Place, leave: Place) -> _Reading:
+    return _Reading(closure, enter, leave)
 
 
 def _closure(kind: type) -> CodeType | None:

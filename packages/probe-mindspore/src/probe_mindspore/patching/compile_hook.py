@@ -1,62 +1,37 @@
 """Wrap MindSpore's compilation of graphs for several parts of Probe at once.
 
-These parts begin and end in any order. If each replaced ``compile`` itself, one would put back another's replacement.
-So the method is replaced once, for as long as any part has a wrapper.
+These parts begin and end in any order: the method is replaced for as long as any of them needs it.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import mindspore
-from attrs import define
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Attribute, Function, attribute
+from probe_runtime.patching import Function, Held, Nested, place, replaced
 
-__all__ = ["CompileWrapper", "around_compilation", "parser"]
+__all__ = ["around_compilation", "compilation_replaced", "resolved_names"]
 
-_lock = threading.Lock()
-_active: list[CompileWrapper] = []
-_places: list[Attribute] = []
-
-
-@define(eq=False)
-class CompileWrapper:
-    """Wrap the compilation while this is put.
-
-    make: gets ``compile`` and returns the function to call instead.
-    """
-
-    make: Callable[[Function], Function]
-
-    def put(self) -> None:
-        """Begin to wrap. The last one put is the outermost."""
-        with _lock:
-            if not _active:
-                _places[:] = [
-                    attribute(kind, "compile", sheltered("a compilation", _all)) for kind in _executors()
-                ]
-                for place in _places:
-                    place.put()
-            _active.append(self)
-
-    def restore(self) -> None:
-        """Stop wrapping. The last one restored puts the original back."""
-        with _lock:
-            if self in _active:
-                _active.remove(self)
-                if not _active:
-                    for place in _places:
-                        place.restore()
+Make = Callable[[Function], Function]
+_active: list[Make] = []
+_nested = Nested()
 
 
-def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> list[CompileWrapper]:
-    """Return wrappers to put, and later restore, so that every compilation runs inside ``region()``.
+def compilation_replaced(make: Make) -> Held:
+    """Call make(compile) instead of ``compile`` until the result is undone. The last one begun is the outermost."""
+    make = sheltered("a compilation", make)
+    places = [place(kind, "compile", _COMPILING) for kind in _executors()]
+    _active.append(make)
+    return replaced(places, lambda: _active.remove(make))
+
+
+def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> Held:
+    """Run every compilation inside ``region()`` until the result is undone.
 
     A graph that is compiled already runs without it.
     """
@@ -69,18 +44,24 @@ def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> lis
 
         return compile
 
-    return [CompileWrapper(sheltered("a compilation", inside))]
+    return compilation_replaced(inside)
 
 
 def _all(original: Function) -> Function:
     @functools.wraps(original)
     def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        if _nested.is_recorded(executor, compile):
+            return original(executor, *args, **kwargs)
         inner = original
-        for around in list(_active):
-            inner = around.make(inner)
-        return inner(executor, *args, **kwargs)
+        for make in list(_active):
+            inner = make(inner)
+        with _nested.call(executor, compile):
+            return inner(executor, *args, **kwargs)
 
     return compile
+
+
+_COMPILING = sheltered("a compilation", _all)
 
 
 def _executors() -> list[type]:
@@ -89,13 +70,38 @@ def _executors() -> list[type]:
     return [kind for kind in found if kind is not None and "compile" in vars(kind)]
 
 
-def parser() -> Any | None:
-    """Return the module by which the compiler looks up names of the source (``resolve_symbol``), or None."""
+Change = Callable[[Any, Any, Any], Any]
+_changes: list[Change] = []
+
+
+def resolved_names(change: Change) -> Held:
+    """Let the compiler find change(namespace, symbol, value) for the names of a source, until the result is undone."""
+    places = [place(module, "resolve_symbol", _RESOLVING) for module in _parser()]
+    _changes.append(change)
+    return replaced(places, lambda: _changes.remove(change))
+
+
+def _resolving(original: Function) -> Function:
+    @functools.wraps(original)
+    def resolve_symbol(namespace: Any, symbol: Any) -> Any:
+        value = original(namespace, symbol)
+        for change in list(_changes):
+            value = change(namespace, symbol, value)
+        return value
+
+    return resolve_symbol
+
+
+_RESOLVING = sheltered("a compilation", _resolving)
+
+
+def _parser() -> list[Any]:
+    """Return the module by which the compiler looks up names of the source (``resolve_symbol``)."""
     for name in ("mindspore.graph._parse", "mindspore._extends.parse"):  # since 2.9, and before
         try:
             module = importlib.import_module(name)
         except ImportError:
             continue
         if hasattr(module, "resolve_symbol"):
-            return module
-    return None
+            return [module]
+    return []

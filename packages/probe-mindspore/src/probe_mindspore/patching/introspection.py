@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from mindspore import nn
 from probe_runtime import patching
-from probe_runtime.patching import Attribute, attributes_of, quiet, suspended
+from probe_runtime.patching import Function, Place, attributes_of, quiet, suspended
 
-from .patches import Patches
+from .wrappers import switch
 
-__all__ = ["IntrospectionGuards"]
+__all__ = ["guards"]
 
 # They rewrite a Cell's source and look names up in it, so they run with the originals. For compilation the jit guard
 # does the same.
@@ -31,15 +29,17 @@ _QUIET = tuple(
 )
 
 
-class IntrospectionGuards(patching.IntrospectionGuards):
-    """Let MindSpore's rewriting of a Cell run with the originals, and keep checkpoints out of the record.
+def guards() -> list[Place]:
+    """Return the places that let MindSpore's rewriting of a Cell run with the originals, and keep checkpoints quiet.
 
-    The other guards are those of `probe_runtime.patching.IntrospectionGuards`.
+    The others are those of `probe_runtime.patching.guards`.
     """
+    return [
+        *patching.guards(nn.Cell),
+        *attributes_of(_SUSPENDED, _suspended),
+        *attributes_of(_QUIET, quiet),
+    ]
 
-    def __init__(self, patches: Patches) -> None:
-        super().__init__(patches, lambda: _places(patches), nn.Cell)
 
-
-def _places(patches: Patches) -> list[Attribute]:
-    return [*attributes_of(_SUSPENDED, partial(suspended, patches)), *attributes_of(_QUIET, quiet)]
+def _suspended(original: Function) -> Function:
+    return suspended(original, switch)

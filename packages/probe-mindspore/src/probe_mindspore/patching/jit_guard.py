@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import functools
 import importlib
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mindspore import nn
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import (
-    Attribute,
-    Function,
-    Included,
-    Patches,
-    attribute,
-    original_of,
-    replaced,
-    resolve_owner,
-)
-from probe_runtime.patching import thread as _thread
+from probe_runtime.patching import Function, Patches, Place, place, replaced, resolve_owner, without_ours
 
-from .bytecode_jit import BytecodeCalls
-from .compile_hook import around_compilation, parser
+from .bytecode_jit import bytecode_places
+from .compile_hook import around_compilation, resolved_names
+from .traced_jit import trace_places
 from .wrappers import Label, handed
 
-__all__ = ["JitGuard"]
+__all__ = ["jit_guard", "jit_places"]
 
 # Since 2.9 these are in mindspore.graph (mindspore.common.api is a copy that is not used), before that in
 # mindspore.common. The first that exists is the right one.
@@ -34,67 +26,47 @@ _BYTECODE = (
     "mindspore.graph._utils.pijit_context.PIJitCaptureContext",
     "mindspore.common._pijit_context.PIJitCaptureContext",
 )
-_TRACE = ("mindspore.graph.jit_trace", "mindspore.common.jit_trace")
 
 
-_shelter = functools.partial(sheltered, "a jitted call")
+@contextmanager
+def jit_guard(patches: Patches) -> Iterator[None]:
+    """Keep wrappers away from the compiler while open; a compilation (by a call, vmap, jvp, export) finds originals.
 
-
-class _Tracing(threading.local):
-    depth = 0
-
-
-_tracing = _Tracing()
-
-
-class JitGuard(Included):
-    """Record jitted calls, and keep wrappers away from the compiler. While entered and `patches` are applied:
-
-    - a call of a function or Cell under @jit (ast, bytecode) or of a Cell in GRAPH_MODE goes through the tap as
-      `Jit.{name}`, with the function's name, or the Cell's class for a Cell's construct;
-    - a compilation (by the first such call; by vmap, jvp, export) finds the original functions;
-    - calls inside a function traced under @jit(capture_mode="trace") are not recorded: they build a graph.
+    A closure of the user's may still hold a wrapper while the others are suspended, so names are looked up behind them.
+    Calls inside a function traced under @jit(capture_mode="trace") are not recorded: they build a graph.
     """
-
-    def __init__(self, patches: Patches) -> None:
-        # The last argument's patches stay while the others are suspended: a closure of the user's may still hold a
-        # wrapper.
-        super().__init__(
-            patches,
-            lambda: _places(patches),
-            lambda: replaced([*_parsers(), *around_compilation(patches.suspended)]),
-        )
+    with around_compilation(patches.suspended), resolved_names(_behind), replaced(trace_places()):
+        yield
 
 
-def _places(patches: Patches) -> list[Attribute]:
-    places = [attribute(nn.Cell, "compile_and_run", _shelter(_cell))]
+def _behind(namespace: Any, symbol: Any, value: Any) -> Any:
+    return without_ours(value)
+
+
+def jit_places() -> list[Place]:
+    """Return the places that record jitted calls, which are replaced together with the recorded functions.
+
+    A call of a function or Cell under @jit (ast, bytecode) or of a Cell in GRAPH_MODE goes through the tap as
+    `Jit.{name}`, with the function's name, or the Cell's class for a Cell's construct.
+    """
+    places = [place(nn.Cell, "compile_and_run", _CELL)]
     if (executor := _first(_AST)) is not None:
-        places.append(attribute(executor, "__call__", _shelter(_ast)))
+        places.append(place(executor, "__call__", _EXECUTOR))
     if (context := _first(_BYTECODE)) is not None:
-        places += BytecodeCalls(context, patches).places()
-    if (trace := _first(_TRACE)) is not None:
-        steps = {"_jit_trace_begin": _begin, "_jit_trace_end": _end}
-        places += [attribute(trace, name, _shelter(make)) for name, make in steps.items()]
+        places += bytecode_places(context)
     return places
 
 
 def _first(paths: tuple[str, ...]) -> Any | None:
     for path in paths:
-        module = path if path in _TRACE else path.rpartition(".")[0]
         try:
-            importlib.import_module(module)
+            importlib.import_module(path.rpartition(".")[0])
         except ImportError:
             continue
         found = resolve_owner(path)
         if found is not None:
             return found
     return None
-
-
-def _parsers() -> list[Attribute]:
-    """Return the function by which the compiler looks up a name of the source."""
-    source = parser()
-    return [] if source is None else [attribute(source, "resolve_symbol", _shelter(_resolving))]
 
 
 def _ast(original: Function) -> Function:
@@ -116,32 +88,4 @@ def _cell(original: Function) -> Function:
     return compile_and_run
 
 
-def _begin(original: Function) -> Function:
-    @functools.wraps(original)
-    def begin(*args: Any, **kwargs: Any) -> Any:
-        building = original(*args, **kwargs)
-        if building:
-            _thread.muted += 1
-            _tracing.depth += 1
-        return building
-
-    return begin
-
-
-def _end(original: Function) -> Function:
-    @functools.wraps(original)
-    def end(*args: Any, **kwargs: Any) -> Any:
-        if _tracing.depth:
-            _thread.muted -= 1
-            _tracing.depth -= 1
-        return original(*args, **kwargs)
-
-    return end
-
-
-def _resolving(original: Function) -> Function:
-    @functools.wraps(original)
-    def resolve_symbol(namespace: Any, symbol: Any) -> Any:
-        return original_of(original(namespace, symbol))
-
-    return resolve_symbol
+_CELL, _EXECUTOR = sheltered("a jitted call", _cell), sheltered("a jitted call", _ast)

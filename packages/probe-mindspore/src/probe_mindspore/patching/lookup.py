@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from functools import partial
 from typing import Any
 
-from probe_runtime import patching
-from probe_runtime.patching import Attribute, attribute, go_down, is_function, name_of, resolve_owner
+from probe_runtime.patching import Listed, Place, go_down, is_function, name_of, resolve_owner
 
 from probe_mindspore.module_kind import source_of_torch
 
 from .apis import Api, Apis
 from .wrappers import Label, wrap
 
-__all__ = ["look_up_all"]
+__all__ = ["listed"]
 
 # Other modules with the same function objects as mindspore.ops, which old code imports as F. MindSpore's layers use
 # them all the time, which msprobe does not record: only the user's own calls are.
@@ -23,10 +23,10 @@ _ALIASES = ("mindspore.ops.functional", "mindspore.ops.function")
 _OWN = ("mindspore.mint.nn.functional", "mindspore.mint.distributed", "mindspore.communication.comm_func")
 
 
-def look_up_all(apis: Apis) -> tuple[list[Attribute], dict[str, str]]:
-    """Return the places of the listed names, and the names without a place with the reason."""
+def listed(apis: Apis) -> Listed:
+    """Return the places of the listed names."""
     paths = dict.fromkeys(path for api in apis for path in api.owners)
-    return patching.look_up_all(apis, paths, _resolve, _places_of)
+    return Listed(apis, paths, _resolve, _places_of)
 
 
 def _resolve(path: str) -> Any:
@@ -35,7 +35,7 @@ def _resolve(path: str) -> Any:
     return resolve_owner(source_of_torch(path))
 
 
-def _places_of(api: Api, path: str, base: Any) -> list[Attribute]:
+def _places_of(api: Api, path: str, base: Any) -> list[Place]:
     owner, name = go_down(base, api.name)
     # A Primitive or another callable object has no name of its own, and must not become a function.
     if not is_function(owner, name) or not hasattr(getattr(owner, name), "__name__"):
@@ -45,17 +45,17 @@ def _places_of(api: Api, path: str, base: Any) -> list[Attribute]:
     module, _, qualname = f"{path}.{api.name}".rpartition(".")
     if inspect.isclass(base):
         module, qualname = path.rpartition(".")[0], f"{name_of(base)}.{name}"
-    place = attribute(owner, name, lambda f: wrap(label, f, module, qualname), label)
+    place = Place(owner, name, lambda f: wrap(label, f, module, qualname), label)
     return [place, *(_aliases(api, place) if path == "mindspore.ops" else [])]
 
 
-def _aliases(api: Api, place: Attribute) -> list[Attribute]:
+def _aliases(api: Api, place: Place) -> list[Place]:
     """Return the other public attributes that hold the same function."""
     label = Label(api.prefix, api.api, api.composite)
     found = []
     for path in _ALIASES:
         owner = resolve_owner(path)
-        if owner is not None and vars(owner).get(api.name) is place.original:
-            stand_in = wrap(label, place.original, path, api.name, users_only=True)
-            found.append(Attribute(owner, api.name, place.original, stand_in, place.original, stand_in))
+        if owner is not None and vars(owner).get(api.name) is place.now.original:
+            make = partial(wrap, label, module=path, qualname=api.name, users_only=True)
+            found.append(Place(owner, api.name, make))
     return found

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-from probe_runtime.patching import NEVER_SCANNED, Label, Scan, Tap, name_of, patches
+from probe_runtime.patching import NEVER_SCANNED, Label, Place, Prepared, Scan, Tap, name_of, patches
 
 from probe_mindspore.module_kind import behind
 
 from .apis import Apis
-from .lookup import look_up_all
+from .introspection import guards
+from .jit_guard import jit_places
+from .lookup import listed
 from .primitives import modules_of, places_in
+from .regions import regions
 from .wrappers import switch, wrap
 
 __all__ = ["Label", "Patches", "Tap"]
@@ -26,14 +29,22 @@ class Patches(patches.Patches):
     """Replace the functions of MindSpore listed in `apis`, and the Primitives of the Cells given to `apply`."""
 
     def __init__(self, apis: Apis, tap: Tap) -> None:
-        look_up = partial(look_up_all, apis)
-        super().__init__(tap, switch, look_up, wrap, _SCAN, _namespaces, in_models=places_in)
+        super().__init__(tap, switch, _prepared(apis), wrap, _namespaces, in_models=places_in)
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
         super().add(behind(module), api_name, name_of(module) if prefix is None else prefix)
 
     def remove(self, module: Any, api_name: str) -> None:
         super().remove(behind(module), api_name)
+
+
+@functools.cache
+def _prepared(apis: Apis) -> Prepared:
+    return Prepared(listed(apis), _guests, _SCAN)
+
+
+def _guests() -> list[Place]:
+    return [*guards(), *regions(), *jit_places()]
 
 
 def _namespaces(model: Any) -> Iterator[dict[str, Any]]:

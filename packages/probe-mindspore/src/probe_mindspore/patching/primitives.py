@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mindspore import nn, ops
-from probe_runtime.patching import Attribute, Function, attribute
+from probe_runtime.patching import Function, Place
 from probe_runtime.patching import thread as _thread
 
 from .callers import dataset_thread
@@ -41,7 +41,7 @@ def labels_of(models: Sequence[Any]) -> dict[int, tuple[ops.Primitive, Label]]:
     return labels
 
 
-def places_in(models: Sequence[Any]) -> list[Attribute]:
+def places_in(models: Sequence[Any]) -> list[Place]:
     """Return the `__call__` of these primitives' classes, to be replaced.
 
     The class is patched, never the instance: its type, attributes, copies and pickles do not change. A call of any
@@ -49,7 +49,7 @@ def places_in(models: Sequence[Any]) -> list[Attribute]:
     """
     labels = labels_of(models)
     classes = dict.fromkeys(_caller_of(type(primitive)) for primitive, _ in labels.values())
-    return [attribute(owner, "__call__", lambda f: _calling(f, labels)) for owner in classes]
+    return [Place(owner, "__call__", lambda f: _calling(f, labels)) for owner in classes]
 
 
 def _primitives(value: Any) -> Iterator[ops.Primitive]:

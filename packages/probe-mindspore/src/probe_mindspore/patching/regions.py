@@ -7,15 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from probe_format.names import CLIP_GRAD, OPTIMIZER
-from probe_runtime import patching
+from probe_format.write import Coverage
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Function, Regions, resolve_owner
+from probe_runtime.patching import Function, Place, Regions, resolve_owner
 
 from probe_mindspore.module_kind import source_of_torch, torch_on_mindspore
 
-from .patches import Patches
-
-__all__ = ["StepRegions"]
+__all__ = ["regions", "step_regions"]
 
 # Calls that are recorded under a node.
 _NODES = (
@@ -71,8 +69,32 @@ _TORCH_QUIET = (
 Rows = list[tuple[str, str, str]]
 
 
-class StepRegions(patching.StepRegions):
-    """Enclose what belongs to a node in `push(node)` and `pop(node)`, and leave out quiet regions, while entered.
+class _Regions(Regions):
+    """Shelter the replacements from errors of Probe's, as is done with every one on MindSpore.
+
+    The compiler gets the originals (jit_guard.py), so they are not called while it compiles.
+    """
+
+    def in_node(self, original: Function, node: str) -> Function:
+        return sheltered("a region", lambda f: super(_Regions, self).in_node(f, node))(original)
+
+    def in_quiet(self, original: Function, reason: str, name: str) -> Function:
+        return sheltered("a region", lambda f: super(_Regions, self).in_quiet(f, reason, name))(original)
+
+
+_REGIONS = _Regions()
+
+
+def regions() -> list[Place]:
+    """Return the places of the regions, which are replaced together with the recorded functions."""
+    return _REGIONS.places(*_rows())
+
+
+@contextmanager
+def step_regions(
+    push: Callable[[str], None], pop: Callable[[str], None], coverage: Coverage
+) -> Iterator[None]:
+    """Enclose what belongs to a node in `push(node)` and `pop(node)`, and leave out quiet regions, while this is open.
 
     Node "optimizer": a call of any optimizer, a learning rate scheduler's step, and what a loss scaler does
     after the gradients.
@@ -83,19 +105,8 @@ class StepRegions(patching.StepRegions):
     Every push is followed by its pop in the same thread, exceptions or not; if a step of such a torch's
     optimizer raises, the pop comes when collecting stops. A node inside itself is pushed once.
     """
-
-    def __init__(self, patches: Patches, push: Callable[[str], None], pop: Callable[[str], None]) -> None:
-        super().__init__(patches, _Regions(push, pop, _never), _rows, _step_hooks)
-
-
-class _Regions(Regions):
-    """Shelter the replacements from errors of Probe's, as is done with every one on MindSpore."""
-
-    def in_node(self, original: Function, node: str) -> Function:
-        return sheltered("a region", lambda f: super(_Regions, self).in_node(f, node))(original)
-
-    def in_quiet(self, original: Function, reason: str) -> Function:
-        return sheltered("a region", lambda f: super(_Regions, self).in_quiet(f, reason))(original)
+    with _REGIONS.started(push, pop, coverage), _step_hooks(_REGIONS):
+        yield
 
 
 def _rows() -> tuple[Rows, Rows]:
@@ -137,8 +148,3 @@ def _step_hooks(regions: Regions) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _never() -> bool:
-    """Return False: the compiler gets the originals (jit_guard.py), so this is not called while compiling."""
-    return False

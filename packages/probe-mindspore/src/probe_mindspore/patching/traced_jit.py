@@ -9,16 +9,19 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from mindspore import nn
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Function, attribute
+from probe_runtime.patching import Function, Held, Place, place, replaced
+from probe_runtime.patching import thread as _thread
 
-__all__ = ["is_tracing", "watched_traces"]
+from .wrappers import switch
+
+__all__ = ["is_tracing", "trace_places", "watched_traces"]
 
 _PACKAGES = ("mindspore.graph", "mindspore.common")  # the first is since 2.9
 _WRAPPER = "jit_trace_wrap"  # the name of the function that @jit makes
@@ -41,29 +44,58 @@ def is_tracing() -> bool:
     return _context() is not None
 
 
-@contextmanager
-def watched_traces(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call ``note(cell)`` for every Cell that a traced function refers to, each time it is called, while open."""
-    module = _module("jit_trace")
-    if module is None or not hasattr(module, "_jit_trace_begin"):
-        yield
-        return
+Note = Callable[[Any], None]
+_noting: list[Note] = []
 
-    def noting(original: Function) -> Function:
-        @functools.wraps(original)
-        def begin(*args: Any, **kwargs: Any) -> Any:
+
+def watched_traces(note: Note) -> Held:
+    """Call ``note(cell)`` for every Cell that a traced function refers to, each time it is called, until undone."""
+    places = trace_places()
+    _noting.append(note)
+    return replaced(places, lambda: _noting.remove(note))
+
+
+def trace_places() -> list[Place]:
+    """Return the places that notice a traced call; none where MindSpore has other functions."""
+    module = _module("jit_trace")
+    makers = {"_jit_trace_begin": _BEGINNING, "_jit_trace_end": _ENDING}
+    return [place(module, name, make) for name, make in makers.items() if hasattr(module, name)]
+
+
+class _Tracing(threading.local):
+    depth = 0
+
+
+_tracing = _Tracing()
+
+
+def _beginning(original: Function) -> Function:
+    @functools.wraps(original)
+    def begin(*args: Any, **kwargs: Any) -> Any:
+        for note in list(_noting):
             for cell in _held(_traced_function()):
                 note(cell)
-            return original(*args, **kwargs)
+        building = original(*args, **kwargs)
+        if building and switch.tap is not None:
+            _thread.muted += 1
+            _tracing.depth += 1
+        return building
 
-        return begin
+    return begin
 
-    place = attribute(module, "_jit_trace_begin", sheltered("a traced call", noting))
-    place.put()
-    try:
-        yield
-    finally:
-        place.restore()
+
+def _ending(original: Function) -> Function:
+    @functools.wraps(original)
+    def end(*args: Any, **kwargs: Any) -> Any:
+        if _tracing.depth:
+            _thread.muted -= 1
+            _tracing.depth -= 1
+        return original(*args, **kwargs)
+
+    return end
+
+
+_BEGINNING, _ENDING = sheltered("a traced call", _beginning), sheltered("a traced call", _ending)
 
 
 def _traced_function() -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from probe_runtime.patching import Label, Own, Switch, Tap, is_muted, muted, remember_original
+from probe_runtime.patching import Label, Nested, Switch, Tap, is_muted, muted
 from probe_runtime.patching import thread as _thread
 
 from .callers import belongs_to_model, dataset_thread, verdicts
@@ -19,13 +20,14 @@ Wrapper = Callable[..., Any]
 switch = Switch()
 """The switch of MindSpore's wrappers."""
 
-_wrappers: dict[tuple[Label, str, bool, bool, Callable[..., Any]], Wrapper] = Own()
+_wrappers: weakref.WeakValueDictionary[tuple[Any, ...], Wrapper] = weakref.WeakValueDictionary()
+_nested = Nested()
 
 
 def wrap(
     label: Label, original: Callable[..., Any], module: str, qualname: str, *, users_only: bool = False
 ) -> Wrapper:
-    """Return the wrapper of `original`, made once per process: code compiled from bytecode checks its identity.
+    """Return the wrapper of `original`, one for all places that have it: code compiled from bytecode checks it.
 
     module, qualname: the place where the wrapper goes, by which pickle finds it.
     users_only: whether calls from MindSpore's own files are not recorded.
@@ -35,7 +37,6 @@ def wrap(
     if found is None:
         found = _wrappers[key] = _build(label, original, users_only)
         found.__module__, found.__qualname__ = module, qualname
-        remember_original(found, original)
     return found
 
 
@@ -43,6 +44,7 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
     # Everything that a call needs is a local of this function or of its module: it runs often.
     caller = sys._getframe
     known = verdicts[users_only]
+    composite = label.composite
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -56,6 +58,15 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
         seen = known.get(frame.f_code.co_filename)
         if seen is None:
             seen = belongs_to_model(frame, users_only)
+        if seen and composite:
+            # What a composite function calls is recorded too: not a second time the function itself.
+            if _nested.is_recorded(label, wrapper):
+                return original(*args, **kwargs)
+            before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (label, wrapper)
+            try:
+                return tap(label, original, args, kwargs)
+            finally:
+                _nested.what, _nested.by = before
         if seen:
             return tap(label, original, args, kwargs)
         if (

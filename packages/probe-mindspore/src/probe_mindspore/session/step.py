@@ -26,10 +26,9 @@ from probe_mindspore.hooks.collector import collector_for
 from probe_mindspore.hooks.modules import CellTable, has_read_graphs, patched_call
 from probe_mindspore.hooks.parameter_gradients import ParameterGradients
 from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
-from probe_mindspore.patching.introspection import IntrospectionGuards
-from probe_mindspore.patching.jit_guard import JitGuard
+from probe_mindspore.patching.jit_guard import jit_guard
 from probe_mindspore.patching.patches import Patches
-from probe_mindspore.patching.regions import StepRegions
+from probe_mindspore.patching.regions import step_regions
 from probe_mindspore.patching.traced_jit import is_tracing, watched_traces
 from probe_mindspore.tensors.leaf import TensorLeaf
 
@@ -221,12 +220,8 @@ class StepOpener:
             if self.config.level != "L0":  # at L0 no function is replaced
                 stack.callback(collector.works.give_up)
                 stack.enter_context(watched_waits(collector.works))
-                # Before the patches, because the guards and regions come and go with them: early names are then
-                # searched once.
-                stack.enter_context(IntrospectionGuards(patches))
-                regions = stack.enter_context(StepRegions(patches, collector.push, collector.pop))
-                stack.callback(regions.count_left_out, collector.coverage)
-                stack.enter_context(JitGuard(patches))
+                stack.enter_context(step_regions(collector.push, collector.pop, collector.coverage))
+                stack.enter_context(jit_guard(patches))
                 patches.apply(*models)
                 stack.callback(patches.undo)
                 for missing, why in patches.missing.items():

@@ -5,56 +5,45 @@ from __future__ import annotations
 from . import api_list, patches
 from .api_list import RISK_LEVELS, Apis
 from .early_bindings import NEVER_SCANNED, Scan
-from .included import Included
-from .introspection import IntrospectionGuards, quiet, suspended
-from .lasting_replacements import Called, once
-from .lookup import attributes_of, go_down, is_function, look_up_all, name_of, resolve_owner
-from .originals import forget_original, original_of, remember_original
-from .patches import Patches
-from .places import ABSENT, Attribute, Function, attribute, replaced
-from .regions import Regions, StepRegions
-from .shared_replacement import Held, HeldPatches, Replace
-from .stale_references import Own
-from .switch import Label, Switch, Tap, is_muted, muted, thread
+from .introspection import guards, suspended
+from .lookup import Listed, go_down, is_function, name_of, resolve_owner
+from .patches import Patches, Prepared
+from .places import Function, Place, original_of, without_ours
+from .regions import Regions
+from .registry import Held, attributes_of, place, replaced
+from .switch import Label, Nested, Switch, Tap, is_muted, muted, quiet, thread
 
 __all__ = [
-    "ABSENT",
     "NEVER_SCANNED",
     "RISK_LEVELS",
     "Apis",
-    "Attribute",
-    "Called",
     "Function",
     "Held",
-    "HeldPatches",
-    "Included",
-    "IntrospectionGuards",
     "Label",
-    "Own",
+    "Listed",
+    "Nested",
     "Patches",
+    "Place",
+    "Prepared",
     "Regions",
-    "Replace",
     "Scan",
-    "StepRegions",
     "Switch",
     "Tap",
     "api_list",
-    "attribute",
     "attributes_of",
-    "forget_original",
     "go_down",
+    "guards",
     "is_function",
     "is_muted",
-    "look_up_all",
     "muted",
     "name_of",
-    "once",
     "original_of",
     "patches",
+    "place",
     "quiet",
-    "remember_original",
     "replaced",
     "resolve_owner",
     "suspended",
     "thread",
+    "without_ours",
 ]

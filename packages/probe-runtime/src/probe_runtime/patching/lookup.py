@@ -5,20 +5,20 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from itertools import chain
 from types import ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from .places import Attribute, Function, attribute
+from .places import Function, Place
 from .switch import Label
 
 __all__ = [
+    "Listed",
     "ListedName",
     "Wrap",
-    "attributes_of",
     "custom_place",
     "go_down",
     "is_function",
-    "look_up_all",
     "name_of",
     "resolve_owner",
 ]
@@ -37,9 +37,6 @@ class ListedName(Protocol):
     def name(self) -> str: ...
     @property
     def owners(self) -> tuple[str, ...]: ...
-
-
-_Listed = TypeVar("_Listed", bound=ListedName)
 
 
 def resolve_owner(path: str) -> Any | None:
@@ -78,57 +75,55 @@ def name_of(owner: Any) -> str:
     return str(getattr(owner, "__name__", None) or type(owner).__name__)
 
 
-def look_up_all(
-    apis: Iterable[_Listed],
-    paths: Iterable[str],
-    resolve: Callable[[str], Any],
-    places_of: Callable[[_Listed, str, Any], list[Attribute]],
-) -> tuple[list[Attribute], dict[str, str]]:
-    """Return the places of the listed names, and the names that have none with the reason.
+class Listed:
+    """The places of the listed names, looked up once per process, and again for what was imported since."""
 
-    apis: the listed names.
-    paths: dotted paths of the objects that carry them, in the order of looking.
-    resolve: takes a path and returns the object there; None where it is not imported.
-    places_of: takes (listed name, path, object) and returns the places; an empty list where there is no such function.
-    """
-    apis = list(apis)
-    found: list[Attribute] = []
-    missing: dict[str, str] = {}
-    for path in paths:
-        listed = [api for api in apis if path in api.owners]
-        if not listed:
-            continue
-        owner = resolve(path)
-        if owner is None:
-            missing[path] = f"not imported, so its {len(listed)} functions are not recorded"
-            continue
-        for api in listed:
-            places = places_of(api, path, owner)
-            if not places:
-                missing[f"{path}.{api.name}"] = f"this {path.partition('.')[0]} has no such function"
-            found += places
-    return found, missing
+    def __init__(
+        self,
+        apis: Iterable[ListedName],
+        paths: Iterable[str],
+        resolve: Callable[[str], Any],
+        places_of: Callable[[Any, str, Any], list[Place]],
+    ) -> None:
+        """Look nothing up yet.
+
+        apis: the listed names.
+        paths: dotted paths of the objects that carry them, in the order of looking.
+        resolve: takes a path and returns the object there; None where it is not imported.
+        places_of: takes (listed name, path, object) and returns the places; an empty list where there is no such
+            function.
+        """
+        apis = list(apis)
+        self._resolve, self._places_of = resolve, places_of
+        self._listed = {path: listed for path in paths if (listed := [a for a in apis if path in a.owners])}
+        self._owners: dict[str, Any] = {}
+        self._found: dict[str, dict[ListedName, list[Place]]] = {path: {} for path in self._listed}
+        self.places: list[Place] = []
+        self.missing: dict[str, str] = {}
+        """The names that have no place -> why."""
+
+    def look_up(self) -> None:
+        """Look up what was not found yet, or belongs to another object now."""
+        self.missing = {}
+        for path, listed in self._listed.items():
+            owner, found = self._resolve(path), self._found[path]
+            if owner is not self._owners.get(path):
+                self._owners[path] = owner
+                found.clear()
+            if owner is None:
+                self.missing[path] = f"not imported, so its {len(listed)} functions are not recorded"
+                continue
+            for api in listed:
+                if not found.get(api):
+                    found[api] = self._places_of(api, path, owner)
+                if not found[api]:
+                    self.missing[f"{path}.{api.name}"] = f"this {path.partition('.')[0]} has no such function"
+        each = (self._found[path].get(api, ()) for path, listed in self._listed.items() for api in listed)
+        self.places = list(chain.from_iterable(each))
 
 
-def custom_place(owner: Any, name: str, label: Label, wrap: Wrap) -> Attribute:
+def custom_place(owner: Any, name: str, label: Label, wrap: Wrap) -> Place:
     """Return the place of owner.name, a function that the user registered."""
     module = getattr(owner, "__module__", None) if inspect.isclass(owner) else None
     qualname = f"{owner.__qualname__}.{name}" if module else name
-    return attribute(owner, name, lambda f: wrap(label, f, module or name_of(owner), qualname))
-
-
-def attributes_of(rows: Iterable[tuple[str, ...]], make: Callable[..., Function]) -> list[Attribute]:
-    """Return the places of those rows that this process has.
-
-    rows: (dotted path of the owner, name, further arguments of ``make``).
-    make: takes a function, and the further arguments of its row, and returns the replacement.
-    """
-    places = []
-    owners: dict[str, Any] = {}
-    for path, name, *more in rows:
-        if path not in owners:
-            owners[path] = resolve_owner(path)
-        owner = owners[path]
-        if owner is not None and hasattr(owner, name):
-            places.append(attribute(owner, name, lambda original, more=more: make(original, *more)))  # type: ignore[misc]
-    return places
+    return Place(owner, name, lambda f: wrap(label, f, module or name_of(owner), qualname), label)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from operator import sub
-from sys import getrefcount
+from operator import is_
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -17,20 +14,54 @@ from probe_format.errors import UsageError
 from probe_format.excerpts import brief
 from probe_format.suggest import nearest
 
-from .early_bindings import Replacements, Scan, find_in_modules, find_in_namespaces
-from .group import Group, grouped
-from .lookup import Wrap, custom_place, go_down, is_function, name_of
-from .originals import forget_original, remember_original
-from .places import Attribute, Item, Place
-from .stale_references import Own, OwnPair, OwnTuple, give_back
+from .early_bindings import EarlyBindings, Originals, Scan, find_in_modules, find_in_namespaces
+from .importer import Importer
+from .kept import KeptCopies, functions_of
+from .lookup import Listed, Wrap, custom_place, go_down, is_function, name_of
+from .places import Found, Item, Place, Stood
+from .registry import check_all, lock, put_all, take_back_all
+from .stale_references import Own, OwnTuple
 from .switch import Label, Switch, Tap
 
-__all__ = ["LookUp", "Patches"]
+__all__ = ["Patches", "Prepared"]
 
-LookUp = Callable[[], tuple[list[Attribute], dict[str, str]]]
-"""Returns the places of the listed names, and the names that have no place, with the reason."""
 
-_lock = threading.RLock()
+class Prepared:
+    """What is replaced for one list of functions, made ready once per process.
+
+    listed: the places of the listed names.
+    guests: places that are replaced with them, and whose calls are not recorded.
+    originals: what stands in for which function; the first place of a function counts (F.conv2d, not torch.conv2d).
+    functions: all that stands in.
+    """
+
+    def __init__(self, listed: Listed, guests: Callable[[], list[Place]], scan: Scan) -> None:
+        """Prepare nothing yet. scan: the modules that are searched for names bound early."""
+        self.listed = listed
+        self.scan = scan
+        self.early = EarlyBindings(scan)
+        self.guests: list[Place] = []
+        self.places: list[Place] = []
+        self.originals: Originals = Own()
+        self.functions = OwnTuple()
+        self._find_guests = guests
+        self._modules: list[Any] = []
+
+    def update(self) -> None:
+        """Bring it up to date with the modules that are imported, and with what other code has put in places."""
+        modules = list(sys.modules.values())
+        if len(modules) != len(self._modules) or not all(map(is_, modules, self._modules)):
+            self._modules = modules
+            self.listed.look_up()
+            self.guests = self._find_guests()
+            places = _once_each(chain(self.listed.places, self.guests))
+            changed = places != self.places
+            self.places = places
+        else:
+            changed = False
+        if check_all(self.places) or changed:
+            self.originals = _originals(chain(self.guests, self.listed.places))
+            self.functions = functions_of(self.places)
 
 
 class Patches:
@@ -49,57 +80,49 @@ class Patches:
         self,
         tap: Tap,
         switch: Switch,
-        look_up: LookUp,
+        prepared: Prepared,
         wrap: Wrap,
-        scan: Scan,
         namespaces: Callable[[Any], Iterable[dict[str, Any]]],
         prepare: Callable[[], None] = lambda: None,
-        in_models: Callable[[Sequence[Any]], list[Attribute]] = lambda models: [],
+        in_models: Callable[[Sequence[Any]], list[Place]] = lambda models: [],
     ) -> None:
         """Prepare patches of one framework, which comes in as functions.
 
         tap: the function that gets the calls.
         switch: where the framework's wrappers find the tap.
-        look_up: returns the places of the listed names.
+        prepared: the places of the listed names.
         wrap: makes the wrapper of a registered function.
-        scan: the modules that are searched for names bound early.
         namespaces: takes a model and returns the attributes of each of its modules.
         prepare: called before anything is replaced.
         in_models: takes models and returns more places, which come and go with the models.
         """
-        self.missing: dict[str, str] = {}
-        """Listed names that are not patched, and why: {"torch.align_tensors": "this torch has no such
-        function"}."""
         self.tap = tap
         self._switch = switch
-        self._look_up = look_up
+        self._prepared = prepared
         self._wrap = wrap
-        self._scan = scan
         self._namespaces = namespaces
         self._prepare = prepare
         self._in_models = in_models
         self._depth = 0
         self._suspensions = 0
-        self._listed: list[Attribute] = []
-        self._planned: list[Group] = []  # all that is listed
-        self._groups: list[Group] = []  # without what is registered under another name
-        self._custom: list[Attribute] = []
         self._registered: list[tuple[Any, str]] = []
-        self._guests: list[Attribute] = []
-        self._excluded: list[Attribute] = []
-        self._told: list[Callable[[], None]] = []
-        self._early: list[Place] = []
-        # Of the listed places: id(original) -> both functions, id(replacement) -> both. Kept, as making them each
-        # time costs more in garbage collection than everything else that apply does.
-        self._forth: Replacements = {}
-        self._back: Replacements = {}
-        # id(replacement) -> how many references there were before it was in place.
-        self._held: dict[int, int] = {}
-        self._replacements = OwnTuple()
+        self._custom: list[Place] = []
+        self._places: list[Place] = []  # all that are replaced while applied
+        self._taken: list[Place] = []  # those of them in which the user has put something while applied
+        self._early: list[Found] = []
         self._models: tuple[Any, ...] = ()
-        self._of_models: list[Attribute] = []
-        self._planned_for: frozenset[str] = frozenset()
-        self._scanned: frozenset[str] = frozenset()
+        self._of_models: list[Place] = []
+        self._kept = KeptCopies()
+        self._searched = 0
+        self._importer = Importer(self.suspended)
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Return the listed names that are not patched, and why.
+
+        {"torch.align_tensors": "this torch has no such function"}.
+        """
+        return self._prepared.listed.missing
 
     @property
     def applied(self) -> bool:
@@ -113,7 +136,7 @@ class Patches:
 
         Raises UsageError when other patches are applied in this process.
         """
-        with _lock:
+        with lock:
             if self._switch.holder not in (None, self):
                 raise UsageError(
                     "another debugger is collecting in this process; stop() it before starting this one"
@@ -123,29 +146,30 @@ class Patches:
                 return
             self._switch.holder = self
             try:
-                self._models, self._scanned, self._early = models, frozenset(), []
-                self._plan()
-                self._held = self._references()
+                self._models, self._kept, self._taken = models, KeptCopies(), []
                 self._of_models = self._in_models(models)
+                self._find()
+                self._kept.note(self._prepared.functions)
+                self._kept.note(functions_of(chain(self._custom, self._of_models)))
                 if not self._suspensions:
-                    self._install(models)
+                    self._install()
+                self._importer.add()
             except BaseException:
                 self.undo()
                 raise
 
     def undo(self) -> None:
         """Put the originals back; without effect when nothing is applied."""
-        with _lock:
+        with lock:
             if self._depth > 1:
                 self._depth -= 1
             elif self._depth:
                 self._depth = 0
                 self._switch.holder = None
+                self._importer.remove()
                 self._uninstall()
-                self._of_models, self._early = [], []
                 self._take_back()
-                self._forget()
-                self._models = ()
+                self._models, self._of_models, self._early, self._places = (), [], [], []
 
     def __enter__(self) -> Patches:
         self.apply()
@@ -163,19 +187,18 @@ class Patches:
         For what looks functions up by name or identity (torch.jit.script, an import). To keep the calls of one
         thread out of the dump use `muted`: it costs nothing and does not affect other threads.
         """
-        with _lock:
+        with lock:
             self._suspensions += 1
             if self._suspensions == 1 and self._depth:
                 self._uninstall()
         try:
             yield
         finally:
-            with _lock:
-                if self._suspensions == 1 and self._depth and sys.modules.keys() - self._scanned:
-                    for told in self._told:  # the originals are in place
-                        told()
+            with lock:
                 self._suspensions -= 1
                 if not self._suspensions and self._depth:
+                    if len(sys.modules) != self._searched:
+                        self._find()
                     self._install()
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
@@ -198,193 +221,104 @@ class Patches:
             close = nearest(name, [n for n in dir(owner) if is_function(owner, n)])
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
-        with _lock:
-            if not self._depth:
-                self._plan()
+        with lock, self.suspended():
+            self._prepared.update()
             self._registered.append((owner, name))
-            covered = [p for p in (*self._custom, *self._listed) if p.owner is owner and p.name == name]
-            self._shrink(covered)
+            self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
             label = self._label(prefix or name_of(module), name, getattr(owner, name))
-            place = custom_place(owner, name, label, self._wrap)
-            self._custom = [p for p in self._custom if p not in covered]
-            self._custom.append(place)
-            self._label_listed()
-            self._held = self._references() | self._held
-            self._extend([place])
+            self._custom.append(custom_place(owner, name, label, self._wrap))
+            self._kept.note(functions_of(self._custom[-1:]))
+            self._searched = 0  # the names bound to it are not found yet
 
     def remove(self, module: Any, api_name: str) -> None:
         """Undo `add`; a listed function stays recorded. Raises UsageError when the name was not added."""
         _check_names("restore_custom_api", module, api_name)
         owner, name = go_down(module, api_name)
-        with _lock:
+        with lock:
             kept = [known for known in self._registered if not (known[0] is owner and known[1] == name)]
             if len(kept) == len(self._registered):
                 known = ", ".join(f"{name_of(o)}.{n}" for o, n in self._registered) or "none"
                 raise UsageError(f"{name_of(module)}.{api_name} was not registered; registered are: {known}")
-            self._registered = kept
-            gone = [p for p in self._custom if p.owner is owner and p.name == name]
-            self._custom = [p for p in self._custom if p not in gone]
-            self._shrink(gone)
-            self._label_listed()
-            self._extend([p for p in self._listed if p.owner is owner and p.name == name])
-
-    def include(self, places: Sequence[Attribute]) -> None:
-        """Put other replacements in place whenever the wrappers are, in names bound early too."""
-        with _lock:
-            for place in places:
-                remember_original(place.replacement, place.original)
-            self._guests += places
-            if self._depth:
-                self._held |= _references(_functions_of(places))
-            self._extend(places)
-
-    def exclude(self, places: Sequence[Attribute]) -> None:
-        """Undo `include`."""
-        with _lock:
-            self._guests = [p for p in self._guests if p not in places]
-            self._shrink(places)
-            self._excluded += places
-            if not self._depth:
-                self._forget()
-
-    @contextmanager
-    def telling(self, imported: Callable[[], None]) -> Iterator[None]:
-        """Call ``imported`` whenever modules were imported while applied, before the wrappers are in place again."""
-        self._told.append(imported)
-        try:
-            yield
-        finally:
-            self._told.remove(imported)
+            with self.suspended():
+                self._registered = kept
+                self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
+                self._searched = 0
 
     def _label(self, prefix: str, name: str, function: Any) -> Label:
         """Return the label of a registered function; a listed one keeps its kind under the new name."""
-        known = next((p.label for p in self._listed if p.original is function and p.label is not None), None)
+        listed = self._prepared.listed.places
+        known = next((p.label for p in listed if p.now.original is function and p.label is not None), None)
         return Label(prefix, name) if known is None else Label(prefix, name, known.composite, known.kind)
 
-    def _label_listed(self) -> None:
-        """Note the replacement of each listed function; a registered name wins over the listed one."""
-        custom = {(id(p.owner), p.name): p for p in self._custom}
-        self._forth = _forth([custom.get((id(p.owner), p.name), p) for p in self._listed])
-        others = (p for p in self._listed if (id(p.owner), p.name) not in custom)
-        self._groups = grouped(others) if custom else self._planned
-        self._replacements = OwnTuple(_functions_of(chain(self._listed, self._custom)))
+    def _find(self) -> None:
+        """Find all that is to be replaced. Nothing may be replaced meanwhile."""
+        prepared = self._prepared
+        prepared.update()
+        check_all(chain(self._custom, self._of_models))
+        self._searched = len(sys.modules)
+        self._places = [*prepared.places, *self._of_models]
+        originals, custom = prepared.originals, _originals(self._custom)
+        early: list[Found] = []
+        if custom:  # a registered name wins over the listed one
+            names = {(id(p.owner), p.name) for p in self._custom}
+            self._places = [p for p in self._places if (id(p.owner), p.name) not in names] + self._custom
+            early = find_in_modules(custom, prepared.scan)
+            originals = Own({**originals, **custom})
+        early += prepared.early.find(prepared.originals)
+        early += find_in_namespaces(originals, chain.from_iterable(map(self._namespaces, self._models)))
+        # In a module that owns patched functions (a device's package, a user's module with registered ones) only the
+        # listed names are patched.
+        owners = {id(vars(p.owner)) for p in self._places if isinstance(p.owner, ModuleType)} if early else ()
+        self._early = [each for each in early if not (isinstance(each, Item) and id(each.holder) in owners)]
 
-    def _places(self) -> Iterator[Attribute | Group]:
-        return chain(self._groups, self._custom, self._of_models, self._guests)
-
-    def _install(self, models: Sequence[Any] = ()) -> None:
-        new = sys.modules.keys() - self._scanned
+    def _install(self) -> None:
         self._prepare()
-        if new:
-            self._scanned = frozenset(sys.modules)
-        # The first place of a function gives the label: F.conv2d, not torch.conv2d.
-        forth = _forth([*self._custom, *self._guests]) | self._forth
-        self._early += self._find_early(forth, new, models)
         self._switch.tap = self.tap
-        for place in chain(self._places(), self._early):
-            place.put()
+        put_all([each for each in self._places if each not in self._taken] if self._taken else self._places)
+        for found in self._early:
+            found.put()
 
     def _uninstall(self) -> None:
         # The tap goes first: a wrapper that another thread has just looked up then calls the original.
         self._switch.tap = None
-        for place in chain(self._early, self._places()):
-            place.restore()
-
-    def _extend(self, places: Sequence[Attribute]) -> None:
-        if self._depth and not self._suspensions:
-            forth = _forth(places) | {
-                k: self._forth[k] for k in (id(p.original) for p in places) if k in self._forth
-            }
-            early = self._find_early(forth, sys.modules, self._models)
-            self._early += early
-            for place in chain(places, early):
-                place.put()
-
-    def _shrink(self, places: Sequence[Attribute]) -> None:
-        gone = {id(p.replacement) for p in places}
-        for place in chain(places, (p for p in self._early if id(p.replacement) in gone)):
-            place.restore()
-        self._early = [p for p in self._early if id(p.replacement) not in gone]
+        for found in self._early:
+            found.take_back()
+        self._taken = take_back_all(self._places)
 
     def _take_back(self) -> None:
         """Put the original wherever a wrapper is held that user code got while it was in place."""
-        if self._references() == self._held and not self._switch.strays:
-            return  # nobody got one, so that neither modules nor objects have to be searched
-        # A name: `act = F.relu`.
-        back = _back([*self._custom, *self._guests, *self._excluded]) | self._back
-        for place in self._found(back, sys.modules, self._models):
-            place.put()
-        # All other holders: a module built meanwhile, a closure, a table. One that cannot be changed is looked for
-        # once: the next time the reference was there before.
-        held = self._gained()
-        kept = {id(p.replacement): p for p in chain(self._listed, self._custom) if id(p.replacement) in held}
-        if kept:
-            give_back(OwnPair((place.replacement, place.original)) for place in kept.values())
-            self._switch.strays |= bool(self._gained())
-
-    def _gained(self) -> set[int]:
-        """Return the wrappers that are held more often than before they were in place: that gained more than most.
-
-        Where most have lost some, an earlier debugger of the process was collected meanwhile.
-        """
-        counts = self._references()
-        more = list(map(sub, counts.values(), map(self._held.get, counts, counts.values())))
-        usual = Counter(more).most_common(1)
-        return {which for which, n in zip(counts, more, strict=True) if n > usual[0][0]}
-
-    def _references(self) -> dict[int, int]:
-        return _references((*self._replacements, *_functions_of(chain(self._guests, self._excluded))))
-
-    def _forget(self) -> None:
-        kept = {id(p.replacement) for p in self._guests}
-        for place in self._excluded:
-            if id(place.replacement) not in kept:
-                forget_original(place.replacement)
-        self._excluded = []
-
-    def _find_early(self, forth: Replacements, modules: Iterable[str], models: Sequence[Any]) -> list[Place]:
-        """Return the other places where the originals are bound."""
-        # In a module that owns patched functions (a device's package, a user's module with registered ones) only the
-        # listed names are patched.
-        owners = {id(vars(p.owner)) for p in self._places() if isinstance(p.owner, ModuleType)}
-        found = self._found(forth, modules, models)
-        return [p for p in found if not (isinstance(p, Item) and id(p.holder) in owners)]
-
-    def _found(
-        self, replacements: Replacements, modules: Iterable[str], models: Sequence[Any]
-    ) -> Iterator[Place]:
-        """Yield the places where modules and models hold one of the originals."""
-        yield from find_in_modules(replacements, modules, self._scan)
-        yield from find_in_namespaces(replacements, chain.from_iterable(map(self._namespaces, models)))
-
-    def _plan(self) -> None:
-        """Look up every listed name, unless nothing can have changed since the last time."""
-        imported = frozenset(sys.modules)
-        if imported == self._planned_for and all(group.is_original() for group in self._planned):
-            return
-        self._listed, self.missing = self._look_up()
-        self._planned = grouped(self._listed)
-        self._planned_for, self._back = imported, _back(self._listed)
-        self._label_listed()
+        strays, places = self._switch.strays, [*self._places, *self._custom]
+        if kept := self._kept.give_back(places):
+            strays += [each for each in self._kept.gained(places) if not isinstance(each.replacement, type)]
+        # A stray that is passed on is not held more often than before, so its names are looked for each time.
+        back = Own(
+            {id(s.replacement): Stood(None, None, s.replacement, s.original) for s in (*kept, *strays)}
+        )
+        if back:
+            for found in find_in_modules(back, self._prepared.scan):
+                found.put()
+            for found in find_in_namespaces(back, chain.from_iterable(map(self._namespaces, self._models))):
+                found.put()
 
 
-def _functions_of(places: Iterable[Attribute]) -> list[Any]:
-    """Return what user code can get from places: the replacements, and static methods around them."""
-    both = ((p.replacement,) if p.stand_in is p.replacement else (p.replacement, p.stand_in) for p in places)
-    return list(chain.from_iterable(both))
+def _once_each(places: Iterable[Place]) -> list[Place]:
+    """Return the places without those of a name that came before."""
+    found: dict[tuple[int, str], Place] = {}
+    for place in places:
+        found.setdefault((id(place.owner), place.name), place)
+    return list(found.values())
 
 
-def _references(functions: Sequence[Any]) -> dict[int, int]:
-    """Return how many references there are to each function, by its id."""
-    return dict(zip(map(id, functions), map(getrefcount, functions), strict=True))
+def _is_at(place: Place, owner: Any, name: str) -> bool:
+    return place.owner is owner and place.name == name
 
 
-def _forth(places: Sequence[Place]) -> Replacements:
-    return Own({id(p.original): OwnPair((p.original, p.replacement)) for p in reversed(places)})
-
-
-def _back(places: Sequence[Place]) -> Replacements:
-    return Own({id(p.replacement): OwnPair((p.replacement, p.original)) for p in places})
+def _originals(places: Iterable[Place]) -> Originals:
+    found: dict[int, Stood] = Own()
+    for place in places:
+        for stood in place.stood:
+            found.setdefault(id(stood.original), stood)
+    return found
 
 
 def _check_names(call: str, module: object, api_name: object) -> None:

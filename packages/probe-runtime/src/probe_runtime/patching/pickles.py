@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import functools
 import io
+import multiprocessing.reduction
 import pickle
 import sys
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from .originals import original_of
-from .places import Function
-from .switch import muted
+from .places import Function, original_of
+from .switch import muted, quiet
 
-__all__ = ["Unpickler", "dumping", "dumping_to", "forking_dumping", "loading", "loading_from", "naming"]
+__all__ = [
+    "Unpickler",
+    "dumping",
+    "dumping_to_file",
+    "forking_dumping",
+    "forking_dumping_to_file",
+    "loading",
+    "loading_from",
+    "naming",
+]
 
 
 @functools.cache
@@ -25,6 +33,9 @@ def naming(base: Any) -> Any:
     at the public name, it refuses the original, which a model holds since it was built. So each function is put at
     its name for the microseconds in which pickle looks; putting everything back would miss calls of other threads.
     """
+
+    if not isinstance(base, type):  # a user's own function in its place
+        return quiet(base)
 
     class Kind(type(base)):  # type: ignore[misc]
         # A Pickler made before stays an instance of pickle.Pickler, which is this class now.
@@ -109,22 +120,25 @@ def forking_dumping(original: Function) -> Function:
     return dumps
 
 
-def dumping_to(pickler: Callable[[], Any]) -> Callable[[Function], Function]:
-    """Return a decorator for the function ``dump`` of pickle or multiprocessing: it pickles with `naming` at once.
+def dumping_to_file(original: Function) -> Function:
+    """Return a pickle.dump that pickles with `naming` at once: what is in a file already cannot be taken back."""
+    return _dumping_to_file(original, _PICKLER)
 
-    `dumps` tries the original first, but what is in a file already cannot be taken back.
 
-    pickler: returns the class that the original uses.
-    """
+def forking_dumping_to_file(original: Function) -> Function:
+    """Return the dump of multiprocessing, as `dumping_to_file` does."""
+    return _dumping_to_file(original, multiprocessing.reduction.ForkingPickler)
 
-    def make(original: Function) -> Function:
-        @functools.wraps(original)
-        def dump(obj: Any, file: Any, protocol: int | None = None, **options: Any) -> None:
-            naming(pickler())(file, protocol, **options).dump(obj)
 
-        return dump
+def _dumping_to_file(original: Function, pickler: Any) -> Function:
+    if original not in _PYTHONS:
+        return quiet(original)
 
-    return make
+    @functools.wraps(original)
+    def dump(obj: Any, file: Any, protocol: int | None = None, **options: Any) -> None:
+        naming(pickler)(file, protocol, **options).dump(obj)
+
+    return dump
 
 
 def _refuses_a_function(error: pickle.PicklingError) -> bool:
@@ -140,6 +154,8 @@ class Unpickler(pickle.Unpickler):
 
 def loading(original: Function) -> Function:
     """Return a pickle.loads with our Unpickler."""
+    if original not in _PYTHONS:
+        return quiet(original)
 
     @functools.wraps(original)
     def loads(data: Any, /, **options: Any) -> Any:
@@ -151,6 +167,8 @@ def loading(original: Function) -> Function:
 
 def loading_from(original: Function) -> Function:
     """Return a pickle.load with our Unpickler."""
+    if original not in _PYTHONS:
+        return quiet(original)
 
     @functools.wraps(original)
     def load(file: Any, **options: Any) -> Any:
@@ -160,5 +178,7 @@ def loading_from(original: Function) -> Function:
     return load
 
 
+# What ours does itself; a user's own patch of one is called, and not recorded.
+_PYTHONS = (pickle.dump, pickle.load, pickle.loads, multiprocessing.reduction.dump)
 # The original class: pickle.Pickler is itself replaced while patches are in place.
 _PICKLER = pickle.Pickler

@@ -1,24 +1,31 @@
-"""Replace a function where it is held: in an attribute, an item of a dict or list, or a default argument."""
+"""Replace a function where it is held: in an attribute, an item of a dict or list, or a default argument.
+
+An attribute is a `Place`: (owner, name, ours, theirs). Putting ours there and taking it back each compare first: what
+somebody else has put there meanwhile is theirs from then on, and stays.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
 __all__ = [
     "ABSENT",
-    "Attribute",
     "Default",
+    "Found",
     "Function",
     "Item",
+    "Member",
     "Place",
-    "Replaceable",
-    "attribute",
-    "replaced",
+    "Stood",
+    "original_of",
+    "originals_by_id",
+    "without_ours",
 ]
 
 Function = Callable[..., Any]
@@ -33,48 +40,131 @@ ABSENT: Any = _Absent()
 """Marks an attribute that the owner inherits: it has no raw value, and putting it back means deleting it."""
 
 
-class Place(Protocol):
-    """A place that can hold a replacement for a while. `put` and `restore` leave alone what other code put there."""
-
-    @property
-    def original(self) -> Function: ...
-    @property
-    def replacement(self) -> Function: ...
-    def put(self) -> None: ...
-    def restore(self) -> None: ...
-
-
 @attrs.frozen(eq=False)
-class Attribute:
-    """The attribute owner.name of a module or class.
+class Stood:
+    """What was at a place, and what stands in for it.
 
-    raw: what the owner's own namespace holds (ABSENT when inherited, a staticmethod object when written so).
-    stand_in: what it holds while patched.
-    original: the function in ``raw``, or the inherited one.
-    replacement: the function in ``stand_in``.
+    theirs: what the owner's own namespace held (ABSENT when inherited, a staticmethod object when written so).
+    ours: what it holds while replaced.
+    original: the function in ``theirs``, or the inherited one.
+    replacement: the function in ``ours``.
+    """
+
+    theirs: Any
+    ours: Any
+    original: Function
+    replacement: Function
+
+
+@attrs.define(eq=False)
+class Place:
+    """The attribute owner.name of a module or class, which is replaced for a while.
+
+    make: takes the function that is there, and returns the one that stands in for it. It is called once for each
+        function, as compiled code is guarded by a function's identity.
+    label: the label that calls are recorded under; None where they are not recorded.
+    theirs, ours: those of ``now``.
+    now: what was there when it was last looked up.
+    first: what was there when it was looked up first, most often the framework's own function.
+    is_put: whether ours was put there, and not taken back yet.
+    holders: how many hold it replaced.
     """
 
     owner: Any
     name: str
-    raw: Any
-    stand_in: Any
-    original: Function
-    replacement: Function
+    make: Callable[[Function], Any]
     label: Any = None
-    """The label that the calls are recorded under; None where they are not recorded."""
+    theirs: Any = None
+    ours: Any = None
+    now: Stood = attrs.field(init=False)
+    first: Stood = attrs.field(init=False)
+    is_put: bool = False
+    holders: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.first = self._look_up(_behind(_held_by(self.owner, self.name)))
+
+    @property
+    def stood(self) -> tuple[Stood, ...]:
+        """Return what the place is known to have held, the latest first."""
+        return (self.now,) if self.now is self.first else (self.now, self.first)
+
+    def check(self) -> bool:
+        """Look up anew what is there, if it is something else than before; return whether it is."""
+        held = _held_by(self.owner, self.name)
+        if held is self.theirs:
+            if held is not ABSENT or getattr(self.owner, self.name, ABSENT) == self.now.original:
+                return False
+        elif (held := _behind(held)) is self.theirs:
+            return False
+        if held is self.first.theirs and held is not ABSENT:
+            self._stands(self.first)
+        else:
+            self._look_up(held)
+        return True
 
     def put(self) -> None:
-        """Set the attribute to the replacement, if it still is the original."""
-        if _held_by(self.owner, self.name) is self.raw:
-            setattr(self.owner, self.name, self.stand_in)
+        """Put ours in place."""
+        self.check()
+        self.is_put = True
+        setattr(self.owner, self.name, self.ours)
 
-    def restore(self) -> None:
-        """Set it to the original object again, if it still is the replacement; delete it where it was inherited."""
-        if _held_by(self.owner, self.name) is self.stand_in:
-            if self.raw is ABSENT:
-                delattr(self.owner, self.name)
-            else:
-                setattr(self.owner, self.name, self.raw)
+    def take_back(self) -> bool:
+        """Put back what was there; return False if somebody else has put something there meanwhile, which stays."""
+        self.is_put = False
+        held = _held_by(self.owner, self.name)
+        behind = _behind(self.theirs if held is self.ours else held)
+        if behind is ABSENT and held is not ABSENT:
+            delattr(self.owner, self.name)
+        elif behind is not held:
+            setattr(self.owner, self.name, behind)
+        return behind is not held or held is self.theirs
+
+    def _look_up(self, held: Any) -> Stood:
+        """Note what is there."""
+        of_class = isinstance(held, (staticmethod, classmethod)) and not isinstance(self.owner, ModuleType)
+        original: Any = held.__func__ if of_class else getattr(self.owner, self.name, ABSENT)
+        replacement = self.make(original)
+        ours = type(held)(replacement) if of_class else replacement
+        return self._stands(Stood(held, ours, original, replacement))
+
+    def _stands(self, stood: Stood) -> Stood:
+        self.now, self.theirs, self.ours = stood, stood.theirs, stood.ours
+        with contextlib.suppress(TypeError):  # nothing can refer weakly to a property
+            _stand_ins[stood.replacement] = weakref.ref(self), stood.theirs, stood.original
+        return stood
+
+
+_Known = tuple[Callable[[], Place | None], Any, Function]
+_stand_ins: weakref.WeakKeyDictionary[Function, _Known] = weakref.WeakKeyDictionary()
+"""Replacement -> (its place, what it stands in for there, the function in that)."""
+
+
+def _known(value: Any) -> _Known | None:
+    if isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    try:
+        return _stand_ins.get(value)
+    except TypeError:  # it has no hash, or nobody can refer to it weakly: not one of ours
+        return None
+
+
+def _is_taken_back(known: _Known | None) -> bool:
+    return known is not None and not ((place := known[0]()) and place.is_put)
+
+
+def _behind(held: Any) -> Any:
+    """Return what a place held behind replacements that are taken back now: somebody may have put one there again."""
+    while _is_taken_back(known := _known(held)):
+        held = known[1]  # type: ignore[index]
+    return held
+
+
+def without_ours(function: Any) -> Any:
+    """Return the function behind replacements that are taken back now; anything else is returned as it is."""
+    while _is_taken_back(known := _known(function)):
+        function = known[2]  # type: ignore[index]
+    return function
 
 
 def _held_by(owner: Any, name: str) -> Any:
@@ -85,52 +175,43 @@ def _held_by(owner: Any, name: str) -> Any:
         return ABSENT
 
 
-def attribute(owner: Any, name: str, make: Callable[[Function], Function], label: Any = None) -> Attribute:
-    """Return the place owner.name with make(original) as its replacement.
-
-    Raises AttributeError when the owner has no such name.
-    """
-    raw = _held_by(owner, name)
-    if isinstance(raw, (staticmethod, classmethod)) and not isinstance(owner, ModuleType):
-        original: Function = raw.__func__
-        replacement = make(original)
-        return Attribute(owner, name, raw, type(raw)(replacement), original, replacement, label)
-    original = getattr(owner, name)
-    replacement = make(original)
-    return Attribute(owner, name, raw, replacement, original, replacement, label)
+def original_of(function: Any) -> Any:
+    """Return the function that a replacement stands in for; anything else is returned as it is."""
+    while (known := _known(function)) is not None:
+        function = known[2]
+    return function
 
 
-class _Swapped:
-    """A place that holds the function itself, so that putting and restoring are one exchange in both directions."""
+def originals_by_id() -> dict[int, Any]:
+    """Return a new dict with the original of every replacement, by id(replacement)."""
+    return {id(function): original_of(function) for function in list(_stand_ins)}
+
+
+class Found:
+    """A holder of a function that was found; putting and taking back are one exchange in both directions."""
 
     __slots__ = ()
-    original: Function
-    replacement: Function
+    stood: Stood
 
     def put(self) -> None:
-        """Set the place to the replacement, if it still holds the original."""
-        self._swap(self.original, self.replacement)
+        """Put the replacement there, if the original still is."""
+        self._swap(self.stood.original, self.stood.replacement)
 
-    def restore(self) -> None:
-        """Set the place to the original again, if it still holds the replacement."""
-        self._swap(self.replacement, self.original)
+    def take_back(self) -> None:
+        """Put the original back, if the replacement still is there."""
+        self._swap(self.stood.replacement, self.stood.original)
 
     def _swap(self, old: Any, new: Any) -> None:
         raise NotImplementedError
 
 
 @attrs.frozen(eq=False)
-class Item(_Swapped):
-    """The item holder[key] of a namespace, a dict or a list.
-
-    original: the function that it holds.
-    replacement: what it holds while patched.
-    """
+class Item(Found):
+    """The item holder[key] of a namespace, a dict or a list."""
 
     holder: Any = attrs.field(repr=False)
     key: Any
-    original: Function
-    replacement: Function
+    stood: Stood
 
     def _swap(self, old: Any, new: Any) -> None:
         try:
@@ -141,18 +222,40 @@ class Item(_Swapped):
 
 
 @attrs.frozen(eq=False)
-class Default(_Swapped):
+class Member(Found):
+    """The attribute of a user's class.
+
+    theirs, ours: what the class holds, which may be a static method around the function.
+    """
+
+    owner: Any
+    name: str
+    theirs: Any
+    ours: Any
+
+    def put(self) -> None:
+        """Put ours there, if theirs still is."""
+        self._swap(self.theirs, self.ours)
+
+    def take_back(self) -> None:
+        """Put theirs back, if ours still is there."""
+        self._swap(self.ours, self.theirs)
+
+    def _swap(self, old: Any, new: Any) -> None:
+        if _held_by(self.owner, self.name) is old:
+            setattr(self.owner, self.name, new)
+
+
+@attrs.frozen(eq=False)
+class Default(Found):
     """A default argument of a function: `def block(x, act=F.relu)`.
 
     key: its index among the positional defaults, or the name of a keyword-only one.
-    original: the default.
-    replacement: the default while patched.
     """
 
     function: Any
     key: int | str
-    original: Function
-    replacement: Function
+    stood: Stood
 
     def _swap(self, old: Any, new: Any) -> None:
         if isinstance(self.key, str):
@@ -164,22 +267,3 @@ class Default(_Swapped):
             if self.key < len(values) and values[self.key] is old:
                 values[self.key] = new
                 self.function.__defaults__ = tuple(values)
-
-
-class Replaceable(Protocol):
-    """Something that `put` replaces and `restore` brings back. `restore` without `put` has no effect."""
-
-    def put(self) -> None: ...
-    def restore(self) -> None: ...
-
-
-@contextlib.contextmanager
-def replaced(places: Sequence[Replaceable]) -> Iterator[None]:
-    """Replace all of ``places`` within the block; they are restored in reverse order, also when it raises."""
-    try:
-        for place in places:
-            place.put()
-        yield
-    finally:
-        for place in reversed(places):
-            place.restore()

@@ -5,67 +5,78 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from probe_format.write import Coverage, Tally
 
-from .included import Included
-from .lookup import attributes_of
-from .patches import Patches
-from .places import Attribute, Function
+from .places import Function, Place
+from .registry import attributes_of
 from .switch import muted
 
-__all__ = ["Regions", "StepRegions"]
+__all__ = ["Regions"]
 
 Row = tuple[str, str, str]
+Node = Callable[[str], None]
 
 
 class _Open(threading.local):
-    """The nodes that each thread is in.
+    """The regions that each thread is in.
 
     nodes: outermost first.
+    quiet: (the name, our function) of the innermost quiet one.
     """
 
     def __init__(self) -> None:
         self.nodes: list[str] = []
+        self.quiet: tuple[str, Any] | None = None
+
+
+def _nothing(node: str) -> None:
+    """Do nothing."""
 
 
 class Regions:
     """Frame what belongs to a node by `push(node)` and `pop(node)`, and leave out quiet regions.
 
-    push: begins a node.
-    pop: ends it; called after each push, in the same thread, also after an exception.
-    compiling: returns whether the framework compiles in this thread.
-
-    A node inside itself is pushed once. While `compiling()` is true, before `start` and after `stop` nothing is pushed.
+    There is one for each framework. A node inside itself is pushed once. Nothing is pushed before it is started, and
+    while the framework compiles in this thread.
     """
 
-    def __init__(
-        self, push: Callable[[str], None], pop: Callable[[str], None], compiling: Callable[[], bool]
-    ) -> None:
+    def __init__(self, compiling: Callable[[], bool] = lambda: False) -> None:
+        """Prepare to frame nothing. compiling: returns whether the framework compiles in this thread."""
         self._quiet: dict[str, Tally] = {}
-        self._push = push
-        self._pop = pop
         self._compiling = compiling
         self._open = _Open()
+        self._push: Node = _nothing
+        self._pop: Node = _nothing
         self._started = False
 
-    def start(self) -> None:
-        """Push nodes from now on."""
-        self._started = True
+    @contextmanager
+    def started(self, push: Node, pop: Node, coverage: Coverage) -> Iterator[None]:
+        """Push nodes while open; those that this thread is in at the end are popped.
 
-    def stop(self) -> None:
-        """Push no more nodes; pop those that this thread is in, where it is called from inside a region."""
-        for node in list(reversed(self._open.nodes)):
-            self.closes(node)
-        self._started = False
+        push: begins a node.
+        pop: ends it; called after each push, in the same thread, also after an exception.
+        coverage: gets how often each quiet region was entered, by reason.
+        """
+        self._quiet.clear()
+        self._push, self._pop, self._started = push, pop, True
+        try:
+            yield
+        finally:
+            for node in list(reversed(self._open.nodes)):
+                self.closes(node)
+            self._started = False
+            self._push = self._pop = _nothing
+            for reason, times in self._quiet.items():
+                if times.value:
+                    coverage.add("left_out", reason, times.value)
 
-    def count_left_out(self, coverage: Coverage) -> None:
-        """Count how often each quiet region was entered, by reason."""
-        for reason, times in self._quiet.items():
-            if times.value:
-                coverage.add("left_out", reason, times.value)
+    def places(self, nodes: Iterable[Row], quiet: Iterable[Row]) -> list[Place]:
+        """Return the places of two tables of (dotted path of the owner, name, node or reason)."""
+        named = [(path, name, reason, f"{path}.{name}") for path, name, reason in quiet]
+        return [*attributes_of(nodes, self.in_node), *attributes_of(named, self.in_quiet)]
 
     def opens(self, node: str) -> bool:
         """Push the node, unless it is open; return whether it was pushed."""
@@ -95,22 +106,37 @@ class Regions:
 
         return call
 
-    def in_quiet(self, original: Function, reason: str) -> Function:
+    def in_quiet(self, original: Function, reason: str, name: str) -> Function:
         """Return a function that calls `original`, and records nothing of what that calls; it counts its own calls.
 
         reason: what they are counted under, for the report.
+        name: that of the function.
         """
-        times = self._quiet.setdefault(reason, Tally())
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._compiling():
+            if self._compiling() or not self._started:
                 return original(*args, **kwargs)
-            times.add()
-            with muted():
-                return original(*args, **kwargs)
+            outer = self._open.quiet
+            if (
+                outer is None or outer[0] != name or outer[1] is call
+            ):  # else one is around the user's own patch
+                self._count(reason)
+            self._open.quiet = name, call
+            try:
+                with muted():
+                    return original(*args, **kwargs)
+            finally:
+                self._open.quiet = outer
 
         return call
+
+    def _count(self, reason: str) -> None:
+        try:
+            times = self._quiet[reason]
+        except KeyError:
+            times = self._quiet.setdefault(reason, Tally())
+        times.add()
 
     def outside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
         """Return a closure of the user's, which runs the model, such that it runs outside of the open nodes.
@@ -130,42 +156,3 @@ class Regions:
                     self.opens(node)
 
         return call
-
-
-class StepRegions(Included):
-    """Frame or leave out, while entered, the framework's functions that are regions of a step.
-
-    patches: the patches to go with.
-    regions: the regions to frame.
-    rows: returns two tables of (dotted path of the owner, name, node or reason): the nodes, and what is left out.
-    hooked: takes the regions and returns a context that is open meanwhile, for regions known by the framework's hooks.
-    """
-
-    def __init__(
-        self,
-        patches: Patches,
-        regions: Regions,
-        rows: Callable[[], tuple[Iterable[Row], Iterable[Row]]],
-        hooked: Callable[[Regions], AbstractContextManager[Any]],
-    ) -> None:
-        super().__init__(patches, self._places, self._counting)
-        self._regions = regions
-        self._rows = rows
-        self._hooked = hooked
-
-    def count_left_out(self, coverage: Coverage) -> None:
-        """Count what was left out, by reason."""
-        self._regions.count_left_out(coverage)
-
-    def _places(self) -> list[Attribute]:
-        nodes, quiet = self._rows()
-        return [*attributes_of(nodes, self._regions.in_node), *attributes_of(quiet, self._regions.in_quiet)]
-
-    @contextmanager
-    def _counting(self) -> Iterator[None]:
-        self._regions.start()
-        try:
-            with self._hooked(self._regions):
-                yield
-        finally:
-            self._regions.stop()

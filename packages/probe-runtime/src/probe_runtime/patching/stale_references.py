@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
-from .places import Attribute, Default, Function, Item
+from .places import Default, Function, Item, Member, Place, Stood
 
 __all__ = ["Own", "OwnPair", "OwnTuple", "give_back"]
 
@@ -33,7 +33,7 @@ class OwnTuple(tuple[Any, ...]):
     __slots__ = ()
 
 
-_LEFT_ALONE = (Own, OwnPair, OwnTuple, Attribute, Default, Item, FrameType)
+_LEFT_ALONE = (Own, OwnPair, OwnTuple, Place, Stood, Default, Item, Member, FrameType)
 
 
 def give_back(pairs: Iterable[tuple[Function, Function]]) -> None:

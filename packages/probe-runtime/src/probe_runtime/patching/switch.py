@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 import attrs
 
-__all__ = ["Label", "Switch", "Tap", "is_muted", "muted", "thread"]
+from .places import Stood
+
+__all__ = ["Label", "Nested", "Switch", "Tap", "is_muted", "muted", "quiet", "thread"]
 
 
 @attrs.frozen
@@ -54,8 +58,10 @@ class Switch:
     tap: Tap | None = None
     holder: object | None = None
     """The Patches that are applied now; None when there are none."""
-    strays: bool = False
-    """Whether user code has kept a wrapper that could not be taken back, and can pass it on at any time."""
+
+    def __init__(self) -> None:
+        self.strays: list[Stood] = []
+        """Wrappers that user code has kept, which could not be taken back, and can pass on at any time."""
 
 
 class _Thread(threading.local):
@@ -64,6 +70,30 @@ class _Thread(threading.local):
 
 thread = _Thread()
 """`thread.muted` is above 0 within `with muted():`. Wrappers read it directly, which costs no call."""
+
+
+class Nested(threading.local):
+    """Whose call of ours is open in this thread, so that ours around a user's patch around ours records it once.
+
+    what: what is called.
+    by: our function whose call this is.
+    """
+
+    what: object = None
+    by: object = None
+
+    def is_recorded(self, what: object, by: object) -> bool:
+        """Return whether another function of ours, further out, records this call."""
+        return self.what is what and self.by is not by and self.by is not None
+
+    @contextmanager
+    def call(self, what: object, by: object) -> Iterator[None]:
+        """Note whose call this is, within the block."""
+        before, (self.what, self.by) = (self.what, self.by), (what, by)
+        try:
+            yield
+        finally:
+            self.what, self.by = before
 
 
 class muted:
@@ -78,6 +108,17 @@ class muted:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         thread.muted -= 1
+
+
+def quiet(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `original` such that what it calls is not recorded."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with muted():
+            return original(*args, **kwargs)
+
+    return call
 
 
 def is_muted() -> bool:

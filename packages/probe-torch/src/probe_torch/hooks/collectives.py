@@ -1,14 +1,8 @@
-"""List which arguments of torch's collectives only receive, and notice when a Work has been waited for."""
+"""List which arguments of torch's collectives only receive."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
-import torch.distributed as dist
-from probe_runtime.collect import PendingWork
-from probe_runtime.patching import attribute, replaced
-
-__all__ = ["PREFIX", "RECEIVES", "watched_waits"]
+__all__ = ["PREFIX", "RECEIVES"]
 
 PREFIX = "Distributed."
 
@@ -33,8 +27,3 @@ _RECEIVES = {
 
 RECEIVES = {PREFIX + name: place for name, place in _RECEIVES.items()}
 """Name as in the list of functions -> (position, name) of the argument that only receives."""
-
-
-def watched_waits(pending: PendingWork) -> AbstractContextManager[None]:
-    """Let ``pending`` notice every ``Work.wait`` while this is open."""
-    return replaced([attribute(dist.Work, "wait", pending.watching)] if dist.is_available() else [])

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from attrs import define, field
 from probe_format.errors import UsageError
 from probe_runtime.collect import TrackedModule, TrackedParameter, kind_of, tracked_parameters
+from probe_runtime.patching import Held, Nested, place, replaced
 from probe_runtime.patching import thread as _thread
 from torch import nn
 
@@ -146,26 +146,33 @@ def _path(name: str) -> str:
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
-@contextmanager
-def patched_call(table: ModuleTable, on_call: OnCall) -> Iterator[None]:
-    """Send calls of the table's modules through ``on_call`` while this is open; undone also when the block raises."""
-    original: Any = nn.Module.__dict__["__call__"]
-    entries = table.entries
+def patched_call(table: ModuleTable, on_call: OnCall) -> Held:
+    """Send calls of the table's modules through ``on_call`` until the result is undone."""
+    places, calls = [place(nn.Module, "__call__", _calling)], (table.entries, on_call)
+    _watching.append(calls)
+    return replaced(places, lambda: _watching.remove(calls))
 
+
+_watching: list[tuple[dict[int, TrackedModule], OnCall]] = []
+_nested = Nested()
+
+
+def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or torch._C._get_tracing_state() is not None:
             return original(self, *args, **kwargs)
         try:
+            entries, on_call = _watching[-1]
             entry = entries[id(self)]
-        except KeyError:
+        except (KeyError, IndexError):
             return original(self, *args, **kwargs)
-        if _thread.muted:
+        if _thread.muted or _nested.is_recorded(self, call):
             return original(self, *args, **kwargs)
-        return on_call(entry, self, args, kwargs, original)
+        before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (self, call)
+        try:
+            return on_call(entry, self, args, kwargs, original)
+        finally:
+            _nested.what, _nested.by = before
 
-    nn.Module.__call__ = call  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
+    return call

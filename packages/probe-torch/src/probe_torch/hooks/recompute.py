@@ -5,30 +5,43 @@ While collecting, both its kinds (reentrant or not) are entered through a `probe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch.utils.checkpoint as checkpoint
 from probe_runtime.collect import Segment, SegmentState
+from probe_runtime.patching import Held, place, replaced
 
 __all__ = ["watched_checkpoints"]
 
 
-@contextmanager
-def watched_checkpoints(state: SegmentState) -> Iterator[None]:
-    """Report the runs of checkpoints to ``state`` while this is open; undone also when the block raises."""
-    function = checkpoint.CheckpointFunction
-    generator: Callable[..., Any] = checkpoint._checkpoint_without_reentrant_generator
+def watched_checkpoints(state: SegmentState) -> Held:
+    """Report the runs of checkpoints to ``state`` until the result is undone."""
+    places = [
+        place(checkpoint, "CheckpointFunction", _Watched),
+        place(checkpoint, "_checkpoint_without_reentrant_generator", _watching),
+    ]
+    _states.append(state)
+    return replaced(places, lambda: _states.remove(state))
 
-    def watched_generator(
+
+_states: list[SegmentState] = []
+
+
+def _watching(generator: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(generator)
+    def watched(
         fn: Any,
         preserve_rng_state: Any = True,
         context_fn: Any = checkpoint.noop_context_fn,
         *args: Any,
         **kw: Any,
     ) -> Any:
-        segment = Segment(reentrant=False)
+        if not _states:
+            return generator(fn, preserve_rng_state, context_fn, *args, **kw)
+        state, segment = _states[-1], Segment(reentrant=False)
 
         def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
             forward, recompute = context_fn()
@@ -38,13 +51,7 @@ def watched_checkpoints(state: SegmentState) -> Iterator[None]:
 
         return generator(fn, preserve_rng_state, contexts, *args, **kw)
 
-    checkpoint.CheckpointFunction = _Watched(function, state)  # type: ignore[assignment,misc]
-    checkpoint._checkpoint_without_reentrant_generator = watched_generator
-    try:
-        yield
-    finally:
-        checkpoint.CheckpointFunction = function  # type: ignore[misc]
-        checkpoint._checkpoint_without_reentrant_generator = generator
+    return watched
 
 
 class _Both:
@@ -76,20 +83,22 @@ class _Both:
 class _Watched:
     """Replace CheckpointFunction in its module, so that ``apply`` gets a function that counts its runs."""
 
-    def __init__(self, function: Any, state: SegmentState) -> None:
-        self._function, self._state = function, state
+    def __init__(self, function: Any) -> None:
+        self._function = function
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._function, name)
 
     def apply(self, run: Callable[..., Any], *args: Any) -> Any:
-        segment = Segment(reentrant=True)
+        if not _states:
+            return self._function.apply(run, *args)
+        state, segment = _states[-1], Segment(reentrant=True)
         runs = 0
 
         def counted(*inner: Any) -> Any:
             nonlocal runs
             runs += 1
-            with self._state.first(segment) if runs == 1 else self._state.again(segment):
+            with state.first(segment) if runs == 1 else state.again(segment):
                 return run(*inner)
 
         return self._function.apply(counted, *args)

@@ -7,12 +7,11 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import torch
-from probe_runtime.patching import Function, attribute, replaced
+from probe_runtime.patching import Function, Held, place, replaced
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .wrappers import muted
@@ -25,44 +24,48 @@ _BETWEEN = (contextlib.__file__, os.path.dirname(__file__))
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.entered: list[contextlib.ExitStack] = []
+        self.entered: list[tuple[Any, contextlib.ExitStack]] = []
 
 
-@contextlib.contextmanager
-def quiet_fakes() -> Iterator[None]:
-    """Record nothing that runs under a FakeTensorMode that torch itself has entered, while this is open.
+_thread = _Thread()
+
+
+def quiet_fakes() -> Held:
+    """Record nothing that runs under a FakeTensorMode that torch itself has entered, until the result is undone.
 
     Calls under a mode that the user enters are recorded, and their tensors have no numbers.
     """
-    thread = _Thread()
+    places = [place(FakeTensorMode, "__enter__", _entering), place(FakeTensorMode, "__exit__", _leaving)]
+    return replaced(places, _leave_all)
 
-    def entering(original: Function) -> Function:
-        @functools.wraps(original)
-        def enter(mode: Any) -> Any:
-            entered = original(mode)
-            with contextlib.ExitStack() as stack:
-                if _is_torchs(sys._getframe(1)):
-                    stack.enter_context(muted())
-                thread.entered.append(stack.pop_all())
-            return entered
 
-        return enter
+def _leave_all() -> None:
+    """Leave the modes that this thread is still in, as stop() was called inside them."""
+    while _thread.entered:
+        _thread.entered.pop()[1].close()
 
-    def leaving(original: Function) -> Function:
-        @functools.wraps(original)
-        def leave(mode: Any, *error: Any) -> Any:
-            if thread.entered:  # else it was entered before start()
-                thread.entered.pop().close()
-            return original(mode, *error)
 
-        return leave
+def _entering(original: Function) -> Function:
+    @functools.wraps(original)
+    def enter(mode: Any) -> Any:
+        entered = original(mode)
+        with contextlib.ExitStack() as stack:
+            if _is_torchs(sys._getframe(1)):
+                stack.enter_context(muted())
+            _thread.entered.append((mode, stack.pop_all()))
+        return entered
 
-    places = [
-        attribute(FakeTensorMode, "__enter__", entering),
-        attribute(FakeTensorMode, "__exit__", leaving),
-    ]
-    with replaced(places):
-        yield
+    return enter
+
+
+def _leaving(original: Function) -> Function:
+    @functools.wraps(original)
+    def leave(mode: Any, *error: Any) -> Any:
+        if _thread.entered and _thread.entered[-1][0] is mode:  # else it was entered before start()
+            _thread.entered.pop()[1].close()
+        return original(mode, *error)
+
+    return leave
 
 
 def _is_torchs(frame: FrameType | None) -> bool:

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from probe_runtime import patching
-from probe_runtime.patching import Attribute, Function, attributes_of, quiet, suspended
+from probe_runtime.patching import Function, Place, attributes_of, quiet, suspended
 from torch import nn
 
-from .patches import Patches
+from .wrappers import switch
 
-__all__ = ["IntrospectionGuards"]
+__all__ = ["guards"]
 
 # They look functions up by identity or by name, all over the process. They are rare, so the originals are put
 # back while they run.
@@ -31,26 +31,21 @@ _SUSPENDED = (
 )
 
 
-class IntrospectionGuards(patching.IntrospectionGuards):
-    """Let torch.jit.script and trace, torch.fx, torch.export and torch.load run with the originals.
+def guards() -> list[Place]:
+    """Return the places that let torch.jit.script and trace, torch.fx, torch.export and torch.load run with originals.
 
-    torch.save is not recorded. The other guards are those of `probe_runtime.patching.IntrospectionGuards`.
+    torch.save is not recorded. The others are those of `probe_runtime.patching.guards`.
     """
-
-    def __init__(self, patches: Patches) -> None:
-        super().__init__(patches, lambda: _places(patches), nn.Module)
-
-
-def _places(patches: Patches) -> list[Attribute]:
     # torch.save makes its pickler on each call, as a subclass of pickle.Pickler, which is ours while patched.
     return [
-        *attributes_of(_SUSPENDED, functools.partial(_suspended, patches)),
+        *patching.guards(nn.Module),
+        *attributes_of(_SUSPENDED, _suspended),
         *attributes_of([("torch", "save")], quiet),
     ]
 
 
-def _suspended(patches: Patches, original: Function) -> Function:
-    call = suspended(patches, original)
+def _suspended(original: Function) -> Function:
+    call = suspended(original, switch)
     if original is not torch.jit.script:
         return call
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from probe_runtime.patching import Function, attribute, replaced
+from attrs import define, field
+from probe_runtime.patching import Function, place, replaced
 from torch.autograd.profiler import record_function
 from torch.optim import optimizer as torchs
 
-__all__ = ["optimizer_regions", "runs_other_code"]
+__all__ = ["optimizer_regions"]
 
 _own: set[int] = set()
 
@@ -31,51 +32,52 @@ def optimizer_regions(
     begin: returns whether ``end`` is wanted for this region.
     before_step: torch's global hook, called within a step with the optimizer, the arguments and the keywords.
     """
-    entered: dict[int, Any] = {}  # only what began here: start() and stop() may be called from inside a step
-
-    def entering(original: Function) -> Function:
-        @functools.wraps(original)
-        def enter(region: Any) -> Any:
-            result = original(region)
-            if region.name.startswith(names) and begin():
-                entered[id(region)] = region
-            return result
-
-        return enter
-
-    def leaving(original: Function) -> Function:
-        @functools.wraps(original)
-        def leave(region: Any, *error: Any) -> Any:
-            if entered.pop(id(region), None) is not None:
-                end()
-            return original(region, *error)
-
-        return leave
-
-    places = [
-        attribute(record_function, "__enter__", entering),
-        attribute(record_function, "__exit__", leaving),
-    ]
-    with replaced(places):
-        hook = torchs.register_optimizer_step_pre_hook(before_step)
-        _own.add(hook.id)
-        try:
-            yield
-        finally:
-            hook.remove()
-            _own.discard(hook.id)
+    listener = _Listener(names, begin, end)
+    _listening.append(listener)
+    places = [place(record_function, "__enter__", _entering), place(record_function, "__exit__", _leaving)]
+    try:
+        with replaced(places):
+            hook = torchs.register_optimizer_step_pre_hook(before_step)
+            _own.add(hook.id)
+            try:
+                yield
+            finally:
+                hook.remove()
+                _own.discard(hook.id)
+    finally:
+        _listening.remove(listener)
 
 
-def runs_other_code(optimizer: Any, args: Any, kwargs: Any) -> bool:
-    """Return whether a step runs a closure, or hooks of the user's, beside the code of its optimizer.
+@define(eq=False)
+class _Listener:
+    names: tuple[str, ...]
+    begin: Callable[[], bool]
+    end: Callable[[], None]
+    entered: dict[int, Any] = field(factory=dict)
+    """The regions that began here: start() and stop() may be called from inside a step."""
 
-    args, kwargs: those of the step, as torch's hooks get them.
-    """
-    given = any(value is not None for value in (*args[1:], *kwargs.values()))
-    hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-    return bool(
-        given
-        or hooked
-        or torchs._global_optimizer_post_hooks
-        or torchs._global_optimizer_pre_hooks.keys() - _own
-    )
+
+_listening: list[_Listener] = []
+
+
+def _entering(original: Function) -> Function:
+    @functools.wraps(original)
+    def enter(region: Any) -> Any:
+        result = original(region)
+        for each in tuple(_listening):
+            if region.name.startswith(each.names) and id(region) not in each.entered and each.begin():
+                each.entered[id(region)] = region
+        return result
+
+    return enter
+
+
+def _leaving(original: Function) -> Function:
+    @functools.wraps(original)
+    def leave(region: Any, *error: Any) -> Any:
+        for each in _listening[::-1]:
+            if each.entered.pop(id(region), None) is not None:
+                each.end()
+        return original(region, *error)
+
+    return leave

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-from probe_runtime.patching import NEVER_SCANNED, Label, Scan, Tap, patches
+from probe_runtime.patching import NEVER_SCANNED, Label, Place, Prepared, Scan, Tap, patches
 from torch import nn
 
 from probe_torch.submodules import submodules
 
 from .apis import Apis
-from .lookup import look_up_all
+from .introspection import guards
+from .lookup import listed
+from .regions import regions
 from .torch_tables import fill_caches
 from .wrappers import switch, wrap
 
@@ -38,8 +40,16 @@ class Patches(patches.Patches):
     """Patch the functions of torch listed in `apis`; see `probe_runtime.patching.patches.Patches`."""
 
     def __init__(self, apis: Apis, tap: Tap) -> None:
-        look_up = partial(look_up_all, apis)
-        super().__init__(tap, switch, look_up, wrap, _SCAN, _namespaces, fill_caches)
+        super().__init__(tap, switch, _prepared(apis), wrap, _namespaces, fill_caches)
+
+
+@functools.cache
+def _prepared(apis: Apis) -> Prepared:
+    return Prepared(listed(apis), _guests, _SCAN)
+
+
+def _guests() -> list[Place]:
+    return [*guards(), *regions()]
 
 
 def _namespaces(model: nn.Module) -> Iterator[dict[str, Any]]:

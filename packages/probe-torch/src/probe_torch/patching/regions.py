@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from probe_format.names import CLIP_GRAD, OPTIMIZER
-from probe_runtime import patching
+from probe_format.write import Coverage
 from probe_runtime.collect import guarded
-from probe_runtime.patching import Regions
+from probe_runtime.patching import Place, Regions
 
 from probe_torch.compiling import is_compiling
 
 from .optimizer_regions import optimizer_regions
-from .patches import Patches
 
-__all__ = ["StepRegions"]
+__all__ = ["regions", "step_regions"]
 
 # Calls that are filed under a node.
 _NODES = (
@@ -46,8 +46,19 @@ _QUIET = (
 )
 
 
-class StepRegions(patching.StepRegions):
-    """Enclose what belongs to a node in `push(node)` and `pop(node)`, and leave out quiet regions, while entered.
+_REGIONS = Regions(is_compiling)
+
+
+def regions() -> list[Place]:
+    """Return the places of the regions, which are replaced together with the recorded functions."""
+    return _REGIONS.places(_NODES, _QUIET)
+
+
+@contextmanager
+def step_regions(
+    push: Callable[[str], None], pop: Callable[[str], None], coverage: Coverage
+) -> Iterator[None]:
+    """Enclose what belongs to a node in `push(node)` and `pop(node)`, and leave out quiet regions, while this is open.
 
     Node "optimizer": step and zero_grad of every optimizer, and what a GradScaler does around them.
     Node "clip_grad": torch.nn.utils.clip_grad_*.
@@ -57,23 +68,19 @@ class StepRegions(patching.StepRegions):
     once. The closure that LBFGS and others call in their step runs the user's model: the open nodes are popped
     before it and pushed again after it.
     """
+    opens, closes = partial(_REGIONS.opens, OPTIMIZER), partial(_REGIONS.closes, OPTIMIZER)
+    before_step = guarded("an optimizer", "its closure", _before_step)
+    with (
+        _REGIONS.started(push, pop, coverage),
+        optimizer_regions(("Optimizer.step#", "Optimizer.zero_grad#"), opens, closes, before_step),
+    ):
+        yield
 
-    def __init__(self, patches: Patches, push: Callable[[str], None], pop: Callable[[str], None]) -> None:
-        super().__init__(patches, Regions(push, pop, is_compiling), lambda: (_NODES, _QUIET), _in_optimizers)
 
-
-def _in_optimizers(regions: Regions) -> AbstractContextManager[None]:
-    def before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the arguments with a closure that leaves the region while it runs; None if there is no closure."""
-        if "closure" in kwargs and callable(kwargs["closure"]):
-            return args, {**kwargs, "closure": regions.outside(kwargs["closure"])}
-        if len(args) > 1 and callable(args[1]):
-            return (args[0], regions.outside(args[1]), *args[2:]), kwargs
-        return None
-
-    return optimizer_regions(
-        ("Optimizer.step#", "Optimizer.zero_grad#"),
-        lambda: regions.opens(OPTIMIZER),
-        lambda: regions.closes(OPTIMIZER),
-        guarded("an optimizer", "its closure", before_step),
-    )
+def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the arguments with a closure that leaves the region while it runs; None if there is no closure."""
+    if "closure" in kwargs and callable(kwargs["closure"]):
+        return args, {**kwargs, "closure": _REGIONS.outside(kwargs["closure"])}
+    if len(args) > 1 and callable(args[1]):
+        return (args[0], _REGIONS.outside(args[1]), *args[2:]), kwargs
+    return None

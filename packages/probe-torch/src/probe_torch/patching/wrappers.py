@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from probe_runtime.patching import Label, Own, Switch, Tap, is_muted, muted, remember_original
+from probe_runtime.patching import Label, Nested, Switch, Tap, is_muted, muted
 from probe_runtime.patching import thread as _thread
 
 from probe_torch.compiling import is_compiling
@@ -23,11 +24,14 @@ Wrapper = Callable[..., Any]
 switch = Switch()
 """The switch of torch's wrappers."""
 
-_wrappers: dict[tuple[str, str, Callable[..., Any]], Wrapper] = Own()
+_wrappers: weakref.WeakValueDictionary[tuple[str, str, Callable[..., Any]], Wrapper] = (
+    weakref.WeakValueDictionary()
+)
+_nested = Nested()
 
 
 def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str) -> Wrapper:
-    """Return the wrapper of `original`, made once per process: compiled code is guarded by its identity.
+    """Return the wrapper of `original`, one for all places that have it: compiled code is guarded by its identity.
 
     module, qualname: the place where the wrapper goes, by which pickle finds it.
     """
@@ -36,7 +40,6 @@ def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str)
     if found is None:
         found = _wrappers[key] = _build(label, original)
         found.__module__, found.__qualname__ = module, qualname
-        remember_original(found, original)
     return found
 
 
@@ -45,6 +48,7 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
     compiling = is_compiling
     tracing_state = torch._C._get_tracing_state
     caller = sys._getframe
+    composite = label.composite
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -68,6 +72,15 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
         if not seen:
             with muted():  # calls that this one makes are not the model's either
                 return call(*args, **kwargs)
-        return tap(label, call, args, kwargs)
+        if not composite:
+            return tap(label, call, args, kwargs)
+        # What a composite function calls is recorded too: not a second time the function itself.
+        if _nested.is_recorded(label, wrapper):
+            return call(*args, **kwargs)
+        before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (label, wrapper)
+        try:
+            return tap(label, call, args, kwargs)
+        finally:
+            _nested.what, _nested.by = before
 
     return wrapper

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field
+from probe_format.write import Coverage
 from probe_runtime.config import Config
 from probe_runtime.session import KernelSession, kernel_package, preflight, warn
 
 from probe_torch.patching.apis import load_apis
-from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
-from probe_torch.patching.regions import StepRegions
+from probe_torch.patching.regions import step_regions
 from probe_torch.ranks import current_rank, world_size
 
 __all__ = ["KernelCalls", "open_kernels"]
@@ -63,8 +63,7 @@ class KernelCalls:
         """Watch for the call from here on."""
         self.kernels.start(step)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(IntrospectionGuards(self.patches))
-            stack.enter_context(StepRegions(self.patches, _ignore, _ignore))
+            stack.enter_context(step_regions(_ignore, _ignore, Coverage()))
             self.patches.apply()
             stack.callback(self.patches.undo)
             self._installed = stack.pop_all()

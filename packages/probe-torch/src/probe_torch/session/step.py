@@ -21,16 +21,14 @@ from torch import nn
 from probe_torch.aside import aside
 from probe_torch.compiling import uncompiled
 from probe_torch.hooks import leaf_gradients
-from probe_torch.hooks.collectives import watched_waits
 from probe_torch.hooks.collector import collector_for
 from probe_torch.hooks.modules import ModuleTable, patched_call
 from probe_torch.hooks.parameter_gradients import ParameterGradients
 from probe_torch.hooks.recompute import watched_checkpoints
 from probe_torch.hooks.swaps import watched_swaps
 from probe_torch.patching.fakes import quiet_fakes
-from probe_torch.patching.introspection import IntrospectionGuards
 from probe_torch.patching.patches import Patches
-from probe_torch.patching.regions import StepRegions
+from probe_torch.patching.regions import step_regions
 from probe_torch.tensors.inflight import watched_collectives
 from probe_torch.tensors.leaf import TensorLeaf
 
@@ -121,20 +119,17 @@ class StepOpener:
         """Keep torch's functions replaced, and everything else in place that collecting calls needs."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:
-            stack.enter_context(watched_collectives(leaf.inflight))
+            functions = (
+                self.config.level != "L0"
+            )  # else no function is replaced, so no original is needed back
+            stack.enter_context(watched_collectives(leaf.inflight, collector.works if functions else None))
             stack.enter_context(quiet_fakes())
-            if self.config.level != "L0":
-                stack.callback(collector.works.give_up)
-                stack.enter_context(watched_waits(collector.works))
             self.target.collector = collector
             stack.callback(self.target.clear)
-            if self.config.level != "L0":  # at L0 no function is replaced, so no original is needed back
-                # Before the patches, because the guards and regions come and go with them: early names are then
-                # searched once.
-                stack.enter_context(IntrospectionGuards(patches))
+            if functions:
+                stack.callback(collector.works.give_up)
                 push, pop = _guarded("a region", collector.push, collector.pop)
-                regions = stack.enter_context(StepRegions(patches, push, pop))
-                stack.callback(regions.count_left_out, collector.coverage)
+                stack.enter_context(step_regions(push, pop, collector.coverage))
                 patches.apply(*models)
                 stack.callback(patches.undo)
             for missing, why in patches.missing.items():

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from attrs import define, field
-from probe_runtime.collect import faults_reported
-from probe_runtime.patching import Called, Function, attribute, once, original_of, replaced
+from probe_runtime.collect import PendingWork, faults_reported, guarded
+from probe_runtime.patching import Function, original_of, place, replaced
 
 from probe_torch.aside import aside
 from probe_torch.compiling import is_compiling
@@ -146,41 +146,50 @@ class InFlight:
 
 
 @contextlib.contextmanager
-def watched_collectives(inflight: InFlight) -> Iterator[None]:
-    """Report collectives, and the waits for them, to ``inflight`` while this is open; their results stay the same."""
+def watched_collectives(inflight: InFlight, works: PendingWork | None = None) -> Iterator[None]:
+    """Report collectives, and the waits for them, while this is open; their results stay the same.
+
+    inflight: told of the memory that they write.
+    works: told which of their handles were waited for.
+    """
     if not dist.is_available():
         yield
         return
     places = [
-        attribute(torch._ops.OpOverload, "__call__", _operator),
-        attribute(torch._ops.OpOverloadPacket, "__call__", _operator),
-        attribute(dist.Work, "wait", _wait),
+        place(torch._ops.OpOverload, "__call__", _operator),
+        place(torch._ops.OpOverloadPacket, "__call__", _operator),
+        place(dist.Work, "wait", _wait),
         *(
-            attribute(dist.ProcessGroup, name, _collective)
+            place(dist.ProcessGroup, name, _collective)
             for name in _WRITING
             if hasattr(dist.ProcessGroup, name)
         ),
     ]
+    told = [inflight.finished] if works is None else [inflight.finished, works.waited]
+    finished = [guarded("a collective", "the end of its wait", each) for each in told]
     _watching.append(inflight)
+    _waited.extend(finished)
     try:
         with replaced(places):
             yield
     finally:
         _watching.remove(inflight)
+        for each in finished:
+            _waited.remove(each)
 
 
 _watching: list[InFlight] = []
+_waited: list[Callable[[Any], None]] = []
 
 
-@once
-def _operator(original: Function, called: Called) -> Function:
+def _operator(original: Function) -> Function:
     torchs = original_of(original)
 
     @functools.wraps(torchs)
     def call(op: Any, /, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return torchs(op, *args, **kwargs)
-        out = (called() or torchs)(op, *args, **kwargs)
+        out = original(op, *args, **kwargs)
         name = getattr(op, "_name", None) or op._qualified_op_name
         if _watching and name.startswith(_FUNCTIONAL):
             with faults_reported("a collective", "the memory that it writes"), aside():
@@ -193,13 +202,10 @@ def _operator(original: Function, called: Called) -> Function:
     return call
 
 
-@once
-def _collective(original: Function, called: Called) -> Function:
-    torchs = original_of(original)
-
-    @functools.wraps(torchs)
+def _collective(original: Function) -> Function:
+    @functools.wraps(original)
     def call(group: Any, /, *args: Any, **kwargs: Any) -> Any:
-        work = (called() or torchs)(group, *args, **kwargs)
+        work = original(group, *args, **kwargs)
         if _watching and isinstance(work, dist.Work):
             with faults_reported("a collective", "the memory that it writes"), aside():
                 for tensor in _tensors_in(args[:1] or next(iter(kwargs.values()), ())):
@@ -210,16 +216,12 @@ def _collective(original: Function, called: Called) -> Function:
     return call
 
 
-@once
-def _wait(original: Function, called: Called) -> Function:
-    torchs = original_of(original)
-
-    @functools.wraps(torchs)
+def _wait(original: Function) -> Function:
+    @functools.wraps(original)
     def wait(work: Any, /, *args: Any, **kwargs: Any) -> Any:
-        result = (called() or torchs)(work, *args, **kwargs)
-        with faults_reported("a collective", "the end of its wait"):
-            for inflight in _watching:
-                inflight.finished(work)
+        result = original(work, *args, **kwargs)
+        for finished in tuple(_waited):
+            finished(work)
         return result
 
     return wait
