@@ -1,12 +1,10 @@
-"""Streams of journal events as a run makes them: nested calls, gradients, late numbers, kills."""
+"""Streams of journal events as a run makes them: nested calls, gradients, late numbers, kills; in version 1."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hypothesis import strategies as st
-from probe_format import jsonio
-from probe_format.journal import events as functions
 
 Event = dict[str, Any]
 
@@ -133,46 +131,6 @@ class _Maker:
             for ref in refs:
                 if self.draw(st.integers(0, 2)):
                     self.events.insert(self.draw(st.integers(0, len(self.events))), make(ref))
-
-
-def finished(value: Any) -> Any:
-    """The value with each tensor that waits for nothing as finished JSON, as a leaf gives it."""
-    if isinstance(value, list):
-        return [finished(item) for item in value]
-    if isinstance(value, dict):
-        if type(value.get("dtype")) is str and "$" not in value and "$f" not in value:
-            return jsonio.dumps(value)
-        return {key: finished(item) for key, item in value.items()}
-    return value
-
-
-def constructed(event: Event) -> Any:
-    """The same event, made by its function: the frequent ones are bytes with a line for each key."""
-    e = {key: finished(value) if key in "awpiov" else value for key, value in event.items()}
-    name, get = e.get("n"), e.get
-    match e["k"]:
-        case "enter":
-            named = {
-                "arguments": "a",
-                "keywords": "w",
-                "parameters": "p",
-                "extra": "x",
-                "stack": "s",
-                "kept": "r",
-            }
-            return functions.enter(name, e["u"], **{key: get(short) for key, short in named.items()})
-        case "exit":
-            return functions.exit(name, output=get("o"), raised=get("e"), gradients=get("g"))
-        case "redo":
-            return functions.redo(name, e["a"], e["w"])
-        case "redone":
-            return functions.redone(name, output=get("o"), gradients=get("g"))
-        case "back":
-            partial = get("partial", False)
-            return functions.back(name, e["t"], e["u"], inputs=get("i"), outputs=get("o"), partial=partial)
-        case "pgrad":
-            return functions.pgrad(name, e["q"], e["v"])
-    return e
 
 
 @st.composite

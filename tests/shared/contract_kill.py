@@ -11,7 +11,7 @@ from documents import leaves, rank_dir, records, strict, validate
 from framework import Framework
 from killing import Server, killed, names, unkilled, without_files
 from probe_format.cli.main import main as probe
-from probe_format.journal.frames import read_journal
+from probe_format.journal import read_journal
 
 __all__ = ["check_damage_in_the_journal", "check_random_kills", "test_recover_says_what_it_did"]
 

@@ -12,11 +12,11 @@ from counted_calls import check_calls
 
 #: (level, task) -> at most so many calls in the step, and with start(), stop() and step().
 BOUNDS = {
-    ("L1", "statistics"): (187, 239),
-    ("L0", "statistics"): (194, 253),
-    ("mix", "statistics"): (170, 219),
-    ("mix", "tensor"): (273, 352),
-    ("L1", "tensor"): (311, 381),
+    ("L1", "statistics"): (177, 220),
+    ("L0", "statistics"): (184, 235),
+    ("mix", "statistics"): (181, 224),
+    ("mix", "tensor"): (313, 356),
+    ("L1", "tensor"): (311, 350),
 }
 RECORDS = {"L0": 200, "L1": 201, "mix": 401}
 

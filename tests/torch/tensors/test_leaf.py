@@ -60,14 +60,14 @@ class Rig:
         return {
             number: filler
             for event in self.events
-            if type(event) is tuple
-            for number, filler in zip(event[0]["r"], event[1], strict=True)
+            if event[0]["k"] == "fill"
+            for number, filler in zip(event[0]["h"], event[1], strict=True)
         }
 
     def filled(self, value: bytes) -> Json:
         """A value with its holes filled; all of them must have been, once."""
         fillers = self.fillers
-        assert len(fillers) == sum(len(event[1]) for event in self.events if type(event) is tuple)
+        assert len(fillers) == sum(len(event[1]) for event in self.events)
         while HOLE.search(value):
             value = HOLE.sub(lambda found: fillers[int(found[1])], value)
         found: Json = loads(value)
@@ -555,7 +555,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, deferred: bool) -
     assert "data_name" not in found
     assert found["lost"] == "tensor file: [Errno 2] No such file or directory"
     assert found["Max"] == 1.0
-    faults = [e for e in rig.events if isinstance(e, dict)]
+    faults = [head for head, _ in rig.events if head["k"] == "fault"]
     assert [e["w"] for e in faults] == ["writing Torch.a.1.forward.input.0.pt"]
     assert rig.coverage.json()["counts"]["failed"] == {"tensor files": 1}
     rig.leaf.close()

@@ -46,12 +46,11 @@ _LOST = lost("gradient: the process ended before this was written")
 _key: Callable[[str], bytes] = functools.lru_cache(4096)(lambda key: jsonio.dumps(key) + b":")
 
 
-def _joined(rows: list[Row]) -> Row:
+def _joined(name: str, rows: list[Row]) -> Row:
     """Return the parts of one record as one row."""
-    whole = rows[0]
-    for row in rows[1:]:
-        whole = _overlaid(whole, row)
-    return whole
+    if ".parameters_grad" in name:  # each arrival is one more
+        return {key: [item for row in rows for item in row.get(key, ())] for row in rows for key in row}
+    return functools.reduce(_overlaid, rows)
 
 
 def _overlaid(old: Row, new: Row) -> Row:
@@ -65,10 +64,10 @@ def _overlaid(old: Row, new: Row) -> Row:
 
 
 def _is_gradients(name: str) -> bool:
-    return with_direction(name, "backward") == name
+    return with_direction(name, "forward") != name
 
 
-def _parent(rows: list[tuple[str | None, bool]]) -> tuple[str | None, bool]:
+def _parent(name: str, rows: list[tuple[str | None, bool]]) -> tuple[str | None, bool]:
     """Return what the last call said of its parent; without a call, what the first gradients said."""
     return next((row for row in reversed(rows) if row[1]), rows[0])
 
@@ -106,8 +105,9 @@ class Fold:
         from a file is not the specification's.
         """
         head, values = event
-        handler = _HANDLERS.get(head["k"])
-        if handler is None:
+        try:
+            handler = _HANDLERS[head["k"]]
+        except KeyError:
             return
         self.kept -= size
         handler(self, head, values if self.kept >= 0 else places_of(at, len(values)))
@@ -125,11 +125,11 @@ class Fold:
         name = e["n"]
         if self._tree:
             self._node(name, e["u"], called=True)
-        kept = e.get("r")
+        kept = e["r"] if "r" in e else None
         if kept == NODE:
             return
-        stack = e.get("s")
-        if stack is not None:
+        if "s" in e:
+            stack = e["s"]
             if stack not in self._stacks:
                 self._stacks[stack] = Packed()
             self._stacks[stack].add(name)
@@ -300,24 +300,23 @@ class Fold:
             yield b"%b: %b" % (jsonio.dumps(name), self._text(row, places))
 
     def _text(self, row: Row, places: Places) -> bytes:
-        kind = type(row)
+        kind, text = type(row), self._text
+        if kind is dict:
+            pairs = [
+                (key if type(key) is bytes else _key(key)) + (item if type(item) is bytes else text(item, places))
+                for key, item in row.items()
+            ]
+            return b"{%b}" % b",".join(pairs)
+        if kind is list:
+            return b"[%b]" % b",".join([item if type(item) is bytes else text(item, places) for item in row])
         if kind is bytes:
             return row  # type: ignore[no-any-return]
         if kind is int:
             return places.value(row)
-        if row is None:
-            return b"null"
-        if kind is float:
-            return _LOST if row == self._overs else b"null"
-        if kind is list:
-            return b"[%b]" % b",".join([self._text(item, places) for item in row])
         if kind is tuple:
             first, more = row
-            return self._text(first, places)[:-1] + b',"later_passes":%b}' % self._text(more, places)
-        pairs = [
-            (key if type(key) is bytes else _key(key)) + self._text(item, places) for key, item in row.items()
-        ]
-        return b"{%b}" % b",".join(pairs)
+            return text(first, places)[:-1] + b',"later_passes":%b}' % text(more, places)
+        return _LOST if row is not None and row == self._overs else b"null"
 
     def _stack_lines(self) -> Iterator[Iterator[bytes]]:
         for i, (number, names) in enumerate(self._stacks.items()):

@@ -73,7 +73,11 @@ class JournalWriter:
         count: raised by one together with the event. After `close` nothing is written or counted.
         """
         head, values = event
-        payload = b"\n".join((jsonio.dumps(head), *values))
+        try:
+            text = jsonio.encode(head)
+        except TypeError:  # a name that is no UTF-8
+            text = jsonio.dumps(head)
+        payload = b"\n".join((text, *values))
         size = len(payload)
         if size > MAX_FRAME:
             raise OSError(errno.EFBIG, f"an event of {size} bytes is too large", str(self.path))

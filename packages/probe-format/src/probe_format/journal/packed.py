@@ -60,12 +60,12 @@ class Table:
     joins the two.
 
     rows_open: the newer rows, in their order: whoever works on a row finds it here.
-    joined: takes the rows of one name, in their order, and returns one.
+    joined: takes a name and its rows, in their order, and returns one.
     moves: takes a name and returns whether its row has the place of its last part in the order, not of its first.
     most: how many rows are open.
     """
 
-    joined: Callable[[list[Any]], Any]
+    joined: Callable[[str, list[Any]], Any]
     moves: Callable[[str], bool] = lambda name: False
     most: int = 8192
     rows_open: dict[str, Any] = field(factory=dict)
@@ -93,7 +93,7 @@ class Table:
                 continue
             of_name = parts[name]
             if of_name and row == of_name[-1 if self.moves(name) else 0]:
-                yield name, self.joined(of_name)
+                yield name, self.joined(name, of_name)
                 parts[name] = []
 
     def _all(self) -> Iterator[Row]:

@@ -188,7 +188,8 @@ def _constant(walk: ValueWalk, value: Any, path: ValuePath) -> bytes:
 
 def _slots(forms: list[Form]) -> Form:
     """Return the forms, or their number where none of them has parts."""
-    return len(forms) if forms.count(None) == len(forms) else forms
+    count = len(forms)
+    return count if forms.count(None) == count else forms
 
 
 def _ignore(reason: str) -> None:

@@ -155,7 +155,7 @@ class Config:
     share: bool = attrs.field(
         default=True,
         metadata=key(
-            "true, false: numbers of a tensor that did not change since are used again; see below",
+            "true, false: tensor files of equal bytes are one file with several names; see below",
             flag,
             ours=True,
         ),
