@@ -4,7 +4,7 @@ import json
 import struct
 import zlib
 
-from probe_format.journal.frames import MAGIC
+from probe_format.journal.version1 import MAGIC_1
 
 HEADER = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
 HEAD = {"k": "head", "header": {**HEADER, "format_version": "1.0", "tool": "a hand"}}
@@ -18,5 +18,5 @@ def frame(event):
 def journal(tmp_path, *events):
     rank = tmp_path / "step0" / "rank"
     rank.mkdir(parents=True, exist_ok=True)
-    (rank / "records.journal").write_bytes(MAGIC + b"".join(map(frame, (HEAD, *events))))
+    (rank / "records.journal").write_bytes(MAGIC_1 + b"".join(map(frame, (HEAD, *events))))
     return rank

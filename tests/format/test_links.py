@@ -90,7 +90,7 @@ def test_dump_path_itself_may_be_a_link(tmp_path):
 def test_the_journal_and_tensor_files_are_made_through_no_link(tmp_path, victim):
     (tmp_path / "records.journal").symlink_to(victim / "records.journal")
     with pytest.raises(OSError) as error:
-        JournalWriter(tmp_path / "records.journal")
+        JournalWriter(tmp_path / "records.journal", lambda *event: None)
     assert error.value.errno == errno.ELOOP
     (tmp_path / "x.npy").symlink_to(victim / "keep.npy")
     write_parts(tmp_path / "x.npy", [b"ours"])

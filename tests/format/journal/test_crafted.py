@@ -8,7 +8,8 @@ from bounded import probe
 from crafted_journal import HEAD, frame, journal
 from probe_format.cli.show import heading, tree
 from probe_format.errors import FormatError
-from probe_format.journal.frames import MAGIC, read_journal
+from probe_format.journal import read_journal
+from probe_format.journal.version1 import MAGIC_1
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
 from probe_format.write import recover
@@ -67,11 +68,11 @@ def test_false_frames_are_looked_through_once(tmp_path):
         struct.pack("<II", max(size - (13 + len(whole)) * i - 100, 0), 1) + b'{"k":' + whole
         for i in range(false)
     )
-    (rank / "records.journal").write_bytes(MAGIC + frame(HEAD) + body)
+    (rank / "records.journal").write_bytes(MAGIC_1 + frame(HEAD) + body)
     code, said = probe("verify", tmp_path)
     assert code == 4 and "more places" in said and len(said) < 10_000
     body = b"".join(struct.pack("<II", (60_000 - i) * 12, 1) + b'{"k":' for i in range(60_000))
-    (rank / "records.journal").write_bytes(MAGIC + frame(HEAD) + body)
+    (rank / "records.journal").write_bytes(MAGIC_1 + frame(HEAD) + body)
     assert probe("verify", tmp_path)[0] == 4
 
 

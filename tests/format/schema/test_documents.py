@@ -225,8 +225,7 @@ records = st.recursive(
 @given(st.dictionaries(names, st.dictionaries(names, records, max_size=3), max_size=4))
 @example({'a": {\n': {"b": "\n}}"}})
 def test_records_by_line_are_the_records_that_were_written(data):
-    from probe_format.journal.assembly import Documents
-    from probe_format.write import documents_bytes
+    from probe_format.write import Documents, documents_bytes
 
     header = {"format_version": "1.0", "tool": '"data": {\n'}
     raw = documents_bytes(Documents(header, data, {}, {}, {}, []))["dump.json"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from probe_format.journal import events
 from probe_format.write.coverage import Coverage, Tally
 from probe_format.write.rank_writer import RankWriter
 
@@ -72,13 +73,13 @@ def test_the_last_counts_are_those_of_the_files(tmp_path: Path) -> None:
         def work() -> None:
             for _ in range(50):
                 name = f"Torch.relu.{next(numbers)}.forward"  # noqa: B023
-                event = {"k": "enter", "n": name, "u": None, "a": [], "w": {}}
+                event = events.enter(name, None, arguments=b"[]", keywords=b"{}")
                 writer.append(event, coverage.count("calls"))  # noqa: B023
 
         threads = [threading.Thread(target=work) for _ in range(THREADS)]
         for thread in threads:
             thread.start()
-        said = writer.finish(final=True, last=lambda: {"k": "tally", "d": coverage.json()})  # noqa: B023
+        said = writer.finish(final=True, last=lambda: events.tally(coverage.json()))  # noqa: B023
         for thread in threads:
             thread.join()  # too late for this step: neither an error nor a record
         assert said["counts"]["recorded"].get("calls", 0) == said["records"]

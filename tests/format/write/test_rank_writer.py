@@ -7,17 +7,16 @@ import threading
 import zlib
 
 import pytest
+from folded import documents_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_format import jsonio
 from probe_format import open as open_dump
-from probe_format.journal import events, frames, index, records
-from probe_format.journal.assembly import Assembly, Documents, assemble
-from probe_format.journal.frames import Count, JournalWriter, read_journal
-from probe_format.journal.read_back import ReadBack
+from probe_format.journal import Fold, JournalWriter, folded, read_journal
+from probe_format.journal.version1 import Upgrade
+from probe_format.write import Count, Documents
 from probe_format.write.documents import FORMAT_VERSION, documents_bytes, write_documents
 from probe_format.write.rank_writer import RankWriter
-from streams import constructed, streams
+from streams import streams
 
 HEADER = {
     "task": "statistics",
@@ -54,14 +53,31 @@ def call(name, *output, **kw):
     yield {"k": "exit", "n": name, "o": list(output)}
 
 
+def old(writer):
+    """What appends an event of version 1."""
+    upgrade = Upgrade()
+
+    def append(event, *count):
+        for new in [*upgrade.event(copy.deepcopy(event)), upgrade.files_written()]:
+            if new[0] != {"k": "fill", "h": []}:
+                writer.append(new, *count)
+
+    return append
+
+
 def write_all(writer, events):
-    for event in copy.deepcopy(list(events)):
-        writer.append(event)
+    append = old(writer)
+    for event in events:
+        append(event)
+
+
+def in_journal(folder):
+    return documents_of(folded(read_journal(folder / "records.journal")))
 
 
 def same_as_journal(folder):
     """The files say what the journal beside them says, in the same order."""
-    documents = assemble(read_journal(folder / "records.journal").events)
+    documents = in_journal(folder)
     dump = strict(folder / "dump.json")
     assert dump.pop("data") == documents.data
     assert list(strict(folder / "dump.json")["data"]) == list(documents.data)
@@ -83,6 +99,7 @@ def test_the_files_say_what_the_journal_says(tmp_path_factory, stream, data):
     header, events = stream
     folder = tmp_path_factory.mktemp("rank")
     writer = RankWriter(folder, header)
+    append = old(writer)
     stops = data.draw(st.sets(st.integers(0, len(events)), max_size=2)) | {len(events)}
     for i in range(len(events) + 1):
         if i in stops:
@@ -91,7 +108,7 @@ def test_the_files_say_what_the_journal_says(tmp_path_factory, stream, data):
             assert report == strict(folder / "report.json")
             assert report["state"] == "open"
         if i < len(events):
-            writer.append(copy.deepcopy(events[i]))
+            append(events[i])
     before = {name: (folder / name).read_bytes() for name in FILES}
     report = writer.finish(final=True)
     assert {name: (folder / name).read_bytes() for name in FILES} == before
@@ -99,138 +116,17 @@ def test_the_files_say_what_the_journal_says(tmp_path_factory, stream, data):
     assert not (folder / "records.journal").exists()
 
 
-@settings(max_examples=60)
-@given(streams())
-def test_records_joined_from_pieces_are_those_that_are_assembled(tmp_path_factory, stream):
-    """Events as their functions make them are cut into pieces; the same events from elsewhere are parsed."""
-    header, events = stream
-    folder, other = tmp_path_factory.mktemp("pieces"), tmp_path_factory.mktemp("parsed")
-    reports = []
-    for rank, made in ((folder, constructed), (other, copy.deepcopy)):
-        writer = RankWriter(rank, header)
-        for event in events:
-            writer.append(made(event))
-        reports.append(writer.finish(final=False))
-        same_as_journal(rank)
-    for name in FILES:
-        assert strict(folder / name) == strict(other / name)
-        assert list(strict(folder / name)) == list(strict(other / name))
-    for key in ("counts", "records", "tensors", "tensor_files", "norms", "first_non_finite", "faults"):
-        assert reports[0][key] == reports[1][key]
-
-
-def test_the_streams_have_records_of_both_kinds(tmp_path_factory, monkeypatch):
-    """The property above says nothing if all records go one way."""
-    assembled, total = [], []
-
-    class Counted(Assembly):
-        def cut_short(self):
-            assembled.append(1)
-            super().cut_short()
-
-    monkeypatch.setattr(records, "Assembly", Counted)
-
-    @settings(max_examples=100, derandomize=True)
-    @given(streams())
-    def look(stream):
-        header, events = stream
-        writer = RankWriter(tmp_path_factory.mktemp("rank"), header)
-        for event in events:
-            writer.append(constructed(event))
-        total.append(writer.finish(final=True)["records"])
-
-    look()
-    assert 0.2 < len(assembled) / sum(total) < 0.8
-
-
-def test_a_journal_that_is_not_kept_in_memory_is_read_again(tmp_path_factory, monkeypatch):
-    """That of a long step: neither its events nor their lines are kept, and the names of calls are packed."""
-    monkeypatch.setattr(frames, "KEPT", 0)
-    monkeypatch.setattr(index, "KEPT", 0)
-    monkeypatch.setattr(index, "PAGE", 2)
-    read = []
-    monkeypatch.setattr(
-        ReadBack, "events_at", lambda *a, f=ReadBack.events_at: read.append(f(*a)) or read[-1]
-    )
-
-    @settings(max_examples=40)
-    @given(streams())
-    def look(stream):
-        header, made = stream
-        writer = RankWriter(tmp_path_factory.mktemp("rank"), header)
-        for i, event in enumerate(made):
-            writer.append(constructed(event))
-            if i == len(made) // 2:
-                writer.finish(final=False)
-        writer.finish(final=False)
-        same_as_journal(writer.directory)
-
-    look()
-    assert any(read)
-
-
 def test_what_else_is_in_the_file_is_read_from_it(tmp_path):
     """What this process remembers of the journal counts only while the file ends with it."""
     writer = RankWriter(tmp_path, HEADER)
     write_all(writer, call("Torch.a.0.forward", TENSOR))
-    other = JournalWriter(tmp_path / "records.journal")
+    other = JournalWriter(tmp_path / "records.journal", Fold().take)
     write_all(other, call("Torch.b.0.forward"))
     write_all(writer, call("Torch.c.0.forward"))
     writer.finish(final=False)
     names = ["Torch.a.0.forward", "Torch.b.0.forward", "Torch.c.0.forward"]
     assert list(same_as_journal(tmp_path).data) == names
     other.close()
-
-
-def test_saved_values_and_their_gradients(tmp_path):
-    writer = RankWriter(tmp_path, {**HEADER, "level": "debug"})
-    for event in (
-        events.save("a.0", [TENSOR, 1], ("a_grad.0", [None, None])),
-        events.save("b.0", TENSOR),
-        events.grad("a_grad.0", [0], TENSOR),
-        events.grad("a_grad.0", [0], {**TENSOR, "Max": 2.0}),
-    ):
-        writer.append(event)
-    writer.finish(final=False)
-    documents = assemble(read_journal(tmp_path / "records.journal").events)
-    assert strict(tmp_path / "debug.json")["data"] == documents.data
-    assert list(documents.data) == list(strict(tmp_path / "debug.json")["data"]) == ["a.0", "a_grad.0", "b.0"]
-
-
-def test_two_names_with_one_hash_make_no_record(tmp_path, monkeypatch):
-    monkeypatch.setattr(index, "hash", lambda name: 7, raising=False)
-    writer = RankWriter(tmp_path, HEADER)
-    for name in ("Torch.a.0.forward", "Torch.b.0.forward"):
-        writer.append(events.enter(name, None, arguments=[], keywords={}))
-    with pytest.raises(OSError, match="two names have the same hash"):
-        writer.finish(final=False)
-    assert not (tmp_path / "dump.json").exists()
-
-
-def test_usual_records_are_not_assembled(tmp_path, monkeypatch):
-    """One call with its gradients in two events, a module, and the gradients of its parameters."""
-    finished = jsonio.dumps(TENSOR)
-    name, back, module = "Torch.a.0.forward", "Torch.a.0.backward", "Module.m.M.forward.0"
-    writer = RankWriter(tmp_path, HEADER)
-    for event in (
-        events.enter(module, None, arguments=[finished], keywords={"k": None}, parameters={"w": finished}),
-        events.enter(name, module, arguments=[finished, None], keywords={}, extra={"in_backward": True}),
-        events.exit(name, output=[finished], gradients=[1, 3]),
-        events.exit(module, output=[finished], gradients=[1, [None, [None, None]]]),
-        events.back(back, 0, "Module.m.M.backward.0", inputs=[[[0], finished]], outputs=[[(2,), finished]]),
-        events.back("Module.m.M.backward.0", 0, None, outputs=[[[0], finished]]),
-        events.back(back, 0, None, outputs=[[[0], finished]]),
-        events.pgrad("Module.m.M.parameters_grad", "w", finished),
-        events.pgrad("Module.m.M.parameters_grad", "b", finished),
-    ):
-        writer.append(event)
-    monkeypatch.setattr(records, "Assembly", None)
-    writer.finish(final=False)
-    data = same_as_journal(tmp_path).data
-    assert list(data) == [name, module, "Module.m.M.backward.0", back, "Module.m.M.parameters_grad"]
-    assert data[back] == {"input": [TENSOR], "output": [TENSOR, None, TENSOR]}
-    assert data["Module.m.M.backward.0"] == {"input": [None], "output": [TENSOR, [None, None]]}
-    assert data[name]["in_backward"] is True
 
 
 @settings(max_examples=40)
@@ -240,7 +136,7 @@ def test_ending_at_once_says_what_the_journal_said(tmp_path_factory, stream):
     folder = tmp_path_factory.mktemp("rank")
     writer = RankWriter(folder, header)
     write_all(writer, events)
-    documents = assemble(read_journal(folder / "records.journal").events)
+    documents = in_journal(folder)
     writer.finish(final=True)
     assert strict(folder / "dump.json")["data"] == documents.data
     (rank,) = open_dump(folder).ranks
@@ -414,7 +310,7 @@ def test_an_event_and_its_count_are_in_the_files_together(tmp_path, monkeypatch)
     reports = []
 
     def tally():
-        return {"k": "tally", "d": {"counts": {"recorded": {"calls": count.n}}}}
+        return events.tally({"counts": {"recorded": {"calls": count.n}}})
 
     def finish():
         written.wait(30)
@@ -423,7 +319,7 @@ def test_an_event_and_its_count_are_in_the_files_together(tmp_path, monkeypatch)
 
     thread = threading.Thread(target=finish)
     thread.start()
-    writer.append({"k": "enter", "n": "Torch.a.0.forward", "u": None, "a": [], "w": {}}, count)
+    writer.append(events.enter("Torch.a.0.forward", None, arguments=b"[]", keywords=b"{}"), count)
     thread.join()
     (report,) = reports
     assert (report["records"], report["counts"]["recorded"]["calls"]) == (1, 1)
@@ -468,11 +364,11 @@ def test_construct_is_empty_at_l1():
 def test_a_late_writer_leaves_nothing_until_there_is_a_record(tmp_path):
     folder = tmp_path / "graph" / "step0" / "rank"
     writer = RankWriter(folder, HEADER, late=True)
-    writer.append({"k": "tally", "d": {}})
+    old(writer)({"k": "tally", "d": {}})
     assert writer.finish(final=False) == {} and not (tmp_path / "graph").exists()
-    writer.append({"k": "frames", "i": 0, "f": ["File a.py"]})
-    writer.append({"k": "enter", "n": "Cell.a.A.forward.0", "u": None, "a": [], "w": {}})
-    kinds = [event["k"] for event in read_journal(folder / "records.journal").events]
+    old(writer)({"k": "frames", "i": 0, "f": ["File a.py"]})
+    old(writer)({"k": "enter", "n": "Cell.a.A.forward.0", "u": None, "a": [], "w": {}})
+    kinds = [head["k"] for head, _ in read_journal(folder / "records.journal").events]
     assert kinds == ["head", "tally", "frames", "enter"]
     assert writer.finish(final=True)["records"] == 1
 
@@ -486,7 +382,7 @@ def test_a_late_writer_without_a_record_never_was(tmp_path, kind):
 
 def test_a_late_writer_keeps_a_fault(tmp_path):
     writer = RankWriter(tmp_path / "rank", HEADER, late=True)
-    writer.append({"k": "fault", "w": "x", "m": "y"})
+    old(writer)({"k": "fault", "w": "x", "m": "y"})
     assert writer.finish(final=True)["faults"] == [{"where": "x", "message": "y", "count": 1}]
 
 
@@ -496,6 +392,6 @@ def test_a_late_directory_is_there_for_a_file_that_comes_before_its_record(tmp_p
     writer.begin()
     writer.begin()
     assert writer.tensor_directory.is_dir()
-    kinds = [event["k"] for event in read_journal(writer.directory / "records.journal").events]
+    kinds = [head["k"] for head, _ in read_journal(writer.directory / "records.journal").events]
     assert kinds == ["head"]
     writer.close()

@@ -9,7 +9,7 @@ import probe_format
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from probe_format.journal.frames import JournalWriter, read_journal
+from probe_format.journal import JournalWriter, events, read_journal
 from probe_format.read.verify import verify
 from probe_format.write import recover
 
@@ -91,9 +91,9 @@ def test_a_journal_with_nothing_in_it(tmp_path, raw, says):
 
 
 def test_an_event_of_a_newer_version_is_told(tmp_path):
-    writer = JournalWriter(tmp_path / "records.journal")
-    writer.append({"k": "head", "header": {}})
-    writer.append({"k": "enter", "call": "Torch.sin.0.forward"})
+    writer = JournalWriter(tmp_path / "records.journal", lambda *event: None)
+    writer.append(events.head({}))
+    writer.append(({"k": "enter", "call": "Torch.sin.0.forward"}, ()))
     writer.close()
     (recovery,) = recover(tmp_path)
     assert recovery.outcome == "nothing" and "install that version" in recovery.detail
@@ -103,10 +103,10 @@ def test_what_came_after_the_last_stop_is_counted(tmp_path):
     folder = copy(tmp_path, "torn")
     path = folder / "records.journal"
     path.write_bytes(path.read_bytes()[: read_journal(path).valid_bytes])
-    writer = JournalWriter(path)
+    writer = JournalWriter(path, lambda *event: None)
     summary = {"tensors": 1, "tensor_files": 1, "norms": [["x.output.0", 1.0]], "first_non_finite": None}
-    writer.append({"k": "tally", "d": {"counts": {}, "summary": summary}})
-    writer.append({"k": "enter", "n": "Torch.cos.0.forward", "s": None, "u": None, "a": [], "w": {}})
+    writer.append(events.tally({"counts": {}, "summary": summary}))
+    writer.append(events.enter("Torch.cos.0.forward", None, arguments=b"[]", keywords=b"{}"))
     writer.close()
     assert recover(folder)[0].tensors == 15
     (verdict,) = verify(folder)

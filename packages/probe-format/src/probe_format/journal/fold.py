@@ -125,7 +125,7 @@ class Fold:
         name = e["n"]
         if self._tree:
             self._node(name, e["u"], called=True)
-        kept = e["r"] if "r" in e else None
+        kept = e.get("r")
         if kept == NODE:
             return
         if "s" in e:
@@ -303,7 +303,8 @@ class Fold:
         kind, text = type(row), self._text
         if kind is dict:
             pairs = [
-                (key if type(key) is bytes else _key(key)) + (item if type(item) is bytes else text(item, places))
+                (key if type(key) is bytes else _key(key))
+                + (item if type(item) is bytes else text(item, places))
                 for key, item in row.items()
             ]
             return b"{%b}" % b",".join(pairs)

@@ -32,12 +32,12 @@ _VAIN_FLOOR, _VAIN_TIMES = 1 << 26, 4
 class JournalContents:
     """Hold everything readable in a journal.
 
-    events: as this version writes them, whichever wrote them.
+    events: as they were written; those of version 1 are objects.
     state: ``whole``; ``torn`` (the last frame is cut short, normal after a kill); ``damaged`` (a frame in
     the middle does not match its checksum; the events after it, if found, are included).
     """
 
-    events: tuple[Event, ...] = field(repr=False)
+    events: tuple[Event | dict[str, Any], ...] = field(repr=False)
     state: Literal["whole", "torn", "damaged"]
     valid_bytes: int
     file_bytes: int
@@ -51,8 +51,14 @@ def folded(contents: JournalContents) -> Fold:
     not the specification's.
     """
     fold = Fold(Room(contents.file_bytes + _SLOTS), kept=contents.file_bytes + 1)
+    upgrade = Upgrade()
     for event in contents.events:
-        fold.take(event)
+        if isinstance(event, dict):
+            for new in upgrade.event(event):
+                fold.take(new)
+        else:
+            fold.take(event)
+    fold.take(upgrade.files_written())
     return fold
 
 
@@ -83,24 +89,17 @@ def read_journal(path: Path) -> JournalContents:
         if following is None:
             if why == "cut short" and not damage and not _wrong_length(data, at):
                 detail = f"{end - at} bytes after the last event"
-                return JournalContents(_upgraded(found, first), "torn", at, end, detail)
+                return JournalContents(tuple(found), "torn", at, end, detail)
             damage.append(f"{why} at byte {at}; nothing readable after it")
             break
         damage.append(f"{why} at byte {at}; reading goes on at byte {following}")
         at = following
-    events = _upgraded(found, first)
+    events = tuple(found)
     if damage:
         if len(damage) > _MOST_TOLD:
             damage[_MOST_TOLD:-1] = [f"... and {len(damage) - _MOST_TOLD - 1} more places"]
         return JournalContents(events, "damaged", min(at, end), end, "; ".join(damage))
     return JournalContents(events, "whole", end, end)
-
-
-def _upgraded(found: list[Any], first: bool) -> tuple[Event, ...]:
-    if not first:
-        return tuple(found)
-    upgrade = Upgrade()
-    return (*(event for old in found for event in upgrade.event(old)), upgrade.files_written())
 
 
 class _Frames:

@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, field
 
 from probe_format import jsonio
+from probe_format.excerpts import brief
 from probe_format.names import with_direction
 
 from . import events
@@ -87,7 +88,7 @@ class Upgrade:
         return [self._value(old["o"])] if "o" in old else []
 
     def _back(self, old: Old) -> Event:
-        pairs = [((side, *path), value) for side in "io" for path, value in old.get(side, ())]
+        pairs = [([side, *_path(path)], value) for side in "io" for path, value in old.get(side, ())]
         form = self.forms.get(with_direction(old["n"], "forward"), (0, 0))
         content = {key: old[key] for key in ("k", "n", "r", "partial") if key in old}
         passes = self.passes.setdefault(old["n"], {})
@@ -141,3 +142,9 @@ class Upgrade:
         gone = ("$f", "data_name") if type(content.get("$f")) is int else ()
         plain = [(jsonio.dumps(key), self._value(item)) for key, item in content.items() if key not in gone]
         return b"".join([b",%b:%b" % pair for pair in plain]) + (self._file(content) if gone else b"")
+
+
+def _path(path: Any) -> list[Any]:
+    if not isinstance(path, list):
+        raise ValueError(f"{brief(path)} is no path to a slot")
+    return path
