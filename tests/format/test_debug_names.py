@@ -8,7 +8,6 @@ from probe_format import open as open_dump
 from probe_format.debug_names import debug_record, gradient_record, parse_debug_name
 from probe_format.errors import FormatError
 from probe_format.names import DebugName
-from probe_format.write import documents_bytes
 
 CORPUS = Path(__file__).parent / "corpus"
 HEAD = {"k": "head", "header": {"task": "statistics", "level": "debug"}}
@@ -62,4 +61,3 @@ def test_gradients_find_their_place():
     first = documents.data["x_grad.0.debug"]["a"][0]
     again = {"Max": 5.0, "Min": 1.0, "Mean": 1.0, "Norm": 1.0}
     assert first == {**TENSOR, "later_passes": [again]}
-    assert list(documents_bytes(documents)) == ["debug.json"]

@@ -20,13 +20,18 @@ def refuse(token: str) -> Any:
     raise ValueError(f"the bare token {token}")
 
 
-def document(rank: Path) -> dict[str, Any]:
-    """A debug.json: strict JSON that follows the schema, in a dump that `probe verify` calls complete."""
+def document(rank: Path, lost: int = 0) -> dict[str, Any]:
+    """A debug.json: strict JSON that follows the schema, in a dump that `probe verify` calls complete.
+
+    lost: how many gradients it says are lost.
+    """
     content: dict[str, Any] = json.loads((rank / "debug.json").read_text(), parse_constant=refuse)
     SCHEMA.validate(content)
     assert set(content) <= header_keys(), "the keys that dump.md has"
     (verdict,) = verify(rank)
     assert verdict.state == "complete", verdict
+    gone = [f"{lost} gradients are lost; their slots say why ('lost')."] if lost else []
+    assert [note for note in verdict.notes if "gradients are lost" in note] == gone
     assert not [note for note in verdict.notes if "belong to no record" in note]
     return content
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import probe_format
 import probe_save as ps
 import pytest
 from attrs import evolve
@@ -33,40 +40,6 @@ def full(tmp_path: Path) -> Iterator[ps.Saver]:
 
 def saved(dump: Path, record: str, at: str | None = None, step: int = 0) -> Any:
     return torch.from_numpy(load(dump, record, at, step))
-
-
-def test_a_tensor_alone_is_described_as_one_in_a_list(tmp_path: Path) -> None:
-    """A plain tensor that is the whole value takes a way of its own; its gradient comes the same."""
-    weight = nn.Parameter(torch.linspace(-1, 1, 12).reshape(3, 4))
-    tensors = {
-        "weight": weight,
-        "result": weight * 2,
-        "number": torch.tensor(2.5),
-        "half": torch.ones(3).bfloat16(),
-        "columns": weight.detach().t(),
-        "infinite": torch.tensor([1.0, float("inf")]),
-        "empty": torch.empty(0, 3),
-        "whole": torch.arange(3),
-        "sparse": torch.eye(2).to_sparse(),
-        "negated": torch.tensor([1 + 2j]).conj().imag,
-    }
-    for name in ("alone", "within"):
-        with (
-            ps.Saver(dump_path=tmp_path / name, task="statistics") as saver,
-            torch.overrides.BaseTorchFunctionMode(),
-        ):
-            for key, tensor in tensors.items():
-                saver.save(tensor if name == "alone" else [tensor], key)
-            (tensors["result"].exp() * weight).sum().backward(retain_graph=True)
-    alone, within = data(tmp_path / "alone"), data(tmp_path / "within")
-    for key in tensors:
-        assert [alone[f"{key}.0.debug"]] == within[f"{key}.0.debug"], key
-        assert list(alone[f"{key}.0.debug"]) == list(within[f"{key}.0.debug"][0])
-    assert alone["weight_grad.0.debug"]["Norm"] > 0 and alone["result_grad.0.debug"]["Norm"] > 0
-    assert [alone["weight_grad.0.debug"]] == within["weight_grad.0.debug"]
-
-
-# -- the run is the same ------------------------------------------------------------------------------
 
 
 class Block(nn.Module):
@@ -510,3 +483,93 @@ def test_a_save_inside_a_symbolic_trace_or_a_transform_never_raises(full: ps.Sav
     assert torch.equal(torch.func.grad(lambda x: full.save(x, "g").sum())(torch.ones(3)), torch.ones(3))
     full.close()
     assert {"fx.0.debug", "v.0.debug", "g.0.debug"} <= set(data(tmp_path))
+
+
+# -- a gradient that is lost never reads as one that never came ---------------------------------------
+
+LOST = {"type": "lost", "value": None}
+
+
+def test_a_gradient_that_cannot_be_described_is_lost_and_the_others_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = torch_saving.TorchSaving.leaf
+
+    def leaf(self: Any, place: Any, value: Any, path: Any) -> Any:
+        if "_grad" in place.record and path == (1,):
+            raise ZeroDivisionError("ours")
+        return described(self, place, value, path)
+
+    monkeypatch.setattr(torch_saving.TorchSaving, "leaf", leaf)
+    with ps.Saver(dump_path=tmp_path, task="tensor") as saver:
+        a, b, c, alone = (torch.ones(2, requires_grad=True) for _ in range(4))
+        saver.save([a, b, c, 1], "x")
+        saver.save((None, alone), "y")
+        loss = (a + 2 * b + 3 * alone).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        with pytest.warns(RuntimeWarning, match="could not be saved"):
+            saver.step()
+    content = document(tmp_path / "step0/rank", lost=2)["data"]
+    came, lost, *rest = content["x_grad.0.debug"]
+    assert came["Max"] == 1 and "data_name" in came and rest == [None, None]
+    for slot in (lost, content["y_grad.0.debug"][1]):
+        assert {key: slot[key] for key in LOST} == LOST and "ZeroDivisionError: ours" in slot["lost"]
+    assert len(list((tmp_path / "step0/rank/dump_tensor_data").iterdir())) == 5
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_file_that_is_lost_costs_that_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    write = os.writev
+    failing = [False]
+
+    def writev(fd: int, parts: Any) -> int:
+        if failing[0]:
+            raise OSError(number, os.strerror(number))
+        return write(fd, parts)
+
+    monkeypatch.setattr(os, "writev", writev)
+    with ps.Saver(dump_path=tmp_path, task="tensor") as saver:
+        a, b = (torch.ones(2, requires_grad=True) for _ in range(2))
+        saver.save({"a": a, "b": b}, "x")
+        failing[0] = True
+        with pytest.warns(RuntimeWarning, match="could not write everything"):
+            saver.save([a, np.ones(3)], "y", save_backward=False)
+        (a * 2).sum().backward()
+        failing[0] = False
+        (b * 3).sum().backward()
+        with pytest.warns(RuntimeWarning, match="could not be saved"):
+            saver.step()
+    content = data(tmp_path)
+    for tensor in (*content["y.0.debug"], content["x_grad.0.debug"]["a"]):
+        assert tensor["lost"] == f"tensor file: [Errno {number}] {os.strerror(number)}"
+        assert "data_name" not in tensor and tensor["Max"] in (1, 2)
+    assert content["x_grad.0.debug"]["b"]["Max"] == 3 and "data_name" in content["x_grad.0.debug"]["b"]
+
+
+KILLED = """
+import os, signal, sys
+import probe_save as ps, torch
+saver = ps.Saver(dump_path=sys.argv[1])
+made = {name: torch.ones(2, requires_grad=True) for name in "abcd"}
+made["none"] = torch.ones(2)
+first = saver.save(dict(made), "x")
+saver.save([made["a"]], "y")
+made["b"].register_hook(lambda gradient: os.kill(os.getpid(), signal.SIGKILL))
+out = made["a"] * 2 + made["b"] * 3 + made["c"] * 4
+out.sum().backward()
+"""
+
+
+def test_a_kill_between_two_gradients_leaves_a_lost_one(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (rank,) = probe_format.open(tmp_path).ranks
+    gradients = rank.records["x_grad.0.debug"].json
+    assert gradients["none"] is None  # nothing was to come
+    came = {name for name in "abcd" if "Max" in gradients[name]}
+    assert came and "a" not in came
+    for name in set("abcd") - came:
+        assert {key: gradients[name][key] for key in LOST} == LOST

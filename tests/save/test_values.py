@@ -30,43 +30,6 @@ class Batch:
     mask: Any = None
 
 
-PLAIN = {
-    "usual": np.linspace(-1, 3, 300, dtype=np.float32).reshape(20, 15),
-    "wide": np.linspace(-1, 3, 300),
-    "large": np.linspace(-1, 3, (1 << 18) + 3, dtype=np.float32),
-    "zeros": np.zeros(3),
-    "scalar": np.array(2.5),
-    "vanishing": np.full(5, 1e-30, np.float32),
-    "huge": np.full(5, 3e38, np.float32),
-    "empty": np.empty((0, 2)),
-    "infinite": np.array([1.0, np.inf, np.nan]),
-    "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-    "swapped": np.arange(3.0).astype(">f8"),
-    "half": np.arange(3, dtype=np.float16),
-    "whole": np.arange(3),
-    "masked": np.ma.array([1.0, 2.0], mask=[False, True]),
-}
-
-
-@pytest.mark.parametrize("extra", [{}, {"zero_count": True}, {"summary_mode": "md5"}], ids=str)
-def test_an_array_alone_is_described_as_one_in_a_list(tmp_path: Path, extra: dict[str, Any]) -> None:
-    """A plain array that is the whole value takes a way of its own."""
-    for name in ("alone", "within"):
-        with ps.Saver(dump_path=tmp_path / name, task="statistics", **extra) as saver:
-            for key, array in PLAIN.items():
-                saver.save(array if name == "alone" else [array], key)
-    alone, within = data(tmp_path / "alone"), data(tmp_path / "within")
-    for key in PLAIN:
-        assert [alone[f"{key}.0.debug"]] == within[f"{key}.0.debug"], key
-        assert list(alone[f"{key}.0.debug"]) == list(within[f"{key}.0.debug"][0])
-    reports = [
-        json.loads((tmp_path / name / "step0/rank/report.json").read_text()) for name in ("alone", "within")
-    ]
-    assert reports[0]["counts"] == reports[1]["counts"]
-    assert [norm for _, norm in reports[0]["norms"]] == [norm for _, norm in reports[1]["norms"]]
-    assert reports[0]["norms"][0][0] == "huge.0.debug"
-
-
 def test_a_value_of_each_kind(tmp_path: Path) -> None:
     with ps.Saver(dump_path=tmp_path, task="statistics") as saver:
         given = {

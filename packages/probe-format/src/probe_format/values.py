@@ -170,16 +170,16 @@ def _float(walk: ValueWalk, value: float, path: ValuePath) -> Described:  # 0.0 
     return b'{"type":"float","value":%b}' % encode(finite(value)), None
 
 
-def _bool(walk: ValueWalk, value: bool, path: ValuePath) -> Described:
-    return b'{"type":"bool","value":true}' if value else b'{"type":"bool","value":false}', None
+def _one_of_few(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
+    return _FEW_VALUES[value]
 
 
-def _none(walk: ValueWalk, value: None, path: ValuePath) -> Described:
-    return b"null", None
-
-
-def _ellipsis(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    return b'{"type":"ellipsis","value":"..."}', None
+_FEW_VALUES: dict[Any, Described] = {
+    None: (b"null", None),
+    True: (b'{"type":"bool","value":true}', None),
+    False: (b'{"type":"bool","value":false}', None),
+    ...: (b'{"type":"ellipsis","value":"..."}', None),
+}
 
 
 def _slice(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
@@ -276,62 +276,39 @@ def _text(value: object) -> str:
 # -- what has parts ---------------------------------------------------------------------------------------
 
 
-def _sequence(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    """Describe a list or tuple, or what was read from one of the user's."""
-    return _elements(walk, value, value, path)
+def _sequence(read: Callable[[Any], Any] | None) -> Describe:
+    """Return what describes lists and tuples. read: makes a list of one whose class may be the user's."""
 
-
-def _own_sequence(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    """Describe a list or tuple whose class may be the user's."""
-    try:
-        items = walk.ask(list, value)
-    except OSError:
-        raise
-    except Exception as e:
-        return walk.failed(value, e), None
-    return _elements(walk, value, items, path)
-
-
-def _elements(walk: ValueWalk, value: Any, items: Any, path: ValuePath) -> Described:
-    above = walk.above
-    if len(above) >= MAX_DEPTH or id(value) in above:
-        return _no_further(walk, value), None
-    above.append(id(value))
-    table = walk.table
-    parts: list[bytes] = []
-    forms: list[Form] = []
-    for i, item in enumerate(items):
-        walk.left -= 1
-        if walk.left < 0:
-            why = f"{len(items) - i} more elements: over {MAX_LEAVES} values in one argument"
-            parts.append(walk.give_up(items, why))
-            forms.append(None)
-            break
+    def described(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
         try:
-            describe = table[type(item)]
-        except KeyError:
-            describe = first_met
-        part, form = describe(walk, item, (*path, i))
-        parts += (part,)
-        forms += (form,)
-    above.pop()
-    return b"[%b]" % b",".join(parts), forms or walk.empty(forms)
+            items = value if read is None else walk.ask(read, value)
+        except Exception as e:
+            return walk.failed(value, e), None
+        above = walk.above
+        if len(above) >= MAX_DEPTH or id(value) in above:
+            return _no_further(walk, value), None
+        above.append(id(value))
+        table = walk.table
+        parts: list[bytes] = []
+        forms: list[Form] = []
+        for i, item in enumerate(items):
+            walk.left -= 1
+            if walk.left < 0:
+                why = f"{len(items) - i} more elements: over {MAX_LEAVES} values in one argument"
+                parts.append(walk.give_up(items, why))
+                forms.append(None)
+                break
+            try:
+                describe = table[type(item)]
+            except KeyError:
+                describe = first_met
+            part, form = describe(walk, item, (*path, i))
+            parts += (part,)
+            forms += (form,)
+        above.pop()
+        return b"[%b]" % b",".join(parts), forms or walk.empty(forms)
 
-
-def _dict(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    return _fields(walk, value, path, lambda: _pairs(value))
-
-
-def _mapping(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    return _fields(walk, value, path, lambda: walk.ask(_pairs, value))
-
-
-def _named_tuple(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    return _fields(walk, value, path, lambda: walk.ask(_named, value))
-
-
-def _dataclass(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    return _fields(walk, value, path, lambda: walk.ask(_attributes, value))
+    return described
 
 
 # Read once, here: the user's own containers may raise, and other threads may change them meanwhile.
@@ -350,37 +327,44 @@ def _attributes(value: Any) -> Pairs:
     return [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]
 
 
-def _fields(walk: ValueWalk, value: Any, path: ValuePath, read: Callable[[], Pairs]) -> Described:
-    try:
-        items = read()
-    except OSError:
-        raise
-    except Exception as e:
-        return walk.failed(value, e), None
-    above = walk.above
-    if len(above) >= MAX_DEPTH or id(value) in above:
-        return _no_further(walk, value), None
-    above.append(id(value))
-    table = walk.table
-    parts: list[bytes] = []
-    forms: dict[str, Form] = {}
-    for key, item in items:
-        walk.left -= 1
-        if walk.left < 0:
-            parts.append(b'"...":' + walk.give_up(value, f"over {MAX_LEAVES} values in one argument"))
-            forms["..."] = None
-            break
-        name = key if type(key) is str else _name(key) if type(key) is int else walk.ask(_name, key)
-        while name in forms:  # {1: a, "1": b}: both must be kept
-            name += "'"
+def _fields(read: Callable[[Any], Pairs], *, own: bool = True) -> Describe:
+    """Return what describes values by their named parts.
+
+    read: returns the parts.
+    own: whether the class may be the user's.
+    """
+
+    def described(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
         try:
-            describe = table[type(item)]
-        except KeyError:
-            describe = first_met
-        part, forms[name] = describe(walk, item, (*path, name))
-        parts += (json_key(name) + part,)
-    above.pop()
-    return b"{%b}" % b",".join(parts), forms or walk.empty(forms)
+            items = walk.ask(read, value) if own else read(value)
+        except Exception as e:
+            return walk.failed(value, e), None
+        above = walk.above
+        if len(above) >= MAX_DEPTH or id(value) in above:
+            return _no_further(walk, value), None
+        above.append(id(value))
+        table = walk.table
+        parts: list[bytes] = []
+        forms: dict[str, Form] = {}
+        for key, item in items:
+            walk.left -= 1
+            if walk.left < 0:
+                parts.append(b'"...":' + walk.give_up(value, f"over {MAX_LEAVES} values in one argument"))
+                forms["..."] = None
+                break
+            name = key if type(key) is str else walk.ask(_name, key)
+            while name in forms:  # {1: a, "1": b}: both must be kept
+                name += "'"
+            try:
+                describe = table[type(item)]
+            except KeyError:
+                describe = first_met
+            part, forms[name] = describe(walk, item, (*path, name))
+            parts += (json_key(name) + part,)
+        above.pop()
+        return b"{%b}" % b",".join(parts), forms or walk.empty(forms)
+
+    return described
 
 
 def _name(key: Any) -> str:
@@ -436,12 +420,12 @@ def _kind(value: Any) -> Describe:
     if isinstance(value, type):
         return _odd
     if isinstance(value, Mapping):
-        return _mapping
+        return _MAPPING
     if isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict"):
-        return _named_tuple
+        return _NAMED_TUPLE
     if dataclasses.is_dataclass(value):
-        return _dataclass
-    return _own_sequence if isinstance(value, (list, tuple)) else _odd
+        return _DATACLASS
+    return _OWN_LIST if isinstance(value, (list, tuple)) else _odd
 
 
 def _is_itself(value: Any) -> bool:
@@ -452,20 +436,17 @@ def _is_itself(value: Any) -> bool:
         return False
 
 
+_LIST, _OWN_LIST, _DICT = _sequence(None), _sequence(list), _fields(_pairs, own=False)
+_MAPPING, _NAMED_TUPLE, _DATACLASS = _fields(_pairs), _fields(_named), _fields(_attributes)
+#: What describes values that have parts.
+CONTAINERS = frozenset((_LIST, _OWN_LIST, _DICT, _MAPPING, _NAMED_TUPLE, _DATACLASS))
 #: What describes the values of each class of Python's that is usual.
 TABLE: dict[type, Describe] = {
     int: remembering(_int),
     str: remembering(_str),
     float: _float,
-    bool: _bool,
-    type(None): _none,
-    type(...): _ellipsis,
+    **dict.fromkeys((bool, type(None), type(...)), _one_of_few),
     slice: _slice,
-    list: _sequence,
-    tuple: _sequence,
-    dict: _dict,
-    collections.OrderedDict: _dict,
-    collections.defaultdict: _dict,
+    **dict.fromkeys((list, tuple), _LIST),
+    **dict.fromkeys((dict, collections.OrderedDict, collections.defaultdict), _DICT),
 }
-#: Those of them, and of `_kind`, whose values have parts.
-CONTAINERS = frozenset((_sequence, _own_sequence, _dict, _mapping, _named_tuple, _dataclass))

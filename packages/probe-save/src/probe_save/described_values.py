@@ -64,8 +64,10 @@ class DescribedValues:
 
     def place(self, record: str, *, wants_file: bool = True) -> SavedPlace:
         """Return where the tensors of a record go. They get no file where the step wants none."""
-        files, lost = wants_file and self.wants_files, partial(self.journal.lost, f"file of {record}")
-        return SavedPlace(record, "", files, label=None, names=self._names.of_another(), lost=lost)
+        if not (wants_file and self.wants_files):
+            return SavedPlace(record, "", False, label=None)
+        names, lost = self._names.of_another(), partial(self.journal.lost, f"file of {record}")
+        return SavedPlace(record, "", True, label=None, names=names, lost=lost)
 
     def describe(self, place: SavedPlace, variable: Any) -> Described:
         """Return the JSON of a value, and the form of its gradients.

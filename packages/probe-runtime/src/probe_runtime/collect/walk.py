@@ -91,11 +91,10 @@ class Walk:
         return json, _slots(form or []), False
 
     def value(self, placement: Placement, value: Any) -> Described:
-        """Return one value, to be kept, and its form, in which what is empty is empty."""
+        """Return one value, and its form, in which what is empty is empty."""
         walk = _WholeWalk(self, placement)
         with walk.aside:
-            json, form = walk.describe(value)
-        return bytes(bytearray(json)), form  # what orjson returned holds 1 KB or more
+            return walk.describe(value)
 
     def _each(
         self, placement: Placement, pairs: Iterable[tuple[int | str, Any]]
@@ -135,7 +134,11 @@ class _PartWalk(ValueWalk):
 
     def leaf(self, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of the framework, from outside of `aside`, as its class may be the user's."""
-        return self.ask(lambda value: self._leaf.leaf(self.placement, value, path), value)
+        self.aside.__exit__(None, None, None)
+        try:
+            return self._leaf.leaf(self.placement, value, path)
+        finally:
+            self.aside.__enter__()
 
     def ask(self, question: Callable[[Any], Any], value: Any) -> Any:
         """Return what the user's own code answers, with the user's modes active."""

@@ -67,8 +67,10 @@ def _described(a: Array, options: TensorOptions) -> tuple[bytes, dict[str, Any]]
         numbers = numbers_in(a.reshape(-1))
         if numbers is not None:
             body: dict[str, Any] = dict(zip(_FOUR, numbers, strict=True))
-            text = _opening(a.dtype, a.shape) + encode(body)[1:-1]
-            return text, {**body, "dtype": a.dtype.name}
+            opening, name = _opening(a.dtype, a.shape)
+            text = opening + encode(body)[1:-1]
+            body["dtype"] = name
+            return text, body
     body = array_object(
         a, statistics=options.statistics, checksum=options.checksum, zero_count=options.zero_count
     )
@@ -85,6 +87,7 @@ def _write_file(a: Array, placement: Placement, path: ValuePath, files: StepFile
 
 
 @lru_cache(maxsize=1024)
-def _opening(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return the JSON of a plain array up to its numbers."""
-    return dumps({"type": "numpy.ndarray", "dtype": str(dtype), "shape": list(shape)})[:-1] + b","
+def _opening(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, str]:
+    """Return the JSON of a plain array up to its numbers, and the name of its dtype."""
+    name = str(dtype)
+    return dumps({"type": "numpy.ndarray", "dtype": name, "shape": list(shape)})[:-1] + b",", name
