@@ -45,11 +45,12 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.excerpts": {"brief", "cut", "error_text", "text"},
     "probe_format.journal": {
-        "Documents", "JournalContents", "JournalWriter", "MAGIC", "events", "hole", "read_journal",
+        "Count", "events", "Fold", "folded", "hole", "JournalContents", "JournalWriter", "lost", "MAGIC",
+        "Pages", "read_journal", "Slot",
     },
     "probe_format.journal.events": {
-        "EVENTS", "Event", "FORWARD_PARTS", "GRADIENT_PARTS", "Kind", "NODE", "STRUCTURE", "back", "enter", "exit",
-        "fault", "file", "fill", "frames", "grad", "head", "pgrad", "redo", "redone", "save", "stat", "tally",
+        "back", "enter", "Event", "exit", "fault", "fill", "Form", "frames", "grad", "head", "LATER_PASS",
+        "NODE", "opens", "over", "pgrad", "redo", "redone", "save", "Slot", "STRUCTURE", "tally",
     },
     "probe_format.jsonio": {"dumps", "encode", "finite", "loads", "members", "number"},
     "probe_format.layout": {
@@ -66,13 +67,13 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
     "probe_format.progress": {"ProgressLine"},
     "probe_format.read": {
-        "Dump", "Origin", "Progress", "Rank", "Record", "Records", "STATES", "State", "Step", "Suspect", "Tensor",
-        "Verdict", "assemble_journal", "open", "origins", "suspect_of", "suspects", "verify", "verify_rank",
+        "Dump", "journal_fold", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records", "State",
+        "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
     },
     "probe_format.safe_files": {"FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"},
     "probe_format.schema": {
-        "Parts", "Report", "Side", "Value", "is_tensor", "kinds_asked_for", "kinds_of", "non_finite",
-        "only_views", "others", "parse_object", "parts_of", "path_text", "tensors", "writes_into",
+        "is_lost", "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
+        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "writes_into",
     },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
@@ -86,14 +87,15 @@ MODULE_NAMES: dict[str, set[str]] = {
         "ValueWalk", "first_met", "is_leaf", "json_key", "remembering", "unsupported",
     },
     "probe_format.write": {
-        "Count", "Coverage", "FORMAT_VERSION", "RankWriter", "Recovery", "Summary", "Tally", "check_writable", "clear",
-        "documents_bytes", "explain", "recover", "recover_rank", "write_documents",
+        "check_writable", "clear", "Count", "Coverage", "Documents", "documents_bytes", "explain",
+        "FORMAT_VERSION", "RankWriter", "recover", "recover_rank", "Recovery", "Summary", "Tally",
+        "write_documents",
     },
     "probe_runtime.collect": {
-        "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "GradientTap", "Gradients",
-        "PendingWork", "Plan", "Recorder", "Segment", "SegmentState", "Target", "TrackedModule", "TrackedParameter",
-        "Walk", "faults_reported", "guard", "guarded", "header_of", "kind_of", "plan_of", "sheltered",
-        "tracked_parameters",
+        "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",
+        "GradientTap", "guard", "guarded", "header_of", "kind_of", "Moment", "PendingWork", "Plan", "plan_of",
+        "Recorder", "Segment", "SegmentState", "sheltered", "Target", "tracked_parameters", "TrackedModule",
+        "TrackedParameter", "Walk",
     },
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},

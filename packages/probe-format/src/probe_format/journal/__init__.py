@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import events
+from .events import Slot
 from .fold import Fold
 from .frames import MAGIC, Count, JournalWriter
 from .holes import hole, lost
@@ -16,6 +17,7 @@ __all__ = [
     "JournalContents",
     "JournalWriter",
     "Pages",
+    "Slot",
     "events",
     "folded",
     "hole",

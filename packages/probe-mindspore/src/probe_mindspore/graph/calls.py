@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, evolve, field
-from probe_format.journal.events import Slot
+from probe_format.journal import Slot
 from probe_format.values import ValuePath
 from probe_runtime.collect import Call, Collector, Emit, Gradients, Recorder, TrackedParameter
 from probe_runtime.describe import Leaf

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from probe_format.journal.events import Slot
+from probe_format.journal import Slot
 from probe_format.values import ValuePath
 from probe_runtime.collect import Autograd, Emit, GradientTap, guard, guarded
 from probe_runtime.describe import RunError

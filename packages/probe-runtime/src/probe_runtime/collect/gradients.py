@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from attrs import define, field, frozen
-from probe_format.journal.events import Slot
+from probe_format.journal import Slot
 from probe_format.values import ValuePath
 
 __all__ = ["Autograd", "Emit", "GradientTap", "Gradients", "Moment", "View"]

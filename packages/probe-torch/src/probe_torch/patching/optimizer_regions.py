@@ -14,8 +14,6 @@ from torch.optim import optimizer as torchs
 
 __all__ = ["optimizer_regions"]
 
-_own: set[int] = set()
-
 
 @contextmanager
 def optimizer_regions(
@@ -38,12 +36,10 @@ def optimizer_regions(
     try:
         with replaced(places):
             hook = torchs.register_optimizer_step_pre_hook(before_step)
-            _own.add(hook.id)
             try:
                 yield
             finally:
                 hook.remove()
-                _own.discard(hook.id)
     finally:
         _listening.remove(listener)
 
