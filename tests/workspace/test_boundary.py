@@ -138,7 +138,7 @@ ONLY_IN = {
 }
 
 # Whose dicts begin with a key "k": the functions that make the journal's events.
-MAKES_EVENTS = {"probe_format.journal.events"}
+MAKES_EVENTS = {"probe_format.journal.events", "probe_format.journal.version1"}
 
 JUNK_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "tools"}
 

@@ -17,13 +17,13 @@ OF_OTHERS = {
     "_C": "torch: its functions in C++",
     "_backward_hooks": "torch.Tensor: the user's hooks",
     "_c_expression": "MindSpore: its functions in C++",
-    "_checkpoint_without_reentrant_generator": "torch.utils.checkpoint: what the recompute support replaces",
     "_exit": "os: end a process as a crash does",
     "_fields": "named tuples",
     "_parameters": "torch.nn.Module",
     "_post_accumulate_grad_hooks": "torch.Tensor: the user's hooks",
     "_pynative_executor": "MindSpore: waits for its kernels, on the CPU too",
     "_replace": "named tuples",
+    "_str": "torch._tensor_str: what prints a tensor",
 }
 
 

@@ -28,7 +28,7 @@ def test_live_from_a_file_by_places_and_packed_are_the_same(tmp_path_factory, st
     header, old = stream
     path = tmp_path_factory.mktemp("j") / "records.journal"
     live = Fold(kept=0) if places else Fold()
-    live._data.most = live._nodes.most = most or 8192
+    live.data.most = live.nodes.most = most or 8192
     writer = JournalWriter(path, live.take)
     made = upgraded([{"k": "head", "header": header}, *old])
     for event in made:
@@ -43,7 +43,7 @@ def test_live_from_a_file_by_places_and_packed_are_the_same(tmp_path_factory, st
 
 def test_many_records_are_packed_and_written_in_their_order(tmp_path):
     fold = Fold(kept=1 << 14)
-    fold._data.most = fold._nodes.most = 64
+    fold.data.most = fold.nodes.most = 64
     writer = JournalWriter(tmp_path / "j", fold.take)
     writer.append(HEAD)
     made = [HEAD]
@@ -63,7 +63,7 @@ def test_many_records_are_packed_and_written_in_their_order(tmp_path):
     for event in made[1:]:
         writer.append(event)
     assert files(fold, writer.places()) == files(fold_of(made))
-    assert len(fold._data.rows_open) <= 65
+    assert len(fold.data.rows_open) <= 65
 
 
 def test_a_journal_that_was_changed_meanwhile_is_an_error_and_no_wrong_number(tmp_path):

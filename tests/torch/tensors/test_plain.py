@@ -31,7 +31,7 @@ def both(t: Tensor, folder: Path, file: bool, **options: Any) -> tuple[Any, Any]
     for name in ("a", "b"):
         leaf = leaf_in(folder / name, **options)
         if name == "b":
-            leaf._straight = False
+            leaf.straight = False
         with leaf.aside():
             found.append(
                 leaf.tensor(Placement("Torch.a.0.forward", "input", file, label="input_args"), t, (0,))

@@ -78,15 +78,17 @@ class Fold:
 
     room: how many empty slots events from a file may ask for; None for a process's own.
     kept: how many more bytes of values are kept in memory.
+    data: name of a record -> its row.
+    nodes: node of the tree -> (its parent, whether a call said so).
     """
 
     room: Room | None = None
     kept: int = KEPT
     _header: Head = field(factory=dict)
     _tree: bool = True
-    _data: Table = field(factory=lambda: Table(_joined, _is_gradients))
+    data: Table = field(factory=lambda: Table(_joined, _is_gradients))
     _calls: set[str] = field(factory=set)  # those that have not returned
-    _nodes: Table = field(factory=lambda: Table(_parent))
+    nodes: Table = field(factory=lambda: Table(_parent))
     _stacks: dict[int, Packed] = field(factory=dict)
     _frames: dict[int, bytes] = field(factory=dict)
     _awaited: dict[str, Sequence[Any]] = field(factory=dict)
@@ -151,7 +153,7 @@ class Fold:
         if name not in self._calls:  # only a node
             return
         self._calls.remove(name)
-        rows = self._data.rows_open
+        rows = self.data.rows_open
         row = rows.pop(name)
         if values:
             row[_OUTPUT] = values[0]
@@ -173,11 +175,11 @@ class Fold:
 
     def on_back(self, e: Head, values: Values) -> None:
         name = e["n"]
-        if self._tree and name not in self._nodes.rows_open:
+        if self._tree and name not in self.nodes.rows_open:
             self._node(name, e["u"], called=False)
         if "r" in e:
             return
-        rows = self._data.rows_open
+        rows = self.data.rows_open
         row = rows.pop(name, None)
         if row is None:
             rows = self._open(name)
@@ -252,7 +254,7 @@ class Fold:
 
     def _open(self, name: str) -> dict[str, Row]:
         """Return the newer records, which one of this name may join."""
-        data = self._data
+        data = self.data
         if len(data.rows_open) > data.most and name not in data.rows_open:
             data.pack(self._is_ready)
         return data.rows_open
@@ -261,7 +263,7 @@ class Fold:
         return name not in self._calls
 
     def _node(self, name: str, parent: str | None, *, called: bool) -> None:
-        nodes = self._nodes
+        nodes = self.nodes
         nodes.rows_open[name] = parent, called
         if len(nodes.rows_open) > nodes.most:
             nodes.pack()
@@ -292,7 +294,7 @@ class Fold:
         )
 
     def _records(self, places: Places) -> Iterator[bytes]:
-        for name, row in self._data.rows():
+        for name, row in self.data.rows():
             if name in self._calls:
                 row = {**row, _OUTPUT: [], b'"incomplete":': b"true"}
             elif type(row) is dict and len(row) == 1 and _REDONE in row:
@@ -326,13 +328,13 @@ class Fold:
     def _construct_lines(self) -> Iterator[bytes]:
         """Yield the lines of the nodes, and then of the parents that are none."""
         last: dict[str, None] = {}
-        for name, (parent, _) in self._nodes.rows():
+        for name, (parent, _) in self.nodes.rows():
             if parent is not None:
                 last.pop(parent, None)
                 last[parent] = None
             yield _line(name, parent)
         wanted = {each for parent in last for each in (parent, *_both(parent))}
-        tree = {name: parent for name, (parent, _) in self._nodes.rows() if name in wanted}
+        tree = {name: parent for name, (parent, _) in self.nodes.rows() if name in wanted}
         absent = [parent for parent in last if parent not in tree]
         for name, parent in missing(absent, tree.get, tree.__contains__).items():
             yield _line(name, parent)

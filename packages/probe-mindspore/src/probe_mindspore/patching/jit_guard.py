@@ -17,11 +17,11 @@ from .compile_hook import around_compilation, resolved_names
 from .traced_jit import trace_places
 from .wrappers import Label, handed
 
-__all__ = ["jit_guard", "jit_places"]
+__all__ = ["AST_EXECUTORS", "first_of", "jit_guard", "jit_places"]
 
 # Since 2.9 these are in mindspore.graph (mindspore.common.api is a copy that is not used), before that in
 # mindspore.common. The first that exists is the right one.
-_AST = ("mindspore.graph.api._JitExecutor", "mindspore.common.api._JitExecutor")
+AST_EXECUTORS = ("mindspore.graph.api._JitExecutor", "mindspore.common.api._JitExecutor")
 _BYTECODE = (
     "mindspore.graph._utils.pijit_context.PIJitCaptureContext",
     "mindspore.common._pijit_context.PIJitCaptureContext",
@@ -50,14 +50,15 @@ def jit_places() -> list[Place]:
     `Jit.{name}`, with the function's name, or the Cell's class for a Cell's construct.
     """
     places = [place(nn.Cell, "compile_and_run", _CELL)]
-    if (executor := _first(_AST)) is not None:
+    if (executor := first_of(AST_EXECUTORS)) is not None:
         places.append(place(executor, "__call__", _EXECUTOR))
-    if (context := _first(_BYTECODE)) is not None:
+    if (context := first_of(_BYTECODE)) is not None:
         places += bytecode_places(context)
     return places
 
 
-def _first(paths: tuple[str, ...]) -> Any | None:
+def first_of(paths: tuple[str, ...]) -> Any | None:
+    """Return the first object at these dotted paths that this MindSpore has; None where it has none."""
     for path in paths:
         try:
             importlib.import_module(path.rpartition(".")[0])

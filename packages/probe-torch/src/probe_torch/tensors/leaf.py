@@ -53,6 +53,7 @@ class TensorLeaf(CommonLeaf):
     a device, which are fetched many at a time, and those of an unfinished collective, until the run has waited for it.
 
     inflight: the memory that collectives are writing.
+    straight: whether the numbers of a plain tensor are four, and taken at once.
     """
 
     tensor_types = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -82,7 +83,7 @@ class TensorLeaf(CommonLeaf):
         self._waiting: DeferredStats[tuple[str, str, str]] = DeferredStats(options.zero_count, options.bound)
         self._counter = self._tensors.counter
         # Whether the numbers of a plain tensor are four, and taken at once.
-        self._straight = options.statistics and not (options.zero_count or options.deferred)
+        self.straight = options.statistics and not (options.zero_count or options.deferred)
         self._large = LARGE if options.overlap else sys.maxsize
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
@@ -111,7 +112,7 @@ class TensorLeaf(CommonLeaf):
         for _ in self._counter:  # counts it, without a call
             break
         if (
-            self._straight
+            self.straight
             and type(t) in EXACT
             and t.is_cpu
             and not (self.inflight.open or self.inflight.works)
