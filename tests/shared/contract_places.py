@@ -57,7 +57,9 @@ class Kind:
 class Users:
     """The user of a place, who patches it and looks what became of that."""
 
-    def __init__(self, kind: Kind, debugger: Any, records: Callable[[int], tuple[dict[str, Json], Json]]) -> None:
+    def __init__(
+        self, kind: Kind, debugger: Any, records: Callable[[int], tuple[dict[str, Json], Json]]
+    ) -> None:
         self.kind = kind
         self.debugger = debugger
         self.records = records

@@ -12,7 +12,9 @@ from probe_format.write.coverage import Coverage
 class Scopes:
     """A framework's `step_regions`, which can be opened again. coverage: that of the last time."""
 
-    def __init__(self, regions: Callable[..., Any], push: Callable[[str], None], pop: Callable[[str], None]) -> None:
+    def __init__(
+        self, regions: Callable[..., Any], push: Callable[[str], None], pop: Callable[[str], None]
+    ) -> None:
         self._make = lambda: regions(push, pop, self.coverage)
         self._open = contextlib.ExitStack()
         self.coverage = Coverage()

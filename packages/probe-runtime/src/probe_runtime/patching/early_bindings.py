@@ -159,7 +159,9 @@ def _members(originals: Originals, owner: type) -> Iterator[Found]:
         of_class = isinstance(member, (staticmethod, classmethod))
         function = member.__func__ if of_class else member
         if stood := _stood(originals, function):
-            yield Member(owner, name, member, type(member)(stood.replacement) if of_class else stood.replacement)
+            yield Member(
+                owner, name, member, type(member)(stood.replacement) if of_class else stood.replacement
+            )
         if type(function) is FunctionType:
             yield from _defaults(originals, function)
 
