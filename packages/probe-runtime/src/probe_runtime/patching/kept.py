@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from sys import getrefcount
+from types import FunctionType
 from typing import Any
 
-from .places import Place, Stood
+from .places import Place, Stood, layered
 from .stale_references import OwnPair, OwnTuple, give_back
 
 __all__ = ["KeptCopies", "functions_of"]
@@ -54,5 +55,6 @@ class KeptCopies:
         for functions, before in self._noted:
             now = list(map(getrefcount, functions))
             if now != before:
-                gained.update(id(f) for f, n, m in zip(functions, now, before, strict=True) if n > m)
+                more = [f for f, n, m in zip(functions, now, before, strict=True) if n > m]
+                gained.update(id(f) for f in more if type(f) is not FunctionType or f not in layered)
         return gained

@@ -33,6 +33,7 @@ class Prepared:
     guests: places that are replaced with them, and whose calls are not recorded.
     originals: what stands in for which function; the first place of a function counts (F.conv2d, not torch.conv2d).
     functions: all that stands in.
+    owners: the ids of the namespaces of the modules that own them.
     """
 
     def __init__(self, listed: Listed, guests: Callable[[], list[Place]], scan: Scan) -> None:
@@ -44,6 +45,7 @@ class Prepared:
         self.places: list[Place] = []
         self.originals: Originals = Own()
         self.functions = OwnTuple()
+        self.owners: set[int] = set()
         self._find_guests = guests
         self._modules: list[Any] = []
 
@@ -62,6 +64,7 @@ class Prepared:
         if check_all(self.places) or changed:
             self.originals = _originals(chain(self.guests, self.listed.places))
             self.functions = functions_of(self.places)
+            self.owners = _namespaces_of(self.places)
 
 
 class Patches:
@@ -268,7 +271,7 @@ class Patches:
         early += find_in_namespaces(originals, chain.from_iterable(map(self._namespaces, self._models)))
         # In a module that owns patched functions (a device's package, a user's module with registered ones) only the
         # listed names are patched.
-        owners = {id(vars(p.owner)) for p in self._places if isinstance(p.owner, ModuleType)} if early else ()
+        owners = prepared.owners | _namespaces_of(self._custom)
         self._early = [each for each in early if not (isinstance(each, Item) and id(each.holder) in owners)]
 
     def _install(self) -> None:
@@ -307,6 +310,11 @@ def _once_each(places: Iterable[Place]) -> list[Place]:
     for place in places:
         found.setdefault((id(place.owner), place.name), place)
     return list(found.values())
+
+
+def _namespaces_of(places: Iterable[Place]) -> set[int]:
+    """Return the ids of the namespaces of the modules that own places."""
+    return {id(vars(place.owner)) for place in places if isinstance(place.owner, ModuleType)}
 
 
 def _is_at(place: Place, owner: Any, name: str) -> bool:

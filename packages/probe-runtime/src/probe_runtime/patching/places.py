@@ -23,6 +23,7 @@ __all__ = [
     "Member",
     "Place",
     "Stood",
+    "layered",
     "original_of",
     "originals_by_id",
     "without_ours",
@@ -130,11 +131,15 @@ class Place:
 
     def _stands(self, stood: Stood) -> Stood:
         self.now, self.theirs, self.ours = stood, stood.theirs, stood.ours
+        if _known(stood.theirs) is not None:
+            layered.add(stood.original)
         with contextlib.suppress(TypeError):  # nothing can refer weakly to a property
             _stand_ins[stood.replacement] = weakref.ref(self), stood.theirs, stood.original
         return stood
 
 
+layered: weakref.WeakSet[Function] = weakref.WeakSet()
+"""Replacements that another place of ours holds, as it was looked up while they were in place."""
 _Known = tuple[Callable[[], Place | None], Any, Function]
 _stand_ins: weakref.WeakKeyDictionary[Function, _Known] = weakref.WeakKeyDictionary()
 """Replacement -> (its place, what it stands in for there, the function in that)."""
