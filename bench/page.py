@@ -90,7 +90,8 @@ layers, width 64, 2 x 16 tokens; wide: 2 layers, width 512, 4 x 256 tokens; Adam
 | small mix tensor on disk       | 181                      | 178        | 340     |
 | wide mix tensor in memory      | 1.88                     | 2.72       | 7.86    |
 
-(In memory the wide one varies by half from process to process: 1.8 to 2.8 with both shared, 2.3 to 3.1 with files only.)
+(In memory the wide one varies by half from process to process: 1.8 to 2.8 with both shared, 2.3 to 3.1 with
+files only.)
 
 Every number being the true one is worth more. Files of equal bytes are still one file with several names (`share`)."""
 
