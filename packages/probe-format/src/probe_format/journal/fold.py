@@ -233,8 +233,10 @@ class Fold:
         value: Row = values[0]
         if e.get("t"):  # one more backward pass through the same graph
             before = get(rows.get(name), path)
-            first, more = before if type(before) is tuple else (before, [])
-            value = first, [*more, value]
+            if type(before) is tuple:
+                value = before[0], [*before[1], value]
+            elif isinstance(before, bytes | int):  # else the first one is lost with a part of the journal
+                value = before, [value]
         self._arrived(rows, name, path, value)
 
     def on_fill(self, e: Head, values: Values) -> None:
