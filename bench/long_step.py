@@ -1,9 +1,9 @@
-"""One step of more and more records: `python bench/long_step.py COUNT FOLDER` makes one, and prints JSON.
+"""One step of more and more records: `python bench/long_step.py COUNT FOLDER [late]` makes one, and prints JSON.
 
 CPU time in the step, and in start(), stop() and step(), for each record, and the most memory, in a fresh process whose
 first dumped steps are not timed. The time of a record, and the memory, should not depend on how many there are. A
 step that takes less than a second is dumped several times, and the median counts: a single one of 10^3 records takes
-40 ms, which is what the machine happens to do.
+40 ms, which is what the machine happens to do. late: every number comes later than its record, as from a device.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 WARM_UP = 1_000
 
 
-def run(count: int, folder: str) -> dict[str, Any]:
+def run(count: int, folder: str, late: bool = False) -> dict[str, Any]:
     """Dump one step with so many calls."""
     import torch
     from probe_torch import PrecisionDebugger
 
     torch.set_num_threads(1)
-    debugger = PrecisionDebugger(dump_path=folder, level="L1", task="statistics")
+    debugger = PrecisionDebugger(dump_path=folder, level="L1", task="statistics", async_dump=late)
     x = torch.ones(16)
 
     def step(calls: int) -> tuple[float, float]:
@@ -58,12 +58,12 @@ def run(count: int, folder: str) -> dict[str, Any]:
     }
 
 
-def measure(count: int) -> dict[str, Any]:
-    """Run one count in a process of its own."""
-    sources = sorted(str(p) for p in (Path(__file__).parents[1] / "packages").glob("*/src"))
+def measure(count: int, late: bool = False, checkout: Path = Path(__file__).parents[1]) -> dict[str, Any]:
+    """Run one count in a process of its own, with the packages of a checkout."""
+    sources = sorted(str(p) for p in (checkout / "packages").glob("*/src"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sources), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="probe-growth-") as folder:
-        command = [sys.executable, __file__, str(count), folder]
+        command = [sys.executable, __file__, str(count), folder, *["late"] * late]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{count} records could not be dumped:\n{done.stderr[-2000:]}")
@@ -72,4 +72,4 @@ def measure(count: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(int(sys.argv[1]), sys.argv[2])))
+    print(json.dumps(run(int(sys.argv[1]), sys.argv[2], "late" in sys.argv[3:])))
