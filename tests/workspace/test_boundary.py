@@ -26,7 +26,7 @@ ORDER: tuple[set[str], ...] = (
 # above its own. ``face`` is the package's ``__init__``; its version is the one name that a room may take from it.
 ROOMS: dict[str, tuple[set[str], ...]] = {
     "probe_format": (
-        {"excerpts", "jsonio", "layout", "on_demand", "own_code", "progress", "safe_files", "suggest"},
+        {"excerpts", "jsonio", "layout", "on_demand", "own_code", "safe_files", "suggest", "terminal"},
         {"errors", "values"},
         {"names", "plain_files"},
         {"debug_names", "journal", "schema", "tensors"},

@@ -6,9 +6,10 @@ takes the words after the name and returns the exit code.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
+
+from probe_format.terminal import tell
 
 __all__ = ["COMMANDS", "added_commands", "describe", "run_added"]
 
@@ -61,5 +62,5 @@ def run_added(name: str, words: Sequence[str]) -> int | None:
     )
     if package is None:
         return None
-    print(f"probe {name}: not installed here. Install it with: pip install {package}", file=sys.stderr)
+    tell(f"probe {name}: not installed here. Install it with: pip install {package}")
     return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from probe_format.progress import ProgressLine
+from probe_format.terminal import ProgressLine
 
 
 class Terminal(io.StringIO):
