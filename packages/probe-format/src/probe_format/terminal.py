@@ -34,8 +34,8 @@ def tell(*lines: str) -> None:
     _print(sys.stderr, lines, False)
 
 
-def _print(stream: TextIO, lines: tuple[str, ...], now: bool) -> None:
-    for line in lines:
+def _print(stream: TextIO | None, lines: tuple[str, ...], now: bool) -> None:
+    for line in lines if stream is not None else ():  # None where the process began with it closed
         print(printable(line).replace("\n", "\\n"), file=stream, flush=now)
 
 
