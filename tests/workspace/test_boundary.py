@@ -348,6 +348,7 @@ def test_importing_probe_format_loads_no_more_than_is_used() -> None:
     assert {name for name in errors if name.startswith("probe_format")} == {
         "probe_format.errors",
         "probe_format.excerpts",
+        "probe_format.terminal",
     }
     assert not reader & HEAVY
     rooms = ("probe_format.cli", "probe_format.journal", "probe_format.tensors", "probe_format.write")

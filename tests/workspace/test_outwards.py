@@ -61,9 +61,9 @@ def door(used: str) -> str | None:
 @pytest.mark.parametrize(
     "text",
     ["import warnings\nwarnings.warn('')", "import warnings as w\nw.showwarning", "from warnings import warn",
-     "print()", "import logging\nlogging.getLogger('x')", "from logging import getLogger", "import sys\nsys.stderr.write('')",
-     "from sys import stdout", "import traceback\ntraceback.print_exc()", "map(print, ())",
-     "from pprint import pprint"],
+     "import logging\nlogging.getLogger('x')", "from logging import getLogger", "print()", "map(print, ())",
+     "import sys\nsys.stderr.write('')", "from sys import stdout", "from pprint import pprint",
+     "import traceback\ntraceback.print_exc()"],
 )  # fmt: skip
 def test_what_goes_outwards_is_seen(text: str) -> None:
     assert list(outward(text))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 
-from probe_format.terminal import tell
+from probe_format.terminal import printable, tell
 
 __all__ = ["COMMANDS", "added_commands", "describe", "run_added"]
 
@@ -39,7 +39,7 @@ def describe(entry: EntryPoint) -> str:
     if entry.dist.name == package:
         return f"{what} (package {package})"
     summary = (entry.dist.metadata["Summary"] or "").rstrip(".")
-    return f"{summary[:1].lower()}{summary[1:]} (package {entry.dist.name})".lstrip()
+    return printable(f"{summary[:1].lower()}{summary[1:]} (package {entry.dist.name})".lstrip())
 
 
 def run_added(name: str, words: Sequence[str]) -> int | None:
