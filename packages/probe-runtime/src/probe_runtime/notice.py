@@ -39,8 +39,11 @@ def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
 
 def log(package: str, text: str, level: int = logging.INFO) -> None:
     """Log in the name of a package, what a handler of the user raises included: nothing of it reaches the run."""
-    with contextlib.suppress(Exception):
-        logging.getLogger(package).log(level, "%s", printable(text), stacklevel=2)
+    try:
+        if (logger := logging.getLogger(package)).isEnabledFor(level):
+            logger.log(level, "%s", printable(text), stacklevel=2)
+    except Exception:  # there is nobody left to tell
+        pass
 
 
 def log_once(package: str, text: str) -> None:
