@@ -38,6 +38,7 @@ FRAMEWORK = Framework(
     debugger=PrecisionDebugger,
     leaf=TensorLeaf,
     functions=ops,
+    home=__name__,
     module=nn.Cell,
     kind="Cell",
     forward="construct",

@@ -19,6 +19,7 @@ class Framework:
     debugger: PrecisionDebugger of its package.
     leaf: the class of its package that describes values.
     functions: the module with its functions, as the user imports it; ``functions.gelu`` is recorded as Functional.gelu.
+    home: the module beside the tests that makes this, as FRAMEWORK.
     module: the base class of modules. kind: what their records begin with. forward: the method that computes.
     linear: the class of its dense layer, made with (inputs, outputs). sequence: the class of a chain of layers.
     ones: a tensor of ones of a shape. array: a tensor's numbers.
@@ -33,6 +34,7 @@ class Framework:
     debugger: type[Any]
     leaf: type[Any]
     functions: ModuleType
+    home: str
     module: type[Any]
     kind: str
     forward: str

@@ -37,6 +37,7 @@ FRAMEWORK = Framework(
     debugger=PrecisionDebugger,
     leaf=TensorLeaf,
     functions=F,
+    home=__name__,
     module=nn.Module,
     kind="Module",
     forward="forward",

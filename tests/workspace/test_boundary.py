@@ -26,7 +26,7 @@ ORDER: tuple[set[str], ...] = (
 # above its own. ``face`` is the package's ``__init__``; its version is the one name that a room may take from it.
 ROOMS: dict[str, tuple[set[str], ...]] = {
     "probe_format": (
-        {"excerpts", "jsonio", "layout", "on_demand", "own_code", "progress", "safe_files", "suggest"},
+        {"excerpts", "jsonio", "layout", "on_demand", "own_code", "safe_files", "suggest", "terminal"},
         {"errors", "values"},
         {"names", "plain_files"},
         {"debug_names", "journal", "schema", "tensors"},
@@ -348,6 +348,7 @@ def test_importing_probe_format_loads_no_more_than_is_used() -> None:
     assert {name for name in errors if name.startswith("probe_format")} == {
         "probe_format.errors",
         "probe_format.excerpts",
+        "probe_format.terminal",
     }
     assert not reader & HEAVY
     rooms = ("probe_format.cli", "probe_format.journal", "probe_format.tensors", "probe_format.write")

@@ -65,7 +65,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.on_demand": {"on_demand"},
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
-    "probe_format.progress": {"ProgressLine"},
+    "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
         "Dump", "journal_fold", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records", "State",
         "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
@@ -104,7 +104,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "is_handed_on", "options_of", "place_of", "run_both", "slot_of", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
-    "probe_runtime.notice": {"notice"},
+    "probe_runtime.notice": {"log", "log_once", "notice"},
     "probe_runtime.patching": {
         "Apis", "Function", "Held", "Label", "Listed", "NEVER_SCANNED", "Nested", "Patches", "Place", "Prepared",
         "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "go_down", "guards",
@@ -116,7 +116,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
-        "perturbed", "preflight", "seed_process", "set_variable", "warn",
+        "perturbed", "preflight", "seed_process", "set_variable",
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from attrs import frozen
 
 from .excerpts import cut
+from .terminal import printable
 
 __all__ = ["ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError"]
 
@@ -16,6 +17,9 @@ _LONGEST, _MOST = 500, 50
 
 class ProbeError(Exception):
     """Base of every error that Probe raises on purpose."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UsageError(ProbeError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from probe_format.cli import exit_code
@@ -30,9 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv: the words after ``probe kernel``; sys.argv's when None.
     """
     arguments = _parser().parse_args(argv)
-    code = exit_code(f"kernel {arguments.command}", lambda: int(arguments.run(arguments)))
-    sys.stdout.flush()
-    return code
+    return exit_code(f"kernel {arguments.command}", lambda: int(arguments.run(arguments)))
 
 
 def _parser() -> argparse.ArgumentParser:

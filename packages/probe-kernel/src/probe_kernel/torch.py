@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,7 +14,7 @@ from typing import Any
 from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
 from probe_format.suggest import did_you_mean
-from probe_runtime.notice import notice
+from probe_runtime.notice import log, notice
 
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
@@ -23,7 +22,6 @@ from probe_kernel.output_folder import unwritable
 
 __all__ = ["Patch", "dump", "replaced"]
 
-_log = logging.getLogger("probe_kernel")
 Patch = Callable[[ApiName, ApiWatch], AbstractContextManager[Any]]
 """Put the ``api`` of a watch in front of the named function for a block."""
 
@@ -77,7 +75,7 @@ def dump(
             yield watch
     finally:
         description = watch.close()
-        _log.info("%s", description)
+        log("probe_kernel", description)
     if watch.state not in ("dumped", "failed"):  # a failure was reported when it happened
         notice(f"Probe: {description}")
 

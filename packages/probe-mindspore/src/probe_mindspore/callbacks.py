@@ -8,7 +8,7 @@ from typing import Any
 import mindspore
 from mindspore.train import Callback
 from probe_format.errors import UsageError
-from probe_runtime.session import warn
+from probe_runtime.notice import notice
 
 from .debugger import PrecisionDebugger
 
@@ -62,8 +62,8 @@ class ProbeInitStep(Callback):  # type: ignore[misc]
         session = PrecisionDebugger._current
         if number and session is not None and not session.closed:
             if session.collecting:
-                warn(
-                    f"ProbeInitStep would count from step {number}, but debugger.start(model) has begun a step "
+                notice(
+                    f"Probe: ProbeInitStep would count from step {number}, but debugger.start(model) has begun a step "
                     f"already. Call debugger.set_init_step({number}) before it."
                 )
             else:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mindspore as ms
 from mindspore import nn
+from probe_format.terminal import say
 from probe_runtime.demo import bar, demo_arguments, summary
 
 from . import PrecisionDebugger, seed_all
@@ -50,7 +51,7 @@ def train(
                     seconds[step] = time.perf_counter() - begin
                     note = "  dumped" if step in dumped else ""
                     done = f"{bar(step + 1, steps)} step {step:2}   loss {loss:.4f}"
-                    print(f"{done}   {seconds[step]:6.3f} s{note}", flush=True)
+                    say(f"{done}   {seconds[step]:6.3f} s{note}", now=True)
             return seconds
     finally:
         ms.set_context(mode=before)
@@ -67,9 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for mode in _MODES if given.mode == "both" else (given.mode,):
         out = folder / mode / "dump"
         what = "PyNative, level mix" if mode == "pynative" else "GRAPH_MODE, level L0 inside the graph"
-        print(f"{what}: a GPT of {given.layers} layers, width {given.width}; steps {dumped} to {out}\n")
+        say(f"{what}: a GPT of {given.layers} layers, width {given.width}; steps {dumped} to {out}", "")
         seconds = train(out, mode, steps=given.steps, dumped=dumped, layers=given.layers, width=given.width)
-        print(f"\n{summary(out, seconds)}\n")
+        say("", *summary(out, seconds), "")
     return 0
 
 

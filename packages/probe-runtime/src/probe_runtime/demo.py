@@ -41,8 +41,8 @@ def demo_arguments(
     return given
 
 
-def summary(dump_path: Path, seconds: Mapping[int, float]) -> str:
-    """Return the table.
+def summary(dump_path: Path, seconds: Mapping[int, float]) -> list[str]:
+    """Return the lines of the table.
 
     dump_path: the folder of the dumped steps.
     seconds: number of a step -> its time in seconds, for every step of the run, dumped or not.
@@ -61,7 +61,7 @@ def summary(dump_path: Path, seconds: Mapping[int, float]) -> str:
         ("Look inside", f"probe show {dump.ranks[0].path}"),
         ("Check", f"probe verify {dump_path}"),
     ]
-    return "\n".join(f"{title:18}{text}".rstrip() for title, text in rows)
+    return [f"{title:18}{text}".rstrip() for title, text in rows]
 
 
 def _counts(reports: Sequence[Report]) -> Iterator[tuple[str, str]]:

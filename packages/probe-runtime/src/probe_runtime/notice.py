@@ -1,29 +1,56 @@
-"""Warn with the user's line, also from deep inside Probe or a framework."""
+"""Tell the user something in the middle of the run, by a warning or in the log. Neither ever raises into the run."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
 import warnings
 from types import FrameType
 
 from probe_format.own_code import FRAMEWORKS, is_own
+from probe_format.terminal import printable, tell
 
-__all__ = ["notice"]
+__all__ = ["log", "log_once", "notice"]
 
 _BETWEEN = frozenset({*FRAMEWORKS, "contextlib", "functools", "threading", "importlib", "atexit"})
+_logged: set[str] = set()
 
 
 def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
-    """Warn from the user's innermost line: not one of Probe's, a framework's or contextlib's."""
+    """Warn from the user's innermost line: not one of Probe's, a framework's or contextlib's.
+
+    A filter that turns warnings into errors shows it, as the filter "default" would; every other one is obeyed.
+    """
+    text = printable(text)
     frame = _user_frame(sys._getframe(1))
-    warnings.warn_explicit(
-        text,
-        category,
-        frame.f_code.co_filename,
-        frame.f_lineno or 1,
-        module=_module(frame) or "__main__",
-        registry=frame.f_globals.setdefault("__warningregistry__", {}),  # as `warnings.warn` does
-    )
+    file, line = printable(frame.f_code.co_filename), frame.f_lineno or 1
+    try:
+        registry = frame.f_globals.setdefault("__warningregistry__", {})  # as `warnings.warn` does
+        try:
+            warnings.warn_explicit(text, category, file, line, _module(frame) or "__main__", registry)
+        except category:
+            registry[text, category, line] = 1  # shown once, from each line
+            warnings.showwarning(category(text), category, file, line)
+    except Exception:  # the user's own way to show warnings fails
+        with contextlib.suppress(Exception):  # stderr is closed
+            tell(*text.split("\n"))
+
+
+def log(package: str, text: str, level: int = logging.INFO) -> None:
+    """Log in the name of a package, what a handler of the user raises included: nothing of it reaches the run."""
+    try:
+        if (logger := logging.getLogger(package)).isEnabledFor(level):
+            logger.log(level, "%s", printable(text), stacklevel=2)
+    except Exception:  # there is nobody left to tell
+        pass
+
+
+def log_once(package: str, text: str) -> None:
+    """Log a warning once in this process."""
+    if text not in _logged:
+        _logged.add(text)
+        log(package, text, logging.WARNING)
 
 
 def _user_frame(start: FrameType) -> FrameType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import weakref
@@ -16,7 +15,7 @@ from probe_format.excerpts import brief, error_text
 from probe_format.write import explain
 from probe_runtime.config import Config, parse_init_step
 from probe_runtime.describe import RunError
-from probe_runtime.notice import notice
+from probe_runtime.notice import log, notice
 from probe_runtime.select import RankFilter, StepFilter
 
 from .claim import claim, is_child
@@ -30,7 +29,6 @@ __all__ = ["Saver"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger("probe_save")
 _live: weakref.WeakSet[Saver] = weakref.WeakSet()
 
 
@@ -214,10 +212,12 @@ class Saver:
                 raise
         except OSError as error:
             self._skip_step = step
-            _warn(f"step {step} is not saved: {explain(error, config.dump_path)} The run goes on.")
+            notice(f"Probe: step {step} is not saved: {explain(error, config.dump_path)} The run goes on.")
             return None
         if place.directory.name.startswith("proc") and not self._child:
-            _log.info("another process holds the directory of this rank; saving to %s", place.directory)
+            log(
+                "probe_save", f"another process holds the directory of this rank; saving to {place.directory}"
+            )
         return run
 
     def _end(self, run: SavedStep, number: int) -> None:
@@ -225,16 +225,16 @@ class Saver:
             report = run.end()
         except Exception as error:
             run.abandon()
-            _warn(f"a fault of its own ended step {number}; what was saved is readable (`probe recover`). "
+            notice(f"Probe: a fault of its own ended step {number}; what was saved is readable (`probe recover`). "
                   f"Please report it: {error_text(error)}")  # fmt: skip
             return
         if report is None:
             return
-        _log.info("step %d is saved: %d records in %s", number, report["records"], run.directory)
+        log("probe_save", f"step {number} is saved: {report['records']} records in {run.directory}")
         failed = report["counts"].get("failed", {}).get("values", 0)
         if failed:
-            _warn(
-                f"{failed} values could not be saved as they are; see {run.directory / 'dump_error_info.log'}."
+            notice(
+                f"Probe: {failed} values could not be saved as they are; see {run.directory / 'dump_error_info.log'}."
             )
 
     def _in_forked_child(self) -> None:
@@ -243,10 +243,6 @@ class Saver:
         self._child = True
         if run is not None:
             run.disown()
-
-
-def _warn(text: str) -> None:
-    notice(f"Probe: {text}")
 
 
 def _after_fork() -> None:

@@ -41,9 +41,9 @@ def settings(config_path: str | Path | None = None, **arguments: Any) -> Config:
     if problems:
         raise ConfigError(problems)
     for text in config.warnings:
-        _warn(text)
+        notice(f"Probe: {text}")
     if config.async_dump:
-        _warn("async_dump: a value is on disk when save() returns, so async_dump has no effect.")
+        notice("Probe: async_dump: a value is on disk when save() returns, so async_dump has no effect.")
     return config
 
 
@@ -61,7 +61,3 @@ def check_place(config: Config, rank: int | None) -> None:
     earlier = [path for path in used if not in_use(path)]
     if earlier:
         raise ConfigError([earlier_dump(config.dump_path, earlier)])
-
-
-def _warn(text: str) -> None:
-    notice(f"Probe: {text}")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from probe_format.terminal import say
 from probe_runtime.demo import bar, demo_arguments, summary
 
 from . import PrecisionDebugger, seed_all
@@ -39,10 +40,8 @@ def train(dump_path: Path, *, steps: int, dumped: Sequence[int], layers: int, wi
             debugger.step()
             seconds[step] = time.perf_counter() - begin
             note = "  dumped" if step in dumped else ""
-            print(
-                f"{bar(step + 1, steps)} step {step:2}   loss {loss.item():.4f}   {seconds[step]:6.3f} s{note}",
-                flush=True,
-            )
+            done = f"{bar(step + 1, steps)} step {step:2}   loss {loss.item():.4f}"
+            say(f"{done}   {seconds[step]:6.3f} s{note}", now=True)
     return seconds
 
 
@@ -53,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = demo_arguments(parser, arguments, steps=12, layers=6, width=256)
     out = (given.out or Path(tempfile.mkdtemp(prefix="probe-demo-"))) / "dump"
     dumped = (given.steps // 2, given.steps - 2)
-    print(f"Training a GPT of {given.layers} layers, width {given.width}; dumping steps {dumped} to {out}\n")
+    say(f"Training a GPT of {given.layers} layers, width {given.width}; dumping steps {dumped} to {out}", "")
     seconds = train(out, steps=given.steps, dumped=dumped, layers=given.layers, width=given.width)
-    print(f"\n{summary(out, seconds)}")
+    say("", *summary(out, seconds))
     return 0
 
 

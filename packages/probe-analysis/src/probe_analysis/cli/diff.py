@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from probe_format.cli import add_rank, add_step, whole_number
+from probe_format.terminal import say, tell
 
 from probe_analysis.align import suggest_mapping
 from probe_analysis.diff import CallDiff, Diff, RunDiff, diff
@@ -44,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     if arguments.suggest_map:
         Path(arguments.suggest_map).write_text(_mapping_text(found), "utf-8")
-        print(f"wrote {arguments.suggest_map}: check it, then give it with --map")
+        say(f"wrote {arguments.suggest_map}: check it, then give it with --map")
     return _show(found, arguments)
 
 
@@ -83,18 +83,16 @@ def _show(found: Diff, arguments: argparse.Namespace) -> int:
     if arguments.output:
         Path(arguments.output).write_text(table(rows, arguments.format) + "\n", "utf-8")
     if arguments.format != "table" and not arguments.output:
-        print(table(rows, arguments.format))  # for a program: nothing else on standard output
-        print(verdict.sentence, file=sys.stderr)
+        say(*table(rows, arguments.format).split("\n"))  # for a program: nothing else on standard output
+        tell(verdict.sentence)
     else:
-        for line in _story(found):
-            print(line)
+        say(*_story(found))
         differing = [row for row in rows if row["difference"]]
         shown = differing[: arguments.rows]
         if shown and not arguments.output:
-            print()
-            print(table(shown, "table"))
+            say("", *table(shown, "table").split("\n"))
             if len(differing) > len(shown):
-                print(f"... and {len(differing) - len(shown)} more records: --rows N or -o FILE shows them")
+                say(f"... and {len(differing) - len(shown)} more records: --rows N or -o FILE shows them")
     return 1 if verdict.state == "different" else 0
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 
 from probe_format.cli import add_rank, add_step
+from probe_format.terminal import say, tell
 
 from probe_analysis.export import FORMS, Exported, export, leftovers
 
@@ -43,14 +43,11 @@ def _run(arguments: argparse.Namespace) -> int:
             overwrite=arguments.overwrite,
             progress=progress,
         )
-    for text in _story(found):
-        print(text)
+    say(*_story(found))
     for what, why in found.errors:
-        print(f"probe export: could not read {what}: {why}", file=sys.stderr)
+        tell(f"probe export: could not read {what}: {why}")
     for path in leftovers(found.path):
-        print(
-            f"probe export: {path} is of an export that was killed (or runs now): delete it.", file=sys.stderr
-        )
+        tell(f"probe export: {path} is of an export that was killed (or runs now): delete it.")
     return 1 if found.errors else 0
 
 

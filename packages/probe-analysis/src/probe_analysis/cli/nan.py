@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from probe_format.cli import add_rank, add_step, whole_number
 from probe_format.errors import FormatError
+from probe_format.terminal import say
 
 from probe_analysis.calls import Call
 from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
@@ -38,8 +39,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     if found.first is None and not found.known:
         raise FormatError(found.sentence)
-    for line in _story(found, arguments.risks):
-        print(line)
+    say(*_story(found, arguments.risks))
     return 0 if found.first is None else 1
 
 

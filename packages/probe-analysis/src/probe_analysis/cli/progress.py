@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from probe_format.progress import ProgressLine
+from probe_format.terminal import ProgressLine
 
 __all__ = ["shown"]
 

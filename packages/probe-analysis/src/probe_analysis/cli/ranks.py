@@ -9,6 +9,7 @@ from typing import Any
 
 from probe_format.cli import add_step, whole_number
 from probe_format.errors import UsageError
+from probe_format.terminal import say
 
 from probe_analysis.ranks import WHY, Disagreement, Ranks, ranks, ranks_text
 
@@ -44,13 +45,11 @@ def _run(arguments: argparse.Namespace) -> int:
     rows = [_row(each) for each in found.disagreements]
     if arguments.output:
         Path(arguments.output).write_text(table(rows, arguments.format) + "\n", "utf-8")
-    for text in _story(found):
-        print(text)
+    say(*_story(found))
     if rows and not arguments.output:
-        print()
-        print(table(rows[: arguments.rows], arguments.format))
+        say("", *table(rows[: arguments.rows], arguments.format).split("\n"))
         if len(rows) > arguments.rows:
-            print(
+            say(
                 f"... and {len(rows) - arguments.rows} more, most of which follow: --rows N or -o FILE shows them"
             )
     return 0 if found.first is None else 1

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from probe_format.cli import add_rank, add_step
+from probe_format.terminal import say
 
 from probe_analysis.report import report
 
@@ -45,13 +46,13 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         page.write(arguments.output)
     if page.diff is not None:
-        print(f"{page.diff.verdict.state}: {page.diff.verdict.sentence}")
+        say(f"{page.diff.verdict.state}: {page.diff.verdict.sentence}")
     if page.non_finite is not None and page.non_finite.first is not None:
-        print(f"{page.non_finite.first.run.label}: {page.non_finite.first.sentence}")
+        say(f"{page.non_finite.first.run.label}: {page.non_finite.first.sentence}")
     for label, why in page.unread.items():
-        print(f"{label} is not on the page: {why}")
+        say(f"{label} is not on the page: {why}")
     size = Path(arguments.output).stat().st_size
-    print(f"wrote {arguments.output} ({size / 1e6:.1f} MB): open it in a browser")
+    say(f"wrote {arguments.output} ({size / 1e6:.1f} MB): open it in a browser")
     return 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.cli import add_rank, add_step, whole_number
+from probe_format.terminal import say, tell
 
 from probe_analysis.trend import QUANTITIES, STATISTICS, Series, Trend, draw, sparkline, trend
 
@@ -50,17 +51,14 @@ def _run(arguments: argparse.Namespace) -> int:
         else:
             Path(arguments.output).write_text(table(rows, form) + "\n", "utf-8")
     if arguments.format != "table":
-        print(table(rows, arguments.format))  # for a program: nothing else on standard output
-        print(_sentence(found), file=sys.stderr)
+        say(*table(rows, arguments.format).split("\n"))  # for a program: nothing else on standard output
+        tell(_sentence(found))
         return 0
-    for text in _story(found):
-        print(text)
-    print()
-    print(table(rows[: arguments.rows], "table"))
+    say(*_story(found), "", *table(rows[: arguments.rows], "table").split("\n"))
     if len(rows) > arguments.rows:
-        print(f"... and {len(rows) - arguments.rows} more that changed less: --rows N or -o FILE shows them")
+        say(f"... and {len(rows) - arguments.rows} more that changed less: --rows N or -o FILE shows them")
     if arguments.output:
-        print(f"wrote {arguments.output}")
+        say(f"wrote {arguments.output}")
     return 0
 
 

@@ -6,9 +6,10 @@ takes the words after the name and returns the exit code.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
+
+from probe_format.terminal import printable, tell
 
 __all__ = ["COMMANDS", "added_commands", "describe", "run_added"]
 
@@ -38,7 +39,7 @@ def describe(entry: EntryPoint) -> str:
     if entry.dist.name == package:
         return f"{what} (package {package})"
     summary = (entry.dist.metadata["Summary"] or "").rstrip(".")
-    return f"{summary[:1].lower()}{summary[1:]} (package {entry.dist.name})".lstrip()
+    return printable(f"{summary[:1].lower()}{summary[1:]} (package {entry.dist.name})".lstrip())
 
 
 def run_added(name: str, words: Sequence[str]) -> int | None:
@@ -61,5 +62,5 @@ def run_added(name: str, words: Sequence[str]) -> int | None:
     )
     if package is None:
         return None
-    print(f"probe {name}: not installed here. Install it with: pip install {package}", file=sys.stderr)
+    tell(f"probe {name}: not installed here. Install it with: pip install {package}")
     return 1

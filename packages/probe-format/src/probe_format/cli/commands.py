@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from probe_format.errors import FormatError
-from probe_format.progress import ProgressLine
 from probe_format.read.dump import Rank, Step, open
 from probe_format.read.verify import STATES, Verdict, verify_rank
+from probe_format.terminal import ProgressLine, say, tell
 from probe_format.write.recovery import Recovery, recover_rank
 
 from .bad import story
@@ -52,15 +51,18 @@ def _show(arguments: argparse.Namespace) -> int:
     worst = 0
     for rank in _chosen(arguments):
         try:
-            _print([heading(rank), *(f"  {line}" for line in summary(rank)), ""])
+            say(heading(rank), *(f"  {line}" for line in summary(rank)), "")
             if arguments.bad:
-                _print(story(rank))
-            shown = _print(_few(tree(rank, view), _MOST if arguments.bad and not arguments.all else None))
+                say(*story(rank))
+            shown = False
+            for line in _few(tree(rank, view), _MOST if arguments.bad and not arguments.all else None):
+                say(line)
+                shown = True
             if not shown and not arguments.bad:
-                print("(no record matches; 'probe show DIR --brief' lists their names)")
-            print()
+                say("(no record matches; 'probe show DIR --brief' lists their names)")
+            say("")
         except FormatError as error:
-            print(f"probe show: {error}", file=sys.stderr)
+            tell(*f"probe show: {error}".split("\n"))
             worst = 1
     return worst
 
@@ -73,23 +75,14 @@ def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
         yield f"... and {more} more lines: --all shows them, --filter and --depth choose"
 
 
-def _print(lines: Iterable[str]) -> int:
-    printed = 0
-    for line in lines:
-        print(line)
-        printed += 1
-    return printed
-
-
 def _verify(arguments: argparse.Namespace) -> int:
     progress = _progress("verify")
     verdicts: list[Verdict] = []
     for rank in _chosen(arguments):
         verdict = verify_rank(rank, progress)
         verdicts.append(verdict)
-        print(f"{verdict.state:<9} {verdict.path}")
-        _print([f"    {problem}" for problem in verdict.problems])
-        _print([f"    ({note})" for note in verdict.notes])
+        say(f"{verdict.state:<9} {verdict.path}")
+        say(*(f"    {problem}" for problem in verdict.problems), *(f"    ({note})" for note in verdict.notes))
     worst = max((verdict.state for verdict in verdicts), key=STATES.index)
     return {"complete": 0, "recovered": 0, "torn": 3, "damaged": 4}[worst]
 
@@ -104,8 +97,7 @@ def _recover(arguments: argparse.Namespace) -> int:
             if recovery.outcome != "nothing"
             else ""
         )
-        print(f"{recovery.outcome:<8} {recovery.path}{':' if amount else ''}{amount}")
-        print(f"    {recovery.detail}")
+        say(f"{recovery.outcome:<8} {recovery.path}{':' if amount else ''}{amount}", f"    {recovery.detail}")
     outcomes = {recovery.outcome for recovery in found}
     return 3 if "partial" in outcomes else 0 if "whole" in outcomes else 1
 

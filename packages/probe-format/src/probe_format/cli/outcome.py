@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 from probe_format.errors import ProbeError
+from probe_format.terminal import tell
 
 __all__ = ["exit_code"]
 
@@ -24,8 +24,8 @@ def exit_code(command: str, work: Callable[[], int], failed: int = 1) -> int:
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        print(f"probe {command}: stopped.", file=sys.stderr)
+        tell(f"probe {command}: stopped.")
         return 130
     except (ProbeError, OSError) as error:
-        print(f"probe {command}: {error}", file=sys.stderr)
+        tell(*f"probe {command}: {error}".split("\n"))
         return failed

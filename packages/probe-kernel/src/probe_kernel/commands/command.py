@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import frozen
 from probe_format.cli import add_rank, add_step
 from probe_format.errors import FormatError
+from probe_format.terminal import tell
 
 from probe_kernel.read.dump import Dump, Iteration, open
 
@@ -57,8 +57,7 @@ def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
 
 def report(problems: Sequence[str]) -> int:
     """Print the problems to stderr and return the exit code."""
-    for problem in problems[:50]:
-        print(f"probe kernel: {problem}", file=sys.stderr)
+    tell(*(f"probe kernel: {problem}" for problem in problems[:50]))
     if len(problems) > 50:
-        print(f"probe kernel: ... and {len(problems) - 50} more.", file=sys.stderr)
+        tell(f"probe kernel: ... and {len(problems) - 50} more.")
     return 3 if problems else 0

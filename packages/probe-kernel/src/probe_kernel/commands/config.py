@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from probe_format.errors import UsageError
+from probe_format.terminal import say
 
 from probe_kernel.control.backends import BACKENDS
 from probe_kernel.control.control_file import load_settings
@@ -36,10 +37,9 @@ def _config(arguments: argparse.Namespace) -> int:
         raise UsageError(f"Which file? Name it (probe kernel config data_dump.json), or set {_VARIABLE}.")
     found = load_settings(path, arguments.backend)
     values, _ = check_values(found.description, os.environ)
-    print(f"{found.path}: {found.backend.title} reads it as")
-    print(settings_text(document_of(found.description, values, found.backend)), end="")
-    for note in found.notes:
-        print(f"note: {note}")
+    text = settings_text(document_of(found.description, values, found.backend))
+    say(f"{found.path}: {found.backend.title} reads it as", *text.splitlines())
+    say(*(f"note: {note}" for note in found.notes))
     return 0
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 
 from probe_format.errors import FormatError
-from probe_format.progress import ProgressLine
 from probe_format.suggest import did_you_mean
+from probe_format.terminal import ProgressLine, say, tell
 
 from probe_kernel.convert.convert_file import TYPES, Conversion, bin_files
 from probe_kernel.convert.convert_many import convert_all
@@ -75,9 +74,9 @@ def _convert(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         line.end()
         report(sorted(faults))
-        print(f"probe kernel convert: stopped; {written} files are in {arguments.out}.", file=sys.stderr)
+        tell(f"probe kernel convert: stopped; {written} files are in {arguments.out}.")
         return 130
-    print(f"{arguments.out}: {written} files from {len(files)} bin files")
+    say(f"{arguments.out}: {written} files from {len(files)} bin files")
     return report(sorted(faults)) if written else report(sorted(faults)) and 1
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from probe_format.errors import FormatError
+from probe_format.terminal import say
 
 from probe_kernel.trace.find_line import find, parse_line
 
@@ -35,16 +36,16 @@ def _show(arguments: argparse.Namespace) -> int:
         ]
         if arguments.bad:
             kernels = [kernel for kernel in kernels if any(map(is_bad, kernel.slots))]
-        print(f"{iteration.label}: {len(kernels)} of {len(iteration.kernels)} kernels")
+        say(f"{iteration.label}: {len(kernels)} of {len(iteration.kernels)} kernels")
         for kernel in kernels:
-            print(f"  {kernel.op_type}  {kernel.name}{times(kernel)}")
+            say(f"  {kernel.op_type}  {kernel.name}{times(kernel)}")
             if not arguments.brief:
                 for slot in kernel.slots:
-                    print(f"    {slot_line(slot)}")
+                    say(f"    {slot_line(slot)}")
                     problems += unreadable(slot)
         try:
             for overflow in iteration.overflows:
-                print(f"  overflow: {overflow.path.name}, tasks (task, stream): {list(overflow.tasks)}")
+                say(f"  overflow: {overflow.path.name}, tasks (task, stream): {list(overflow.tasks)}")
         except (FormatError, OSError) as error:
             problems.append(str(error))
     return report(problems)
@@ -63,13 +64,12 @@ def _find(arguments: argparse.Namespace) -> int:
     shown = [hit for hit in hits if arguments.rank in (None, hit.rank) and (arguments.all or hit.runs_kernel)]
     frame = next((hit.frame for hit in hits if hit.frame), None)
     if frame is not None:
-        print(f"{frame.file}:{arguments.line.rpartition(':')[2]}: {frame.text.strip()}")
+        say(f"{frame.file}:{arguments.line.rpartition(':')[2]}: {frame.text.strip()}")
     for hit in shown:
-        for line in hit_lines(hit, arguments.step):
-            print(line)
+        say(*hit_lines(hit, arguments.step))
     hidden = len(hits) - len(shown)
     if hidden:
-        print(f"({hidden} more nodes that no kernel is run for, or of other ranks; --all shows them)")
+        say(f"({hidden} more nodes that no kernel is run for, or of other ranks; --all shows them)")
     return report(list(dump.problems))
 
 
@@ -94,7 +94,7 @@ def _check(arguments: argparse.Namespace) -> int:
             iteration.overflows  # noqa: B018 - reads them
         except (FormatError, OSError) as error:
             problems.append(str(error))
-        print(f"{iteration.label}: {len(iteration.kernels)} kernels, {tensors} tensor files")
+        say(f"{iteration.label}: {len(iteration.kernels)} kernels, {tensors} tensor files")
     return report(problems)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from probe_format.errors import FormatError
 from probe_format.safe_files import replace_file
+from probe_format.terminal import say
 
 from probe_kernel.export.export import export
 from probe_kernel.output_folder import folder_in
@@ -47,7 +48,7 @@ def _statistics(arguments: argparse.Namespace) -> int:
             folder = folder_in(arguments.out, iteration.path.relative_to(os.path.abspath(top)))
         path = folder / STATISTIC
         if os.path.lexists(path):
-            print(f"{path} is there already and stays as it is.")
+            say(f"{path} is there already and stays as it is.")
             continue
         lines: list[str] = []
         for slot in (slot for kernel in iteration.kernels for slot in kernel.slots if slot.part is not None):
@@ -58,7 +59,7 @@ def _statistics(arguments: argparse.Namespace) -> int:
         text = "\n".join([next(table_text((), categories)), *lines]) + "\n"
         replace_file(path, os.fsencode(text))  # whole or not at all: a later run keeps the file
         written += 1
-        print(f"{path}: {len(lines)} tensors")
+        say(f"{path}: {len(lines)} tensors")
     return report(problems) or (0 if written else 1)
 
 
@@ -81,7 +82,7 @@ def _export(arguments: argparse.Namespace) -> int:
     dump = open(arguments.dir)
     values = not arguments.statistics
     for done in export(dump, arguments.out, tool=arguments.tool, root=arguments.root, values=values):
-        print(f"{done.path}: {done.records} records, {done.tensors} tensors")
+        say(f"{done.path}: {done.records} records, {done.tensors} tensors")
         faults += done.faults
     return report(faults)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import attrs
 from probe_format.errors import UsageError
 from probe_runtime.environment import environment_number
-from probe_runtime.notice import notice
+from probe_runtime.notice import log, log_once, notice
 
 from .backends import Backend
 from .compiled_graphs import compiled_graphs
@@ -21,8 +20,6 @@ from .option_checks import Values
 from .outcome import DumpOutcome, inspect_dump
 
 __all__ = ["KernelRun", "current_rank"]
-
-_log = logging.getLogger("probe_kernel")
 
 
 @attrs.define(eq=False)
@@ -103,7 +100,7 @@ class KernelRun:
     def _log_note(self, text: str) -> None:
         if text not in self._notes:
             self._notes.append(text)
-            _log.warning("%s", text)
+            log_once("probe_kernel", text)
 
     def finish(self, *, quiet: bool = False) -> None:
         """Look at what was written, and report it.
@@ -117,7 +114,7 @@ class KernelRun:
             self._outcome = DumpOutcome(
                 self.folder, 0, 0, (), 0, (), (*notes, f"The folder is unreadable: {e}")
             )
-        _log.info("%s", self._outcome)
+        log("probe_kernel", str(self._outcome))
         if quiet:
             return
         for missing in self._outcome.never_ran:

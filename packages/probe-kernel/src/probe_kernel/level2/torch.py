@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 from probe_format.errors import ConfigError, Problem
 from probe_runtime.config import Config
-from probe_runtime.notice import notice
+from probe_runtime.notice import log, notice
 
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
@@ -17,8 +16,6 @@ from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
 from .problems import common_problems
 
 __all__ = ["TorchKernels", "torch_notes", "torch_problems"]
-
-_log = logging.getLogger("probe_kernel")
 
 
 def torch_problems(config: Config) -> list[Problem]:
@@ -93,7 +90,7 @@ class TorchKernels:
         report = watch.close()
         self.reports.append(report)
         if watch.state == "dumped":
-            _log.info("%s", report)
+            log("probe_kernel", report)
         elif watch.state != "failed":  # a failure was reported when it happened
             notice(f"Probe: {report}")
 

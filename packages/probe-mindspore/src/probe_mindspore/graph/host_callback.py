@@ -8,7 +8,6 @@ returns one int32; it has no gradient; without a side effect the compiler merges
 
 import inspect
 import linecache
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,13 +22,13 @@ from mindspore.ops import functional as F  # noqa: F401 - for the functions that
 from mindspore.ops import operations as P
 from mindspore.ops.primitive import constexpr
 from probe_format.excerpts import error_text
+from probe_runtime.notice import log_once
 
 from .flatten import flatten, meta
 from .value_layouts import rebuild
 
 __all__ = ["FIRST", "Callback", "HostCall", "Message", "deliver", "on_fault", "register"]
 
-_log = logging.getLogger("probe_mindspore")
 _MOST = 64
 _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 
@@ -52,15 +51,13 @@ class Message:
 Callback = Callable[[Message], int | None]
 
 _callbacks: list[Callback] = []
-_reported: set[str] = set()
 _lock = threading.RLock()
 
 
 def _warn_once(error: Exception) -> None:
-    text = error_text(error)
-    if text not in _reported:
-        _reported.add(text)
-        _log.warning("Probe: a callback from a graph failed (%s); the run goes on.", text)
+    log_once(
+        "probe_mindspore", f"Probe: a callback from a graph failed ({error_text(error)}); the run goes on."
+    )
 
 
 #: The last one is called with each exception of a callback; the graph never gets them.

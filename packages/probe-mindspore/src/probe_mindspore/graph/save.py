@@ -5,7 +5,6 @@ On the CPU a host callback writes the files while the graph runs. On Ascend the 
 """
 
 import itertools
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from probe_format.names import safe_file_name
 from probe_format.safe_files import make_folder
 from probe_format.tensors import npy_bytes, widen, write_parts
 from probe_format.write import explain
+from probe_runtime.notice import log_once
 
 from probe_mindspore.ranks import current_rank
 from probe_mindspore.tensors.tensor_view import TensorView
@@ -31,7 +31,6 @@ from .host_callback import FIRST, HostCall, Message
 
 __all__ = ["save", "save_grad", "step"]
 
-_log = logging.getLogger("probe_mindspore")
 _at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 #: The path that makes the device's operator count a step.
 _NEXT_STEP = "<tensordump-update-step>"
@@ -46,8 +45,6 @@ class _Files:
     def __init__(self) -> None:
         self.step = 0
         self._numbers = itertools.count()
-        self._reported: set[str] = set()
-        self._lock = threading.Lock()
 
     def write(self, save_dir: str, name: str, value: Any) -> None:
         """Write a file for each tensor in ``value``. A file that cannot be written is left out, with one warning."""
@@ -55,12 +52,12 @@ class _Files:
         for at, tensor in _tensors(value, name):
             if tensor.data is None or not tensor.data.size:
                 why = tensor.reason or "it is empty"
-                self._warn_once(f"{at} is not saved: {why}")
+                log_once("probe_mindspore", f"Probe: {at} is not saved: {why}")
                 continue
             try:
                 self._write(folder, at, tensor)
             except OSError as error:
-                self._warn_once(f"{at} is not saved: {explain(error, folder)}")
+                log_once("probe_mindspore", f"Probe: {at} is not saved: {explain(error, folder)}")
 
     def _write(self, folder: Path, name: str, tensor: TensorView) -> None:
         make_folder(folder, dump_path_of(folder))
@@ -80,13 +77,6 @@ class _Files:
                     continue
         finally:
             unfinished.unlink(missing_ok=True)
-
-    def _warn_once(self, text: str) -> None:
-        with self._lock:
-            new = text not in self._reported
-            self._reported.add(text)
-        if new:
-            _log.warning("Probe: %s", text)
 
 
 _files = _Files()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from probe_format.errors import Problem, UsageError
 from probe_runtime.collect import Target
 from probe_runtime.config import Config
+from probe_runtime.notice import notice
 from probe_runtime.session import (
     AnySession,
     Framework,
@@ -20,7 +20,6 @@ from probe_runtime.session import (
     Session,
     kernel_package,
     preflight,
-    warn,
 )
 from probe_save import Saver
 
@@ -66,18 +65,17 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     target = Target()
     patches = Patches(listed(config, module_kind), target)
     steps = StepOpener(config, tool, module_kind, patches, target)
-    log = logging.getLogger("probe_mindspore")
     return Session(
         config,
         model,
-        Framework(log, current_rank, steps.target_for, _WANTS_MODEL, models, graph_mode),
+        Framework("probe_mindspore", current_rank, steps.target_for, _WANTS_MODEL, models, graph_mode),
         patches,
     )
 
 
 def _preflight(config: Config, found: Sequence[Problem]) -> None:
     for text in preflight(config, current_rank(), world_size(), found, LAUNCHER):
-        warn(text)
+        notice(f"Probe: {text}")
 
 
 def _kernels(config: Config, model: Any) -> KernelSession:
@@ -85,7 +83,7 @@ def _kernels(config: Config, model: Any) -> KernelSession:
     package = kernel_package()
     _preflight(config, package.mindspore_problems(config))
     for text in package.mindspore_notes(config):
-        warn(text)
+        notice(f"Probe: {text}")
     return KernelSession(config, package.MindSporeKernels(config), current_rank, model)
 
 

@@ -7,7 +7,6 @@ they run most often and have the same guard built in.
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,8 +14,10 @@ from types import TracebackType
 from typing import Any
 
 from attrs import define
+from probe_format.excerpts import error_text
 
 from probe_runtime.describe.run_error import RunError, is_handed_on
+from probe_runtime.notice import log_once
 
 from .event_stream import EventStream
 
@@ -24,9 +25,7 @@ __all__ = ["faults_reported", "guarded", "listen", "report_fault", "sheltered", 
 
 Function = Callable[..., Any]
 
-_log = logging.getLogger("probe_runtime")
 _streams: list[weakref.ref[EventStream]] = []
-_said: set[str] = set()
 
 
 def listen(stream: EventStream) -> None:
@@ -47,12 +46,9 @@ def report_fault(where: str, what: str, error: Exception) -> None:
             if stream is not None and stream.alive:
                 stream.fault(where, what, error)
                 return
-        text = f"{where}: {what} ({type(error).__name__}: {error})"
-        if text not in _said:
-            _said.add(text)
-            _log.warning("Probe failed at %s; the run goes on.", text)
+        log_once("probe_runtime", f"Probe failed at {where}: {what} ({error_text(error)}); the run goes on.")
     except Exception:
-        _log.warning("Probe failed, and could not note it; the run goes on.")
+        log_once("probe_runtime", "Probe failed, and could not note it; the run goes on.")
 
 
 @define

@@ -12,6 +12,7 @@ from typing import Any
 
 from probe_format.errors import ProbeError, UsageError
 from probe_format.excerpts import error_text
+from probe_format.terminal import say, tell
 
 from probe_runtime.collect.module_table import kind_of
 
@@ -34,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             model, inputs, keywords = _made(arguments.function)
         planned = planner_of(model)(model, arguments.config, *inputs, **keywords)
     except ProbeError as error:
-        print(f"probe plan: {error}", file=sys.stderr)
+        tell(*f"probe plan: {error}".split("\n"))
         return 2
-    print(planned)
+    say(*str(planned).split("\n"))
     return 1 if planned.problems else 0
 
 

@@ -10,7 +10,7 @@ from .framework import Framework
 from .perturb import Move, perturbed
 from .preflight import preflight
 from .seed import Seeded, seed_process, set_variable
-from .session import Session, warn
+from .session import Session
 from .step import DumpingStep, Install, RunningStep
 from .token_gate import TokenGate
 
@@ -33,5 +33,4 @@ __all__ = [
     "preflight",
     "seed_process",
     "set_variable",
-    "warn",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ OpenStep = Callable[[Path, Mapping[str, Any]], RunningStep]
 class Framework:
     """What a session needs of a framework's package.
 
-    log: logger for finished steps.
+    package: its name, which finished steps are logged under.
     rank: returns this process's rank, None when not distributed.
     target_for: takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
     wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
@@ -29,7 +28,7 @@ class Framework:
     unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
     """
 
-    log: logging.Logger
+    package: str
     rank: Callable[[], int | None]
     target_for: Callable[[Path, Any], tuple[Path, OpenStep]]
     wants_model: str

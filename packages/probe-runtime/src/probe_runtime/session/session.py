@@ -17,7 +17,7 @@ from probe_format.write import clear, explain
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_token_range
-from probe_runtime.notice import notice
+from probe_runtime.notice import log, notice
 from probe_runtime.select.filters import RankFilter, StepFilter
 
 from .framework import Framework
@@ -25,7 +25,7 @@ from .last_model import LastModel
 from .step import RunningStep
 from .token_gate import TokenGate
 
-__all__ = ["Session", "warn"]
+__all__ = ["Session"]
 
 _live: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -132,13 +132,15 @@ class Session:
             with self._guarded(run, "step()"):
                 report = run.end()
                 if report is not None:
-                    said = "step %d is dumped: %d records in %s"
-                    self.framework.log.info(said, self.step_number, report["records"], run.directory)
+                    said = (
+                        f"step {self.step_number} is dumped: {report['records']} records in {run.directory}"
+                    )
+                    log(self.framework.package, said)
         self.step_number += 1
         self._skip_step = None
         if run is not None:
             if self._steps.over(self.step_number):
-                self.framework.log.info("every step asked for is dumped, below %s", self.config.dump_path)
+                log(self.framework.package, f"every step asked for is dumped, below {self.config.dump_path}")
             run.hand_on()
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
@@ -202,8 +204,8 @@ class Session:
             self._skip_step = self.step_number
             with contextlib.suppress(Exception):
                 run.abandon()
-            warn(
-                f"a fault of its own in {where} ended the dump of step {self.step_number}; the run goes on, and "
+            notice(
+                f"Probe: a fault of its own in {where} ended the dump of step {self.step_number}; the run goes on, and "
                 f"what was recorded is readable (`probe recover`). Please report it: {_brief_trace(e)}"
             )
 
@@ -215,8 +217,8 @@ class Session:
         directory = rank_dir(base, self.step_number, rank)
         if not self.config.overwrite and holds_data(directory):
             self._skip_step = self.step_number
-            warn(
-                f"{directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
+            notice(
+                f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
                 "dump_path, or set overwrite=True."
             )
             return None
@@ -226,7 +228,7 @@ class Session:
             return open_step(directory, {"rank": rank, "step": self.step_number})
         except OSError as e:
             self._skip_step = self.step_number
-            warn(f"Step {self.step_number} is not dumped: {explain(e, directory)}")
+            notice(f"Probe: Step {self.step_number} is not dumped: {explain(e, directory)}")
             return None
 
     def _check_model(self, model: Any, tokens: Any) -> None:
@@ -253,18 +255,13 @@ class Session:
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            warn(text)
+            notice(f"Probe: {text}")
 
 
 def _brief_trace(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-3:]
     at = " < ".join(f"{f.name} ({os.path.basename(f.filename)}:{f.lineno})" for f in reversed(last))
     return f"{error_text(error)} in {at}"
-
-
-def warn(text: str) -> None:
-    """Warn with the user's line that led here."""
-    notice(f"Probe: {text}")
 
 
 def _in_forked_child() -> None:

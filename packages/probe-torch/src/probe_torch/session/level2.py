@@ -9,7 +9,8 @@ from typing import Any
 from attrs import define, field
 from probe_format.write import Coverage
 from probe_runtime.config import Config
-from probe_runtime.session import KernelSession, kernel_package, preflight, warn
+from probe_runtime.notice import notice
+from probe_runtime.session import KernelSession, kernel_package, preflight
 
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
@@ -26,9 +27,9 @@ def open_kernels(config: Config, model: Any = None) -> KernelSession:
     """
     package = kernel_package()
     for text in preflight(config, current_rank(), world_size(), package.torch_problems(config)):
-        warn(text)
+        notice(f"Probe: {text}")
     for text in package.torch_notes(config):
-        warn(text)
+        notice(f"Probe: {text}")
     package.find_npu()  # here, so that a missing device ends the run now and not after hours
     return KernelSession(config, KernelCalls(config, package.TorchKernels(config)), current_rank, model)
 

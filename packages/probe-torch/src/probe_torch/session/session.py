@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 from probe_runtime.collect import Target
 from probe_runtime.config import Config
-from probe_runtime.session import AnySession, Framework, SavingSession, Session, preflight, warn
+from probe_runtime.notice import notice
+from probe_runtime.session import AnySession, Framework, SavingSession, Session, preflight
 from probe_save import Saver
 
 from probe_torch.hooks.modules import Model, models_in
@@ -35,17 +34,16 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     if config.level == "L2":
         return open_kernels(config, model)
     for text in preflight(config, current_rank(), world_size()):
-        warn(text)
+        notice(f"Probe: {text}")
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
     target = Target()
     patches = Patches(listed(config), target)
     steps = StepOpener(config, tool, patches, target)
-    log = logging.getLogger("probe_torch")
     return Session(
         config,
         model,
-        Framework(log, current_rank, steps.target_for, _WANTS_MODEL, models_in),
+        Framework("probe_torch", current_rank, steps.target_for, _WANTS_MODEL, models_in),
         patches,
     )
 

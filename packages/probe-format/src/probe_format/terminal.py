@@ -1,12 +1,42 @@
-"""Show the progress of a long command on stderr."""
+"""Print on the terminal: a command's result, messages, progress.
+
+Names of modules and files and texts of errors come from outside: what could give the terminal orders is escaped.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from typing import TextIO
 
-__all__ = ["ProgressLine"]
+__all__ = ["ProgressLine", "printable", "say", "tell"]
+
+#: C0 but for the end of a line, DEL, C1, ends of lines that only Unicode knows, and what turns the direction of text.
+_ORDERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return the text with each control character as ``\\u001b``, which JSON reads as well. Ends of lines stay."""
+    return _ORDERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def say(*lines: str, now: bool = False) -> None:
+    """Print lines of a command's result on stdout.
+
+    now: without waiting until more is there to print.
+    """
+    _print(sys.stdout, lines, now)
+
+
+def tell(*lines: str) -> None:
+    """Print on stderr what is no part of the result, as the message of an error."""
+    _print(sys.stderr, lines, False)
+
+
+def _print(stream: TextIO | None, lines: tuple[str, ...], now: bool) -> None:
+    for line in lines if stream is not None else ():  # None where the process began with it closed
+        print(printable(line).replace("\n", "\\n"), file=stream, flush=now)
 
 
 class ProgressLine:
@@ -34,6 +64,7 @@ class ProgressLine:
             return
         self._last = time_now
         self._open = self.live
+        line = printable(line)
         self._stream.write(f"\r{line}" if self.live else f"{line}\n")
         self._stream.flush()
 

@@ -1,0 +1,3 @@
+"""What Probe warns of is told, and never ends or changes a run."""
+
+from contract_warnings import *  # noqa: F403  the tests that both frameworks have
