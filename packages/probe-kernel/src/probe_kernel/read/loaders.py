@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError
-from probe_format.tensors import load_pt
+from probe_format.tensors import load_npy, load_pt, npy_header
 
 from probe_kernel.files.bin_file import Section, open_bin
 from probe_kernel.files.dtypes import decode, dtype_of, shaped
-from probe_kernel.files.npy_file import load_npy, read_header
 
 from .file_name import FileName, Kind
 
@@ -70,14 +69,7 @@ def contents(path: Path, name: FileName) -> Contents:
 
 
 def _npy(path: Path, name: FileName) -> Contents:
-    def values(_: Shape) -> Array:
-        return load_npy(path)
-
-    return _one(name, partial(_npy_shape, path), values)
-
-
-def _npy_shape(path: Path) -> Shape:
-    return read_header(path).shape
+    return _one(name, lambda: npy_header(path).shape, lambda _: load_npy(path))
 
 
 def _raw(path: Path, name: FileName) -> Contents:
