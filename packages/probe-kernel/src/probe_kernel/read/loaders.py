@@ -64,8 +64,8 @@ Reader = Callable[[Path, FileName], Contents]
 
 
 def contents(path: Path, name: FileName) -> Contents:
-    """Return the tensors in a file. Raises FormatError when files of its kind cannot be read."""
-    return READERS[name.kind](path, name)
+    """Return the tensors in a file; none where its kind holds none. Raises FormatError when it cannot be read."""
+    return READERS[name.kind](path, name) if name.kind in READERS else Contents()
 
 
 def _npy(path: Path, name: FileName) -> Contents:
@@ -112,10 +112,9 @@ def _section(section: Section) -> Part:
     tensor = section.tensor
     assert tensor is not None
 
-    def values(_: Shape) -> Array:
-        return section.load()
-
-    return Part(section.io, section.slot, tensor.format, tensor.dtype, lambda: tensor.shape, values)
+    return Part(
+        section.io, section.slot, tensor.format, tensor.dtype, lambda: tensor.shape, lambda _: section.load()
+    )
 
 
 def _part_of_bin(path: Path, name: FileName) -> Contents:
@@ -136,10 +135,6 @@ def _part_of_bin(path: Path, name: FileName) -> Contents:
 _WIDENED = {"bfloat16": "float32", "float8_e5m2": "float64", "float8_e4m3fn": "float64"}
 
 
-def _none(path: Path, name: FileName) -> Contents:
-    return Contents()
-
-
 def _one(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Array]) -> Contents:
     return Contents((Part(name.io, name.slot or 0, name.format, name.dtype, shape, load),))
 
@@ -150,7 +145,4 @@ READERS: dict[Kind, Reader] = {
     "pt": _pt,
     "bin": _bin,
     "part": _part_of_bin,
-    "overflow": _none,
-    "args": _none,
-    "csv": _none,
 }
