@@ -11,16 +11,15 @@ from attrs import frozen
 from probe_format.errors import Problem
 from probe_format.suggest import did_you_mean
 
+from probe_kernel.read.categories import CATEGORIES
+
 from .description import KernelDump
 from .iteration_ranges import Iterations, parse_iterations
 from .kernel_patterns import KernelPattern, parse_kernel
 
 __all__ = ["STATISTICS", "Values", "check_values", "dump_folder"]
 
-STATISTICS = (
-    "max", "min", "avg", "count", "negative zero count", "positive zero count", "nan count", "negative inf count",
-    "positive inf count", "zero count", "l2norm", "md5", "hash",
-)  # fmt: skip
+STATISTICS = (*(name for name in CATEGORIES if name != "sha1"), "hash")
 """The thirteen statistics. hash may also be written ``hash:md5`` or ``hash:sha1`` (since MindSpore 2.7.1)."""
 _WRITTEN = (*STATISTICS, "hash:md5", "hash:sha1")
 _MEANT = {
