@@ -19,6 +19,7 @@ from probe_runtime.notice import notice
 
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
+from probe_kernel.control.option_checks import one_of
 from probe_kernel.output_folder import unwritable
 
 __all__ = ["Patch", "dump", "replaced"]
@@ -59,11 +60,7 @@ def dump(
     name, problems = parse_api(api, "api")
     found = list(problems)
     folder = Path(os.path.abspath(path))
-    if mode not in ("all", "input", "output"):
-        hint = did_you_mean(str(mode), ("all", "input", "output"))
-        found.append(
-            Problem("mode", f"{mode!r} is not known.", f'{hint} Write "all", "input" or "output".'.strip())
-        )
+    found += one_of("mode", mode, ("all", "input", "output"))
     if (why := unwritable(folder)) is not None:
         found.append(Problem("path", why, "Give another path."))
     if name is not None and patch is None:

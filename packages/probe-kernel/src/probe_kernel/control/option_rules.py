@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 
 from probe_format.errors import Problem
 
 from .backends import Backend
 from .description import KernelDump
-from .option_checks import Values
+from .option_checks import Values, check_values
 
 __all__ = [
     "RULES",
-    "broken_rules",
+    "check",
     "debug_directions",
     "debug_modes",
     "debug_selection",
@@ -31,9 +32,15 @@ __all__ = [
 Rule = Callable[[KernelDump, Values, Backend], Iterator[Problem]]
 
 
-def broken_rules(dump: KernelDump, values: Values, backend: Backend) -> list[Problem]:
-    """Return a problem for every rule that ``dump`` breaks on ``backend``."""
-    return [problem for rule in RULES for problem in rule(dump, values, backend)]
+def check(
+    dump: KernelDump, backend: Backend, environ: Mapping[str, str] | None = None
+) -> tuple[Values, list[Problem]]:
+    """Return the parsed options of ``dump``, and every problem: of an option, or with a rule of ``backend``.
+
+    environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
+    """
+    values, problems = check_values(dump, os.environ if environ is None else environ)
+    return values, [*problems, *(problem for rule in RULES for problem in rule(dump, values, backend))]
 
 
 #: Options that not every backend has -> what one without does instead.

@@ -14,6 +14,7 @@ from probe_format.jsonio import finite
 from probe_format.tensors import npy_bytes, npy_header, stats_json, stats_of, write_parts
 
 from probe_kernel.files.dtypes import dtype_of, is_numeric
+from probe_kernel.read.categories import NOT_FINITE
 from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.read.statistic_line import Row
 
@@ -65,7 +66,7 @@ def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
 def _row_json(row: Row) -> dict[str, Any]:
     """Return a line of statistic.csv as a tensor object; its extremes are those of the finite elements."""
     values = row.values
-    counts = [values.get(key) for key in ("nan count", "positive inf count", "negative inf count")]
+    counts = [values.get(key) for key in NOT_FINITE]
     top, low = _number(values.get("max")), _number(values.get("min"))
     out = {"Max": top, "Min": low, "Mean": _number(values.get("avg")), "Norm": _number(values.get("l2norm"))}
     if all(isinstance(count, int) for count in counts) and any(counts):
