@@ -57,15 +57,15 @@ def dump(
     Raises ConfigError, before anything is changed, when an option is wrong; UsageError when torch_npu is not
     installed or too old.
     """
-    name, problems = parse_api(api, "api")
-    found = list(problems)
+    name = parse_api(api, "api")
+    found = [name] if isinstance(name, Problem) else []
     folder = Path(os.path.abspath(path))
     found += one_of("mode", mode, ("all", "input", "output"))
     if (why := unwritable(folder)) is not None:
         found.append(Problem("path", why, "Give another path."))
-    if name is not None and patch is None:
+    if isinstance(name, ApiName) and patch is None:
         found += _unfound(name)
-    if name is None or found:
+    if isinstance(name, Problem) or found:
         raise ConfigError(found)
     watch = ApiWatch(name, Path(), NpuDumper(find_npu()))
     watch.config = write_acl(folder, mode)

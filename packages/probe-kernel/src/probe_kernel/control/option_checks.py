@@ -64,12 +64,13 @@ def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, 
     patterns = []
     found = list(problems)
     for i, kernel in enumerate(dump.kernels if isinstance(dump.kernels, tuple) else (dump.kernels,)):
-        pattern, wrong = parse_kernel(kernel, f"kernels[{i}]")
-        found += wrong
-        if pattern is not None:
-            if pattern in patterns:
-                found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
-            patterns.append(pattern)
+        pattern = parse_kernel(kernel, f"kernels[{i}]")
+        if isinstance(pattern, Problem):
+            found.append(pattern)
+            continue
+        if pattern in patterns:
+            found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
+        patterns.append(pattern)
     found += _path(dump, environ)
     found += _net_name(dump.net_name)
     found += _chosen(dump)
