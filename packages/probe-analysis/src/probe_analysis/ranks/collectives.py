@@ -51,10 +51,7 @@ _PREFIXES = ("Distributed.", "MintDistributed.")
 
 @frozen(eq=False)
 class Together:
-    """Hold one collective call as the ranks of its group made it.
-
-    calls: rank -> its call.
-    """
+    """Hold one collective call as the ranks of its group made it. calls: rank -> its call."""
 
     what: str
     calls: Mapping[int, Call]

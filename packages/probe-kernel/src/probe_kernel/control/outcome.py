@@ -24,10 +24,7 @@ __all__ = ["DumpOutcome", "NeverRan", "inspect_dump"]
 
 @frozen
 class NeverRan:
-    """Name a requested kernel without a file.
-
-    why: a sentence with what to do.
-    """
+    """Name a requested kernel without a file. why: a sentence with what to do."""
 
     kernel: str
     why: str

@@ -24,7 +24,7 @@ from probe_kernel.read.listing import NO_TRUE_NAME, list_files
 from probe_kernel.read.mapping_csv import read_mapping
 
 from .destination import Destination
-from .reordered import LARGE, Reordered, Source
+from .reordered import LARGE, Reordered
 
 __all__ = ["TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_file"]
 
@@ -116,8 +116,6 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> Made:
     if how.target:
         view, shape = in_order(values, tensor.format, how.target, how.shape or tensor.original_shape)
         shown = how.target
-        if how.type in ("npy", "msnpy") and view.nbytes >= LARGE and not view.flags.c_contiguous:
-            return _reordered(file, name, section, how, view, shape)
         values = view.reshape(shape)
     if how.type == "pt":
         head = f"{head}.{'x'.join(map(str, values.shape or (1,)))}" if how.target else head
@@ -142,27 +140,14 @@ def _large(file: BinFile, name: str, section: Section, how: Conversion) -> Made 
     original = how.shape or tensor.original_shape
     if original and math.prod(original) != math.prod(tensor.shape):
         return None  # cutting the padding off makes a copy
-    source = Source.of(section.path, section.offset, tuple(tensor.shape), dtype)
-    view, shape = in_order(source.base, tensor.format, how.target, original)
-    if view.flags.c_contiguous or not source.serves(view):
+    base = np.empty(tensor.shape, dtype)  # takes no memory, as nothing is ever written to it
+    view, shape = in_order(base, tensor.format, how.target, original)
+    found = Reordered(npy_head(view.dtype, shape), view, base, section.path, section.offset)
+    if view.flags.c_contiguous or not found.is_close:
         return None
-    return _reordered(file, name, section, how, view, shape, source)
-
-
-def _reordered(
-    file: BinFile,
-    name: str,
-    section: Section,
-    how: Conversion,
-    view: Array,
-    shape: tuple[int, ...],
-    source: Source | None = None,
-) -> Made:
     if how.type == "msnpy":
-        called = _for_mindspore(file, name, section, how.target)
-    else:
-        called = f"{name}.{section}.{'x'.join(map(str, shape))}.npy"
-    return called, file.path, Reordered(npy_head(view.dtype, shape), view, source)
+        return _for_mindspore(file, name, section, how.target), file.path, found
+    return f"{name}.{section}.{'x'.join(map(str, shape))}.npy", file.path, found
 
 
 def _dtype(tensor: Tensor, values: Array) -> str:

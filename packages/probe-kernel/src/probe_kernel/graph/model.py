@@ -96,19 +96,13 @@ class Operator:
 
 @frozen(slots=False)
 class Graph:
-    """Hold the operators of a graph.
-
-    problems: operators that could not be understood, in sentences.
-    """
+    """Hold the operators of a graph. problems: operators that could not be understood, in sentences."""
 
     operators: tuple[Operator, ...]
     problems: tuple[str, ...] = ()
 
     def at(self, file: str, line: int) -> tuple[Operator, ...]:
-        """Return the operators that a line of the script made, in order.
-
-        file: a path, or the end of one.
-        """
+        """Return the operators that a line of the script made, in order. file: a path, or the end of one."""
         return tuple(operator for operator in self.operators if operator.frame_at(file, line))
 
     def scope_of(self, operator: Operator) -> str:

@@ -51,10 +51,7 @@ class Part:
 
 @frozen
 class Contents:
-    """Hold the tensors in a file.
-
-    problems: bytes that belong to no tensor, in sentences.
-    """
+    """Hold the tensors in a file. problems: bytes that belong to no tensor, in sentences."""
 
     parts: tuple[Part, ...] = ()
     problems: tuple[str, ...] = ()

@@ -36,10 +36,7 @@ _NEXT_STEP = "<tensordump-update-step>"
 
 
 class _Files:
-    """Write the files of this process.
-
-    step: the current step.
-    """
+    """Write the files of this process. step: the current step."""
 
     def __init__(self) -> None:
         self.step = 0
