@@ -24,11 +24,11 @@ from binfiles import block, made, number, shape, varint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from probe_format.errors import DamagedError, FormatError, ProbeError, UsageError
+from probe_format.tensors import load_npy
 from probe_kernel import BACKENDS, cli, load_settings
 from probe_kernel.convert.convert_file import Conversion, bin_files, convert_file
 from probe_kernel.files.bin_file import open_bin
 from probe_kernel.files.dump_data import parse_dump_data
-from probe_kernel.files.npy_file import load_npy
 from probe_kernel.files.opdebug import opdebug_json
 from probe_kernel.files.tensor_layouts import TARGETS
 from probe_kernel.graph.ir_text import parse_ir, read_ir

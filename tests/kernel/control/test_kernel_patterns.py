@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from probe_kernel.control.kernel_patterns import parse_kernel
+from probe_format.errors import Problem
+from probe_kernel.control.kernel_patterns import KernelPattern, parse_kernel
 
 CONV = "Default/network-Net/conv-Conv2d/Conv2D-op12"
 GRAD = "Gradients/Default/conv-Conv2d/Conv2DBackpropFilter-op3"
@@ -28,9 +29,8 @@ GRAD = "Gradients/Default/conv-Conv2d/Conv2DBackpropFilter-op3"
     ],
 )
 def test_what_matches(text: str, kind: str, conv: bool, grad: bool) -> None:
-    pattern, problems = parse_kernel(text, "kernels[0]")
-    assert not problems
-    assert pattern is not None
+    pattern = parse_kernel(text, "kernels[0]")
+    assert isinstance(pattern, KernelPattern)
     assert (pattern.kind, pattern.matches(CONV), pattern.matches(GRAD)) == (kind, conv, grad)
 
 
@@ -61,9 +61,7 @@ def test_what_matches(text: str, kind: str, conv: bool, grad: bool) -> None:
     ],
 )
 def test_what_is_refused(text: object, says: str) -> None:
-    pattern, problems = parse_kernel(text, "kernels[0]")
-    assert pattern is None
-    (problem,) = problems
-    assert says in str(problem)
+    problem = parse_kernel(text, "kernels[0]")
+    assert isinstance(problem, Problem) and says in str(problem)
     assert problem.where == "kernels[0]"
     assert problem.remedy

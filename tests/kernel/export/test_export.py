@@ -110,10 +110,10 @@ def test_what_cannot_be_read_is_said_and_does_not_stop_it(tmp_path: Path) -> Non
     bad = next(folder.glob("*.output.0.*"))
     bad.write_bytes(b"no")
     (done,) = export(probe_kernel.open(tmp_path), tmp_path / "out", tool="test")
-    assert len(done.faults) == 1 and "not a .npy file" in done.faults[0]
+    assert len(done.faults) == 1 and "not a whole .npy file" in done.faults[0]
     rank = probe_format.open(tmp_path / "out").step(0).rank(0)
     (record,) = rank.records
-    assert "not a .npy file" in record.tensor("output.0").json["unsupported"]
+    assert "not a whole .npy file" in record.tensor("output.0").json["unsupported"]
     assert rank.report is not None and rank.report.faults
     assert verify(tmp_path / "out")[0].problems == ()
 

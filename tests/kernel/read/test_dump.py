@@ -11,7 +11,7 @@ import numpy as np
 import probe_kernel
 import pytest
 from probe_format.errors import DamagedError, FormatError
-from probe_kernel.files.npy_file import load_npy
+from probe_format.tensors import load_npy
 from trees import CONV, TIME, TREES, conv, tensor
 
 LOOP = Path(__file__).parents[1] / "data" / "loop"

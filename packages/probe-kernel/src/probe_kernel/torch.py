@@ -18,6 +18,7 @@ from probe_runtime.notice import log, notice
 
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
+from probe_kernel.control.option_checks import one_of
 from probe_kernel.output_folder import unwritable
 
 __all__ = ["Patch", "dump", "replaced"]
@@ -54,19 +55,15 @@ def dump(
     Raises ConfigError, before anything is changed, when an option is wrong; UsageError when torch_npu is not
     installed or too old.
     """
-    name, problems = parse_api(api, "api")
-    found = list(problems)
+    name = parse_api(api, "api")
+    found = [name] if isinstance(name, Problem) else []
     folder = Path(os.path.abspath(path))
-    if mode not in ("all", "input", "output"):
-        hint = did_you_mean(str(mode), ("all", "input", "output"))
-        found.append(
-            Problem("mode", f"{mode!r} is not known.", f'{hint} Write "all", "input" or "output".'.strip())
-        )
+    found += one_of("mode", mode, ("all", "input", "output"))
     if (why := unwritable(folder)) is not None:
         found.append(Problem("path", why, "Give another path."))
-    if name is not None and patch is None:
+    if isinstance(name, ApiName) and patch is None:
         found += _unfound(name)
-    if name is None or found:
+    if isinstance(name, Problem) or found:
         raise ConfigError(found)
     watch = ApiWatch(name, Path(), NpuDumper(find_npu()))
     watch.config = write_acl(folder, mode)

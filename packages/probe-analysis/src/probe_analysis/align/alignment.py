@@ -88,10 +88,7 @@ class Alignment:
 
 
 def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
-    """Return which call of ``a`` is which call of ``b``.
-
-    mapping: names of ``a`` as ``b`` has them.
-    """
+    """Return which call of ``a`` is which call of ``b``. mapping: names of ``a`` as ``b`` has them."""
     if mapping is None and (a.calls is b.calls or list(a.by_name) == list(b.by_name)):
         return Alignment(tuple(Pair(x, y, "name") for x, y in zip(a.calls, b.calls, strict=True)), (), ())
     state = _State(a, b, mapping or Mapping())

@@ -247,10 +247,7 @@ def _calls(
     progress: Callable[[int, int], None] | None = None,
     idle: frozenset[str] = frozenset(),
 ) -> list[CallDiff]:
-    """Return how the calls of each pair differ.
-
-    idle: the names of calls that are taken for the same.
-    """
+    """Return how the calls of each pair differ. idle: the names of calls that are taken for the same."""
     drift = 0.0
     apart: dict[str, float] = {}
     calls: list[CallDiff] = []

@@ -24,115 +24,43 @@ class Column:
 
 
 def _columns(**types: Type) -> tuple[Column, ...]:
-    return tuple(Column(name, kind) for name, kind in types.items())
+    return tuple(Column(name.removesuffix("_"), kind) for name, kind in types.items())
 
 
 #: What each row says of the record that it belongs to.
-_RECORD = (
-    *_columns(
-        run="text",
-        record="text",
-        call_order="integer",
-        kind="text",
-        direction="text",
-        prefix="text",
-        api="text",
-        module="text",
-    ),
-    Column("class", "text"),
-    *_columns(
-        call_number="integer",
-        parent="text",
-        line="text",
-        source_file="text",
-        source_line="integer",
-    ),
-)
+_RECORD = _columns(
+    run="text", record="text", call_order="integer", kind="text", direction="text", prefix="text", api="text",
+    module="text", class_="text", call_number="integer", parent="text", line="text", source_file="text",
+    source_line="integer",
+)  # fmt: skip
 
 #: Where in its record a tensor or another value stands.
 _PLACE = _columns(
-    slot_order="integer",
-    slot="text",
-    role="text",
-    path="text",
-    gradient="boolean",
-    recompute="boolean",
+    slot_order="integer", slot="text", role="text", path="text", gradient="boolean", recompute="boolean",
     backward_pass="integer",
-)
+)  # fmt: skip
 
 TABLES: Mapping[str, tuple[Column, ...]] = {
-    "tensors": (
-        *_RECORD,
-        *_PLACE,
-        *_columns(
-            type="text",
-            dtype="text",
-            original_dtype="text",
-            shape="integers",
-            elements="integer",
-            max="double",
-            min="double",
-            mean="double",
-            norm="double",
-            finite="boolean",
-            nan_count="integer",
-            posinf_count="integer",
-            neginf_count="integer",
-            zero_count="integer",
-            finite_max="double",
-            finite_min="double",
-            requires_grad="boolean",
-            checksum="text",
-            data_name="text",
-            file="text",
-            device_mesh="text",
-            placements="texts",
-            global_shape="integers",
-            layout="text",
-            shared_with="texts",
-            unsupported="text",
-            lost="text",
-            extra="text",
-        ),
-    ),
+    "tensors": (*_RECORD, *_PLACE, *_columns(
+        type="text", dtype="text", original_dtype="text", shape="integers", elements="integer", max="double",
+        min="double", mean="double", norm="double", finite="boolean", nan_count="integer", posinf_count="integer",
+        neginf_count="integer", zero_count="integer", finite_max="double", finite_min="double",
+        requires_grad="boolean", checksum="text", data_name="text", file="text", device_mesh="text",
+        placements="texts", global_shape="integers", layout="text", shared_with="texts", unsupported="text",
+        lost="text", extra="text",
+    )),
     "arguments": (*_RECORD, *_PLACE, *_columns(type="text", value="text", number="double", json="text")),
-    "records": (
-        *_RECORD,
-        *_columns(
-            modules="texts",
-            stack="text",
-            tensors="integer",
-            arguments="integer",
-            raised="text",
-            incomplete="boolean",
-            in_backward="boolean",
-            partial="boolean",
-            error="text",
-            extra="text",
-        ),
-    ),
+    "records": (*_RECORD, *_columns(
+        modules="texts", stack="text", tensors="integer", arguments="integer", raised="text", incomplete="boolean",
+        in_backward="boolean", partial="boolean", error="text", extra="text",
+    )),
     "runs": _columns(
-        run="text",
-        folder="text",
-        mode="text",
-        distributed="boolean",
-        source="text",
-        framework="text",
-        mindspore="text",
-        tool="text",
-        task="text",
-        level="text",
-        format_version="text",
-        checksum="text",
-        records="integer",
-        tensors="integer",
-        arguments="integer",
-        left_out="integer",
-        error="text",
-        header="text",
+        run="text", folder="text", mode="text", distributed="boolean", source="text", framework="text",
+        mindspore="text", tool="text", task="text", level="text", format_version="text", checksum="text",
+        records="integer", tensors="integer", arguments="integer", left_out="integer", error="text", header="text",
         report="text",
     ),
-}
+}  # fmt: skip
 """Table -> its columns. ``step`` and ``rank`` are in the names of the folders."""
 
 SHARED: Mapping[str, frozenset[str]] = {

@@ -91,28 +91,11 @@ def _named(record: Record) -> Row:
         name = record.parsed
     except FormatError:
         return {}
-    if isinstance(name, ApiName):
-        return {
-            "prefix": name.prefix,
-            "api": name.api,
-            "call_number": name.count,
-            "direction": name.direction,
-        }
-    if isinstance(name, ModuleName):
-        return {
-            "prefix": name.prefix,
-            "class": name.cls,
-            "call_number": name.count,
-            "direction": name.direction,
-        }
-    if isinstance(name, ParamsGradName):
-        return {
-            "prefix": name.prefix,
-            "class": name.cls,
-            "call_number": name.count or 0,
-            "direction": "backward",
-        }
-    return {"call_number": name.count} if isinstance(name, DebugName) else {}
+    if not isinstance(name, ApiName | ModuleName | ParamsGradName):
+        return {"call_number": name.count} if isinstance(name, DebugName) else {}
+    own = {"api": name.api} if isinstance(name, ApiName) else {"class": name.cls}
+    direction = "backward" if isinstance(name, ParamsGradName) else name.direction
+    return {"prefix": name.prefix, **own, "call_number": name.count or 0, "direction": direction}
 
 
 def _where(call: Call) -> Row:

@@ -27,23 +27,11 @@ _RESULTS = {
     "all_gather_coalesced": ("output_tensor_lists", 0),
 }
 #: Every rank of the group must call these, but each may get something else.
-_OTHERS = frozenset(
-    [
-        "reduce",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "reduce_scatter_single",
-        "_reduce_scatter_base",
-        "gather",
-        "scatter",
-        "all_to_all",
-        "all_to_all_single",
-        "barrier",
-        "monitored_barrier",
-        "gather_into_tensor",
-        "scatter_tensor",
-    ]
-)
+_OTHERS = frozenset((
+    "reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single", "_reduce_scatter_base", "gather",
+    "scatter", "all_to_all", "all_to_all_single", "barrier", "monitored_barrier", "gather_into_tensor",
+    "scatter_tensor",
+))  # fmt: skip
 _UNEVEN = frozenset(("all_to_all", "all_to_all_single", "gather", "scatter", "barrier", "monitored_barrier"))
 _PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
 _PREFIXES = ("Distributed.", "MintDistributed.")
@@ -51,10 +39,7 @@ _PREFIXES = ("Distributed.", "MintDistributed.")
 
 @frozen(eq=False)
 class Together:
-    """Hold one collective call as the ranks of its group made it.
-
-    calls: rank -> its call.
-    """
+    """Hold one collective call as the ranks of its group made it. calls: rank -> its call."""
 
     what: str
     calls: Mapping[int, Call]

@@ -25,31 +25,9 @@ __all__ = ["Expected", "expected_of", "in_update", "may_agree"]
 _UPDATES = (OPTIMIZER, CLIP_GRAD)
 #: Parts of the names of functions that draw random numbers, or return what was in memory.
 _CHANCE = (
-    *(
-        "rand",
-        "dropout",
-        "empty",
-        "bernoulli",
-        "normal",
-        "uniform",
-        "multinomial",
-        "exponential",
-        "geometric",
-    ),
-    *(
-        "cauchy",
-        "gumbel",
-        "rrelu",
-        "fractional",
-        "poisson",
-        "attention",
-        "lstm",
-        "gru",
-        "rnn",
-        "resize",
-        "new_",
-    ),
-)
+    "rand", "dropout", "empty", "bernoulli", "normal", "uniform", "multinomial", "exponential", "geometric", "cauchy",
+    "gumbel", "rrelu", "fractional", "poisson", "attention", "lstm", "gru", "rnn", "resize", "new_",
+)  # fmt: skip
 # Functions -> the places and names of their weights, for dumps without modules.
 _WEIGHTS = {
     **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "dense"), ("input_args.1", "input_args.2")),

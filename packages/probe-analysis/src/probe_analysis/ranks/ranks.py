@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,9 @@ from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement
 from .history import History
 from .replicas import Replicas, replicas_of, weights_of
-from .step import compare_step
+from .step import Progress, compare_step
 
 __all__ = ["Ranks", "ranks"]
-
-Progress = Callable[[str, int, int], None]
 
 
 @frozen(eq=False)

@@ -36,10 +36,7 @@ def compare_step(
     tolerance: float,
     progress: Progress | None,
 ) -> list[Disagreement]:
-    """Return where the ranks of a step disagree, in the order of execution.
-
-    runs: rank -> its run.
-    """
+    """Return where the ranks of a step disagree, in the order of execution. runs: rank -> its run."""
     rows, alone = rows_of(runs)
     cut = tuple(rank for rank, run in runs.items() if run.was_cut)
     if cut:

@@ -46,10 +46,7 @@ class Compared:
 def compared(
     found: RunDiff, a: RunColumns, b: RunColumns, texts: Texts, numbered: tuple[int, int]
 ) -> Compared:
-    """Return a comparison as columns.
-
-    numbered: the numbers of the two runs in the page.
-    """
+    """Return a comparison as columns. numbered: the numbers of the two runs in the page."""
     pair = [-1] * len(a.nodes)
     back = [-1] * len(b.nodes)
     for each in found.alignment.pairs:

@@ -9,10 +9,7 @@ __all__ = ["Texts"]
 
 @define(eq=False)
 class Texts:
-    """Give each text a number, from 0 for the empty one.
-
-    all: the texts in the order of their numbers.
-    """
+    """Give each text a number, from 0 for the empty one. all: the texts in the order of their numbers."""
 
     all: list[str] = field(factory=lambda: [""])
     _numbers: dict[str, int] = field(factory=lambda: {"": 0}, repr=False)

@@ -7,6 +7,7 @@ from .array_json import array_object, checksum_of, stored
 from .checksum import crc32, crc32_hex, xor_hex
 from .files import PT_DTYPES, byte_count, load_npy, load_pt, npy_bytes, npy_head, pt_bytes, write_parts
 from .narrow_floats import narrow_name, widen
+from .npy_file import npy_header
 from .pt_file import pt_frame
 from .stats import NO_STATS, Stats, stats_json, stats_of
 from .stats_fast import CHUNK, combine, numbers_at, numbers_in, quick, quick_stats
@@ -29,6 +30,7 @@ __all__ = [
     "narrow_name",
     "npy_bytes",
     "npy_head",
+    "npy_header",
     "numbers_at",
     "numbers_in",
     "pt_bytes",

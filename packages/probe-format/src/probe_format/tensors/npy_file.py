@@ -7,6 +7,8 @@ import math
 import os
 import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,13 +18,17 @@ from attrs import frozen
 
 from probe_format.errors import DamagedError
 
-__all__ = ["NpyHeader", "map_npy", "read_npy", "read_npy_header"]
+from .narrow_floats import widen
+
+__all__ = ["NpyHeader", "map_npy", "npy_header", "read_npy"]
 
 _MAGIC = b"\x93NUMPY"
 #: Bytes that a header may have; numpy has the same limit.
 _MOST = 10_000
 _MOST_DIMENSIONS = 64
 _MOST_FIELDS = 100
+#: What MindSpore writes for bfloat16, because numpy has nothing.
+_BFLOAT16 = "<E2"
 #: Numbers, bools, texts, bytes and times; no objects.
 _DESCR = re.compile(r"[<>|](?:[biufcSUV][0-9]{1,9}|[mM]8(?:\[[0-9]{0,9}[a-zA-Zμ]{1,7}\])?)")
 
@@ -31,14 +37,17 @@ _DESCR = re.compile(r"[<>|](?:[biufcSUV][0-9]{1,9}|[mM]8(?:\[[0-9]{0,9}[a-zA-Zμ
 class NpyHeader:
     """Describe the values of a ``.npy`` file.
 
+    dtype: in the file.
     fortran: whether the first index runs fastest.
     offset: where the values begin, in bytes.
+    narrow: the dtype that the elements are bits of, where numpy has none.
     """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fortran: bool
     offset: int
+    narrow: str = ""
 
     @property
     def size(self) -> int:
@@ -46,11 +55,13 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_npy_header(file: BinaryIO) -> NpyHeader:
-    """Read the header of an open file, and check that the file is as long as the header says.
+def npy_header(path: Path | str) -> NpyHeader:
+    """Read the header alone; the file may be shorter than it says. Raises like `read_npy`."""
+    with _named(path), open(path, "rb") as file:
+        return _header(file)
 
-    Raises DamagedError when it is not; the message has no file name.
-    """
+
+def _header(file: BinaryIO) -> NpyHeader:
     start = file.read(8)
     if start[:6] != _MAGIC or start[6:] not in (b"\1\0", b"\2\0", b"\3\0"):
         raise DamagedError("it does not begin as one")
@@ -62,10 +73,14 @@ def read_npy_header(file: BinaryIO) -> NpyHeader:
     text = file.read(length)
     if not text or len(text) < length:
         raise DamagedError("it is cut short in its header")
-    offset = 8 + form.size + length
-    dtype, fortran, shape = _fields(text, "utf-8" if start[6] == 3 else "latin-1")
-    header = NpyHeader(dtype, shape, fortran, offset)
-    found = os.fstat(file.fileno()).st_size - offset
+    dtype, fortran, shape, narrow = _fields(text, "utf-8" if start[6] == 3 else "latin-1")
+    return NpyHeader(dtype, shape, fortran, 8 + form.size + length, narrow)
+
+
+def _whole(file: BinaryIO) -> NpyHeader:
+    """Read the header, and check that the file is as long as it says."""
+    header = _header(file)
+    found = os.fstat(file.fileno()).st_size - header.offset
     if found != header.size:
         what = "is cut short" if found < header.size else "holds more than its header says"
         raise DamagedError(
@@ -74,7 +89,15 @@ def read_npy_header(file: BinaryIO) -> NpyHeader:
     return header
 
 
-def _fields(text: bytes, encoding: str) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
+@contextmanager
+def _named(path: Path | str) -> Iterator[None]:
+    try:
+        yield
+    except (DamagedError, ValueError) as error:
+        raise DamagedError(f"{path} is not a whole .npy file: {error}.") from error
+
+
+def _fields(text: bytes, encoding: str) -> tuple[np.dtype[Any], bool, tuple[int, ...], str]:
     try:
         fields = ast.literal_eval(text.decode(encoding).strip(" \n"))
         if not isinstance(fields, dict) or fields.keys() != {"descr", "fortran_order", "shape"}:
@@ -84,12 +107,13 @@ def _fields(text: bytes, encoding: str) -> tuple[np.dtype[Any], bool, tuple[int,
             raise ValueError("its shape or its order cannot be")
         if not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
             raise ValueError("its shape cannot be")
-        dtype = _dtype(fields["descr"])
+        narrow = "bfloat16" if fields["descr"] == _BFLOAT16 else ""
+        dtype = _dtype("<u2" if narrow else fields["descr"])
         if math.prod(max(n, 1) for n in shape) * max(dtype.itemsize, 1) >= 1 << 63:
             raise ValueError("its shape is too large for any array")
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise DamagedError(f"its header is not one ({str(error)[:100]})") from None
-    return dtype, fortran, shape
+    return dtype, fortran, shape, narrow
 
 
 def _dtype(descr: Any, depth: int = 0) -> np.dtype[Any]:
@@ -120,36 +144,32 @@ def _amount(size: int) -> str:
 
 
 def read_npy(path: Path | str) -> npt.NDArray[Any]:
-    """Read the array, never unpickling.
+    """Read the array, never unpickling; bfloat16 as float32.
 
     Raises DamagedError when the file is not whole, OSError when it cannot be opened.
     """
-    try:
-        with open(path, "rb") as file:
-            header = read_npy_header(file)
-            values = np.fromfile(file, header.dtype, math.prod(header.shape)) if header.size else None
-            return _shaped(values, header)
-    except (DamagedError, ValueError, MemoryError) as error:
-        raise DamagedError(f"{path} is not a whole .npy file: {error}.") from error
+    with _named(path), open(path, "rb") as file:
+        header = _whole(file)
+        values = np.fromfile(file, header.dtype, math.prod(header.shape)) if header.size else None
+        return _shaped(values, header)
 
 
 def map_npy(path: Path | str) -> npt.NDArray[Any]:
     """Map the array into memory: its bytes are read when they are used. Raises like `read_npy`."""
-    try:
-        with open(path, "rb") as file:
-            header = read_npy_header(file)
-            values = None
-            if header.size:
-                count = math.prod(header.shape)
-                values = np.memmap(file, header.dtype, "r", header.offset, (count,))
-            return _shaped(values, header)
-    except (DamagedError, ValueError, MemoryError) as error:
-        raise DamagedError(f"{path} is not a whole .npy file: {error}.") from error
+    with _named(path), open(path, "rb") as file:
+        header = _whole(file)
+        values = None
+        if header.size:
+            count = math.prod(header.shape)
+            values = np.memmap(file, header.dtype, "r", header.offset, (count,))
+        return _shaped(values, header)
 
 
 def _shaped(values: npt.NDArray[Any] | None, header: NpyHeader) -> npt.NDArray[Any]:
     if values is None:
         if math.prod(header.shape) > _MOST:  # elements without bytes: a tiny file can claim any number
             raise ValueError(f"it has {math.prod(header.shape)} values of no bytes")
-        return np.zeros(header.shape, header.dtype, "F" if header.fortran else "C")
+        values = np.zeros(math.prod(header.shape), header.dtype)
+    if header.narrow:
+        values = widen(values, header.narrow)
     return values.reshape(header.shape, order="F" if header.fortran else "C")

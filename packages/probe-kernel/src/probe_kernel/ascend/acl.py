@@ -10,24 +10,20 @@ import attrs
 from probe_format.errors import ConfigError, Problem
 from probe_format.suggest import did_you_mean
 
-from probe_kernel.control.description import plain_path
+from probe_kernel.control.description import as_tuple, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
+from probe_kernel.control.option_checks import flag, one_of
 
 __all__ = ["ACL_STATISTICS", "AclDump", "AclModel", "acl_settings"]
 
 ACL_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
 """What ``stats`` may name."""
-_SCENES = ("lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "mode": ("all", "input", "output"),
     "level": ("op", "kernel", "all"),
     "data": ("tensor", "stats"),
-    "scene": _SCENES,
+    "scene": ("lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"),
 }
-
-
-def _tuple(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 @attrs.frozen
@@ -39,7 +35,7 @@ class AclModel:
     """
 
     model_name: str | None = None
-    layers: Sequence[str] = attrs.field(default=(), converter=_tuple)
+    layers: Sequence[str] = attrs.field(default=(), converter=as_tuple)
 
 
 @attrs.frozen(kw_only=True)
@@ -58,12 +54,12 @@ class AclDump:
     """
 
     path: str | os.PathLike[str] | None = attrs.field(default=None, converter=plain_path)
-    models: Sequence[AclModel] = attrs.field(default=(), converter=_tuple)
+    models: Sequence[AclModel] = attrs.field(default=(), converter=as_tuple)
     mode: Literal["all", "input", "output"] = "all"
     level: Literal["op", "kernel", "all"] | None = None
     step: Any = "all"
     data: Literal["tensor", "stats"] | None = None
-    stats: Sequence[str] | None = attrs.field(default=None, converter=_tuple)
+    stats: Sequence[str] | None = attrs.field(default=None, converter=as_tuple)
     debug: bool = False
     scene: str | None = None
     op_switch: bool = True
@@ -107,14 +103,9 @@ def _problems(dump: AclDump) -> Iterator[Problem]:
     elif dump.path is not None and (not isinstance(dump.path, str) or not dump.path):
         yield Problem("path", f"{dump.path!r} is not a path.", 'Write e.g. path="/data/dump".')
     for name, options in _CHOICES.items():
-        value = getattr(dump, name)
-        if value is not None and value not in options:
-            hint = did_you_mean(str(value), options)
-            listed = " or ".join(f'"{o}"' for o in options)
-            yield Problem(name, f"{value!r} is not known.", f"{hint} Write {listed}.".strip())
+        yield from one_of(name, getattr(dump, name), options)
     for name in ("debug", "op_switch"):
-        if not isinstance(getattr(dump, name), bool):
-            yield Problem(name, f"{getattr(dump, name)!r} is not a bool.", "Write True or False.")
+        yield from flag(name, getattr(dump, name))
     yield from parse_iterations(dump.step, "step")[1]
     yield from _list(dump)
     yield from _statistics(dump)

@@ -21,18 +21,19 @@ from .replay import Replay, differentiable, replayed
 __all__ = ["ApiWatch", "parse_api"]
 
 
-def parse_api(text: Any, where: str) -> tuple[ApiName | None, tuple[Problem, ...]]:
-    """Parse the name of a call, ``Functional.linear.0.backward``; return it, or None with its problem."""
-    example = 'Write a name from a dump.json of level L1, e.g. "Functional.linear.0.backward".'
-    if not isinstance(text, str):
-        return None, (Problem(where, f"{text!r} is not the name of a call.", example),)
+def parse_api(text: Any, where: str) -> ApiName | Problem:
+    """Parse the name of a call, ``Functional.linear.0.backward``; return it, or its problem."""
     try:
-        name = parse_name(text)
+        name = parse_name(text) if isinstance(text, str) else None
+        why = (
+            "is not the name of a call" if name is None else "is no API: kernels are dumped for one API call"
+        )
     except FormatError:
-        return None, (Problem(where, f"{text!r} is not the full name of a call.", example),)
-    if not isinstance(name, ApiName):
-        return None, (Problem(where, f"{text!r} is no API: kernels are dumped for one API call.", example),)
-    return name, ()
+        name, why = None, "is not the full name of a call"
+    if isinstance(name, ApiName):
+        return name
+    example = 'Write a name from a dump.json of level L1, e.g. "Functional.linear.0.backward".'
+    return Problem(where, f"{text!r} {why}.", example)
 
 
 class _Thread(threading.local):

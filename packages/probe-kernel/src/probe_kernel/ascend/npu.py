@@ -23,10 +23,7 @@ _NEEDED = ("init_dump", "set_dump", "finalize_dump", "synchronize")
 
 @frozen
 class NpuDumper:
-    """Switch the dumper of ``torch_npu.npu``.
-
-    npu: that module, or an object with its four functions.
-    """
+    """Switch the dumper of ``torch_npu.npu``. npu: that module, or an object with its four functions."""
 
     npu: Any
 

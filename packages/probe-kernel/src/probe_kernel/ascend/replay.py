@@ -23,10 +23,7 @@ class Replay:
     outputs: tuple[Any, ...]
 
     def backward(self, gradients: Sequence[Any]) -> None:
-        """Run the backward pass.
-
-        gradients: of the outputs, None for an output that was not used.
-        """
+        """Run the backward pass. gradients: of the outputs, None for an output that was not used."""
         torch = importlib.import_module("torch")
         pairs = [(o, g) for o, g in zip(self.outputs, gradients, strict=True) if g is not None]
         if pairs and self.inputs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from attrs import frozen
 from probe_format.cli import add_rank, add_step
@@ -13,7 +14,9 @@ from probe_format.terminal import tell
 
 from probe_kernel.read.dump import Dump, Iteration, open
 
-__all__ = ["Command", "add_folder", "chosen", "report"]
+__all__ = ["Command", "add_folder", "chosen", "report", "tried"]
+
+T = TypeVar("T")
 
 
 @frozen
@@ -53,6 +56,15 @@ def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
         there = "; ".join(iteration.label for iteration in list(dump.iterations)[:10])
         raise FormatError(f"{arguments.dir} has no such rank or step. It has: {there}.")
     return dump, found
+
+
+def tried(read: Callable[[], T], problems: list[str]) -> T | None:
+    """Return what ``read`` returns; None where it cannot, and ``problems`` gets a sentence that says why."""
+    try:
+        return read()
+    except (FormatError, OSError) as error:
+        problems.append(str(error))
+        return None
 
 
 def report(problems: Sequence[str]) -> int:

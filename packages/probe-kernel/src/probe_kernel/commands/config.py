@@ -11,7 +11,7 @@ from probe_format.terminal import say
 
 from probe_kernel.control.backends import BACKENDS
 from probe_kernel.control.control_file import load_settings
-from probe_kernel.control.option_checks import check_values
+from probe_kernel.control.option_rules import check
 from probe_kernel.control.settings import document_of, settings_text
 
 from .command import Command
@@ -36,7 +36,7 @@ def _config(arguments: argparse.Namespace) -> int:
     if not path:
         raise UsageError(f"Which file? Name it (probe kernel config data_dump.json), or set {_VARIABLE}.")
     found = load_settings(path, arguments.backend)
-    values, _ = check_values(found.description, os.environ)
+    values, _ = check(found.description, found.backend)
     text = settings_text(document_of(found.description, values, found.backend))
     say(f"{found.path}: {found.backend.title} reads it as", *text.splitlines())
     say(*(f"note: {note}" for note in found.notes))

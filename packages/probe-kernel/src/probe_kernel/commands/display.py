@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from probe_format.errors import FormatError
 
 from probe_kernel.graph.model import Type
+from probe_kernel.read.categories import NOT_FINITE
 from probe_kernel.read.kernel import Kernel, TensorSlot
 from probe_kernel.read.statistic_cell import Value
 from probe_kernel.trace.find_line import Hit
 
-__all__ = ["hit_lines", "is_bad", "slot_line", "times", "unreadable"]
+__all__ = ["hit_lines", "is_bad", "slot_line", "times"]
 
 
 def times(kernel: Kernel) -> str:
@@ -25,11 +26,7 @@ def slot_line(slot: TensorSlot) -> str:
     except (FormatError, OSError) as error:
         return f"{slot!s:<10} {slot.dtype}: {error}"
     words = [f"{key} {_number(found[key])}" for key in ("max", "min", "avg", "l2norm") if key in found]
-    words += [
-        f"{key} {found[key]}"
-        for key in ("nan count", "positive inf count", "negative inf count")
-        if found.get(key)
-    ]
+    words += [f"{key} {found[key]}" for key in NOT_FINITE if found.get(key)]
     return f"{slot!s:<10} {f'{slot.dtype}[{shape}]':<24} {slot.format:<14} {'  '.join(words)}".rstrip()
 
 
@@ -82,18 +79,9 @@ def _type(one: Type) -> str:
     return f"{one.dtype}{shape}{layout}" if one.dtype else one.text.strip("<>")
 
 
-def unreadable(slot: TensorSlot) -> list[str]:
-    """Return why the numbers of a tensor cannot be read: one sentence, or an empty list."""
-    try:
-        slot.statistics  # noqa: B018 - reads them, once
-    except (FormatError, OSError) as error:
-        return [str(error)]
-    return []
-
-
 def is_bad(slot: TensorSlot) -> bool:
     try:
         found = slot.statistics
     except (FormatError, OSError):
         return True  # its content is unknown, so the user should look
-    return any(found.get(key) for key in ("nan count", "positive inf count", "negative inf count"))
+    return any(map(found.get, NOT_FINITE))

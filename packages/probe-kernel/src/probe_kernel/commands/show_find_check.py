@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
-from probe_format.errors import FormatError
 from probe_format.terminal import say
 
 from probe_kernel.trace.find_line import find, parse_line
 
-from .command import Command, add_folder, chosen, report
-from .display import hit_lines, is_bad, slot_line, times, unreadable
+from .command import Command, add_folder, chosen, report, tried
+from .display import hit_lines, is_bad, slot_line, times
 
 __all__ = ["CHECK", "FIND", "SHOW"]
 
@@ -42,12 +42,9 @@ def _show(arguments: argparse.Namespace) -> int:
             if not arguments.brief:
                 for slot in kernel.slots:
                     say(f"    {slot_line(slot)}")
-                    problems += unreadable(slot)
-        try:
-            for overflow in iteration.overflows:
-                say(f"  overflow: {overflow.path.name}, tasks (task, stream): {list(overflow.tasks)}")
-        except (FormatError, OSError) as error:
-            problems.append(str(error))
+                    tried(partial(getattr, slot, "statistics"), problems)
+        for overflow in tried(partial(getattr, iteration, "overflows"), problems) or ():
+            say(f"  overflow: {overflow.path.name}, tasks (task, stream): {list(overflow.tasks)}")
     return report(problems)
 
 
@@ -79,21 +76,12 @@ def _check(arguments: argparse.Namespace) -> int:
     for iteration in iterations:
         tensors = 0
         for kernel in iteration.kernels:
-            try:
-                kernel.arguments  # noqa: B018 - reads them
-            except (FormatError, OSError) as error:
-                problems.append(str(error))
+            tried(partial(getattr, kernel, "arguments"), problems)
             for slot in kernel.slots:
                 if slot.part is not None:
                     tensors += 1
-                    try:
-                        slot.load()
-                    except (FormatError, OSError) as error:
-                        problems.append(str(error))
-        try:
-            iteration.overflows  # noqa: B018 - reads them
-        except (FormatError, OSError) as error:
-            problems.append(str(error))
+                    tried(slot.load, problems)
+        tried(partial(getattr, iteration, "overflows"), problems)
         say(f"{iteration.label}: {len(iteration.kernels)} kernels, {tensors} tensor files")
     return report(problems)
 

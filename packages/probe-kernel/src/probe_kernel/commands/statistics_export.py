@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
-from probe_format.errors import FormatError
 from probe_format.safe_files import replace_file
 from probe_format.terminal import say
 
@@ -18,7 +18,7 @@ from probe_kernel.read.dump import open
 from probe_kernel.read.statistic_csv import STATISTIC, table_text
 from probe_kernel.read.statistic_rows import row
 
-from .command import Command, add_folder, chosen, report
+from .command import Command, add_folder, chosen, report, tried
 
 __all__ = ["EXPORT", "STATISTICS"]
 
@@ -50,16 +50,12 @@ def _statistics(arguments: argparse.Namespace) -> int:
         if os.path.lexists(path):
             say(f"{path} is there already and stays as it is.")
             continue
-        lines: list[str] = []
-        for slot in (slot for kernel in iteration.kernels for slot in kernel.slots if slot.part is not None):
-            try:  # one by one: where one is damaged, the kernel's others are still read
-                lines += list(table_text([row(slot, categories)], categories))[1:]
-            except (FormatError, OSError) as error:
-                problems.append(str(error))
-        text = "\n".join([next(table_text((), categories)), *lines]) + "\n"
+        slots = [slot for kernel in iteration.kernels for slot in kernel.slots if slot.part is not None]
+        rows = [found for slot in slots if (found := tried(partial(row, slot, categories), problems))]
+        text = "\n".join(table_text(rows, categories)) + "\n"
         replace_file(path, os.fsencode(text))  # whole or not at all: a later run keeps the file
         written += 1
-        say(f"{path}: {len(lines)} tensors")
+        say(f"{path}: {len(rows)} tensors")
     return report(problems) or (0 if written else 1)
 
 

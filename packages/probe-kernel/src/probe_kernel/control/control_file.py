@@ -14,8 +14,7 @@ from .control_json import read_json
 from .control_keys import REQUIRED, KeyReader
 from .description import KernelDump
 from .notes import notes_of
-from .option_checks import check_values
-from .option_rules import broken_rules
+from .option_rules import check
 
 __all__ = ["ControlFile", "load_settings"]
 
@@ -61,10 +60,10 @@ def load_settings(
     reader = KeyReader(chosen)
     reader.read(read_json(file, reader.notes))
     description = KernelDump(**reader.options)
-    values, wrong = check_values(description, os.environ if environ is None else environ)
+    values, wrong = check(description, chosen, environ)
     problems = [*reader.problems]
     blamed = {problem.where for problem in problems}
-    for problem in (*wrong, *broken_rules(description, values, chosen)):
+    for problem in wrong:
         option, bracket, index = problem.where.partition("[")
         key = _NAMES.get(option, option)
         remedy = _REMEDIES.get(option, problem.remedy)

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import attrs
 
-__all__ = ["KernelDump", "plain_path"]
+__all__ = ["KernelDump", "as_tuple", "plain_path"]
 
 
-def _tuple(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
     """Return a list as a tuple, one string as a tuple of one, and anything else as it is, for the checks to refuse."""
     if isinstance(value, str):
         return (value,)
@@ -23,7 +23,7 @@ def _iterations(value: Any) -> Any:
 
 
 def _devices(value: Any) -> Any:
-    return (value,) if isinstance(value, int) and not isinstance(value, bool) else _tuple(value)
+    return (value,) if isinstance(value, int) and not isinstance(value, bool) else as_tuple(value)
 
 
 def plain_path(value: Any) -> Any:
@@ -47,14 +47,14 @@ class KernelDump:
         default="all", converter=_iterations
     )
     """``"0|5-8|100-120"``, ``"all"``, or numbers and ranges; counted from 0."""
-    kernels: str | Sequence[str] = attrs.field(default=(), converter=_tuple)
+    kernels: str | Sequence[str] = attrs.field(default=(), converter=as_tuple)
     """Full names, types (``"conv"``) and ``"name-regex(...)"``; empty selects every kernel."""
     inputs: bool = True
     outputs: bool = True
     devices: Sequence[int] | None = attrs.field(default=None, converter=_devices)
     """Device numbers; None means 0 to 7, MindSpore's own default."""
     saved_data: Literal["tensor", "statistic", "full"] | None = None
-    statistic_category: str | Sequence[str] | None = attrs.field(default=None, converter=_tuple)
+    statistic_category: str | Sequence[str] | None = attrs.field(default=None, converter=as_tuple)
     """Which statistics; None means max, min and l2norm."""
     op_debug_mode: Literal[0, 1, 2, 3, 4] = 0
     """0: kernels as chosen; 3: only kernels that overflowed; 4: only the inputs of a kernel that failed."""

@@ -18,6 +18,9 @@ _MOST = 2**32 - 1  # the dumpers count in 32 bits
 _EXAMPLE = 'Write e.g. "0|5-8", [0, range(5, 9)] or "all".'
 
 
+Span = tuple[int, int]
+
+
 @frozen
 class Iterations:
     """Select iterations, counted from 0.
@@ -25,7 +28,7 @@ class Iterations:
     spans: first and last of each run, both included; None selects all.
     """
 
-    spans: tuple[tuple[int, int], ...] | None = None
+    spans: tuple[Span, ...] | None = None
 
     def __str__(self) -> str:
         """Return the form that every backend reads: digits, ``-`` and ``|`` without spaces, or ``all``."""
@@ -51,15 +54,9 @@ def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem,
     if value == "all":
         return Iterations(), ()
     items: Iterable[Any] = value if isinstance(value, list | tuple | set | frozenset) else (value,)
-    spans: list[tuple[int, int]] = []
-    problems: list[Problem] = []
-    for item in items:
-        found = _item(item, where)
-        if isinstance(found, Problem):
-            problems.append(found)
-        elif isinstance(found, list):
-            spans += (x for x in found if not isinstance(x, Problem))
-            problems += (x for x in found if isinstance(x, Problem))
+    found = [each for item in items for each in _item(item, where)]
+    spans = [each for each in found if not isinstance(each, Problem)]
+    problems = [each for each in found if isinstance(each, Problem)]
     if not spans and not problems:
         problems.append(Problem(where, f"{value!r} selects no iteration.", _EXAMPLE))
     problems += (
@@ -70,25 +67,25 @@ def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem,
     return Iterations(joined(spans)), tuple(problems)
 
 
-def _item(item: Any, where: str) -> list[tuple[int, int] | Problem] | Problem:
+def _item(item: Any, where: str) -> list[Span | Problem]:
+    if isinstance(item, str):
+        return [_part("".join(part.split()), item, where) for part in item.split("|")]
     if isinstance(item, bool):
-        return Problem(where, f"{item!r} is a bool, not a number.", f"Write {int(item)}?")
+        return [Problem(where, f"{item!r} is a bool, not a number.", f"Write {int(item)}?")]
     if isinstance(item, int):
-        return [(item, item)] if item >= 0 else _negative(item, where)
-    if isinstance(item, range):
-        if item and min(item) < 0:
-            return _negative(min(item), where)
-        if item.step == 1 and item:
-            return [(item[0], item[-1])]
-        if len(item) > 1_000_000:
-            return Problem(where, f"{item!r} has {len(item)} single numbers.", "Write a range of step 1.")
-        return [(n, n) for n in item]
-    if not isinstance(item, str):
-        return Problem(where, f"{item!r} is a {type(item).__name__}, not a number or a range.", _EXAMPLE)
-    return [_part("".join(part.split()), item, where) for part in item.split("|")]
+        return [(item, item) if item >= 0 else _negative(item, where)]
+    if not isinstance(item, range):
+        return [Problem(where, f"{item!r} is a {type(item).__name__}, not a number or a range.", _EXAMPLE)]
+    if item and min(item) < 0:
+        return [_negative(min(item), where)]
+    if item.step == 1 and item:
+        return [(item[0], item[-1])]
+    if len(item) > 1_000_000:
+        return [Problem(where, f"{item!r} has {len(item)} single numbers.", "Write a range of step 1.")]
+    return [(n, n) for n in item]
 
 
-def _part(text: str, whole: str, where: str) -> tuple[int, int] | Problem:
+def _part(text: str, whole: str, where: str) -> Span | Problem:
     """Parse one part of a string, which has no blanks: MindSpore refuses them, though its own document has them."""
     if len(text) > 40:
         return Problem(where, f"{text[:20] + '...'!r} is neither a number nor a range.", _EXAMPLE)
@@ -117,7 +114,7 @@ def _negative(item: object, where: str) -> Problem:
     return Problem(where, f"{item} is negative; iterations begin at 0.", _EXAMPLE)
 
 
-def joined(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return ``spans`` in order, those that overlap or touch as one; first and last are both included."""
     runs: list[list[int]] = []
     for a, b in sorted(spans):

@@ -50,25 +50,18 @@ class KernelPattern:
         return self.text.lower() in (last.rpartition("-")[0] or last).lower()
 
 
-def parse_kernel(value: Any, where: str) -> tuple[KernelPattern | None, tuple[Problem, ...]]:
-    """Parse one entry of ``kernels``; return it, or None with its problem.
-
-    where: names the entry in the problem.
-    """
+def parse_kernel(value: Any, where: str) -> KernelPattern | Problem:
+    """Parse one entry of ``kernels``; return it, or its problem. where: names the entry in the problem."""
     if not isinstance(value, str):
         what = f"{value!r} is a {type(value).__name__}, not a name."
-        return None, (Problem(where, what, 'Write e.g. "Conv2D" or "name-regex(Default/.+)".'),)
+        return Problem(where, what, 'Write e.g. "Conv2D" or "name-regex(Default/.+)".')
     if not value.strip():
-        return None, (Problem(where, "is empty.", "Remove it; an empty list takes every kernel."),)
-    odd = _odd(value)
-    if odd:
-        return None, (Problem(where, f"{value!r} {odd[0]}", odd[1]),)
-    if value.startswith(_PREFIX):
-        pattern = KernelPattern(value, "regex")
-        wrong = _wrong_regex(pattern.regex)
-        return (None, (Problem(where, f"{value!r} {wrong[0]}", wrong[1]),)) if wrong else (pattern, ())
+        return Problem(where, "is empty.", "Remove it; an empty list takes every kernel.")
     # The dumper uses the same test: a name has a scope or an operator number.
-    return KernelPattern(value, "name" if "/" in value or "-op" in value else "type"), ()
+    plain: Literal["name", "type"] = "name" if "/" in value or "-op" in value else "type"
+    pattern = KernelPattern(value, "regex" if value.startswith(_PREFIX) else plain)
+    wrong = _odd(value) or (_wrong_regex(pattern.regex) if pattern.kind == "regex" else None)
+    return Problem(where, f"{value!r} {wrong[0]}", wrong[1]) if wrong else pattern
 
 
 def _odd(value: str) -> tuple[str, str] | None:

@@ -11,16 +11,15 @@ from attrs import frozen
 from probe_format.errors import Problem
 from probe_format.suggest import did_you_mean
 
+from probe_kernel.read.categories import CATEGORIES
+
 from .description import KernelDump
 from .iteration_ranges import Iterations, parse_iterations
 from .kernel_patterns import KernelPattern, parse_kernel
 
-__all__ = ["STATISTICS", "Values", "check_values", "dump_folder"]
+__all__ = ["STATISTICS", "Values", "check_values", "dump_folder", "flag", "one_of"]
 
-STATISTICS = (
-    "max", "min", "avg", "count", "negative zero count", "positive zero count", "nan count", "negative inf count",
-    "positive inf count", "zero count", "l2norm", "md5", "hash",
-)  # fmt: skip
+STATISTICS = (*(name for name in CATEGORIES if name != "sha1"), "hash")
 """The thirteen statistics. hash may also be written ``hash:md5`` or ``hash:sha1`` (since MindSpore 2.7.1)."""
 _WRITTEN = (*STATISTICS, "hash:md5", "hash:sha1")
 _MEANT = {
@@ -65,12 +64,13 @@ def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, 
     patterns = []
     found = list(problems)
     for i, kernel in enumerate(dump.kernels if isinstance(dump.kernels, tuple) else (dump.kernels,)):
-        pattern, wrong = parse_kernel(kernel, f"kernels[{i}]")
-        found += wrong
-        if pattern is not None:
-            if pattern in patterns:
-                found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
-            patterns.append(pattern)
+        pattern = parse_kernel(kernel, f"kernels[{i}]")
+        if isinstance(pattern, Problem):
+            found.append(pattern)
+            continue
+        if pattern in patterns:
+            found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
+        patterns.append(pattern)
     found += _path(dump, environ)
     found += _net_name(dump.net_name)
     found += _chosen(dump)
@@ -126,22 +126,31 @@ def _net_name(name: Any) -> Iterator[Problem]:
 
 def _chosen(dump: KernelDump) -> Iterator[Problem]:
     for name, options in _CHOICES.items():
-        value = getattr(dump, name)
-        if value is None or any(value is o or (value == o and type(value) is type(o)) for o in options):
-            continue
-        listed = " or ".join(f'"{o}"' if isinstance(o, str) else str(o) for o in options)
-        hint = did_you_mean(value, options) if isinstance(value, str) and isinstance(options[0], str) else ""
-        yield Problem(name, f"{value!r} is not known.", f"{hint} Write {listed}.".strip())
+        yield from one_of(name, getattr(dump, name), options)
     for name in _FLAGS:
-        value = getattr(dump, name)
-        if value is not None and not isinstance(value, bool):
-            yield Problem(name, f"{value!r} is not a bool.", "Write True or False.")
+        if getattr(dump, name) is not None:
+            yield from flag(name, getattr(dump, name))
     for name, least in _LEAST.items():
         value = getattr(dump, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             yield Problem(name, f"{value!r} is not a whole number from {least} up.", "Write e.g. 100.")
     if dump.inputs is False and dump.outputs is False:
         yield Problem("outputs", "neither inputs nor outputs are wanted.", "Leave one of them True.")
+
+
+def one_of(name: str, value: Any, options: Sequence[Any]) -> Iterator[Problem]:
+    """Yield the problem of an option that is not None, and not one of ``options``."""
+    if value is None or any(value is o or (value == o and type(value) is type(o)) for o in options):
+        return
+    listed = " or ".join(f'"{o}"' if isinstance(o, str) else str(o) for o in options)
+    hint = did_you_mean(value, options) if isinstance(value, str) and isinstance(options[0], str) else ""
+    yield Problem(name, f"{value!r} is not known.", f"{hint} Write {listed}.".strip())
+
+
+def flag(name: str, value: Any) -> Iterator[Problem]:
+    """Yield the problem of an option that is not a bool."""
+    if not isinstance(value, bool):
+        yield Problem(name, f"{value!r} is not a bool.", "Write True or False.")
 
 
 def _devices(devices: Any) -> Iterator[Problem]:

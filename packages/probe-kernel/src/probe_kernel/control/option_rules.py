@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 
 from probe_format.errors import Problem
 
 from .backends import Backend
 from .description import KernelDump
-from .option_checks import Values
+from .option_checks import Values, check_values
 
 __all__ = [
     "RULES",
-    "broken_rules",
+    "check",
     "debug_directions",
     "debug_modes",
     "debug_selection",
@@ -31,47 +32,41 @@ __all__ = [
 Rule = Callable[[KernelDump, Values, Backend], Iterator[Problem]]
 
 
-def broken_rules(dump: KernelDump, values: Values, backend: Backend) -> list[Problem]:
-    """Return a problem for every rule that ``dump`` breaks on ``backend``."""
-    return [problem for rule in RULES for problem in rule(dump, values, backend)]
+def check(
+    dump: KernelDump, backend: Backend, environ: Mapping[str, str] | None = None
+) -> tuple[Values, list[Problem]]:
+    """Return the parsed options of ``dump``, and every problem: of an option, or with a rule of ``backend``.
+
+    environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
+    """
+    values, problems = check_values(dump, os.environ if environ is None else environ)
+    return values, [*problems, *(problem for rule in RULES for problem in rule(dump, values, backend))]
 
 
-# Option -> key of the control file, for the options that not every backend has.
-_KEYS = {
-    "file_format": "file_format",
-    "overflow_number": "overflow_number",
-    "statistic_category": "statistic_category",
-    "saved_data": "saved_data",
-    "trans_flag": "trans_flag",
-    "stat_calc_mode": "stat_calc_mode",
-    "device_stat_precision_mode": "device_stat_precision_mode",
-    "sample_mode": "sample_mode",
-    "sample_num": "sample_num",
-    "save_kernel_args": "save_kernel_args",
-}
+#: Options that not every backend has -> what one without does instead.
 _WHY = {
     "file_format": "always writes npy files",
     "overflow_number": "has no overflow dump with a limit",
+    "statistic_category": "has no statistics",
+    "saved_data": "saves tensors only, and has no such setting",
+    "trans_flag": "has no such setting",
     "stat_calc_mode": "computes statistics on the host only",
     "device_stat_precision_mode": "computes statistics on the host only",
     "sample_mode": "has no sample dump",
     "sample_num": "has no sample dump",
     "save_kernel_args": "does not save the kernels' arguments",
-    "trans_flag": "has no such setting",
-    "saved_data": "saves tensors only, and has no such setting",
-    "statistic_category": "has no statistics",
 }
 
 
 def unknown_options(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse an option that the backend does not read."""
-    for option, key in _KEYS.items():
-        if getattr(dump, option) is not None and not backend.knows(key):
+    for option, why in _WHY.items():
+        if getattr(dump, option) is not None and not backend.knows(option):
             if option == "saved_data" and dump.saved_data == "tensor":
                 continue  # the backend does so in any case
             if option == "file_format" and dump.file_format == "npy" and not backend.asynchronous:
                 continue
-            yield Problem(option, f"{backend.title} {_WHY[option]}.", "Leave it out.")
+            yield Problem(option, f"{backend.title} {why}.", "Leave it out.")
 
 
 def kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:

@@ -24,10 +24,7 @@ __all__ = ["DumpOutcome", "NeverRan", "inspect_dump"]
 
 @frozen
 class NeverRan:
-    """Name a requested kernel without a file.
-
-    why: a sentence with what to do.
-    """
+    """Name a requested kernel without a file. why: a sentence with what to do."""
 
     kernel: str
     why: str
@@ -66,15 +63,8 @@ class DumpOutcome:
         return "\n".join([first, *missing, *self.notes])
 
 
-@frozen
-class _Seen:
-    """Name a kernel that has files.
-
-    kind, name: its type and name as in file names.
-    """
-
-    kind: str
-    name: str
+Seen = set[tuple[str, str]]
+"""The types and names of the kernels that have files, as in the files' names."""
 
 
 def inspect_dump(
@@ -87,7 +77,7 @@ def inspect_dump(
     notes: remarks for the outcome.
     """
     files, size = 0, 0
-    seen: set[_Seen] = set()
+    seen: Seen = set()
     iterations: set[int] = set()
     for folder, _, names in os.walk(path):
         if os.path.basename(folder) in ("graphs", "execution_order", ".dump_metadata"):
@@ -95,7 +85,7 @@ def inspect_dump(
         here = [n for n in names if not n.endswith((".json", ".csv")) or n.startswith("Opdebug.")]
         if "statistic.csv" in names:
             rows = read_table(Path(folder, STATISTIC)).rows
-            seen.update(_Seen(row.op_type, row.op_name) for row in rows)
+            seen.update((row.op_type, row.op_name) for row in rows)
             here.append("statistic.csv")
         if not here:
             continue
@@ -105,16 +95,16 @@ def inspect_dump(
             size += os.path.getsize(os.path.join(folder, name))
             parts = old.get(name, name).split(".")
             if len(parts) > 4:
-                seen.add(_Seen(parts[0], parts[1]))
+                seen.add((parts[0], parts[1]))
         if os.path.basename(folder).isdigit():
             iterations.add(int(os.path.basename(folder)))
     compiled = _execution_order(Path(path))
     missing = tuple(_never_ran(k, compiled, seen) for k in requested if not _ran(k, compiled, seen))
-    kernels = len({s for s in seen if s.kind != "Parameter"})
+    kernels = sum(kind != "Parameter" for kind, _ in seen)
     return DumpOutcome(str(path), files, size, tuple(sorted(iterations)), kernels, missing, tuple(notes))
 
 
-def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> NeverRan:
+def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> NeverRan:
     meant = [n for n in compiled if pattern.matches(n)]
     if meant:
         other = ""
@@ -136,8 +126,8 @@ def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]
     return NeverRan(pattern.text, f"no operator of this name was compiled.{hint}")
 
 
-def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> bool:
-    names = {s.name for s in seen}
+def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> bool:
+    names = {name for _, name in seen}
     # Where the backend rewrote a graph, the file's name has another number after -op.
     numberless = {without_number(n) for n in names}
     if pattern.kind == "name":
@@ -148,10 +138,10 @@ def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: set[_Seen]) -> b
     if pattern.kind == "type":
         wanted = pattern.text.lower()
         return any(
-            wanted in without_number(s.name.rpartition("_")[2]).lower()
-            or wanted in s.kind.lower()
-            or (s.kind == "Parameter" and flat(wanted) in s.name.lower())
-            for s in seen
+            wanted in without_number(name.rpartition("_")[2]).lower()
+            or wanted in kind.lower()
+            or (kind == "Parameter" and flat(wanted) in name.lower())
+            for kind, name in seen
         )
     flattened = KernelPattern(pattern.text.replace("/", "_"), "regex")
     return any(flattened.matches(n) for n in names)

@@ -19,8 +19,8 @@ from .backends import Backend, backend_named
 from .compiled_graphs import compiled_graphs
 from .description import KernelDump
 from .mindspore_run import current_rank
-from .option_checks import Values, check_values
-from .option_rules import broken_rules
+from .option_checks import Values
+from .option_rules import check
 
 __all__ = ["find_backend", "ready"]
 
@@ -76,8 +76,8 @@ def ready(
     environ = dict(os.environ)
     if diagnostic is not None:
         environ["MS_DIAGNOSTIC_DATA_PATH"] = os.fspath(diagnostic)
-    values, wrong = check_values(found, environ)
-    problems += [*wrong, *broken_rules(found, values, chosen)]
+    values, wrong = check(found, chosen, environ)
+    problems += wrong
     path = values.path
     if path is not None and not any(p.where in ("path", "MS_DIAGNOSTIC_DATA_PATH") for p in wrong):
         problems += _place(path, chosen)

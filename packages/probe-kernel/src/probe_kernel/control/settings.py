@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,32 +14,13 @@ from probe_runtime.notice import notice
 from .backends import Backend, backend_named
 from .description import KernelDump
 from .notes import notes_of
-from .option_checks import Values, check_values
-from .option_rules import broken_rules
+from .option_checks import Values
+from .option_rules import check
 
-__all__ = ["check", "document_of", "settings", "settings_text", "write_settings"]
-
-
-def check(
-    dump: KernelDump, backend: str | Backend, environ: Mapping[str, str] | None = None
-) -> tuple[Values, Backend]:
-    """Check ``dump`` against every rule of ``backend``; return its parsed options and the backend.
-
-    environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
-
-    Raises ConfigError, with all problems at once, when a rule is broken.
-    """
-    chosen = backend if isinstance(backend, Backend) else backend_named(backend)
-    values, problems = check_values(dump, os.environ if environ is None else environ)
-    found = [*problems, *broken_rules(dump, values, chosen)]
-    if found:
-        raise ConfigError(found)
-    return values, chosen
+__all__ = ["document_of", "settings", "settings_text", "write_settings"]
 
 
-def settings(
-    dump: KernelDump, backend: str | Backend, environ: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def settings(dump: KernelDump, backend: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the control file as a mapping, keys in the order of the documents.
 
     dump: what to dump.
@@ -49,14 +29,17 @@ def settings(
 
     Warns of what has no effect (RuntimeWarning). Raises ConfigError, with all problems, when a rule is broken.
     """
-    values, chosen = check(dump, backend, environ)
+    chosen = backend_named(backend)
+    values, problems = check(dump, chosen, environ)
+    if problems:
+        raise ConfigError(problems)
     for note in notes_of(dump, values, chosen):
         notice(f"Probe: {note}")
     return document_of(dump, values, chosen)
 
 
 def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, Any]:
-    """Return the control file of a description that `check` has accepted."""
+    """Return the control file of a description in which `option_rules.check` finds no problem."""
     full: dict[str, Any] = {
         "op_debug_mode": dump.op_debug_mode,
         "dump_mode": 2 if dump.set_dump else int(bool(values.kernels)),

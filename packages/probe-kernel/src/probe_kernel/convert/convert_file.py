@@ -17,14 +17,14 @@ from probe_kernel.files.bin_file import BinFile, Section, open_bin
 from probe_kernel.files.dtypes import dtype_of
 from probe_kernel.files.dump_data import Tensor
 from probe_kernel.files.opdebug import is_opdebug, opdebug_json
-from probe_kernel.files.tensor_layouts import in_order
+from probe_kernel.files.tensor_layouts import convert, in_order
 from probe_kernel.read.file_name import FileName, is_file_name, parse_file_name
 from probe_kernel.read.find import walk
 from probe_kernel.read.listing import NO_TRUE_NAME, list_files
 from probe_kernel.read.mapping_csv import read_mapping
 
 from .destination import Destination
-from .reordered import LARGE, Reordered, Source
+from .reordered import LARGE, Reordered
 
 __all__ = ["TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_file"]
 
@@ -87,7 +87,8 @@ def convert_file(
             continue
         done += 1
         try:
-            written.append(destination.write(out, *_made(file, name, section, how)))
+            called, content = _made(file, name, section, how)
+            written.append(destination.write(out, called, path, content))
         except (ProbeError, OSError, ValueError, MemoryError) as error:
             faults.append(_message(path, error))
     if how.only and not done:
@@ -96,73 +97,50 @@ def convert_file(
     return ConvertOutcome(path, tuple(written), tuple(faults))
 
 
-Made = tuple[str, Path, list[bytes | memoryview] | Reordered]
-"""Name, source, and what to write."""
+Content = list[bytes | memoryview] | Reordered
 
 
-def _made(file: BinFile, name: str, section: Section, how: Conversion) -> Made:
+def _made(file: BinFile, name: str, section: Section, how: Conversion) -> tuple[str, Content]:
+    """Return the name of the file that a tensor becomes, and what to write to it."""
     head = f"{name}.{section}"
     tensor = section.tensor
     if tensor is None:
-        return f"{head}.bin", file.path, [_memory(section.raw())]
+        return f"{head}.bin", [_memory(section.raw())]
     if section.io == "output" and name.startswith("Opdebug.") and is_opdebug(raw := section.raw()):
-        return f"{head}.json", file.path, [json.dumps(opdebug_json(raw), indent=4).encode()]
-    if how.target and how.type in ("npy", "msnpy"):
-        found = _large(file, name, section, how)
-        if found is not None:
-            return found
-    values = section.load()
-    shown = tensor.format
-    if how.target:
-        view, shape = in_order(values, tensor.format, how.target, how.shape or tensor.original_shape)
-        shown = how.target
-        if how.type in ("npy", "msnpy") and view.nbytes >= LARGE and not view.flags.c_contiguous:
-            return _reordered(file, name, section, how, view, shape)
-        values = view.reshape(shape)
-    if how.type == "pt":
-        head = f"{head}.{'x'.join(map(str, values.shape or (1,)))}" if how.target else head
-        return f"{head}.pt", file.path, pt_bytes(values.dtype.name, values.shape, _memory(values))
-    if values.ndim == 0:
-        values = values.reshape(1)
-    if how.type == "bin":
-        dims = "_".join(map(str, values.shape if how.target else (values.size,)))
-        return f"{head}.{dims}.{_dtype(tensor, values)}.{shown}.bin", file.path, [_memory(values)]
+        return f"{head}.json", [json.dumps(opdebug_json(raw), indent=4).encode()]
+    original, shown = how.shape or tensor.original_shape, how.target or tensor.format
+    found = _large(section, how.target, original) if how.target and how.type in ("npy", "msnpy") else None
+    if found is None:
+        values = section.load()
+        if how.target:
+            values = convert(values, tensor.format, how.target, original)
+        if how.type == "pt":
+            head = f"{head}.{'x'.join(map(str, values.shape or (1,)))}" if how.target else head
+            return f"{head}.pt", pt_bytes(values.dtype.name, values.shape, _memory(values))
+        if values.ndim == 0:
+            values = values.reshape(1)
+        if how.type == "bin":
+            dims = "_".join(map(str, values.shape if how.target else (values.size,)))
+            return f"{head}.{dims}.{_dtype(tensor, values)}.{shown}.bin", [_memory(values)]
+    content, shape = found or (npy_bytes(values), values.shape)
     if how.type == "msnpy":
-        return _for_mindspore(file, name, section, shown), file.path, npy_bytes(values)
-    if how.target:
-        head = f"{head}.{'x'.join(map(str, values.shape))}"
-    return f"{head}.npy", file.path, npy_bytes(values)
+        return _for_mindspore(file, name, section, shown), content
+    return f"{head}.{'x'.join(map(str, shape))}.npy" if how.target else f"{head}.npy", content
 
 
-def _large(file: BinFile, name: str, section: Section, how: Conversion) -> Made | None:
-    """Return a large tensor that is read only while it is written; None where it has to be loaded first."""
+def _large(
+    section: Section, target: str, original: tuple[int, ...]
+) -> tuple[Reordered, tuple[int, ...]] | None:
+    """Return a large tensor that is read only while it is written, and its shape; None where it is to be loaded."""
     tensor, dtype = section.tensor, section.dtype_in_file()
     if tensor is None or dtype is None or section.size < LARGE or tensor.format == "FRACTAL_NZ":
         return None
-    original = how.shape or tensor.original_shape
     if original and math.prod(original) != math.prod(tensor.shape):
         return None  # cutting the padding off makes a copy
-    source = Source.of(section.path, section.offset, tuple(tensor.shape), dtype)
-    view, shape = in_order(source.base, tensor.format, how.target, original)
-    if view.flags.c_contiguous or not source.serves(view):
-        return None
-    return _reordered(file, name, section, how, view, shape, source)
-
-
-def _reordered(
-    file: BinFile,
-    name: str,
-    section: Section,
-    how: Conversion,
-    view: Array,
-    shape: tuple[int, ...],
-    source: Source | None = None,
-) -> Made:
-    if how.type == "msnpy":
-        called = _for_mindspore(file, name, section, how.target)
-    else:
-        called = f"{name}.{section}.{'x'.join(map(str, shape))}.npy"
-    return called, file.path, Reordered(npy_head(view.dtype, shape), view, source)
+    base = np.empty(tensor.shape, dtype)  # takes no memory, as nothing is ever written to it
+    view, shape = in_order(base, tensor.format, target, original)
+    found = Reordered(npy_head(view.dtype, shape), view, base, section.path, section.offset)
+    return None if view.flags.c_contiguous or not found.is_close else (found, shape)
 
 
 def _dtype(tensor: Tensor, values: Array) -> str:

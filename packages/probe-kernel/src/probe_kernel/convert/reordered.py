@@ -1,7 +1,6 @@
-"""Write the elements of a large array in another order than they lie in, without a copy of the whole.
+"""Write the elements of a large array in a file in another order than they lie in, without a copy of the whole.
 
-The array may be in memory or in a file. A file is read piece by piece, and not mapped: one that is cut short meanwhile
-would end the process.
+The file is read piece by piece, and not mapped: one that is cut short meanwhile would end the process.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from attrs import frozen
 from probe_format.errors import DamagedError
 from probe_format.safe_files import FILE_MODE
 
-__all__ = ["LARGE", "Reordered", "Source"]
+__all__ = ["LARGE", "Reordered"]
 
 #: Size in bytes from which a copy of the whole costs more than writing piece by piece.
 LARGE = 8 << 20
@@ -30,32 +29,50 @@ _WORKERS = 2
 
 
 @frozen
-class Source:
-    """Where the elements of a view lie, if not in memory.
+class Reordered:
+    """The content of a file: some bytes, and after them the elements of a view in C order.
 
-    path: the file.
-    offset: where the array begins in it that the view is one of.
-    base: that array. Its memory is not read: it only gives the view its shape and strides.
+    head: the bytes.
+    view: of ``base``.
+    base: an array whose memory is not read: it only gives the view its shape and strides.
+    source: the file that has the elements of the base.
+    offset: where they begin in it.
     """
 
-    path: Path
-    offset: int
+    head: bytes
+    view: npt.NDArray[Any]
     base: npt.NDArray[Any]
+    source: Path
+    offset: int
 
-    @classmethod
-    def of(cls, path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Source:
-        """Return the source of an array in a file. Its base takes no memory, as nothing is ever written to it."""
-        return cls(path, offset, np.empty(shape, dtype))
-
-    def serves(self, view: npt.NDArray[Any]) -> bool:
-        """Return whether ``view`` is one of the base, and its pieces lie closely together."""
-        if not np.may_share_memory(view, self.base):
+    @property
+    def is_close(self) -> bool:
+        """Return whether the view is one of the base, and its pieces lie closely together."""
+        if not np.may_share_memory(self.view, self.base):
             return False
-        index, _ = next(_pieces(view.shape, view.itemsize), ((), 0))
-        return bool(_extent(view[index]) <= 2 * view[index].nbytes)
+        index, _ = next(_pieces(self.view.shape, self.view.itemsize), ((), 0))
+        return bool(_extent(self.view[index]) <= 2 * self.view[index].nbytes)
 
-    def read(self, fd: int, piece: npt.NDArray[Any], room: bytearray) -> npt.NDArray[Any]:
-        """Return the elements of a piece of a view of the base. Raises DamagedError when the file is cut short.
+    def write(self, path: Path) -> None:
+        """Write a new file; an existing one is replaced. Raises OSError when it cannot; then there is no file."""
+        with self.source.open("rb") as given:
+            path.unlink(missing_ok=True)  # not truncated: other names may be linked to the old content
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+            try:
+                _write_at(fd, memoryview(self.head), 0)
+                pieces = list(_pieces(self.view.shape, self.view.itemsize))
+                with ThreadPoolExecutor(_WORKERS, "probe-reorder") as pool:
+                    parts = [pieces[i::_WORKERS] for i in range(_WORKERS)]
+                    for done in [pool.submit(self._write, given.fileno(), fd, part) for part in parts]:
+                        done.result()
+            except BaseException:
+                path.unlink()  # half a file is useless, and a full disk needs the space
+                raise
+            finally:
+                os.close(fd)
+
+    def _read(self, fd: int, piece: npt.NDArray[Any], room: bytearray) -> npt.NDArray[Any]:
+        """Return the elements of a piece of the view. Raises DamagedError when the file is cut short.
 
         room: takes the bytes; it is made longer where it is too short.
         """
@@ -67,57 +84,16 @@ class Source:
         while done < extent:
             got = os.preadv(fd, [memoryview(room)[done:extent]], begin + done)
             if not got:
-                raise DamagedError(f"{self.path} is cut short: it ends within its values.")
+                raise DamagedError(f"{self.source} is cut short: it ends within its values.")
             done += got
         return np.ndarray(piece.shape, piece.dtype, room, strides=piece.strides)
-
-
-@frozen
-class Reordered:
-    """The content of a file: some bytes, and after them the elements of a view in C order.
-
-    head: the bytes.
-    view: the elements, as they lie in memory or in the source.
-    source: where they are; None for memory.
-    """
-
-    head: bytes
-    view: npt.NDArray[Any]
-    source: Source | None = None
-
-    def write(self, path: Path) -> None:
-        """Write a new file; an existing one is replaced. Raises OSError when it cannot; then there is no file."""
-        given = -1 if self.source is None else os.open(self.source.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self._write_from(given, path)
-        finally:
-            if given >= 0:
-                os.close(given)
-
-    def _write_from(self, given: int, path: Path) -> None:
-        path.unlink(missing_ok=True)  # not truncated: other names may be linked to the old content
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-        try:
-            _write_at(fd, memoryview(self.head), 0)
-            pieces = list(_pieces(self.view.shape, self.view.itemsize))
-            with ThreadPoolExecutor(_WORKERS, "probe-reorder") as pool:
-                parts = [pieces[i::_WORKERS] for i in range(_WORKERS)]
-                for done in [pool.submit(self._write, given, fd, part) for part in parts]:
-                    done.result()
-        except BaseException:
-            path.unlink()  # half a file is useless, and a full disk needs the space
-            raise
-        finally:
-            os.close(fd)
 
     def _write(self, given: int, fd: int, pieces: Sequence[tuple[tuple[Any, ...], int]]) -> None:
         """Write these pieces of the view. numpy's copy and the system's calls let another thread run."""
         room = np.empty(0, self.view.dtype)
         raw_room = bytearray()
         for index, first in pieces:
-            piece = self.view[index]
-            if self.source is not None:
-                piece = self.source.read(given, piece, raw_room)
+            piece = self._read(given, self.view[index], raw_room)
             if room.size < piece.size:
                 room = np.empty(piece.size, self.view.dtype)
             flat = room[: piece.size]

@@ -30,10 +30,7 @@ _FRAMEWORKS = {"torch": "pytorch"}
 
 @frozen
 class Exported:
-    """Name one rank of one step that was written.
-
-    faults: what of it could not be read, in sentences.
-    """
+    """Name one rank of one step that was written. faults: what of it could not be read, in sentences."""
 
     path: Path
     records: int

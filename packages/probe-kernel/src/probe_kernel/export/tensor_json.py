@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from probe_format.errors import FormatError
 from probe_format.jsonio import finite
-from probe_format.tensors import npy_bytes, stats_json, stats_of, write_parts
+from probe_format.tensors import npy_bytes, npy_header, stats_json, stats_of, write_parts
 
 from probe_kernel.files.dtypes import dtype_of, is_numeric
-from probe_kernel.files.npy_file import read_header
+from probe_kernel.read.categories import NOT_FINITE
 from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.read.statistic_line import Row
 
@@ -53,7 +53,7 @@ def head_json(dtype: str, shape: tuple[int, ...], framework: str) -> dict[str, A
 
 def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
     """Save the values as a .npy that numpy reads: as a link where the dumper's own file is one."""
-    if source is not None and source.suffix == ".npy" and read_header(source).stored is None:
+    if source is not None and source.suffix == ".npy" and not npy_header(source).narrow:
         target.unlink(missing_ok=True)  # left by an export that was stopped, or a link to somewhere else
         try:
             os.link(source.resolve(), target)  # a link to a relative link would lead nowhere from there
@@ -66,7 +66,7 @@ def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
 def _row_json(row: Row) -> dict[str, Any]:
     """Return a line of statistic.csv as a tensor object; its extremes are those of the finite elements."""
     values = row.values
-    counts = [values.get(key) for key in ("nan count", "positive inf count", "negative inf count")]
+    counts = [values.get(key) for key in NOT_FINITE]
     top, low = _number(values.get("max")), _number(values.get("min"))
     out = {"Max": top, "Min": low, "Mean": _number(values.get("avg")), "Norm": _number(values.get("l2norm"))}
     if all(isinstance(count, int) for count in counts) and any(counts):

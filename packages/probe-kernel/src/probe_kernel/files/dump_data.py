@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from attrs import frozen
 from probe_format.errors import DamagedError
@@ -82,40 +84,19 @@ class DumpData:
 
 def parse_dump_data(message: memoryview) -> DumpData:
     """Parse a header. Raises DamagedError when the bytes are not one."""
-    found: dict[str, list[Tensor | Piece]] = {"in": [], "out": [], "buffer": [], "space": []}
-    version, time, name, count = "", 0, "", 0
+    found: dict[str, Any] = {}
+    parts: dict[str, list[Any]] = {}
     for number, value in fields(message):
-        if number == 1:
-            version = text(value)
-        elif number == 2:
-            time = _integer(value)
-        elif number == 6:
-            name = text(value)
+        if number in _PLAIN:
+            key, plain = _PLAIN[number]
+            found[key] = plain(value)
         elif number in _PARTS:
-            count += 1
-            if count > _MOST_TENSORS:
+            key, part = _PARTS[number]
+            parts.setdefault(key, []).append(part(_message(value)))
+            if sum(map(len, parts.values())) > _MOST_TENSORS:
                 raise DamagedError(f"the header lists over {_MOST_TENSORS} tensors")
-            kind, read = _PARTS[number]
-            found[kind].append(read(_message(value)))
-    only_tensors = {kind: tuple(t for t in all_ if isinstance(t, Tensor)) for kind, all_ in found.items()}
-    only_pieces = {kind: tuple(p for p in all_ if isinstance(p, Piece)) for kind, all_ in found.items()}
-    return DumpData(
-        version,
-        time,
-        name,
-        only_tensors["in"],
-        only_tensors["out"],
-        only_pieces["buffer"],
-        only_pieces["space"],
-    )
-
-
-def _input(message: memoryview) -> Tensor:
-    return _tensor(message, data=4, size=5, original=6)
-
-
-def _output(message: memoryview) -> Tensor:
-    return _tensor(message, data=5, size=6, original=7)
+    found |= {key: tuple(each) for key, each in parts.items()}
+    return DumpData(**found)
 
 
 def _tensor(message: memoryview, *, data: int, size: int, original: int) -> Tensor:
@@ -174,9 +155,13 @@ def _message(value: Value) -> memoryview:
     return value
 
 
+#: The fields of a header by their numbers: what they are called here, and how they are read.
+_PLAIN: dict[int, tuple[str, Callable[[Value], int | str]]] = {
+    1: ("version", text), 2: ("time", _integer), 6: ("op_name", text),
+}  # fmt: skip
 _PARTS: dict[int, tuple[str, Callable[[memoryview], Tensor | Piece]]] = {
-    3: ("out", _output),
-    4: ("in", _input),
-    5: ("buffer", _piece),
-    8: ("space", _piece),
+    3: ("outputs", partial(_tensor, data=5, size=6, original=7)),
+    4: ("inputs", partial(_tensor, data=4, size=5, original=6)),
+    5: ("buffers", _piece),
+    8: ("spaces", _piece),
 }

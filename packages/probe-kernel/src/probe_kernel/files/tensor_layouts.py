@@ -90,7 +90,7 @@ def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> tu
     parts = [[i for i, axis in enumerate(axes) if axis[0] == letter] for letter in order]
     parts = [sorted(found, key=lambda i: axes[i], reverse=True) for found in parts]  # C1 before C0
     whole = array.transpose([i for found in parts for i in found])
-    joined = tuple(_product(tuple(array.shape[i] for i in found)) for found in parts)
+    joined = tuple(math.prod(array.shape[i] for i in found) for found in parts)
     cut = tuple(min(sizes.get(letter, size), size) for letter, size in zip(order, joined, strict=True))
     if cut != joined:
         whole = whole.reshape(joined)[tuple(map(slice, cut))]
@@ -131,7 +131,7 @@ def _parted(array: Array, source: str, original: Shape, what: str) -> Array:
         sizes = dict(zip(order, original, strict=True))
         sizes["C1"] = -(-sizes["C"] // c0)
         apart = tuple(sizes[axis] for axis in axes[:joined])
-        if _product(apart) == outer and 0 <= no * ni - sizes["N"] < ni:
+        if math.prod(apart) == outer and 0 <= no * ni - sizes["N"] < ni:
             return array.reshape(*apart, no, ni, c0)
     basis = f"the original shape {list(original)}" if original else "without its original shape, this"
     raise FormatError(f"{what} has {', '.join(axes[:joined])} in one; {basis} does not say which is which.")
@@ -147,12 +147,8 @@ def _from_nz(x: Array, original: Shape, what: str) -> tuple[Array, Shape]:
     if not original:
         return tiles, joined
     rows, columns = original[-2:] if len(original) > 1 else (1, original[0])  # a vector is one row
-    if rows > no * ni or columns > c1 * c0 or _product(original[:-2]) != _product(tuple(outer)):
+    if rows > no * ni or columns > c1 * c0 or math.prod(original[:-2]) != math.prod(outer):
         raise FormatError(f"The original shape {list(original)} does not fit {what}.")
     if (rows, columns) != joined[-2:]:
         tiles = tiles.reshape(joined)[..., :rows, :columns]
     return tiles, original
-
-
-def _product(shape: Shape) -> int:
-    return math.prod(shape)

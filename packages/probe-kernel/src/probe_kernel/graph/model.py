@@ -7,7 +7,7 @@ from functools import cached_property
 
 from attrs import frozen
 
-__all__ = ["Frame", "Graph", "Operator", "Type"]
+__all__ = ["Frame", "Graph", "Operator", "Type", "path_parts"]
 
 _BLOCK = re.compile(
     r"\s*(?:@|async\s|(?:def|class|if|elif|else|for|while|with|try|except|finally|match|case)\b)"
@@ -85,28 +85,25 @@ class Operator:
         """Return whether it is executed as a kernel, so that there can be files."""
         return bool(self.device_inputs or self.device_outputs)
 
+    def frame_at(self, file: str, line: int) -> Frame | None:
+        """Return the innermost of its frames that is a line of a script; None where it has none. See `Graph.at`."""
+        wanted = path_parts(file)
+        for frame in reversed(self.frames):
+            if frame.covers(line) and path_parts(frame.file)[-len(wanted) :] == wanted:
+                return frame
+        return None
+
 
 @frozen(slots=False)
 class Graph:
-    """Hold the operators of a graph.
-
-    problems: operators that could not be understood, in sentences.
-    """
+    """Hold the operators of a graph. problems: operators that could not be understood, in sentences."""
 
     operators: tuple[Operator, ...]
     problems: tuple[str, ...] = ()
 
     def at(self, file: str, line: int) -> tuple[Operator, ...]:
-        """Return the operators that a line of the script made, in order.
-
-        file: a path, or the end of one.
-        """
-        wanted = tuple(part for part in file.replace("\\", "/").split("/") if part not in ("", "."))
-        return tuple(
-            operator
-            for operator in self.operators
-            if any(frame.covers(line) and _is(frame.file, wanted) for frame in operator.frames)
-        )
+        """Return the operators that a line of the script made, in order. file: a path, or the end of one."""
+        return tuple(operator for operator in self.operators if operator.frame_at(file, line))
 
     def scope_of(self, operator: Operator) -> str:
         """Return the full name that has the Cells around an operator; for a gradient, its forward operator's name.
@@ -146,6 +143,6 @@ class Graph:
         return tuple(dict.fromkeys(frame.file for op in self.operators for frame in op.frames))
 
 
-def _is(path: str, wanted: tuple[str, ...]) -> bool:
-    parts = tuple(part for part in path.replace("\\", "/").split("/") if part not in ("", "."))
-    return parts[-len(wanted) :] == wanted
+def path_parts(path: str) -> tuple[str, ...]:
+    """Return the names in a script's path, of either kind of system."""
+    return tuple(part for part in path.replace("\\", "/").split("/") if part not in ("", "."))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 
 from attrs import define, evolve, field
@@ -12,8 +11,7 @@ from probe_runtime.config import Config, compact
 from probe_kernel.control.backends import backend_named
 from probe_kernel.control.description import KernelDump
 from probe_kernel.control.mindspore_run import KernelRun
-from probe_kernel.control.option_checks import check_values
-from probe_kernel.control.option_rules import broken_rules
+from probe_kernel.control.option_rules import check
 from probe_kernel.control.outcome import DumpOutcome
 from probe_kernel.control.readiness import find_backend
 from probe_kernel.mindspore import dump
@@ -70,9 +68,7 @@ def mindspore_problems(config: Config, backend: str | None = None) -> list[Probl
         found.append(Problem("task", "'structure' records no values.", 'Write "tensor" or "statistics".'))
     if config.summary_mode == "xor" and config.task == "statistics":
         found.append(Problem("summary_mode", "MindSpore has no 'xor'.", 'Write "statistics" or "md5".'))
-    description = description_of(config, backend)
-    values, wrong = check_values(description, os.environ)
-    for problem in (*wrong, *broken_rules(description, values, backend_named(backend))):
+    for problem in check(description_of(config, backend), backend_named(backend))[1]:
         option, bracket, index = problem.where.partition("[")
         where = _NAMES.get(option, option) + bracket + index
         found.append(evolve(problem, where=where, remedy=_REMEDIES.get(option, problem.remedy)))

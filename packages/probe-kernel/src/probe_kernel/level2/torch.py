@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import define, field
 from probe_format.errors import ConfigError, Problem
+from probe_format.names import ApiName
 from probe_runtime.config import Config
 from probe_runtime.notice import log, notice
 
@@ -24,8 +25,8 @@ def torch_problems(config: Config) -> list[Problem]:
     if len(config.list) != 1:
         what = f"has {len(config.list)} names; at level L2 one API call is dumped in each step."
         found.append(Problem("list", what, 'Write e.g. ["Functional.linear.0.backward"].'))
-    else:
-        found += parse_api(config.list[0], "list[0]")[1]
+    elif isinstance(name := parse_api(config.list[0], "list[0]"), Problem):
+        found.append(name)
     if config.task != "tensor":
         what = f"is {config.task!r}; Ascend's dumper saves tensors."
         found.append(Problem("task", what, 'Write task "tensor".'))
@@ -66,8 +67,8 @@ class TorchKernels:
             if problems:
                 raise ConfigError(problems)
             self._dumper = NpuDumper(find_npu())
-        name, _ = parse_api(self.config.list[0], "list[0]")
-        assert name is not None  # torch_problems has checked it
+        name = parse_api(self.config.list[0], "list[0]")
+        assert isinstance(name, ApiName)  # torch_problems has checked it
         file = write_acl(Path(self.config.dump_path) / f"step{step}", self._mode())
         self.watch = ApiWatch(name, file, self._dumper)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from probe_format.errors import ConfigError, Problem
 from probe_format.suggest import did_you_mean
 
-__all__ = ["CATEGORIES", "check_categories"]
+__all__ = ["CATEGORIES", "NOT_FINITE", "check_categories"]
 
 #: The name of a statistic in the configuration (statistic_category) -> its column.
 CATEGORIES: Mapping[str, str] = {
@@ -25,6 +25,8 @@ CATEGORIES: Mapping[str, str] = {
     "md5": "MD5",
     "sha1": "SHA1",
 }
+#: Those that count what is not finite.
+NOT_FINITE = ("nan count", "positive inf count", "negative inf count")
 
 
 def check_categories(categories: Iterable[str]) -> tuple[str, ...]:

@@ -46,10 +46,7 @@ def open(path: str | Path) -> Dump:
 
 @frozen
 class Dump:
-    """Hold the ranks of an opened kernel dump.
-
-    ranks: in the order of their numbers.
-    """
+    """Hold the ranks of an opened kernel dump. ranks: in the order of their numbers."""
 
     path: Path
     ranks: tuple[Rank, ...]

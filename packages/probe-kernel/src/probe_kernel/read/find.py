@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from attrs import frozen
 from probe_format.errors import FormatError
@@ -148,21 +148,11 @@ def _kernel_folder(folder: Path, below: list[str], files: list[str]) -> KernelFo
 
 
 def _from(layout: Layout, folder: Path, parts: dict[str, str | None]) -> KernelFolder:
-    def number(key: str) -> int | None:
-        text = parts.get(key)
-        return int(text) if text else None
-
-    rank = number("rank")
-    return KernelFolder(
-        path=folder,
-        layout=layout,
-        rank=number("device") if rank is None else rank,
-        net=parts.get("net"),
-        graph=number("graph"),
-        iteration=number("iteration"),
-        step=number("step"),
-        time=parts.get("time"),
-    )
+    found: dict[str, Any] = {
+        key: text if key in ("net", "time") else int(text) for key, text in parts.items() if text
+    }
+    device = found.pop("device", None)
+    return KernelFolder(folder, layout, **{"rank": device, **found})
 
 
 def is_auxiliary(name: str) -> bool:

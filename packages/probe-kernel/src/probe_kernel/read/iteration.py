@@ -9,10 +9,10 @@ from attrs import frozen
 from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
-from .executions import Kernels, SavedTensor, group
+from .executions import group
 from .file_name import flat
 from .find import KernelFolder
-from .kernel import Kernel
+from .kernel import Kernel, KernelId, TensorSlot
 from .listing import Listing, list_files
 from .loaders import contents
 from .overflow import Overflow, is_overflow, read_overflow
@@ -40,7 +40,7 @@ class Iteration:
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         """Return each execution of each kernel in order of time; weights and inputs of the graph come last."""
-        return self._grouped.kernels
+        return self._grouped[0]
 
     def kernel(self, name: str, count: int = 0) -> Kernel:
         """Return one execution of a kernel.
@@ -85,15 +85,16 @@ class Iteration:
     @cached_property
     def problems(self) -> tuple[str, ...]:
         """Return what in this folder could not be understood, in sentences. Values are not read."""
-        return (*self._names.problems, *self.statistics.problems, *self._grouped.problems)
+        return (*self._names.problems, *self.statistics.problems, *self._grouped[1])
 
     @cached_property
     def _names(self) -> Listing:
         return list_files(self.path)
 
     @cached_property
-    def _grouped(self) -> Kernels:
-        tensors: list[SavedTensor] = []
+    def _grouped(self) -> tuple[tuple[Kernel, ...], list[str]]:
+        """Return the kernels, and what could not be read or grouped."""
+        files: list[TensorSlot] = []
         arguments: dict[tuple[str, str], Path] = {}
         problems: list[str] = []
         for path, name in self._names.files:
@@ -106,7 +107,11 @@ class Iteration:
             except (FormatError, OSError) as error:
                 problems.append(str(error))
                 continue
-            tensors.extend(SavedTensor(path, name, part) for part in held.parts)
-            problems.extend(held.problems)
-        grouped = group(self.folder, tensors, self.statistics.rows, arguments)
-        return Kernels(grouped.kernels, (*problems, *grouped.problems))
+            key = KernelId(name.op_type, name.op_name, name.task or 0, name.stream or 0)
+            files += (TensorSlot(key, p.io, p.slot, name.timestamp or 0, path, p) for p in held.parts)
+            problems += held.problems
+        rows = (
+            TensorSlot(KernelId(r.op_type, r.op_name, r.task, r.stream), r.io, r.slot, r.timestamp, row=r)
+            for r in self.statistics.rows
+        )
+        return group(self.folder, files, rows, arguments, problems), problems

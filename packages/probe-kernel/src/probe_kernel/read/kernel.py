@@ -110,39 +110,22 @@ class TensorSlot:
 class Kernel:
     """Represent one execution of an operator.
 
+    op_type, name, task, stream: as in `KernelId`.
     folder: where it was dumped.
-    id: type, name, task and stream.
-    count: which execution in this iteration, from 0.
     timestamp: of its first tensor, in microseconds.
+    count: which execution in this iteration, from 0.
     slots: its inputs and outputs, by index.
     """
 
+    op_type: str
+    name: str
+    task: int
+    stream: int
     folder: KernelFolder = field(repr=False)
-    id: KernelId
     timestamp: int
     count: int = 0
     slots: tuple[TensorSlot, ...] = field(default=(), repr=False)
     _arguments: Path | None = field(default=None, repr=False)
-
-    @property
-    def op_type(self) -> str:
-        """Return the type of the operator, as in the file names."""
-        return self.id.op_type
-
-    @property
-    def name(self) -> str:
-        """Return the operator's full name, as in the file names (`file_name.flat`)."""
-        return self.id.name
-
-    @property
-    def task(self) -> int:
-        """Return the device's number of the task."""
-        return self.id.task
-
-    @property
-    def stream(self) -> int:
-        """Return the device's number of the stream."""
-        return self.id.stream
 
     @property
     def inputs(self) -> tuple[TensorSlot, ...]:

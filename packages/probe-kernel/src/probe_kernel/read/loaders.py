@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError
-from probe_format.tensors import load_pt
+from probe_format.tensors import load_npy, load_pt, npy_header
 
 from probe_kernel.files.bin_file import Section, open_bin
 from probe_kernel.files.dtypes import decode, dtype_of, shaped
-from probe_kernel.files.npy_file import load_npy, read_header
 
 from .file_name import FileName, Kind
 
@@ -52,10 +51,7 @@ class Part:
 
 @frozen
 class Contents:
-    """Hold the tensors in a file.
-
-    problems: bytes that belong to no tensor, in sentences.
-    """
+    """Hold the tensors in a file. problems: bytes that belong to no tensor, in sentences."""
 
     parts: tuple[Part, ...] = ()
     problems: tuple[str, ...] = ()
@@ -65,19 +61,12 @@ Reader = Callable[[Path, FileName], Contents]
 
 
 def contents(path: Path, name: FileName) -> Contents:
-    """Return the tensors in a file. Raises FormatError when files of its kind cannot be read."""
-    return READERS[name.kind](path, name)
+    """Return the tensors in a file; none where its kind holds none. Raises FormatError when it cannot be read."""
+    return READERS[name.kind](path, name) if name.kind in READERS else Contents()
 
 
 def _npy(path: Path, name: FileName) -> Contents:
-    def values(_: Shape) -> Array:
-        return load_npy(path)
-
-    return _one(name, partial(_npy_shape, path), values)
-
-
-def _npy_shape(path: Path) -> Shape:
-    return read_header(path).shape
+    return _one(name, lambda: npy_header(path).shape, lambda _: load_npy(path))
 
 
 def _raw(path: Path, name: FileName) -> Contents:
@@ -120,10 +109,9 @@ def _section(section: Section) -> Part:
     tensor = section.tensor
     assert tensor is not None
 
-    def values(_: Shape) -> Array:
-        return section.load()
-
-    return Part(section.io, section.slot, tensor.format, tensor.dtype, lambda: tensor.shape, values)
+    return Part(
+        section.io, section.slot, tensor.format, tensor.dtype, lambda: tensor.shape, lambda _: section.load()
+    )
 
 
 def _part_of_bin(path: Path, name: FileName) -> Contents:
@@ -144,10 +132,6 @@ def _part_of_bin(path: Path, name: FileName) -> Contents:
 _WIDENED = {"bfloat16": "float32", "float8_e5m2": "float64", "float8_e4m3fn": "float64"}
 
 
-def _none(path: Path, name: FileName) -> Contents:
-    return Contents()
-
-
 def _one(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Array]) -> Contents:
     return Contents((Part(name.io, name.slot or 0, name.format, name.dtype, shape, load),))
 
@@ -158,7 +142,4 @@ READERS: dict[Kind, Reader] = {
     "pt": _pt,
     "bin": _bin,
     "part": _part_of_bin,
-    "overflow": _none,
-    "args": _none,
-    "csv": _none,
 }

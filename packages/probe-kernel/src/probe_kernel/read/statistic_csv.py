@@ -21,10 +21,7 @@ _LONGEST_LINE = 1 << 20
 
 @frozen
 class Table:
-    """Hold the lines of a statistic.csv.
-
-    problems: the lines that could not be read, in sentences.
-    """
+    """Hold the lines of a statistic.csv. problems: the lines that could not be read, in sentences."""
 
     rows: tuple[Row, ...] = ()
     problems: tuple[str, ...] = ()

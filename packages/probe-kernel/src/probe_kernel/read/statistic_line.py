@@ -61,13 +61,6 @@ class Row:
     format: str = ""
     values: Mapping[str, Value] = field(factory=dict)
 
-    @property
-    def file_name(self) -> FileName:
-        """Return the name that the file of this tensor would have, but for layout and suffix."""
-        return FileName(
-            self.op_type, self.op_name, self.task, self.stream, self.timestamp, self.io, self.slot
-        )
-
 
 def is_header(cells: list[str]) -> bool:
     """Return whether a line names columns, in any order, rather than holding their values."""

@@ -1,9 +1,9 @@
-"""Compute the lines of a statistic.csv from the tensors of kernels."""
+"""Compute a line of a statistic.csv from the tensor of a kernel."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -12,18 +12,10 @@ from probe_format.errors import FormatError
 from probe_kernel.files.dtypes import dtype_of
 
 from .computed_statistics import numbers
-from .kernel import Kernel, TensorSlot
+from .kernel import TensorSlot
 from .statistic_line import Row
 
-__all__ = ["row", "rows"]
-
-
-def rows(kernels: Iterable[Kernel], categories: Sequence[str]) -> Iterator[Row]:
-    """Compute a line for each tensor with values, in the order of the kernels. Raises like `TensorSlot.load`."""
-    for kernel in kernels:
-        for slot in kernel.slots:
-            if slot.part is not None:
-                yield row(slot, categories)
+__all__ = ["row"]
 
 
 def row(slot: TensorSlot, categories: Sequence[str]) -> Row:

@@ -11,7 +11,7 @@ from probe_format.errors import FormatError, UsageError
 from probe_format.suggest import nearest
 
 from probe_kernel.graph.ir_text import read_ir
-from probe_kernel.graph.model import Frame, Graph, Operator
+from probe_kernel.graph.model import Frame, Graph, Operator, path_parts
 from probe_kernel.read.dump import Dump, Rank
 from probe_kernel.read.kernel import Kernel
 
@@ -132,16 +132,13 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
     of = {id(found.operator): found for found in names.values()}
     lost = dict.fromkeys(k.name for k in kernels if not k.is_parameter and k.name not in names)
     for operator in operators:
-        frame = next(
-            (f for f in reversed(operator.frames) if f.covers(line.line) and _ends(f.file, line.file)), None
-        )
         found = of.get(id(operator))
         runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter) if found else ()
         yield Hit(
             rank.number,
             number,
             operator,
-            frame,
+            operator.frame_at(line.file, line.line),
             runs,
             found.how if found else None,
             graph.shared(operator),
@@ -156,16 +153,12 @@ def _could_be(name: str, operator: Operator) -> bool:
     return bool(full) and stem(name) in (stem(full), stem(full.rpartition("/")[2]))
 
 
-def _ends(path: str, end: str) -> bool:
-    return path.replace("\\", "/").split("/")[-1] == end.replace("\\", "/").split("/")[-1]
-
-
 def _missed(line: Line, graphs: Sequence[Graph]) -> str:
     files = tuple(dict.fromkeys(file for graph in graphs for file in graph.files))
-    name = line.file.replace("\\", "/").split("/")[-1]
-    same = [file for file in files if file.replace("\\", "/").split("/")[-1] == name]
+    name = path_parts(line.file)[-1:]
+    same = [file for file in files if path_parts(file)[-1:] == name]
     if not same:
-        near = nearest(name, [file.split("/")[-1] for file in files])
+        near = nearest("".join(name), [file.split("/")[-1] for file in files])
         where = f"Near: {', '.join(near)}." if near else f"They come from {', '.join(files[:5])}."
         return f"No operator of the {len(graphs)} graphs comes from {line.file}. {where}"
     lines = sorted(

@@ -18,7 +18,7 @@ from probe_kernel.graph.model import Operator, Type
 from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.kernel import Kernel
 
-__all__ = ["Contradiction", "How", "Match", "agrees", "contradictions", "match", "stem"]
+__all__ = ["How", "Match", "agrees", "match", "stem"]
 
 How = Literal["name", "last part", "order"]
 """What the files were matched by.
@@ -90,9 +90,9 @@ def _by_name(
             if name in found or len(same) != 1:
                 continue
             if cautious:
-                against = contradictions(same[0], kernel)
-                if all(one.kind != "elements" for one in against):
-                    found[name] = Match(same[0], name, how, tuple(one.text for one in against))
+                against = list(_contradictions(same[0], kernel))
+                if all(kind != "elements" for kind, _ in against):
+                    found[name] = Match(same[0], name, how, tuple(text for _, text in against))
             elif agrees(same[0], kernel):
                 found[name] = Match(same[0], name, how)
         taken = {id(match.operator) for match in found.values()}
@@ -129,35 +129,15 @@ def agrees(operator: Operator, kernel: Kernel) -> bool:
     return next(_contradictions(operator, kernel), None) is None
 
 
-@frozen
-class Contradiction:
-    """Describe one fact against a match.
-
-    kind: ``type``, ``dtype`` or ``elements``.
-    text: a sentence.
-    """
-
-    kind: Literal["type", "dtype", "elements"]
-    text: str
-
-
-def contradictions(operator: Operator, kernel: Kernel) -> tuple[Contradiction, ...]:
-    """Return every fact against the kernel's tensors being the operator's."""
-    return tuple(_contradictions(operator, kernel))
-
-
-def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[Contradiction]:
+def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[tuple[str, str]]:
+    """Yield each fact against the match: what contradicts (type, dtype or elements), and a sentence."""
     if operator.op != kernel.op_type and stem(operator.full_name) != stem(kernel.name):
-        yield Contradiction(
-            "type", f"the files call its type {kernel.op_type}, and the graph calls it {operator.op}"
-        )
+        yield "type", f"the files call its type {kernel.op_type}, and the graph calls it {operator.op}"
     for slot in kernel.slots:
-        device, host = (
-            (operator.device_inputs, operator.inputs)
-            if slot.io == "input"
-            else (operator.device_outputs, operator.outputs)
-        )
-        sides = [side[slot.index] for side in (device, host) if slot.index < len(side)]
+        of = {
+            "input": (operator.device_inputs, operator.inputs), "output": (operator.device_outputs, operator.outputs),
+        }  # fmt: skip
+        sides = [side[slot.index] for side in of[slot.io] if slot.index < len(side)]
         try:
             dtype, shape = slot.dtype, slot.shape
         except (FormatError, OSError):
@@ -166,13 +146,11 @@ def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[Contradictio
             continue
         there = " or ".join(dict.fromkeys(side.dtype or side.text for side in sides))
         if any(_same_size(side, shape) for side in sides):
-            yield Contradiction("dtype", f"{slot} is {dtype} in its file, and {there} in the graph")
+            yield "dtype", f"{slot} is {dtype} in its file, and {there} in the graph"
         else:
             shapes = " or ".join(dict.fromkeys(str(list(side.shape or ())) for side in sides))
-            yield Contradiction(
-                "elements",
-                f"{slot} is {dtype}{list(shape or ())} in its file, and {there} {shapes} in the graph",
-            )
+            text = f"{slot} is {dtype}{list(shape or ())} in its file, and {there} {shapes} in the graph"
+            yield "elements", text
 
 
 def _fits(side: Type, dtype: str, shape: tuple[int, ...] | None) -> bool:

@@ -13,7 +13,7 @@ from probe_runtime.describe import Leaf
 from probe_runtime.select import NameFilter
 
 from probe_mindspore.hooks.modules import CellTable
-from probe_mindspore.tensors.tensor_view import TensorView
+from probe_mindspore.tensors.tensor_view import TensorView, views_in
 
 from .host_callback import Message
 from .routes import Listener
@@ -107,14 +107,16 @@ class GraphCalls:
             recorder.thread.stack[:] = [
                 (o.call.name, o.call.backward) for o in map(self._calls.get, self._stack) if o
             ]
-            self._note_dynamic(entry.base, (args, kwargs))
+            given = [view for _, view in views_in((args, kwargs))]
+            if any(view.reason == DYNAMIC for view in given):
+                self._collector.coverage.unseen(f"tensors of {entry.base}", DYNAMIC)
             call = recorder.begin(entry.base, args, kwargs, own)
             if call is None:
                 return 0
             number = next(_numbers) % (2**31 - 1)
             state = self._calls[number] = _OpenCall(call)
             state.inputs = [] if call.edges is None else list(call.edges)
-            state.given = _has_parameter((args, kwargs))
+            state.given = any(view.is_parameter for view in given)
             self._stack.append(number)
             return number
 
@@ -178,26 +180,10 @@ class GraphCalls:
             with self._lock:
                 self._collector.parameter_gradient(entry, message.value)
 
-    def _note_dynamic(self, base: str, value: Any) -> None:
-        if isinstance(value, TensorView) and value.reason == DYNAMIC:
-            self._collector.coverage.unseen(f"tensors of {base}", DYNAMIC)
-        elif isinstance(value, dict):
-            self._note_dynamic(base, list(value.values()))
-        elif isinstance(value, (list, tuple)):
-            for item in value:
-                self._note_dynamic(base, item)
-
 
 def _travelling(found: PathTensors) -> list[ValuePath]:
     """Return the paths of the tensors that came with their elements, in order."""
     return [path for path, t in found if isinstance(t, TensorView) and t.data is not None and t.data.size]
-
-
-def _has_parameter(value: Any) -> bool:
-    if isinstance(value, TensorView):
-        return value.is_parameter
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return any(_has_parameter(item) for item in items)
 
 
 def _flows(outputs: PathTensors) -> bool:

@@ -8,7 +8,6 @@ reads the files and delivers the messages as `host_callback` would have.
 
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ import numpy.typing as npt
 from mindspore import Parameter, Tensor, nn
 from mindspore.ops import functional as F
 from mindspore.ops import operations as P
-from mindspore.ops.primitive import constexpr
 
 from . import host_callback
-from .flatten import flatten
+from .flatten import at_compile_time, flatten
 from .host_callback import FIRST, Callback, deliver, register
 
 __all__ = ["CallCounter", "FileCall", "Spool"]
 
-_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 _ONE = Tensor(np.ones(1, np.int32))
 _KNOWN, _LATE = "of", "late"
 
@@ -44,7 +41,7 @@ class CallCounter(nn.Cell):  # type: ignore[misc]
         return F.depend(number, self.assign(self.count, number))
 
 
-@_at_compile_time
+@at_compile_time
 def _path(folder: Any, site: Any, layout: Any, extra: Any, place: Any, what: Any) -> str:
     return f"{folder}/{site}-{layout}-{extra}-{place}-{what}"
 

@@ -16,37 +16,28 @@ from mindspore.ops.primitive import constexpr
 
 from .value_layouts import UNKNOWN, ConstantLayout, LeafLayout, NestLayout, number_of
 
-__all__ = ["flatten", "is_fixed", "is_watched", "meta"]
+__all__ = ["at_compile_time", "flatten", "is_fixed", "is_watched", "meta", "parted"]
 
-_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
+#: Makes a function one that the compiler calls with constants, instead of reading it.
+at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 
 
-@_at_compile_time
+@at_compile_time
 def _leaf(index: Any, dtype: Any, shape: Any, kind: Any) -> int:
     return number_of(LeafLayout(index if index >= 0 else None, str(dtype), tuple(shape), kind))
 
 
-@_at_compile_time
+@at_compile_time
 def _constant(value: Any) -> int:
     return number_of(ConstantLayout(value))
 
 
-@_at_compile_time
-def _variable() -> int:
-    return number_of(UNKNOWN)
+@at_compile_time
+def _nest(keys: Any, items: Any, type_: Any) -> int:
+    return number_of(NestLayout(keys, tuple(items), type_))
 
 
-@_at_compile_time
-def _listed(items: Any, type_: Any) -> int:
-    return number_of(NestLayout(None, tuple(items), type_))
-
-
-@_at_compile_time
-def _keyed(keys: Any, items: Any) -> int:
-    return number_of(NestLayout(tuple(keys), tuple(items), "dict"))
-
-
-@_at_compile_time
+@at_compile_time
 def meta(site: Any, layout: Any, extra: Any, place: Any) -> Any:
     """Return the constant by which the host identifies a call: int64[4]."""
     return Tensor(np.array([site, layout, extra, place], np.int64))
@@ -57,6 +48,7 @@ _cast = P.Cast()
 _DIFFERENTIABLE = (ms.float16, ms.bfloat16, ms.float32, ms.float64, ms.complex64, ms.complex128)
 _BFLOAT16 = ms.bfloat16
 _FLOAT32 = ms.float32
+_UNKNOWN = number_of(UNKNOWN)
 
 
 def flatten(value: Any, found: Any) -> Any:
@@ -76,18 +68,18 @@ def flatten(value: Any, found: Any) -> Any:
         kind = "parameter" if isinstance(value, Parameter) else "plain"
         return _leaf(len(found), dtype, shape, kind), (*found, F.stop_gradient(value))
     if isinstance(value, dict):
-        keys, values = _parted(value)
+        keys, values = parted(value)
         items, found = _flatten_each(values, found)
-        return _keyed(keys, items), found
+        return _nest(keys, items, "dict"), found
     if isinstance(value, tuple):
         items, found = _flatten_each(value, found)
-        return _listed(items, "tuple"), found
+        return _nest(None, items, "tuple"), found
     if isinstance(value, list):
         items, found = _flatten_each(value, found)
-        return _listed(items, "list"), found
+        return _nest(None, items, "list"), found
     if F.isconstant(value):
         return _constant(value), found
-    return _variable(), found
+    return _UNKNOWN, found
 
 
 def _flatten_each(values: Any, found: Any) -> Any:
@@ -98,7 +90,7 @@ def _flatten_each(values: Any, found: Any) -> Any:
     return items, found
 
 
-def _parted(mapping: Any) -> Any:
+def parted(mapping: Any) -> Any:
     """Return (keys, values), each as a tuple."""
     keys: Any = ()
     values: Any = ()

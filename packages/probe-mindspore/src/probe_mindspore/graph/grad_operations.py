@@ -12,30 +12,28 @@ from typing import Any
 from mindspore import Tensor
 from mindspore._c_expression import GradOperation_
 from mindspore.ops import functional as F
-from mindspore.ops.primitive import constexpr
 
 from probe_mindspore.patching.compile_hook import resolved_names
 
-from .flatten import is_fixed
+from .flatten import at_compile_time, is_fixed
 from .host_callback import FIRST
 from .known_parameters import KnownParameters
 from .routes import Route
 
 __all__ = ["watched_grads"]
 
-_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 _NAME = "probed"  # name of an operation in Probe's code, which is not replaced
 
 
 _now: list[KnownParameters] = []
 
 
-@_at_compile_time
+@at_compile_time
 def _keys(number: Any, shapes: Any, dtypes: Any) -> Any:
     return _now[-1].found(number, shapes, dtypes) if _now else (0,) * len(shapes)
 
 
-@_at_compile_time
+@at_compile_time
 def _unknown() -> int:
     for compilation in _now[-1:]:
         compilation.unknown()
@@ -63,44 +61,24 @@ def _send(give: Any, number: int, gradients: Any) -> Any:
 
 
 def _sending(
-    give: Any, number: int, probed: Any, has_aux: bool, get_value: bool, by_place: bool, all_too: bool = False
+    give: Any, number: int, probed: Any, has_aux: bool, get_value: bool, pairs: bool
 ) -> Callable[..., Any]:
-    """Return a ``get_by_list`` operation that also sends its results. by_place: whether it takes input positions."""
+    """Return a ``get_by_list`` operation that also sends its results. pairs: whether it gives the inputs' as well."""
 
-    def part(out: Any) -> Any:
-        if get_value:
-            out = out[1]
-        elif has_aux:
-            out = out[0]
-        return out
-
-    def of_parameters(fn, weights):  # type: ignore[no-untyped-def]
+    def of(fn, *where):  # type: ignore[no-untyped-def]
         def run(*args):  # type: ignore[no-untyped-def]
-            out = probed(fn, weights)(*args)
-            _send(give, number, part(out))
+            out = probed(fn, *where)(*args)
+            found = out
+            if get_value:
+                found = out[1]
+            elif has_aux:
+                found = out[0]
+            _send(give, number, found[1] if pairs else found)
             return out
 
         return run
 
-    def of_both(fn, weights, places):  # type: ignore[no-untyped-def]
-        def run(*args):  # type: ignore[no-untyped-def]
-            out = probed(fn, weights, places)(*args)
-            _send(give, number, part(out)[1])
-            return out
-
-        return run
-
-    def of_all(fn, weights):  # type: ignore[no-untyped-def]
-        def run(*args):  # type: ignore[no-untyped-def]
-            out = probed(fn, weights)(*args)
-            _send(give, number, part(out)[1])
-            return out
-
-        return run
-
-    if by_place:
-        return of_both
-    return of_all if all_too else of_parameters
+    return of
 
 
 def _flag(operation: Any, name: str) -> bool:
@@ -116,8 +94,7 @@ def _replaced(give: Any, number: int, operation: Any) -> Any:
         operation,
         _flag(operation, "has_aux"),
         _flag(operation, "get_value"),
-        _flag(operation, "get_by_position"),
-        _flag(operation, "get_all"),
+        _flag(operation, "get_by_position") or _flag(operation, "get_all"),
     )
 
 

@@ -7,18 +7,16 @@ from mindspore import nn
 from mindspore.ops import functional as F
 from mindspore.ops import operations as P
 from mindspore.ops._grad_experimental.grad_base import bprop_getters
-from mindspore.ops.primitive import constexpr
 
 from probe_mindspore.hooks import autograd
 
+from .flatten import at_compile_time
 from .host_callback import Callback, HostCall
 
 __all__ = ["GradientCall"]
 
-_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 
-
-@_at_compile_time
+@at_compile_time
 def _in_pynative_gradient() -> bool:
     """Return whether PyNative differentiates the graph that is being compiled."""
     return bool(autograd.recording())

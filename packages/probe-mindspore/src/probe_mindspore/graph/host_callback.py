@@ -20,17 +20,15 @@ from attrs import frozen
 from mindspore import Tensor, nn
 from mindspore.ops import functional as F  # noqa: F401 - for the functions that are written out below
 from mindspore.ops import operations as P
-from mindspore.ops.primitive import constexpr
 from probe_format.excerpts import error_text
 from probe_runtime.notice import log_once
 
-from .flatten import flatten, meta
+from .flatten import at_compile_time, flatten, meta
 from .value_layouts import rebuild
 
 __all__ = ["FIRST", "Callback", "HostCall", "Message", "deliver", "on_fault", "register"]
 
 _MOST = 64
-_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 
 
 @frozen
@@ -123,7 +121,7 @@ def _operator(inputs: int) -> Any:
 _operators: dict[int, Any] = {}
 
 
-@_at_compile_time
+@at_compile_time
 def _operator_of(inputs: Any) -> Any:
     """Return the operator for a number of tensors, made once: MindSpore never releases a host function."""
     with _lock:

@@ -7,14 +7,12 @@ On the CPU a host callback writes the files while the graph runs. On Ascend the 
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import mindspore
 from mindspore import Tensor, ops
 from mindspore.common.api import _pynative_executor
-from mindspore.ops.primitive import constexpr
 from probe_format.errors import UsageError
 from probe_format.layout import dump_path_of
 from probe_format.names import safe_file_name
@@ -24,23 +22,20 @@ from probe_format.write import explain
 from probe_runtime.notice import log_once
 
 from probe_mindspore.ranks import current_rank
-from probe_mindspore.tensors.tensor_view import TensorView
+from probe_mindspore.tensors.tensor_view import TensorView, views_in
 
+from .flatten import at_compile_time
 from .gradient_callback import GradientCall
 from .host_callback import FIRST, HostCall, Message
 
 __all__ = ["save", "save_grad", "step"]
 
-_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 #: The path that makes the device's operator count a step.
 _NEXT_STEP = "<tensordump-update-step>"
 
 
 class _Files:
-    """Write the files of this process.
-
-    step: the current step.
-    """
+    """Write the files of this process. step: the current step."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -49,7 +44,8 @@ class _Files:
     def write(self, save_dir: str, name: str, value: Any) -> None:
         """Write a file for each tensor in ``value``. A file that cannot be written is left out, with one warning."""
         folder = Path(save_dir) / f"step{self.step}" / f"rank{current_rank() or 0}"
-        for at, tensor in _tensors(value, name):
+        for path, tensor in views_in(value):
+            at = ".".join((name, *map(str, path)))
             if tensor.data is None or not tensor.data.size:
                 why = tensor.reason or "it is empty"
                 log_once("probe_mindspore", f"Probe: {at} is not saved: {why}")
@@ -82,17 +78,6 @@ class _Files:
 _files = _Files()
 
 
-def _tensors(value: Any, name: str) -> Iterator[tuple[str, TensorView]]:
-    if isinstance(value, TensorView):
-        yield name, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _tensors(item, f"{name}.{key}")
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from _tensors(item, f"{name}.{i}")
-
-
 def _received(message: Message) -> None:
     save_dir, name, value = message.value
     _files.write(save_dir, name, value)
@@ -110,7 +95,7 @@ _call = HostCall(_received)
 _gradient_call = GradientCall(_gradient)
 
 
-@_at_compile_time
+@at_compile_time
 def _checked(save_dir: Any, name: Any) -> str:
     """Return the absolute folder. Raises UsageError for values of the graph, which are None while compiling."""
     for what, text in (("save_dir", save_dir), ("name", name)):
@@ -121,20 +106,20 @@ def _checked(save_dir: Any, name: Any) -> str:
     return str(Path(save_dir).expanduser().absolute())
 
 
-@_at_compile_time
+@at_compile_time
 def _place(save_dir: Any, name: Any) -> int:
     if (save_dir, name) not in _places:
         _places.append((save_dir, name))
     return _places.index((save_dir, name))
 
 
-@_at_compile_time
+@at_compile_time
 def _on_device() -> bool:
     """Return whether the device has an operator that writes files."""
     return bool(mindspore.get_context("device_target") == "Ascend")
 
 
-@_at_compile_time
+@at_compile_time
 def _device_path(save_dir: Any, name: Any) -> str:
     """Return the path for the device's operator, which fills in the step and rank and adds the dtype and a number."""
     return str(Path(save_dir) / "{step}" / "{rank}" / safe_file_name(name))
@@ -156,7 +141,7 @@ def _dump_each(save_dir: Any, name: Any, value: Any) -> Any:
     return done
 
 
-@_at_compile_time
+@at_compile_time
 def _joined(name: Any, key: Any) -> str:
     return f"{name}.{key}"
 
@@ -191,12 +176,7 @@ def save_grad(save_dir: str, name: str, data: Any) -> Any:
 
 def step() -> None:
     """End the step: what is saved from now on goes to the next ``step{N}``. To be called outside of graphs."""
-    _wait()
+    _pynative_executor.sync()  # every graph that was started has run then
     _files.step += 1
     if _on_device():
         _tensor_dump(_NEXT_STEP, Tensor(_files.step))
-
-
-def _wait() -> None:
-    """Wait until every graph that was started has run."""
-    _pynative_executor.sync()

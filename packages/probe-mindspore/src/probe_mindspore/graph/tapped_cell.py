@@ -8,9 +8,8 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 from mindspore.ops import functional as F
-from mindspore.ops.primitive import constexpr
 
-from .flatten import is_fixed, is_watched
+from .flatten import at_compile_time, is_fixed, is_watched, parted
 from .host_callback import FIRST
 from .routes import Route
 
@@ -19,10 +18,9 @@ __all__ = ["compiled", "is_hooked", "tapped"]
 
 #: Ids of the Cells whose taps the compiler has read, the latest last.
 compiled: dict[int, None] = {}
-_at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 
 
-@_at_compile_time
+@at_compile_time
 def _note(key: Any) -> int:
     compiled.pop(key, None)
     compiled[key] = None
@@ -38,26 +36,23 @@ def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
             return value, place + 1
         return call(value, token, key, place), place + 1
     if isinstance(value, dict):
-        keys: Any = ()
-        values: Any = ()
-        for name in value.keys():  # noqa: SIM118 - the compiler goes over a dict's keys only like this
-            one, place = _watch(call, value[name], token, key, place)
-            keys = (*keys, name)
-            values = (*values, one)
+        keys, values = parted(value)
+        values, place = _watch_each(call, values, token, key, place)
         return F.make_dict(keys, values), place
     if isinstance(value, tuple):
-        items: Any = ()
-        for one in value:
-            one, place = _watch(call, one, token, key, place)
-            items = (*items, one)
-        return items, place
+        return _watch_each(call, value, token, key, place)
     if isinstance(value, list):
-        listed: Any = []
-        for one in value:
-            one, place = _watch(call, one, token, key, place)
-            listed = [*listed, one]
-        return listed, place
+        items, place = _watch_each(call, value, token, key, place)
+        return list(items), place
     return value, place
+
+
+def _watch_each(call: Any, values: Any, token: Any, key: int, place: int) -> Any:
+    items: Any = ()
+    for one in values:
+        one, place = _watch(call, one, token, key, place)
+        items = (*items, one)
+    return items, place
 
 
 def _construct(

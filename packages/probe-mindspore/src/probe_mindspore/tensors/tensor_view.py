@@ -6,6 +6,7 @@ text, one whose computation failed) has a reason instead.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
@@ -13,10 +14,21 @@ import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 from mindspore._c_expression import TensorPy
+from probe_format.values import ValuePath
 
 from .forms import Form, form_of
 
-__all__ = ["DENSE", "SPARSE", "TensorView", "is_tensor", "layout_of", "read", "unreadable", "view_of"]
+__all__ = [
+    "DENSE",
+    "SPARSE",
+    "TensorView",
+    "is_tensor",
+    "layout_of",
+    "read",
+    "unreadable",
+    "view_of",
+    "views_in",
+]
 
 # The C methods themselves: the attributes of mindspore.Tensor may be patched while we run.
 _asnumpy: Any = TensorPy.asnumpy
@@ -58,6 +70,16 @@ class TensorView:
 
 #: The classes of dense tensors; a Parameter is one, and so is what only C++ code made.
 DENSE = (TensorPy, TensorView)
+
+
+def views_in(value: Any) -> Iterator[tuple[ValuePath, TensorView]]:
+    """Yield the views in a nest of lists, tuples and dicts, each with its path."""
+    if isinstance(value, TensorView):
+        yield (), value
+    elif isinstance(value, dict | list | tuple):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            for path, view in views_in(item):
+                yield (key, *path), view
 
 
 def is_tensor(value: object) -> bool:
