@@ -12,12 +12,14 @@ import zlib
 from pathlib import Path
 
 import pytest
-from crafted_journal import journal
+from crafted_journal import frame, journal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from probe_format.cli.show import heading, summary, tree
 from probe_format.cli.view import View
 from probe_format.errors import ConfigError, FormatError, ProbeError
+from probe_format.journal import MAGIC
+from probe_format.journal.places import FRAME
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
 from probe_format.tensors.files import load_npy, load_pt
@@ -254,6 +256,64 @@ def test_any_events_in_a_journal(tmp_path_factory, events):
         read_everything(folder)
         recover_all(folder)
     shutil.rmtree(folder)
+
+
+def payloads(raw):
+    """The payload of each frame of a journal."""
+    at = len(MAGIC)
+    while at + FRAME.size <= len(raw):
+        size, _ = FRAME.unpack_from(raw, at)
+        at += FRAME.size + size
+        yield raw[at - size : at]
+
+
+def rearranged(draw, parts):
+    """A list with parts of it removed, repeated or exchanged."""
+    at, other = (draw(st.integers(0, len(parts) - 1)) for _ in range(2))
+    kind = draw(st.sampled_from(["cut", "repeat", "exchange"]))
+    if kind == "cut":
+        return parts[:at] + parts[at + 1 :]
+    if kind == "repeat":
+        return [*parts[:at], *parts[at : at + 1] * draw(st.integers(2, 5)), *parts[other:]]
+    parts = list(parts)
+    parts[at], parts[other] = parts[other], parts[at]
+    return parts
+
+
+@pytest.mark.parametrize("case", ["torn", "debug_torn", "torn_lost", "torn_holes_filled", "v1_torn"])
+@given(data=st.data())
+@FIXED
+def test_frames_of_a_journal(corpus, case, data):
+    """Frames and lines elsewhere, and bytes in them changed, all with a checksum that is right."""
+    folder = corpus(case)
+    path = folder / "records.journal"
+    magic, found = path.read_bytes()[: len(MAGIC)], list(payloads(path.read_bytes()))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(found) - 1))
+        kind = data.draw(st.sampled_from(["frames", "lines", "bytes", "holes", "head"]))
+        if kind == "frames":
+            found = rearranged(data.draw, found) or found
+        elif kind == "lines":
+            found[at] = b"\n".join(rearranged(data.draw, found[at].split(b"\n")))
+        elif kind == "bytes":
+            found[at] = mutated(data.draw, found[at])
+        elif kind == "head":
+            head, *values = found[at].split(b"\n")
+            with contextlib.suppress(ValueError):  # it was changed before
+                head = json.loads(head)
+                path_there = data.draw(st.sampled_from(list(places(head))))
+                head = json.dumps(changed(head, path_there, data.draw(JSON)), separators=(",", ":")).encode()
+                found[at] = b"\n".join([head, *values])
+        else:
+            where = data.draw(st.integers(0, len(found[at])))
+            hole = data.draw(
+                st.sampled_from([b"\x1a", b"\x1an1\x1a", b"\x1az1\x1a", b"\x1af99999999999\x1a"])
+            )
+            found[at] = found[at][:where] + hole + found[at][where:]
+    path.write_bytes(magic + b"".join(map(frame, found)))
+    with only_in(folder.parent.parent):
+        read_everything(folder.parent.parent)
+        recover_all(folder.parent.parent)
 
 
 @pytest.mark.parametrize(("suffix", "loader"), [(".npy", load_npy), (".pt", load_pt)])

@@ -54,6 +54,8 @@ def test_recover_exits_0_3_1(capsys, tmp_path):
     for case, code, says in (
         ("torn", 0, "whole"),
         ("damaged_journal", 3, "partial"),
+        ("v1_torn", 0, "whole"),
+        ("v1_damaged_journal", 3, "partial"),
         ("complete", 1, "nothing"),
     ):
         shutil.copytree(PROBE / case, tmp_path / case)

@@ -1,12 +1,12 @@
-"""Writes corpus/probe. Run by hand when the format changes: python tests/format/corpus/make_probe_cases.py"""
+"""Writes corpus/probe but for its v1_*. Run by hand when the format changes: python make_probe_cases.py"""
 
-import copy
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from probe_format import jsonio
-from probe_format.journal.assembly import assemble
+from probe_format.journal import Fold, events, hole
 from probe_format.schema.tensor_objects import tensors
 from probe_format.tensors.checksum import crc32_hex
 from probe_format.tensors.files import npy_bytes, pt_bytes, write_parts
@@ -21,12 +21,15 @@ HEADER = {
     "task": "tensor",
     "level": "mix",
     "framework": "pytorch",
-    "dump_data_dir": "dump_tensor_data",
+    "dump_data_dir": FILES,
     "format_version": "1.0",
     "tool": "probe-torch 0.1.0",
     "checksum": "crc32",
 }
+DEBUG = {**HEADER, "level": "debug", "tool": "probe-save 0.1.0"}
+FC, LINEAR, LOG = "Module.fc.Linear.forward.0", "Functional.linear.0.forward", "Torch.log.0.forward"
 HEAD, LAST = "Module.head.Linear.forward.0", "Functional.linear.1.forward"
+BACK, LINEAR_BACK = "Module.fc.Linear.backward.0", "Functional.linear.0.backward"
 FRAMES = ["File /home/user/train.py, line 23, in forward, \n x = self.fc(x)"]
 
 
@@ -45,49 +48,43 @@ def tensor(folder, values, name):
     }
 
 
-def events(folder):
-    def t(values, name):
-        return tensor(folder, values, name)
+json = jsonio.dumps
 
-    fc, linear = "Module.fc.Linear.forward.0", "Functional.linear.0.forward"
-    x = t([[1, 2], [3, 4]], f"{fc}.input.0.pt")
-    weight = t([[1, 0], [0, 1]], f"{fc}.parameters.weight.npy")
-    y = t([[1, 2], [3, 4]], f"{fc}.output.0.pt")
-    grad = t([[1, 1], [1, 1]], "Module.fc.Linear.backward.0.input.0.pt")
-    yield {"k": "frames", "i": 0, "f": FRAMES}
-    yield {"k": "enter", "n": fc, "s": 0, "u": None, "a": [x], "w": {}, "p": {"weight": weight}}
-    yield {"k": "enter", "n": linear, "s": 0, "u": fc, "a": [x, weight, None], "w": {}}
-    yield {"k": "exit", "n": linear, "o": [y], "g": [1, 3]}
-    yield {"k": "exit", "n": fc, "o": [y], "g": [1, 1]}
-    log, bad = "Torch.log.0.forward", t([-1.0, np.inf, np.nan], "Torch.log.0.forward.input.0.pt")
-    args = [bad, {"type": "int", "value": 2**70}, {"type": "slice", "value": [1, None, 2]}]
-    yield {
-        "k": "enter",
-        "n": log,
-        "s": 0,
-        "u": None,
-        "a": args,
-        "w": {"base": {"type": "float", "value": "NaN"}},
-    }
-    yield {"k": "exit", "n": log, "e": "ValueError: no logarithm today"}
-    yield {"k": "redo", "n": fc, "a": [x], "w": {}}
-    yield {"k": "redone", "n": fc, "o": [y]}
-    back = "Module.fc.Linear.backward.0"
-    yield {"k": "back", "n": back, "u": None, "t": 1, "i": [[[0], grad]]}
-    yield {"k": "back", "n": "Functional.linear.0.backward", "u": back, "t": 1, "o": [[[1], grad]]}
-    yield {"k": "pgrad", "n": "Module.fc.Linear.parameters_grad", "q": "weight", "v": grad}
-    yield {"k": "back", "n": back, "u": None, "t": 1, "o": [[[0], grad]]}
-    yield {"k": "back", "n": back, "u": None, "t": 2, "i": [[[0], grad]]}
-    yield {"k": "fault", "w": "Torch.sin.0.forward", "m": "RuntimeError: no statistics for this tensor"}
+
+def happened(folder):
+    """The events of a step of every kind of record, up to the last two calls, which have not returned."""
+    t = partial(tensor, folder)
+    x = t([[1, 2], [3, 4]], f"{FC}.input.0.pt")
+    weight = t([[1, 0], [0, 1]], f"{FC}.parameters.weight.npy")
+    y = json([t([[1, 2], [3, 4]], f"{FC}.output.0.pt")])
+    grad = json(t([[1, 1], [1, 1]], f"{BACK}.input.0.pt"))
+    log = t([-1.0, np.inf, np.nan], f"{LOG}.input.0.pt")
+    yield events.frames(0, FRAMES)
+    given = {"arguments": json([x]), "keywords": b"{}"}
+    yield events.enter(FC, None, stack=0, **given, parameters=json({"weight": weight}))
+    yield events.enter(LINEAR, FC, stack=0, arguments=json([x, weight, None]), keywords=b"{}")
+    yield events.exit(LINEAR, output=y)
+    yield events.exit(FC, output=y)
+    arguments = json([log, {"type": "int", "value": 2**70}, {"type": "slice", "value": [1, None, 2]}])
+    keywords = json({"base": {"type": "float", "value": "NaN"}})
+    yield events.enter(LOG, None, stack=0, arguments=arguments, keywords=keywords)
+    yield events.exit(LOG, raised="ValueError: no logarithm today")
+    yield events.redo(FC, json([x]), b"{}")
+    yield events.redone(FC, output=y)
+    gradient = partial(events.back, BACK, parent=None, form=(1, 1), values=[grad])
+    yield gradient(0, slots=[("i", 0)], waiting=[("o", 0)])
+    yield events.back(LINEAR_BACK, 0, BACK, form=(1, 3), slots=[("o", 1)], values=[grad])
+    yield events.pgrad("Module.fc.Linear.parameters_grad", "weight", grad)
+    yield gradient(0, slots=[("o", 0)])
+    yield gradient(1, slots=[("i", 0)])
+    yield events.over()
+    yield events.fault("Torch.sin.0.forward", "RuntimeError: no statistics for this tensor")
     counts = {"seen": {"calls": 4}, "recorded": {"calls": 3}, "failed": {"Torch.sin.0.forward": 1}}
     not_seen = [{"what": "torch.compile region of Net", "why": "compiled code makes no Python calls"}]
     unmatched = [{"filter": "list", "value": "lineer", "nearest": ["linear"]}]
-    yield {"k": "tally", "d": {"counts": counts, "not_seen": not_seen, "unmatched": unmatched}}
-    yield {"k": "enter", "n": HEAD, "s": 0, "u": None, "a": [y], "w": {}}
-    yield {"k": "enter", "n": LAST, "s": 0, "u": HEAD, "a": [y], "w": {}}
-
-
-DEBUG = {**HEADER, "level": "debug", "tool": "probe-save 0.1.0"}
+    yield events.tally({"counts": counts, "not_seen": not_seen, "unmatched": unmatched})
+    yield events.enter(HEAD, None, stack=0, arguments=y, keywords=b"{}")
+    yield events.enter(LAST, HEAD, stack=0, arguments=y, keywords=b"{}")
 
 
 def saved(folder):
@@ -96,59 +93,78 @@ def saved(folder):
     plain = tensor(folder, [1, np.nan], "x_y~2b9d05dd6f4ab5a8b6c1.npy")
     plain = {key: value for key, value in plain.items() if key != "requires_grad"}
     gradient = tensor(folder, [[1, 1], [1, 1]], "h_grad.0.debug.a.pt")
-    value = {"a": h, "n": [{"type": "int", "value": 3}, None]}
-    yield {"k": "save", "n": "h.0.debug", "v": value, "g": ["h_grad.0.debug", {"a": None, "n": [None, None]}]}
-    yield {
-        "k": "save",
-        "n": "loss.0.debug",
-        "v": {"type": "float", "value": "NaN"},
-        "g": ["loss_grad.0.debug", None],
-    }
-    yield {"k": "grad", "n": "h_grad.0.debug", "p": ["a"], "v": gradient}
-    yield {"k": "save", "n": "x/y.0.debug", "v": {**plain, "type": "numpy.ndarray", "dtype": "float32"}}
-    yield {"k": "grad", "n": "h_grad.0.debug", "p": ["a"], "v": gradient}
-    yield {"k": "save", "n": "loss.1.debug", "v": {"type": "str", "value": "end"}}
+    again = {key: gradient[key] for key in events.LATER_PASS if key in gradient}
+    value = json({"a": h, "n": [{"type": "int", "value": 3}, None]})
+    yield events.save("h.0.debug", value, ("h_grad.0.debug", {"a": None, "n": [None, None]}), [("a",)])
+    loss = json({"type": "float", "value": "NaN"})
+    yield events.save("loss.0.debug", loss, ("loss_grad.0.debug", None))
+    yield events.grad("h_grad.0.debug", ["a"], json(gradient))
+    yield events.save("x/y.0.debug", json({**plain, "type": "numpy.ndarray", "dtype": "float32"}))
+    yield events.grad("h_grad.0.debug", ["a"], json(again), 1)
+    yield events.save("loss.1.debug", json({"type": "str", "value": "end"}))
 
 
-def debug_case(name, *, end):
-    """The same as `case`, at level debug."""
+def lost(folder):
+    """The events of a process that dies between two gradients of a call, of a pass and of a saved value's parts."""
+    grad = json(tensor(folder, [[1, 1], [1, 1]], f"{BACK}.input.0.pt"))
+    three = partial(events.back, LINEAR_BACK, parent=BACK, form=(1, 3))
+    yield three(0, slots=[("i", 0)], values=[grad], waiting=[("o", 0), ("o", 1)])
+    yield three(0, slots=[("o", 0), ("o", 1)], values=[grad, grad])
+    yield three(1, slots=[("o", 0)], values=[grad], waiting=[("i", 0), ("o", 1)])
+    yield events.back(BACK, 0, None, form=(1, 1), slots=[("i", 0)], values=[grad], waiting=[("o", 0)])
+
+
+def late(folder, *, filled):
+    """The events of values with every kind of hole; those of files may hold one in a filler."""
+    whole = tensor(folder, [[1, 2], [3, 4]], f"{FC}.input.0.pt")
+    plain = json({key: whole[key] for key in ("type", "dtype", "shape")})[:-1]
+    numbers = b"".join(b",%b:%b" % (json(key), json(whole[key])) for key in ("Max", "Min", "Mean", "Norm"))
+    name = b',"data_name":%b' % json(whole["data_name"])
+    x = plain + hole("n", 1) + b',"requires_grad":false' + hole("f", 2) + b"}"
+    y = plain + hole("c", 3) + b"}"
+    if filled:
+        yield events.fill([(1, numbers + hole("c", 4))])
+    yield events.enter(FC, None, arguments=b"[%b]" % x, keywords=b"{}")
+    yield events.exit(FC, output=b"[%b,%b]" % (x, y))
+    if filled:
+        yield events.fill([(2, name), (3, b',"md5":"00000000"'), (4, b"")])
+
+
+def case(name, happening=happened, header=HEADER, *, end=None, cut=0):
+    """The folder of a rank. end: the step ends (True), is stopped (False), or the process dies (None).
+
+    cut: so many bytes are missing at the end of the journal.
+    """
     folder = HERE / name / "step0" / "rank"
     shutil.rmtree(HERE / name, ignore_errors=True)
-    writer = RankWriter(folder, DEBUG)
-    for event in list(saved(folder)):
-        writer.append(event)
-    if end:
-        writer.finish(final=True)
-    writer.close()
-    return folder
-
-
-def summary_of(data):
-    summary = Summary()
-    for name, record in data.items():
-        for path, tensor in tensors(jsonio.loads(jsonio.dumps(record))):
-            if isinstance(jsonio.number(tensor["Norm"]), float):
-                summary.add(name, ".".join(map(str, path)), tensor)
-    return summary.json()
-
-
-def case(name, *, end):
-    """A rank folder; ``end``: the step ends (True), is stopped (False), or the process dies (None)."""
-    folder = HERE / name / "step0" / "rank"
-    shutil.rmtree(HERE / name, ignore_errors=True)
-    writer = RankWriter(folder, HEADER)
+    writer = RankWriter(folder, header)
     (folder / FILES).mkdir(exist_ok=True)
-    happened = list(events(folder))
-    if end is not None:
-        happened += [{"k": "exit", "n": name, "o": [None], "g": [1, 1]} for name in (LAST, HEAD)]
-    (tally,) = (event["d"] for event in happened if event["k"] == "tally")
-    tally["summary"] = summary_of(assemble(copy.deepcopy(happened)).data)
-    for event in happened:
-        writer.append(event)
+    all_of_it = list(happening(folder))
+    if end is not None and happening is happened:
+        all_of_it += [events.exit(LAST, output=b"[null]"), events.exit(HEAD, output=b"[null]")]
+    for content, values in all_of_it:
+        if content["k"] == "tally":
+            content["d"]["summary"] = summary_of(all_of_it)
+        writer.append((content, values))
     if end is not None:
         writer.finish(final=end)
     writer.close()
+    if cut:
+        journal = folder / "records.journal"
+        journal.write_bytes(journal.read_bytes()[:-cut])
     return folder
+
+
+def summary_of(all_of_it):
+    fold = Fold()
+    for event in all_of_it:
+        fold.take(event)
+    summary = Summary()
+    for name, record in jsonio.loads(b"{%b}" % b",".join(fold.pages().records)).items():
+        for path, found in tensors(record):
+            if isinstance(jsonio.number(found["Norm"]), float):
+                summary.add(name, ".".join(map(str, path)), found)
+    return summary.json()
 
 
 def change(path, at, to):
@@ -157,24 +173,20 @@ def change(path, at, to):
     path.write_bytes(bytes(raw))
 
 
-def kill(name):
-    folder = case(name, end=None)
-    journal = folder / "records.journal"
-    journal.write_bytes(journal.read_bytes()[:-20])
-    return folder
-
-
 if __name__ == "__main__":
     case("complete", end=True)
     case("open", end=False)
-    debug_case("debug_complete", end=True)
-    journal = debug_case("debug_torn", end=None) / "records.journal"
-    journal.write_bytes(journal.read_bytes()[:-20])
-    kill("torn")
-    recover(kill("recovered"))
-    journal = kill("damaged_journal") / "records.journal"
+    case("debug_complete", saved, DEBUG, end=True)
+    case("debug_torn", saved, DEBUG, cut=20)
+    case("torn", cut=20)
+    recover(case("recovered", cut=20))
+    journal = case("damaged_journal", cut=20) / "records.journal"
     change(journal, journal.read_bytes().index(b"Torch.log"), b"Torch.lag")
     dump = case("damaged_json", end=True) / "dump.json"
     change(dump, dump.read_bytes().index(b'"Max":4.0') + 6, b"5")
-    saved = case("damaged_file", end=True) / FILES / "Module.fc.Linear.forward.0.input.0.pt"
-    change(saved, saved.read_bytes().index(np.float32(3).tobytes() + np.float32(4).tobytes()), b"\x01")
+    file = case("damaged_file", end=True) / FILES / f"{FC}.input.0.pt"
+    change(file, file.read_bytes().index(np.float32(3).tobytes() + np.float32(4).tobytes()), b"\x01")
+    case("torn_lost", lost)
+    recover(case("recovered_lost", lost))
+    for filled in (True, False):
+        case(f"torn_holes_{'filled' if filled else 'empty'}", partial(late, filled=filled))

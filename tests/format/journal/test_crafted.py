@@ -5,13 +5,14 @@ import struct
 
 import pytest
 from bounded import probe
-from crafted_journal import HEAD, frame, journal
+from crafted_journal import HEAD, frame, journal, journal_2
 from probe_format.cli.show import heading, tree
-from probe_format.errors import FormatError
-from probe_format.journal import read_journal
+from probe_format.errors import DamagedError, FormatError
+from probe_format.journal import MAGIC, read_journal
 from probe_format.journal.version1 import MAGIC_1
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
+from probe_format.schema import others
 from probe_format.write import recover
 
 NAME = "Torch.a.0.forward"
@@ -151,3 +152,127 @@ def test_an_event_that_nests_deep_is_no_traceback(tmp_path, depth, where):
     journal(tmp_path, value if where == "v" else form, {"k": "back", "n": "Torch.a.0.backward", "t": 0})
     for command in ("verify", "show", "recover", "verify", "show"):
         probe(command, tmp_path)
+
+
+BACK, SAVED = "Torch.a.0.backward", "x.0.debug"
+TENSOR = b'{"type":"t","dtype":"d","shape":[1]%b}'
+ENTER, EXIT = {"k": "enter", "n": NAME, "u": None, "v": "aw"}, {"k": "exit", "n": NAME}
+
+
+def called(hole, *after):
+    """A call with a hole in its argument."""
+    return [(ENTER, b"[%b]" % (TENSOR % hole), b"{}"), (EXIT, b"[]"), *after]
+
+
+def fill(**fillers):
+    """Fillers of holes by their numbers, which follow an n."""
+    return {"k": "fill", "h": [int(name[1:]) for name in fillers]}, *fillers.values()
+
+
+WRONG_2 = {
+    "half a hole": called(b"\x1an1"),
+    "a third half of a hole": called(b"\x1an1\x1a,\x1an2"),
+    "a hole in a hole": called(b"\x1an\x1a1\x1a"),
+    "a letter of none": called(b"\x1az1\x1a"),
+    "no letter": called(b"\x1a1\x1a"),
+    "no number": called(b"\x1an\x1a"),
+    "a number below 0": called(b"\x1an-1\x1a"),
+    "no hole at all": called(b"\x1a\x1a"),
+    "a number of many digits": called(b"\x1an" + b"9" * 5000 + b"\x1a"),
+    "a filler that holds its own hole": called(b"\x1an1\x1a", fill(n1=b",\x1an1\x1a")),
+    "two fillers that hold each other": called(b"\x1an1\x1a", fill(n1=b"\x1an2\x1a", n2=b"\x1an1\x1a")),
+    "half a hole in a filler": called(b"\x1an1\x1a", fill(n1=b',"Max":1\x1a')),
+    "a filler that is no member": called(b"\x1an1\x1a", fill(n1=b"Max")),
+    "a filler too few": called(b"\x1an1\x1a", ({"k": "fill", "h": [1, 2]}, b"")),
+    "a filler too many": called(b"\x1an1\x1a", ({"k": "fill", "h": [1]}, b"", b"")),
+    "a value too few": [({**ENTER}, b"[]")],
+    "a value too many": [({**ENTER}, b"[]", b"{}", b"{}")],
+    "two outputs": [(ENTER, b"[]", b"{}"), (EXIT, b"[]", b"[]")],
+    "a saved value and another": [({"k": "save", "n": SAVED}, b"null", b"null")],
+    "no saved value": [({"k": "save", "n": SAVED},)],
+    "no gradient": [({"k": "grad", "n": GRADIENT, "p": []},)],
+    "two gradients": [({"k": "grad", "n": GRADIENT, "p": []}, b"null", b"null")],
+    "no gradient of a parameter": [({"k": "pgrad", "n": NAME, "q": "w"},)],
+    "two gradients of a parameter": [({"k": "pgrad", "n": NAME, "q": "w"}, b"null", b"null")],
+    "a recomputation of one value": [({"k": "redo", "n": NAME}, b"[]")],
+    "two recomputed outputs": [({"k": "redone", "n": NAME}, b"[]", b"[]")],
+    "slots without values": [({"k": "back", "n": BACK, "t": 0, "u": None, "v": [["i", 0]]},)],
+    "a value without a slot": [({"k": "back", "n": BACK, "t": 0, "u": None, "v": []}, b"null")],
+    "a side that is none": [({"k": "back", "n": BACK, "t": 0, "u": None, "v": [["x", 0]]}, b"null")],
+    "a place that is none": [({"k": "back", "n": BACK, "t": 0, "u": None, "v": [["i", -1]]}, b"null")],
+    "a pass below 0": [({"k": "back", "n": BACK, "t": -1, "u": None, "v": []},)],
+    "a million million passes": [({"k": "back", "n": BACK, "t": 10**12, "u": None, "v": []},)],
+    "a slot far away": [({"k": "back", "n": BACK, "t": 0, "u": None, "v": [["i", 10**9]]}, b"null")],
+    "a waiting slot far away": [({"k": "back", "n": BACK, "t": 0, "u": None, "w": [["i", 10**9]], "v": []},)],
+    "a form of many": [({"k": "back", "n": BACK, "t": 0, "u": None, "g": [10**12, 1], "v": []},)],
+    "half a value": [({"k": "save", "n": SAVED}, b'{"type":')],
+    "an empty value": [({"k": "save", "n": SAVED}, b"")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_2)
+def test_an_event_of_version_2_of_a_wrong_form_is_damage(tmp_path, case):
+    journal_2(tmp_path, *WRONG_2[case])
+    (verdict,) = verify(tmp_path)
+    assert verdict.state == "damaged", verdict
+    assert all(len(problem) <= 1000 for problem in verdict.problems)
+    with pytest.raises(DamagedError, match="event of an unknown form"):
+        list(open_dump(tmp_path).ranks[0].records)
+    (recovery,) = recover(tmp_path)
+    assert recovery.outcome == "nothing" and "event of an unknown form" in recovery.detail
+
+
+@pytest.mark.parametrize(
+    "head", [b"[1]", b"5", b'"k"', b"null", b"", b'{"k":1}', b'{"n":"k"}', b'{"k":"over"']
+)
+def test_a_frame_whose_head_is_no_object_is_skipped_and_told(tmp_path, head):
+    journal(tmp_path, head + b"\n[]", b'{"k":"save","n":"x.0.debug"}\nnull', magic=MAGIC)
+    (verdict,) = verify(tmp_path)
+    assert verdict.state == "damaged" and "not an event at byte" in verdict.problems[0]
+    assert open_dump(tmp_path).ranks[0].records.names == ("x.0.debug",)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        called(b"\x1an1\x1a"),
+        called(b"\x1an12345678901234567890\x1a"),
+        called(b"\x1an1\x1a", fill(n2=b',"Max":1')),
+    ],
+)
+def test_a_hole_that_is_never_filled_is_told(tmp_path, events):
+    journal_2(tmp_path, *events)
+    (record,) = open_dump(tmp_path).ranks[0].records
+    assert record.tensors[0].json["unsupported"] == "statistics: the process ended before this was written"
+
+
+@pytest.mark.parametrize("form", [7, 5.0, True, "x", 10**30, {"a": 3, "b": [1.5, None]}, [[[[2]]]]])
+def test_the_form_of_a_saved_value_holds_nothing(tmp_path, form):
+    """A number there is no place of a value, and a float no slot that waits."""
+    debug = {"k": "head", "header": {**HEAD["header"], "level": "debug"}}
+    journal_2(tmp_path, (debug,), ({"k": "save", "n": SAVED, "g": [GRADIENT, form]}, b"null"))
+    (verdict,) = verify(tmp_path)
+    assert verdict.state == "torn", verdict.problems
+    record = open_dump(tmp_path).ranks[0].records[GRADIENT].json
+    assert not any(leaf is not None for _, leaf in others(record))
+
+
+def test_fillers_ask_for_no_more_than_the_file_is_large(tmp_path):
+    """Each of thirty fillers holds the next one twice, and nothing; one long filler stands in many places."""
+    twice = {f"n{i}": b"\x1an%d\x1a" % (i + 1) * 2 for i in range(30)}
+    journal_2(tmp_path, *called(b"\x1an0\x1a", fill(**twice), fill(n30=b"")))
+    assert probe("verify", tmp_path)[0] == 4
+    assert probe("recover", tmp_path)[0] == 1
+    long = b',"long":"%b"' % (b"x" * 1_000_000)
+    many = b"[%b]" % b",".join([TENSOR % b"\x1an1\x1a"] * 10_000)
+    journal_2(tmp_path, ({"k": "save", "n": SAVED}, many), fill(n1=long))
+    assert probe("verify", tmp_path)[0] == 4
+    assert probe("recover", tmp_path)[0] == 1
+
+
+def test_passes_that_a_file_asks_for_are_few(tmp_path):
+    event = {"k": "back", "n": BACK, "u": None, "v": []}
+    journal_2(tmp_path, ({**event, "t": 4_000_000},))
+    assert probe("verify", tmp_path)[0] == 4
+    journal_2(tmp_path, ({**event, "t": 100_000},))
+    assert probe("verify", tmp_path)[0] == 3

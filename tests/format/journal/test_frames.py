@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from probe_format import jsonio
 from probe_format.errors import FormatError
 from probe_format.journal import MAGIC, JournalWriter, frames, read_journal
+from probe_format.journal.version1 import MAGIC_1
 
 #: Texts and nested objects that look like frames themselves.
 TEXT = st.text(st.sampled_from('ab{"k":}\x00é\udc80'), max_size=12)
@@ -105,6 +106,8 @@ def test_a_flipped_byte_costs_at_most_its_own_frame(events, mask):
     for at in range(len(data)):
         changed = bytearray(data)
         changed[at] ^= mask
+        if changed.startswith(MAGIC_1):
+            continue  # of the version before, and whole where no event has a value
         found = read(bytes(changed))
         assert found.state == "damaged", at
         hit = sum(border <= at for border in borders)  # 0: the header, n: frame n-1

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from probe_format import DamagedError, FormatError
 from probe_format.cli.show import tree
 from probe_format.errors import UsageError
+from probe_format.schema import is_lost, others
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())
@@ -30,7 +31,11 @@ def test_the_corpus_opens(where):
         return
     records = list(rank.records)
     assert len(records) == len(rank.records) == EXPECTED[where]["records"]
-    assert sum(len(record.tensors) for record in records) == EXPECTED[where]["tensors"]
+    tensors = [tensor.json for record in records for tensor in record.tensors]
+    assert len(tensors) == EXPECTED[where]["tensors"]
+    assert sum("unsupported" in tensor for tensor in tensors) == EXPECTED[where].get("unsupported", 0)
+    leaves = [leaf for record in records for _, leaf in others(record.json)]
+    assert sum(map(is_lost, leaves)) == EXPECTED[where].get("lost", 0)
     assert all(record.parsed for record in records)
     assert rank.header["framework"] in ("pytorch", "mindspore", "mindtorch")
     for record in records:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
+from attrs import Factory, define, field
 
 from probe_format import jsonio, layout
 from probe_format.names import with_direction
@@ -26,7 +26,7 @@ from .holes import Fillers, lost
 from .packed import Packed, Table
 from .pages import Pages
 from .places import Places, Reference, places_of
-from .value_paths import Room, blank_slots, get, put
+from .value_paths import Room, blank, blank_slots, get, put
 
 __all__ = ["KEPT", "Fold"]
 
@@ -41,6 +41,8 @@ _OUTPUT, _REDONE = b'"output":', b'"recompute":'
 _PARTS = {"a": b'"input_args":', "w": b'"input_kwargs":', "p": b'"parameters":'}
 _INPUT, _LATER = b'"input":', b'"later_passes":'
 _SIDES = {"i": _INPUT, "o": _OUTPUT}
+#: How many slots a backward pass counts for, as what holds its slots takes memory too.
+_PASS = 32
 _LOST = lost("gradient: the process ended before this was written")
 
 _key: Callable[[str], bytes] = functools.lru_cache(4096)(lambda key: jsonio.dumps(key) + b":")
@@ -92,7 +94,7 @@ class Fold:
     _stacks: dict[int, Packed] = field(factory=dict)
     _frames: dict[int, bytes] = field(factory=dict)
     _awaited: dict[str, Sequence[Any]] = field(factory=dict)
-    _fillers: Fillers = field(factory=Fillers)
+    _fillers: Fillers = field(default=Factory(lambda self: Fillers(self.room), takes_self=True))
     _overs: int = 0
     _coverage: Head = field(factory=dict)
     _faults: dict[tuple[str, str], int] = field(factory=dict)
@@ -156,7 +158,7 @@ class Fold:
         rows = self.data.rows_open
         row = rows.pop(name)
         if values:
-            row[_OUTPUT] = values[0]
+            (row[_OUTPUT],) = values
         elif "e" in e:
             row[_OUTPUT] = []
             row[b'"raised":'] = jsonio.dumps(e["e"])
@@ -171,7 +173,7 @@ class Fold:
 
     def on_redone(self, e: Head, values: Values) -> None:
         if values:
-            self._open(e["n"]).setdefault(e["n"], {}).setdefault(_REDONE, {})[_OUTPUT] = values[0]
+            (self._open(e["n"]).setdefault(e["n"], {}).setdefault(_REDONE, {})[_OUTPUT],) = values
 
     def on_back(self, e: Head, values: Values) -> None:
         name = e["n"]
@@ -210,18 +212,18 @@ class Fold:
         passes: list[Row] = row.setdefault(_LATER, [])
         while len(passes) < e["t"]:
             if self.room is not None:
-                self.room.take(1)
+                self.room.take(_PASS)
             passes.append(self._blank(e))
         return passes[e["t"] - 1]
 
     def on_pgrad(self, e: Head, values: Values) -> None:
-        self._open(e["n"]).setdefault(e["n"], {}).setdefault(_key(e["q"]), []).append(values[0])
+        self._open(e["n"]).setdefault(e["n"], {}).setdefault(_key(e["q"]), []).append(*values)
 
     def on_save(self, e: Head, values: Values) -> None:
-        self._open(e["n"])[e["n"]] = values[0]
+        (self._open(e["n"])[e["n"]],) = values
         if "g" in e:
             name, form = e["g"]
-            self._open(name)[name] = form
+            self._open(name)[name] = blank(form, self.room)
             if "w" in e:
                 self._awaited[name] = e["w"]
 
@@ -230,7 +232,8 @@ class Fold:
         rows = self._open(name)
         for slot in self._awaited.pop(name, ()):
             self._arrived(rows, name, slot, float(self._overs))
-        value: Row = values[0]
+        value: Row
+        (value,) = values
         if e.get("t"):  # one more backward pass through the same graph
             before = get(rows.get(name), path)
             if type(before) is tuple:

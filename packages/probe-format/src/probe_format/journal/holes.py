@@ -10,6 +10,7 @@ from attrs import define, field
 from probe_format import jsonio
 
 from .places import Places, Reference
+from .value_paths import Room
 
 __all__ = ["HOLE", "Fillers", "hole", "lost"]
 
@@ -40,8 +41,12 @@ def lost(why: str) -> bytes:
 
 @define
 class Fillers:
-    """Hold what the holes of a step are filled with. Either may come first, the filler or the value with the hole."""
+    """Hold what the holes of a step are filled with. Either may come first, the filler or the value with the hole.
 
+    room: how much may be put in, where the holes come from a file: each filler counts as a slot for each 64 bytes.
+    """
+
+    room: Room | None = None
     _known: dict[int, bytes] = field(factory=dict)
     _places: array[int] = field(factory=lambda: array("q"))
 
@@ -62,6 +67,8 @@ class Fillers:
         parts = text.split(HOLE)
         for i in range(1, len(parts), 2):
             parts[i] = self.filled(self._filler(parts[i], places), places)
+            if self.room is not None:
+                self.room.take(1 + len(parts[i]) // 64)
         return b"".join(parts)
 
     def _filler(self, name: bytes, places: Places) -> bytes:

@@ -9,7 +9,7 @@ from attrs import define
 
 from probe_format.excerpts import brief
 
-__all__ = ["Room", "blank_slots", "get", "put"]
+__all__ = ["Room", "blank", "blank_slots", "get", "put"]
 
 #: Writers nest arguments at most 24 levels deep, below a few levels of the record itself.
 _DEEPEST = 100
@@ -45,16 +45,17 @@ def blank_slots(shape: Any, room: Room | None = None) -> list[Any]:
         if room is not None:
             room.take(shape)
         return [None] * shape
-    return [_copy(s, room) for s in shape] if isinstance(shape, list) else []
+    return [blank(s, room) for s in shape] if isinstance(shape, list) else []
 
 
-def _copy(shape: Any, room: Room | None) -> Any:
+def blank(shape: Any, room: Room | None = None) -> Any:
+    """Return a value of this shape with null for each leaf."""
     if room is not None:
         room.take(1)
     if isinstance(shape, list):
-        return [_copy(s, room) for s in shape]
+        return [blank(s, room) for s in shape]
     if isinstance(shape, dict):
-        return {k: _copy(v, room) for k, v in shape.items()}
+        return {k: blank(v, room) for k, v in shape.items()}
     return None
 
 
