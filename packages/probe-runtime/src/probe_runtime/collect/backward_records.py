@@ -26,10 +26,7 @@ Found = Sequence[tuple[ValuePath, Any]]
 
 
 class BackwardRecords:
-    """Tap calls and write the gradients that arrive. Safe to use from the framework's threads.
-
-    waiting: whether slots were said to wait since the recorder set this to False.
-    """
+    """Tap calls and write the gradients that arrive. Safe to use from the framework's threads."""
 
     def __init__(
         self,
@@ -41,7 +38,6 @@ class BackwardRecords:
         files: Callable[[str], bool],
     ) -> None:
         """Begin with no taps. files: takes a record's name and returns whether its tensors are written to files."""
-        self.waiting = False
         self._plan = plan
         self._stream = stream
         self._leaf = leaf
@@ -114,7 +110,7 @@ class BackwardRecords:
                         slots += (("o", *path),)
                         values += (self._described(call, placement, g, path, moment, paths),)
             if waiting:
-                self.waiting = True
+                stream.waiting = True
                 kept = {"i": keep.backward_input, "o": keep.backward_output}
                 waiting = [slot for slot in waiting if kept[str(slot[0])]]
             stream.append(

@@ -252,9 +252,8 @@ class Collector:
                 except RunError as e:
                     self._leaf.met(e.error)  # for the end of the step
             self._leaf.flush()
-            recorder = self.recorder
-            if recorder.backward.waiting and recorder.in_backward() == -1:
-                recorder.backward.waiting = False
+            if self.stream.waiting and self.recorder.in_backward() == -1:
+                self.stream.waiting = False
                 self._append(events.over())  # what has not come by now was not on its way
         except Exception as e:
             self.stream.fault("the end of the step", "late numbers", e)
