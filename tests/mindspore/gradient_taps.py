@@ -54,7 +54,7 @@ class Watched:
         entry = gradients.enter([*tensors(args), *tensors(kwargs)])
         out = f(*args, **kwargs)
 
-        def emit(n: int, made: Any, given: Any, partial: bool) -> None:
+        def emit(n: int, made: Any, given: Any, partial: bool, *_: Any) -> None:
             of_outputs = {path: number(g) for path, g in made}
             of_inputs = {path: number(g) for places, g in given for path in places}
             self.seen.append(Seen(call, n, of_outputs, of_inputs, partial))
