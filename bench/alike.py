@@ -51,7 +51,30 @@ ALLOWED: dict[str, tuple[str, Callable[[Difference], bool]]] = {
     ),
     "lost is told": (
         "a gradient that was going to come says lost where null said that none flows (issue 18, point 2)",
-        lambda d: d.old is None and isinstance(d.new, dict) and "lost" in d.new,
+        lambda d: (
+            " killed_" in d.where
+            and ((d.old is None and '"lost"' in json.dumps(d.new)) or "gradients are lost" in str(d.new))
+        ),
+    ),
+    "tensors are counted last": (
+        "of what was saved too, as of what was called; they were first where one was saved before an array",
+        lambda d: (
+            set(d.old) == {"tensors", "arrays"}
+            if re.fullmatch(r"report.json: counts.\w+: order of keys", d.cause)
+            else d.cause.startswith("probe.txt: line") and bool(_COUNTED.search(f"{d.old}{d.new}"))
+        ),
+    ),
+    "an unfinished call": (
+        "its output stands before its parameters, as that of a finished call",
+        lambda d: d.cause == "dump.json: forward : order of keys" and "incomplete" in d.old,
+    ),
+    "late numbers": (
+        "what tells of statistics (nan_count, unsupported) comes late with them, and stands before what did not",
+        lambda d: (
+            d.cause.endswith(": order of keys")
+            and (" killed_late " in d.where or "_async_" in d.where)
+            and d.old[0] == "requires_grad"
+        ),
     ),
 }
 
@@ -61,6 +84,8 @@ _MASKS = [
     (re.compile(rb"\bat 0x[0-9a-f]+"), b"at <address>"),
     (re.compile(rb"\b(proc|pid |process )\d+"), rb"\1<pid>"),
 ]
+#: What `probe show` counts of a step in which tensors and arrays were saved.
+_COUNTED = re.compile(r"  (seen|recorded): \d+ (tensors, \d+ arrays|arrays, \d+ tensors)\b")
 #: A name's number, which threads race for: `Functional.gelu.12.forward`, `Module.3.Linear.forward.0`.
 _NAME = re.compile(r"\b((?:[A-Z]\w*\.)[\w.]*?)\.(\d+)\.(forward|backward)\b")
 

@@ -449,6 +449,7 @@ KILLED: dict[str, Case] = {
     "killed_checkpoint": partial(killed, where="checkpoint"),
     "killed_forward": partial(killed, where="forward", level="L0", summary_mode="md5"),
     "killed_tensor": partial(killed, task="tensor"),
+    "killed_late": partial(killed, async_dump=True),
     "killed_saves": partial(killed_saves, task="tensor"),
 }
 SCOPE = ["Module.blocks.0.Block.forward.0", "Module.nested.Nested.forward.0"]
@@ -460,6 +461,10 @@ CASES: dict[str, Case] = {
     "tensor": partial(trained, task="tensor", steps=1),
     "tensor_L1_md5": partial(trained, task="tensor", level="L1", steps=1, summary_mode="md5"),
     "structure": partial(trained, task="structure", steps=1),
+    "tensor_L0": partial(trained, task="tensor", level="L0", steps=1),
+    "tensor_L1": partial(trained, task="tensor", level="L1", steps=1),
+    "structure_L0": partial(trained, task="structure", level="L0", steps=1),
+    "structure_L1": partial(trained, task="structure", level="L1", steps=1),
     "md5": partial(trained, summary_mode="md5", steps=1),
     "xor": partial(trained, summary_mode="xor", steps=1),
     "zero_count_views": partial(trained, level="L1", zero_count=True, views=True, steps=1),

@@ -36,6 +36,8 @@ def run(config: str, said: int, pause: int) -> None:
             super().__init__()
             self.layers = nn.CellList([nn.Dense(WIDTH, WIDTH) for _ in range(LAYERS)])
             self.norm = nn.LayerNorm((WIDTH,))
+            for layer in self.layers:  # its input, its weight and its bias get gradients
+                layer.bias.register_hook(lambda grad: say("between"))
 
         def construct(self, x: Tensor) -> Tensor:
             for i, layer in enumerate(self.layers):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from contract_kill import (
+    MODES,
     check_damage_in_the_journal,
     check_random_kills,
     test_recover_says_what_it_did,  # noqa: F401  a test of this module
 )
-from framework import Framework
 from killing import Server, killed, names, serving
 from probe_format.cli.main import main as probe
 
@@ -38,11 +38,9 @@ def test_a_run_without_graphs_leaves_one_dump(
     assert len(names(heard)) > 5
 
 
-@pytest.mark.parametrize(("task", "kills"), [("statistics", 10), ("tensor", 5)])
-def test_killed_at_random_instants(
-    server: Server, framework: Framework, task: str, kills: int, tmp_path: Path
-) -> None:
-    check_random_kills(server, framework, tmp_path, kills=kills, longest=0.02, task=task)
+@pytest.mark.parametrize("mode", MODES)
+def test_killed_at_random_instants(server: Server, mode: str, tmp_path: Path) -> None:
+    check_random_kills(server, tmp_path, kills=10, longest=0.02, **MODES[mode])
 
 
 def test_damage_is_told_apart_from_a_torn_tail(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import records, report
+from documents import objects, records, report
 from framework import Framework
 from hostile import HOSTILE, Raises
 from opening import capture, opened
@@ -70,7 +73,7 @@ def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(
     said = report(tmp_path / "dump")
     assert sum(fault["count"] for fault in said["faults"]) >= 3
     assert "broken on purpose" in (tmp_path / "dump/step0/rank/dump_error_info.log").read_text()
-    if where == "are_plain":
+    if where == "arguments":
         assert any("switched off after 3 faults" in why for why in said["counts"]["left_out"])
 
 
@@ -94,6 +97,47 @@ def test_a_fault_in_one_tensor_costs_that_value_alone(
     assert "broken on purpose" in product["input_args"][0]["unsupported"]
     assert product["output"][0]["Max"] == 7.0
     assert data["Functional.gelu.0.forward"]["input_args"][0]["Max"] == 1.0
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_gradient_whose_file_is_lost_costs_its_file_alone(
+    framework: Framework, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, net = os.writev, framework.sequence(framework.layer(), framework.layer())
+    hits: list[str] = []
+
+    def gradients(folder: Path, fails: str = "") -> dict[tuple[str, ...], Any]:
+        """Every gradient of a dump by its place, where writing the file of that name fails."""
+
+        def writev(fd: int, parts: Any) -> int:
+            if Path(os.readlink(f"/proc/self/fd/{fd}")).name == fails:
+                hits.append(fails)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(fd, parts)
+
+        monkeypatch.setattr(os, "writev", writev)
+        with warnings.catch_warnings(action="ignore"):
+            data = capture(
+                framework.debugger,
+                folder,
+                lambda: framework.train(net, framework.ones(1, 2)),
+                net,
+                level="mix",
+                task="tensor",
+                async_dump=late,
+            )
+        return objects({name: record for name, record in data.items() if "forward" not in name})
+
+    whole = gradients(tmp_path / "whole")
+    for i, (place, gradient) in enumerate(whole.items()):
+        found = gradients(tmp_path / str(i), gradient["data_name"])
+        assert found.keys() == whole.keys()
+        lost = [at for at in found if "data_name" not in found[at]]
+        assert lost == [place] * (
+            gradient["data_name"] in hits
+        )  # a second name of an equal file needs no write
+        assert all("lost" in found[at] and found[at]["Norm"] is not None for at in lost)
+    assert len(hits) >= 4
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])

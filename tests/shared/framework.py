@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +25,6 @@ class Framework:
     dot: the product of two vectors, recorded as one call whose name ends in "dot".
     gradient: takes a function and a tensor; the gradient of the sum of what the function returns.
     train: takes a module and a tensor; a forward and a backward pass, with gradients of parameters.
-    file_shape: the shape of the tensor in a file that was dumped.
     msprobe_arguments: what stands in msprobe's PrecisionDebugger between ``level`` and ``step``.
     hostile: at least so many of the hostile values are taken by a module without Probe.
     """
@@ -45,7 +43,6 @@ class Framework:
     dot: Callable[[Any, Any], Any]
     gradient: Callable[[Callable[[Any], Any], Any], Any]
     train: Callable[[Any, Any], Any]
-    file_shape: Callable[[Path], list[int]]
     hostile: int
     msprobe_arguments: tuple[Any, ...] = ()
 

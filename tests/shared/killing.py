@@ -149,10 +149,3 @@ def kill(server: Server, after: int, delay: float | None = None, **request: str)
 
 def names(said: list[str]) -> list[str]:
     return [line for line in said if "." in line]
-
-
-def without_files(value: Any) -> Any:
-    """A record less what depends on when the background writer was stopped."""
-    if isinstance(value, dict):
-        return {k: without_files(v) for k, v in value.items() if k not in ("data_name", "lost")}
-    return [without_files(v) for v in value] if isinstance(value, list) else value

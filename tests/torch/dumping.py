@@ -49,7 +49,6 @@ FRAMEWORK = Framework(
     gradient=_gradient,
     train=lambda model, x: model(x).sum().backward(),
     hostile=len(HOSTILE),
-    file_shape=lambda file: list(torch.load(file, weights_only=True).shape),
     msprobe_arguments=(None,),  # the model
 )
 

@@ -2,8 +2,8 @@
 
 Reads one JSON request a line: {"config": path, "said": fd, "pause": number}. Forks; the child trains one dumped step
 and writes to the pipe `said`, one line each, the name of every record that it has certainly made: a call's once
-it has returned, a backward one's once the gradient has gone past. After line number `pause` it stops itself. Prints
-the child's pid. torch is imported once.
+it has returned, a backward one's once the gradient has gone past; "between" where a call has got one of its
+gradients and lacks others. After line number `pause` it stops itself. Prints the child's pid. torch is imported once.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Net(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
         self.norm = nn.LayerNorm(WIDTH)
         self.say = say
+        for layer in self.layers:  # its input, its weight and its bias get gradients, the bias first
+            layer.bias.register_hook(lambda grad: say("between"))
 
     def forward(self, x: Tensor) -> Tensor:
         for i, layer in enumerate(self.layers):

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from contract_debugger import *  # noqa: F403  the tests that both frameworks have
-from dumping import opened, rank_dir, records, report
+from dumping import capture, leaves, opened, rank_dir, records, report
 from probe_format.errors import UsageError
 from probe_torch import PrecisionDebugger
 from torch import add as early_add
@@ -266,3 +266,14 @@ def test_a_subclass_is_the_current_debugger_too(tmp_path: Path) -> None:
         assert type(Mine.current()) is Mine
         with pytest.raises(UsageError, match="has a PrecisionDebugger already"):
             PrecisionDebugger(dump_path=str(tmp_path), level="mix", task="statistics")
+
+
+@pytest.mark.parametrize("which", ["linear.1", "2.Linear"])
+def test_a_gradient_of_two_records_has_a_file_where_it_is_asked_for(which: str, tmp_path: Path) -> None:
+    """A module and the function that is its last call end in the same node of autograd."""
+    model = net()
+    data = capture(tmp_path, lambda: train(model), model, level="mix", tensor_list=[which])
+    files = [(leaf["data_name"], name) for name in data for leaf in leaves(data[name]) if "data_name" in leaf]
+    assert any(".backward" in name for _, name in files)
+    for file, record in files:
+        assert which in record and file.startswith(record)

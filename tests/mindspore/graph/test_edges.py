@@ -150,6 +150,14 @@ def test_a_shape_that_only_the_run_knows(tmp_path: Path) -> None:
     assert "only known when the graph runs" in why
 
 
+def test_a_gradient_that_nobody_asked_for_is_none_and_not_lost(tmp_path: Path) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(lambda: Net(Plain))
+    dump(tmp_path, net, lambda: first_order(net))
+    found = records(tmp_path / "dump")["Cell.a.Plain.backward.0"]
+    assert found["input"][0]["Norm"] and found["output"] == [None]
+
+
 KILLED = """
 import os, signal, sys
 import mindspore as ms, numpy as np

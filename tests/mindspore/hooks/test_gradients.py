@@ -162,7 +162,10 @@ def test_half_precision_stays_half() -> None:
         entry = gradients.enter([((0,), h)])
         out = h * h
         gradients.attach(
-            entry, [((0,), out)], lambda _: None, lambda n, o, i, p: seen.extend(g.dtype for _, g in (*o, *i))
+            entry,
+            [((0,), out)],
+            lambda _: None,
+            lambda n, o, i, *_: seen.extend(g.dtype for _, g in (*o, *i)),
         )
         return out.astype(ms.float32).sum()
 

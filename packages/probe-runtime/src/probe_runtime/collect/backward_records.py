@@ -26,8 +26,7 @@ Found = Sequence[tuple[ValuePath, Any]]
 
 
 class BackwardRecords:
-    """Tap calls and write the gradients that arrive. Safe to use from the framework's threads.
-    """
+    """Tap calls and write the gradients that arrive. Safe to use from the framework's threads."""
 
     def __init__(
         self,
@@ -157,7 +156,8 @@ class BackwardRecords:
             except Exception as e:
                 self._stream.fault(call.key, "a gradient", e)
                 return lost(f"gradient: {error_text(e)[:200]}")
-            moment[id(g)] = g, text
+            if not placement.wants_file:  # else it names the file of this record
+                moment[id(g)] = g, text
         if len(places) > 1:
             others = [path_text(("output", *p)) for p in places if p != path]
             text = text[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"

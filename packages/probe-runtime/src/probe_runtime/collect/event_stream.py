@@ -34,6 +34,7 @@ class EventStream:
 
     on: whether calls are recorded.
     alive: whether anything is recorded, gradients included.
+    waiting: whether slots were said to wait since the last `over`.
     broken: why the collection ended early; None if it did not.
     off: the places that had too many faults.
     max_faults: how many faults are too many.
@@ -43,6 +44,7 @@ class EventStream:
     def __init__(self, write: Write, max_faults: int) -> None:
         self.on = False
         self.alive = True
+        self.waiting = False
         self.broken: str | None = None
         self.off: set[str] = set()
         self.max_faults = max_faults
