@@ -38,7 +38,6 @@ class EventStream:
     broken: why the collection ended early; None if it did not.
     off: the places that had too many faults.
     max_faults: how many faults are too many.
-    waiting: whether slots were said to wait for gradients since the last `over`.
     """
 
     def __init__(self, write: Write, max_faults: int) -> None:
@@ -48,7 +47,6 @@ class EventStream:
         self.broken: str | None = None
         self.off: set[str] = set()
         self.max_faults = max_faults
-        self.waiting = False
         self._write = write
         self._counts: dict[str, int] = {}
         self._lock = threading.Lock()
