@@ -17,7 +17,6 @@ from typing import Any
 import attrs
 import pytest
 from probe_format.errors import UsageError
-from probe_runtime.patching import patches as patches_module
 from probe_runtime.patching import registry
 from probe_runtime.patching.switch import muted
 
@@ -89,11 +88,12 @@ def test_every_listed_name_is_patched_and_restored(surface: Surface, patches: An
 
 
 def test_apply_that_fails_is_undone(surface: Surface, patches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def put_half(places: list[Any]) -> None:
-        registry.put_all(places[: len(places) // 2])
+    def put_half(table: registry.PlaceTable, taken: object) -> None:
+        for place in table.places[: len(table.places) // 2]:
+            place.put()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(patches_module, "put_all", put_half)
+    monkeypatch.setattr(registry.PlaceTable, "put", put_half)
     with pytest.raises(KeyboardInterrupt):
         patches.apply()
     assert not patches.applied

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from operator import is_
 from types import FunctionType
 from typing import Any
 
@@ -18,7 +18,15 @@ from probe_format.own_code import OWN_MODULES
 
 from .places import Default, Found, Item, Member, Stood
 
-__all__ = ["NEVER_SCANNED", "EarlyBindings", "Originals", "Scan", "find_in_modules", "find_in_namespaces"]
+__all__ = [
+    "NEVER_SCANNED",
+    "EarlyBindings",
+    "Originals",
+    "Scan",
+    "find_in_modules",
+    "find_in_namespaces",
+    "last_import",
+]
 
 # Modules that cannot hold a model's functions, or must not be touched.
 NEVER_SCANNED = frozenset(
@@ -26,7 +34,9 @@ NEVER_SCANNED = frozenset(
     | {"jinja2", "yaml", "attr", "attrs", "orjson", "pytest", "_pytest", "hypothesis"}
     | {*OWN_MODULES}
 ) - {"__main__"}
-_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]|^<frozen")
+_INSTALLED = re.compile(
+    r"[/\\](site|dist)-packages[/\\]|^<frozen|^" + re.escape(sysconfig.get_path("stdlib"))
+)
 _AT_ONCE = 16
 
 Originals = Mapping[int, Stood]
@@ -62,32 +72,41 @@ class EarlyBindings:
 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
-        self._modules: list[Any] = []
+        self._imported: Any = None
         self._originals: Originals = {}
-        self._users: dict[int, tuple[str, Namespace]] = {}
+        # No modules are held, only their names: what Python clears as it exits must go then.
+        self._known: dict[int, str] = {}
+        self._users: list[str] = []
         self._installed: list[Found] = []
 
     def find(self, originals: Originals) -> list[Found]:
         """Return the places where modules hold one of the originals."""
-        modules = list(sys.modules.items())
-        now, before = [module for _, module in modules], self._modules
-        if originals is not self._originals or len(now) < len(before) or not all(map(is_, before, now)):
-            self._originals, self._users, self._installed, before = originals, {}, [], []
-        self._modules = now
-        for name, module in modules[len(before) :]:
-            namespace = self._scan.namespace(name, module)
-            if namespace is None:
-                continue
-            if _is_installed(namespace):
-                self._installed += _places(originals, [namespace], deep=name in self._scan.deep)
-            else:
-                self._users[id(namespace)] = name, namespace
+        imported = last_import()
+        if originals is not self._originals or imported != self._imported:
+            modules = sys.modules.copy()
+            now = {id(module): name for name, module in reversed(modules.items())}
+            if originals is not self._originals or not self._known.items() <= now.items():
+                self._known, self._users, self._installed = {}, [], []
+            for name in [name for which, name in now.items() if which not in self._known]:
+                if (namespace := self._scan.namespace(name, modules[name])) is not None:
+                    if _is_installed(namespace):
+                        self._installed += _places(originals, [namespace], deep=name in self._scan.deep)
+                    else:
+                        self._users.append(name)
+            self._originals, self._imported, self._known = originals, imported, now
         return [*self._installed, *self._in_users(originals)]
 
     def _in_users(self, originals: Originals) -> Iterator[Found]:
-        for name, namespace in self._users.values():
-            deep = name == "__main__" or "__file__" in namespace or name in self._scan.deep
-            yield from _places(originals, [namespace], deep=deep)
+        for name in self._users:
+            if (namespace := self._scan.namespace(name, sys.modules.get(name))) is not None:
+                deep = name == "__main__" or "__file__" in namespace or name in self._scan.deep
+                yield from _places(originals, [namespace], deep=deep)
+
+
+def last_import() -> tuple[Any, ...]:
+    """Return what is another thing as soon as a module is imported: the last one, and how many there are."""
+    name = next(reversed(sys.modules))
+    return name, id(sys.modules.get(name)), len(sys.modules)
 
 
 def find_in_modules(originals: Originals, scan: Scan) -> list[Found]:
@@ -109,7 +128,7 @@ def find_in_namespaces(originals: Originals, namespaces: Iterable[Namespace]) ->
     tables += [value for value in values if type(value) is dict and value]
     found = _places(originals, tables)
     for row in [value for value in values if type(value) is list and value]:
-        found += _items(originals, row, enumerate(row))
+        found += _items(originals, row)
     return found
 
 
@@ -118,19 +137,17 @@ def _places(originals: Originals, tables: list[Any], *, deep: bool = False) -> l
 
     Next to none of the values is an original: so they are compared in C, many tables at a time.
     """
-    known, found = originals.keys(), []
+    found: list[Found] = []
     for i in range(0, len(tables), _AT_ONCE):
         some = tables[i : i + _AT_ONCE]
-        if not known.isdisjoint(map(id, chain.from_iterable(map(dict.values, some)))):
+        if not originals.keys().isdisjoint(map(id, chain.from_iterable(map(dict.values, some)))):
             for table in some:
-                found += _items(originals, table, table.copy().items())
+                found += _items(originals, table)
     for table in tables if deep else ():
         for value in list(table.values()):
             kind = type(value)
-            if kind is dict:
-                found += _items(originals, value, value.copy().items())
-            elif kind is list:
-                found += _items(originals, value, enumerate(value))
+            if kind is dict or kind is list:
+                found += _items(originals, value)
             elif kind is FunctionType:
                 found += _defaults(originals, value)
             elif issubclass(kind, type) and value.__module__ == str(table.get("__name__")):
@@ -138,7 +155,11 @@ def _places(originals: Originals, tables: list[Any], *, deep: bool = False) -> l
     return found
 
 
-def _items(originals: Originals, holder: Any, items: Iterable[tuple[Any, Any]]) -> list[Found]:
+def _items(originals: Originals, holder: Any) -> list[Found]:
+    of_dict = isinstance(holder, dict)
+    if originals.keys().isdisjoint(map(id, holder.values() if of_dict else holder)):
+        return []
+    items = list(holder.items() if of_dict else enumerate(holder))
     return [Item(holder, key, stood) for key, value in items if (stood := _stood(originals, value))]
 
 

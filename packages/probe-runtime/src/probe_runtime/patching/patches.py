@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from operator import is_
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -14,12 +12,12 @@ from probe_format.errors import UsageError
 from probe_format.excerpts import brief
 from probe_format.suggest import nearest
 
-from .early_bindings import EarlyBindings, Originals, Scan, find_in_modules, find_in_namespaces
+from .early_bindings import EarlyBindings, Originals, Scan, find_in_modules, find_in_namespaces, last_import
 from .importer import Importer
 from .kept import KeptCopies, functions_of
 from .lookup import Listed, Wrap, custom_place, go_down, is_function, name_of
 from .places import Found, Item, Place, Stood
-from .registry import check_all, lock, put_all, take_back_all
+from .registry import PlaceTable, lock
 from .stale_references import Own, OwnTuple
 from .switch import Label, Switch, Tap
 
@@ -42,29 +40,28 @@ class Prepared:
         self.scan = scan
         self.early = EarlyBindings(scan)
         self.guests: list[Place] = []
-        self.places: list[Place] = []
+        self.table = PlaceTable(())
         self.originals: Originals = Own()
         self.functions = OwnTuple()
         self.owners: set[int] = set()
         self._find_guests = guests
-        self._modules: list[Any] = []
+        self._imported: Any = None
 
     def update(self) -> None:
         """Bring it up to date with the modules that are imported, and with what other code has put in places."""
-        modules = list(sys.modules.values())
-        if len(modules) != len(self._modules) or not all(map(is_, modules, self._modules)):
-            self._modules = modules
+        changed = False
+        if (imported := last_import()) != self._imported:
+            self._imported = imported
             self.listed.look_up()
             self.guests = self._find_guests()
             places = _once_each(chain(self.listed.places, self.guests))
-            changed = places != self.places
-            self.places = places
-        else:
-            changed = False
-        if check_all(self.places) or changed:
+            changed = places != self.table.places
+            if changed:
+                self.table = PlaceTable(places)
+        if self.table.check() or changed:
             self.originals = _originals(chain(self.guests, self.listed.places))
-            self.functions = functions_of(self.places)
-            self.owners = _namespaces_of(self.places)
+            self.functions = functions_of(self.table.places)
+            self.owners = _namespaces_of(self.table.places)
 
 
 class Patches:
@@ -110,13 +107,13 @@ class Patches:
         self._suspensions = 0
         self._registered: list[tuple[Any, str]] = []
         self._custom: list[Place] = []
-        self._places: list[Place] = []  # all that are replaced while applied
+        self._tables: list[PlaceTable] = []  # of all that are replaced while applied
         self._taken: list[Place] = []  # those of them in which the user has put something while applied
         self._early: list[Found] = []
         self._models: tuple[Any, ...] = ()
         self._of_models: list[Place] = []
         self._kept = KeptCopies()
-        self._searched = 0
+        self._searched: Any = None
         self._importer = Importer(self.suspended)
 
     @property
@@ -172,7 +169,7 @@ class Patches:
                 self._importer.remove()
                 self._uninstall()
                 self._take_back()
-                self._models, self._of_models, self._early, self._places = (), [], [], []
+                self._models, self._of_models, self._early, self._tables = (), [], [], []
 
     def __enter__(self) -> Patches:
         self.apply()
@@ -200,7 +197,7 @@ class Patches:
             with lock:
                 self._suspensions -= 1
                 if not self._suspensions and self._depth:
-                    if len(sys.modules) != self._searched:
+                    if last_import() != self._searched:
                         self._find()
                     self._install()
 
@@ -231,7 +228,7 @@ class Patches:
             label = self._label(prefix or name_of(module), name, getattr(owner, name))
             self._custom.append(custom_place(owner, name, label, self._wrap))
             self._kept.note(functions_of(self._custom[-1:]))
-            self._searched = 0  # the names bound to it are not found yet
+            self._searched = None  # the names bound to it are not found yet
 
     def remove(self, module: Any, api_name: str) -> None:
         """Undo `add`; a listed function stays recorded. Raises UsageError when the name was not added."""
@@ -245,7 +242,7 @@ class Patches:
             with self.suspended():
                 self._registered = kept
                 self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
-                self._searched = 0
+                self._searched = None
 
     def _label(self, prefix: str, name: str, function: Any) -> Label:
         """Return the label of a registered function; a listed one keeps its kind under the new name."""
@@ -257,14 +254,21 @@ class Patches:
         """Find all that is to be replaced. Nothing may be replaced meanwhile."""
         prepared = self._prepared
         prepared.update()
-        check_all(chain(self._custom, self._of_models))
-        self._searched = len(sys.modules)
-        self._places = [*prepared.places, *self._of_models]
-        originals, custom = prepared.originals, _originals(self._custom)
+        self._searched = last_import()
+        originals, own = prepared.originals, PlaceTable([*self._of_models, *self._custom])
+        own.check()
+        self._tables = [prepared.table, own]
         early: list[Found] = []
-        if custom:  # a registered name wins over the listed one
-            names = {(id(p.owner), p.name) for p in self._custom}
-            self._places = [p for p in self._places if (id(p.owner), p.name) not in names] + self._custom
+        if self._custom:  # a registered name wins over the listed one
+            registered = {(id(p.owner), p.name): p for p in self._custom}
+            own_or_listed = [registered.get((id(p.owner), p.name), p) for p in prepared.table.places]
+            self._tables[0] = PlaceTable([p for p in own_or_listed if p not in self._custom])
+            custom = _originals(self._custom)
+            # A function goes by the first of its names, which may be a listed one.
+            first = _originals([*prepared.guests, *own_or_listed])
+            custom = Own(
+                {which: s for which, s in custom.items() if first.get(which, s).replacement is s.replacement}
+            )
             early = find_in_modules(custom, prepared.scan)
             originals = Own({**originals, **custom})
         early += prepared.early.find(prepared.originals)
@@ -277,7 +281,8 @@ class Patches:
     def _install(self) -> None:
         self._prepare()
         self._switch.tap = self.tap
-        put_all([each for each in self._places if each not in self._taken] if self._taken else self._places)
+        for table in self._tables:
+            table.put(self._taken)
         for found in self._early:
             found.put()
 
@@ -286,11 +291,11 @@ class Patches:
         self._switch.tap = None
         for found in self._early:
             found.take_back()
-        self._taken = take_back_all(self._places)
+        self._taken = [each for table in self._tables for each in table.take_back()]
 
     def _take_back(self) -> None:
         """Put the original wherever a wrapper is held that user code got while it was in place."""
-        strays, places = self._switch.strays, [*self._places, *self._custom]
+        strays, places = self._switch.strays, [each for table in self._tables for each in table.places]
         if kept := self._kept.give_back(places):
             strays += [each for each in self._kept.gained(places) if not isinstance(each.replacement, type)]
         # A stray that is passed on is not held more often than before, so its names are looked for each time.

@@ -8,14 +8,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
+from itertools import repeat
+from operator import eq, is_
+from types import ModuleType, TracebackType
 from typing import Any
+
+import attrs
 
 from .kept import KeptCopies, functions_of
 from .lookup import resolve_owner
-from .places import ABSENT, Function, Place
+from .places import ABSENT, Function, Place, Stood
+from .stale_references import OwnTuple
 
-__all__ = ["Held", "attributes_of", "check_all", "lock", "place", "put_all", "replaced", "take_back_all"]
+__all__ = ["Held", "PlaceTable", "attributes_of", "lock", "place", "replaced"]
 
 lock = threading.RLock()
 """Held while places change."""
@@ -51,42 +56,112 @@ def attributes_of(rows: Iterable[tuple[str, ...]], make: Callable[..., Function]
     ]
 
 
-def check_all(places: Iterable[Place]) -> bool:
-    """Look up anew what is there where it is something else than before; return whether it is anywhere."""
-    changed = False
-    for each in places:
-        owner, name = each.owner, each.name
-        held = owner.__dict__.get(name, ABSENT)
-        if held is not each.theirs or (
-            held is ABSENT and getattr(owner, name, ABSENT) is not each.now.original
+@attrs.frozen(eq=False)
+class _Columns:
+    """What the places of one owner hold, side by side: so they are compared in C, as a thousand of them take long.
+
+    stood: what was there when they were last looked up: ``theirs``, and ``ours`` that stands in for it.
+    inherited: the names that only a base of the owner has, and what it has under them.
+    is_first: whether each place holds what it held when it was looked up first.
+    """
+
+    owner: Any
+    places: list[Place]
+    names: list[str]
+    stood: list[Stood]
+    theirs: OwnTuple
+    ours: OwnTuple
+    inherited: tuple[list[str], list[Any]]
+    is_first: bool
+
+    @classmethod
+    def of(cls, owner: Any, places: list[Place]) -> _Columns:
+        """Return what places of one owner hold now."""
+        stood = [each.now for each in places]
+        inherited = [each for each in places if each.theirs is ABSENT]
+        return cls(
+            owner,
+            places,
+            [each.name for each in places],
+            stood,
+            OwnTuple([each.theirs for each in stood]),
+            OwnTuple([each.ours for each in stood]),
+            ([each.name for each in inherited], [each.now.original for each in inherited]),
+            stood == [each.first for each in places],
+        )
+
+    def holds(self, values: OwnTuple) -> bool:
+        """Return whether the places hold exactly these."""
+        return all(map(is_, map(vars(self.owner).get, self.names, repeat(ABSENT)), values))
+
+    def check(self) -> bool:
+        """Look up anew what is there where it is something else than before; return whether it is anywhere."""
+        names, originals = self.inherited
+        if self.holds(self.theirs) and all(
+            map(eq, map(getattr, repeat(self.owner), names, repeat(ABSENT)), originals)
         ):
-            changed |= each.check()
-    return changed
+            return False
+        for each in self.places:
+            each.check()
+        return self.stood != [each.now for each in self.places]
 
-
-def put_all(places: Iterable[Place]) -> None:
-    """Put ours in each place."""
-    for each in places:
-        if each.owner.__dict__.get(each.name, ABSENT) is each.theirs:
-            each.is_put = True
-            setattr(each.owner, each.name, each.ours)
-        else:
-            each.put()
-
-
-def take_back_all(places: Iterable[Place]) -> list[Place]:
-    """Put back what was there; return the places where somebody else has put something meanwhile, which stays."""
-    taken = []
-    for each in places:
-        if each.first is each.now and each.owner.__dict__.get(each.name, ABSENT) is each.ours:
-            each.is_put = False
-            if each.theirs is ABSENT:
-                delattr(each.owner, each.name)
+    def set(self, values: OwnTuple, is_put: bool) -> None:
+        """Set all places to these. is_put: whether they are ours."""
+        for each in self.places:
+            each.is_put = is_put
+        if type(self.owner) is ModuleType and not self.inherited[0]:
+            vars(self.owner).update(zip(self.names, values, strict=True))
+            return
+        for name, value in zip(self.names, values, strict=True):
+            if value is ABSENT:
+                delattr(self.owner, name)
             else:
-                setattr(each.owner, each.name, each.theirs)
-        elif not each.take_back():
-            taken.append(each)
-    return taken
+                setattr(self.owner, name, value)
+
+
+class PlaceTable:
+    """Places that are put and taken back together."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self.places = list(places)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        owners: dict[int, list[Place]] = {}
+        for each in self.places:
+            owners.setdefault(id(each.owner), []).append(each)
+        self._columns = [_Columns.of(places[0].owner, places) for places in owners.values()]
+
+    def check(self) -> bool:
+        """Look up anew what is there where it is something else than before; return whether it is anywhere."""
+        changed = sum([columns.check() for columns in self._columns]) > 0  # all of them
+        if changed:
+            self._arrange()
+        return changed
+
+    def put(self, taken: Sequence[Place] = ()) -> None:
+        """Put ours in each place but those that somebody else has taken."""
+        changed = False
+        for columns in self._columns:
+            if taken or columns.check():
+                changed = True
+                for each in columns.places:
+                    if each not in taken:
+                        each.put()
+            else:
+                columns.set(columns.ours, True)
+        if changed:
+            self._arrange()
+
+    def take_back(self) -> list[Place]:
+        """Put back what was there; return the places where somebody else has put something, which stays."""
+        taken = []
+        for columns in self._columns:
+            if columns.is_first and columns.holds(columns.ours):
+                columns.set(columns.theirs, False)
+            else:
+                taken += [each for each in columns.places if not each.take_back()]
+        return taken
 
 
 class Held:
@@ -124,7 +199,7 @@ def replaced(places: Sequence[Place], done: Callable[[], None] = lambda: None) -
                 each.holders -= 1
                 if not each.holders:
                     last.append(each)
-            take_back_all(last)
+            PlaceTable(last).take_back()
             kept.give_back(last)
         done()
 
@@ -133,9 +208,10 @@ def replaced(places: Sequence[Place], done: Callable[[], None] = lambda: None) -
         for each in places:
             each.holders += 1
         try:
-            check_all(first)
+            table = PlaceTable(first)
+            table.check()
             kept.note(functions_of(first))
-            put_all(first)
+            table.put()
         except BaseException:
             release()
             raise
