@@ -160,7 +160,7 @@ def summary_of(all_of_it):
     for event in all_of_it:
         fold.take(event)
     summary = Summary()
-    for name, record in jsonio.loads(b"{%b}" % b",".join(fold.pages().records)).items():
+    for name, record in jsonio.loads(b"{%b}" % b"".join(fold.pages().records)[1:]).items():
         for path, found in tensors(record):
             if isinstance(jsonio.number(found["Norm"]), float):
                 summary.add(name, ".".join(map(str, path)), found)

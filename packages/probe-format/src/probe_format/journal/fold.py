@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -299,12 +300,21 @@ class Fold:
         )
 
     def _records(self, places: Places) -> Iterator[bytes]:
+        for rows in _some(self._rows()):
+            names = jsonio.texts([name for name, _ in rows])
+            lines = [
+                b',\n"%b": %b' % (n, self._text(row, places)) for n, (_, row) in zip(names, rows, strict=True)
+            ]
+            yield b"".join(lines)
+
+    def _rows(self) -> Iterator[tuple[str, Row]]:
+        """Yield every record; one whose call has not returned says so."""
         for name, row in self.data.rows():
             if name in self._calls:
                 row = {**row, _OUTPUT: [], b'"incomplete":': b"true"}
             elif type(row) is dict and len(row) == 1 and _REDONE in row:
                 continue  # of a call that has no record
-            yield b"%b: %b" % (jsonio.dumps(name), self._text(row, places))
+            yield name, row
 
     def _text(self, row: Row, places: Places) -> bytes:
         kind, text = type(row), self._text
@@ -326,39 +336,46 @@ class Fold:
             return text(first, places)[:-1] + b',"later_passes":%b}' % text(more, places)
         return _LOST if row is not None and row == self._overs else b"null"
 
-    def _stack_lines(self) -> Iterator[Iterator[bytes]]:
+    def _stack_lines(self) -> Iterator[bytes]:
         for i, (number, names) in enumerate(self._stacks.items()):
-            yield _stack_line(i, names, self._frames.get(number, b"[]"))
+            before = b',\n"%d": [[' % i
+            for page in names.pages():
+                yield before + jsonio.dumps(page)[1:-1]
+                before = b","
+            yield b"],%b]" % self._frames.get(number, b"[]")
 
     def _construct_lines(self) -> Iterator[bytes]:
         """Yield the lines of the nodes, and then of the parents that are none."""
         last: dict[str, None] = {}
-        for name, (parent, _) in self.nodes.rows():
-            if parent is not None:
+        for rows in _some((name, parent) for name, (parent, _) in self.nodes.rows()):
+            for parent in reversed(
+                dict.fromkeys(parent for _, parent in reversed(rows) if parent is not None)
+            ):
                 last.pop(parent, None)
                 last[parent] = None
-            yield _line(name, parent)
+            yield _nodes(rows)
         wanted = {each for parent in last for each in (parent, *_both(parent))}
         tree = {name: parent for name, (parent, _) in self.nodes.rows() if name in wanted}
         absent = [parent for parent in last if parent not in tree]
-        for name, parent in missing(absent, tree.get, tree.__contains__).items():
-            yield _line(name, parent)
+        yield _nodes(list(missing(absent, tree.get, tree.__contains__).items()))
 
 
-def _line(name: str, parent: str | None) -> bytes:
-    return b"%b: %b" % (jsonio.dumps(name), jsonio.dumps(parent))
+def _some(rows: Iterator[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:
+    """Yield rows, many at a time."""
+    while some := list(islice(rows, 256)):
+        yield some
+
+
+def _nodes(rows: list[tuple[str, str | None]]) -> bytes:
+    parents = list({parent for _, parent in rows if parent is not None})
+    texts: dict[str | None, bytes] = {None: b"null"}
+    texts |= {parent: b'"%b"' % text for parent, text in zip(parents, jsonio.texts(parents), strict=True)}
+    names = jsonio.texts([name for name, _ in rows])
+    return b"".join([b',\n"%b": %b' % (n, texts[parent]) for n, (_, parent) in zip(names, rows, strict=True)])
 
 
 def _both(name: str) -> tuple[str, str]:
     return with_direction(name, "forward"), with_direction(name, "backward")
-
-
-def _stack_line(number: int, names: Packed, frames: bytes) -> Iterator[bytes]:
-    before = b'"%d": [[' % number
-    for page in names.pages():
-        yield before + b",".join(map(jsonio.dumps, page))
-        before = b","
-    yield b"],%b]" % frames
 
 
 _HANDLERS = {name[3:]: method for name, method in vars(Fold).items() if name.startswith("on_")}

@@ -24,15 +24,16 @@ class Pages:
     """Hold the content of one rank's files in lines, ``"name": value``, which can be read once.
 
     header: the top-level keys of dump.json without ``data``.
-    records, stack, construct: the lines of each file. A long line may come in pieces.
+    records, stack, construct: the lines of each file, some at a time, each after a comma and the end of a line. A long
+        line may come in pieces.
     coverage: the last tally, or {}.
     faults: one per kind, with its count.
-    filled: takes joined records, and returns them with their holes filled.
+    filled: takes lines of records, and returns them with their holes filled.
     """
 
     header: Mapping[str, Any]
     records: Iterable[bytes]
-    stack: Iterable[Iterable[bytes]]
+    stack: Iterable[bytes]
     construct: Iterable[bytes]
     coverage: Mapping[str, Any]
     faults: list[dict[str, Any]]
@@ -42,28 +43,25 @@ class Pages:
         """Return the text of each file in chunks, the one with the records first."""
         head = jsonio.dumps(self.header)[1:-1]
         before = b"{" + head + (b",\n" if head else b"\n") + b'"data": {'
-        records = map(self.filled, _chunks(before, ((line,) for line in self.records), b"}}\n"))
+        records = map(self.filled, _chunks(before, self.records, b"}}\n"))
         if self.header.get("level") == "debug":
             return {layout.DEBUG: records}
         return {
             layout.DUMP: records,
             layout.STACK: _chunks(b"{", self.stack, b"}\n"),
-            layout.CONSTRUCT: _chunks(b"{", ((line,) for line in self.construct), b"}\n"),
+            layout.CONSTRUCT: _chunks(b"{", self.construct, b"}\n"),
         }
 
 
-def _chunks(before: bytes, lines: Iterable[Iterable[bytes]], after: bytes) -> Iterator[bytes]:
+def _chunks(before: bytes, lines: Iterable[bytes], after: bytes) -> Iterator[bytes]:
     """Yield an object of lines in pieces of about a megabyte."""
-    waiting = [before]
-    size, between, end = 0, b"\n", after
-    for line in lines:
-        for piece in line:
-            waiting += (between, piece)
-            between = b""
-            size += len(piece)
-            if size > _CHUNK:
-                yield b"".join(waiting)
-                size = 0
-                waiting.clear()
-        between, end = b",\n", b"\n" + after
+    waiting, size, end = [before], 0, after
+    for piece in lines:
+        waiting.append(piece if end is not after else piece[1:])
+        end = b"\n" + after
+        size += len(piece)
+        if size > _CHUNK:
+            yield b"".join(waiting)
+            size = 0
+            waiting.clear()
     yield b"".join([*waiting, end])

@@ -44,15 +44,14 @@ class Documents:
 
     def pages(self) -> Pages:
         """Return the same in lines."""
-        stack = ((line,) for line in _lines(self.stack))
-        flat = self.header.get("level") == "L1"
-        nodes = _lines({} if flat else self.construct)
-        return Pages(self.header, _lines(self.data), stack, nodes, self.coverage, self.faults)
+        nodes = {} if self.header.get("level") == "L1" else self.construct
+        records, stack, construct = map(_lines, (self.data, self.stack, nodes))
+        return Pages(self.header, records, stack, construct, self.coverage, self.faults)
 
 
 def _lines(mapping: Mapping[str, Any]) -> Iterator[bytes]:
     for key, value in mapping.items():
-        yield jsonio.dumps(key) + b": " + jsonio.dumps(value)
+        yield b",\n%b: %b" % (jsonio.dumps(key), jsonio.dumps(value))
 
 
 def documents_bytes(documents: Documents) -> dict[str, bytes]:
@@ -126,16 +125,16 @@ class _Counted:
     records: int = 0
 
     def through(self, pages: Pages) -> Iterator[bytes]:
-        """Yield the line of every record."""
-        for line in pages.records:
-            self.records += 1
+        """Yield the lines of the records."""
+        for lines in pages.records:
             if self.summary is not None:
-                line = pages.filled(line)
-                self._add(self.summary, line)
-            yield line
+                lines = pages.filled(lines)
+                self._add(self.summary, lines)
+            self.records += lines.count(b"\n")  # strings have it escaped
+            yield lines
 
-    def _add(self, summary: Summary, line: bytes) -> None:
-        for name, record in jsonio.loads(b"{%b}" % line).items():
+    def _add(self, summary: Summary, lines: bytes) -> None:
+        for name, record in jsonio.loads(b"{%b}" % lines[1:]).items():
             for path, tensor in tensors(record):
                 norm = jsonio.number(tensor.get("Norm"))
                 # A damaged journal may have anything under Norm.
