@@ -8,6 +8,7 @@ import inspect
 import sys
 import threading
 import tracemalloc
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,6 +101,19 @@ def test_apply_that_fails_is_undone(surface: Surface, patches: Any, monkeypatch:
     monkeypatch.undo()
     with surface.another():  # and another can be applied
         pass
+
+
+def test_no_module_is_held(patches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Python clears as it exits must go then: MindSpore's Cells wrote errors as they went later."""
+    module = ModuleType("of_the_user")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "of_the_user", module)
+        with patches:
+            pass
+    alive = weakref.ref(module)
+    del module
+    gc.collect()
+    assert alive() is None
 
 
 def test_an_exception_inside_undoes(patches: Any) -> None:

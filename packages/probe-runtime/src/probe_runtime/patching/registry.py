@@ -71,7 +71,7 @@ class _Columns:
     stood: list[Stood]
     theirs: OwnTuple
     ours: OwnTuple
-    inherited: tuple[list[str], list[Any]]
+    inherited: tuple[list[str], OwnTuple]
     is_first: bool
 
     @classmethod
@@ -86,7 +86,7 @@ class _Columns:
             stood,
             OwnTuple([each.theirs for each in stood]),
             OwnTuple([each.ours for each in stood]),
-            ([each.name for each in inherited], [each.now.original for each in inherited]),
+            ([each.name for each in inherited], OwnTuple([each.now.original for each in inherited])),
             stood == [each.first for each in places],
         )
 
@@ -142,8 +142,8 @@ class PlaceTable:
     def put(self, taken: Sequence[Place] = ()) -> None:
         """Put ours in each place but those that somebody else has taken."""
         changed = False
-        for columns in self._columns:
-            if taken or columns.check():
+        for columns in self._columns:  # what an owner inherits may be ours by now, and is not compared again
+            if taken or not columns.holds(columns.theirs):
                 changed = True
                 for each in columns.places:
                     if each not in taken:
@@ -199,7 +199,8 @@ def replaced(places: Sequence[Place], done: Callable[[], None] = lambda: None) -
                 each.holders -= 1
                 if not each.holders:
                     last.append(each)
-            PlaceTable(last).take_back()
+            table = PlaceTable(last)  # holds each of ours once more, as when they were counted
+            table.take_back()
             kept.give_back(last)
         done()
 
