@@ -78,6 +78,7 @@ def _story(found: Exported) -> Iterator[str]:
     if found.killed:
         more = ", ..." if len(found.killed) > 3 else ""
         yield f"Of a run that was killed, as far as its journal goes: {', '.join(found.killed[:3])}{more}."
+    yield from found.lost
     if found.too_large:
         yield f"{found.too_large} numbers are larger than TensorBoard's float32 holds: they are infinite there."
     if found.form == "parquet":

@@ -81,6 +81,7 @@ def _story(found: NonFinite, risks: int) -> Iterator[str]:
         yield ""
         for label, count in found.counts.items():
             yield f"{label}: {count} records hold values that are not finite"
+    yield from found.lost
     if found.risks:
         yield ""
         yield f"close to the limits of their dtype: {len(found.risks)}"

@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
             Path(arguments.output).write_text(table(rows, form) + "\n", "utf-8")
     if arguments.format != "table":
         say(*table(rows, arguments.format).split("\n"))  # for a program: nothing else on standard output
-        tell(_sentence(found))
+        tell(_sentence(found), *found.notes)
         return 0
     say(*_story(found), "", *table(rows[: arguments.rows], "table").split("\n"))
     if len(rows) > arguments.rows:

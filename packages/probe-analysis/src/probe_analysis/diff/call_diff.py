@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 from probe_format.errors import FormatError
+from probe_format.read import Loss
 from probe_format.schema import writes_into
 
 from probe_analysis.align import Pair
@@ -126,16 +127,19 @@ def compare_calls(
     look: is given both records, so that nobody needs to read them again.
     """
     records = pair.a.record.json, pair.b.record.json
-    same = records[0] == records[1]
-    if same and look is None and not _loads(pair, terms):
+    lost = _lost(pair)
+    same = records[0] == records[1] and not lost and not _loads(pair, terms)
+    if same and look is None:
         return CallDiff(pair, brought=before)
     a = parts_of(records[0])
     b = a if same else parts_of(records[1])
     if look is not None:
         look(pair.a, records[0], a)
         look(pair.b, records[1], b)
-        if same and not _loads(pair, terms):
+        if same:
             return CallDiff(pair, brought=before)
+    if unknown := {each.slot for each, _ in lost if not each.known}:
+        a, b = (Parts(tuple(v for v in x.values if v.slot not in unknown), x.others) for x in (a, b))
     unshared = _sides_of_one(pair.a, *records)
     keys = set(records[0]) if isinstance(records[0], dict) else set(_GOT)
     blind = pair.a.kind in ("module", "api") and not (keys & set(_GOT))
@@ -149,6 +153,7 @@ def compare_calls(
     ended = any(cut and ended_inside(call, record) for call, record, cut in sides)
     shared = tuple(side for side in shared if side != "out") if ended else shared
     values = _read(pair, tuple(_differing(pair, a, b, own, terms, shared)))
+    values = (*(_told(loss, which) for loss, which in lost), *values)
     largest = dict.fromkeys(_SIDES, 0.0)
     for value in values:
         largest[value.side] = max(largest[value.side], value.distance.relative)
@@ -167,6 +172,17 @@ def compare_calls(
     ):  # it takes nothing itself
         cause = "output"
     return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause, unshared, blind)
+
+
+def _lost(pair: Pair) -> list[tuple[Loss, str]]:
+    """Return what either call lacks because it is lost, and in which run; it is told, and is no difference."""
+    calls = ((pair.a, "first"), (pair.b, "second"))
+    return [(loss, which) for call, which in calls for loss in call.rank.lost.of(call.name)]
+
+
+def _told(loss: Loss, which: str) -> ValueDiff:
+    side: Side = "in" if loss.slot.startswith("input") else "out"
+    return ValueDiff(loss.slot, side, Distance(0.0, f"is lost in the {which}: {loss.why}"))
 
 
 def _sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:

@@ -232,6 +232,7 @@ def _compare(
         )
     said = (None if passed_on else _OTHER_FORM, other, left_out(calls))
     notes = [note for note in said if note is not None]
+    notes += [f"in the {which} run: {run.lost}" for which, run in (("first", a), ("second", b)) if run.lost]
     for which, names in zip(("second", "first"), alignment.beyond(a, b), strict=True):
         if names:
             notes.append(f"the {which} run was cut off in this step: {len(names)} records come after its end")
@@ -310,7 +311,7 @@ def _verdict(
         call, run, sentence, place = missing
         return Verdict("different", sentence, call, run.line_of(call), run.above(call.name), place=place)
     if first is None:
-        inexact = next((c for c in calls if not c.exact), None)
+        inexact = next((c for c in calls if c.brought or c.made), None)
         before = next((run for run in reversed(earlier) if run.verdict.state == "different"), None)
         if inexact is not None and before is not None:
             sentence = f"Numbers differ from {inexact.pair.a.name} on, as {before.a.label} differs before it."

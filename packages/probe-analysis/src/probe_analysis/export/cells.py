@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from probe_format.jsonio import dumps, finite, number
+from probe_format.schema import why_lost
 
 from probe_analysis.compare import dtype_name
 
@@ -148,7 +149,7 @@ def _all_finite(cells: Mapping[str, Any]) -> bool | None:
 def argument_cells(value: Any) -> dict[str, Any]:
     """Return the cells of a value that is not a tensor."""
     encoded = isinstance(value, dict) and isinstance(value.get("type"), str)
-    plain = value.get("value") if encoded else value
+    plain = (why_lost(value) or value.get("value")) if encoded else value
     cells: dict[str, Any] = {
         "type": value["type"] if encoded else _type_name(value),
         "json": json_text(value),

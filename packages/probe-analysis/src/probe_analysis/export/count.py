@@ -27,6 +27,7 @@ class Count:
         self.runs = self.records = self.tensors = self.arguments = self.left_out = self.too_large = 0
         self.errors: list[tuple[str, str]] = []
         self.killed: list[str] = []
+        self.lost: list[str] = []
 
     def rows(self, run: Run) -> Iterator[Rows]:
         """Yield the rows of each call of a run that the filter lets through.
@@ -37,6 +38,8 @@ class Count:
         _ = run.rank.stack  # which is damaged now, or never
         if run.rank.source == "journal":
             self.killed.append(run.label)
+        if run.lost:
+            self.lost.append(f"{run.label}: {run.lost}")
         for n, call in enumerate(run.calls):
             if self._progress is not None and n % 256 == 0:
                 self._progress(run.label, n, total)

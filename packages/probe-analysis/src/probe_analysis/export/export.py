@@ -35,6 +35,7 @@ class Exported:
     left_out: how many records the filter left out.
     too_large: how many numbers TensorBoard's float32 does not hold, which are infinite there.
     killed: the labels of runs that were killed, whose records come from their journals.
+    lost: what is lost in each run that lacks something.
     errors: (label or record, why) of what could not be read, or not wholly.
     bytes: the size of all its files.
     """
@@ -48,6 +49,7 @@ class Exported:
     left_out: int
     too_large: int
     killed: tuple[str, ...]
+    lost: tuple[str, ...]
     errors: tuple[tuple[str, str], ...]
     bytes: int
 
@@ -90,8 +92,8 @@ def export(
             raise FormatError(f"Nothing of {count.errors[0][0]} can be read: {count.errors[0][1]}")
         mark(folder, form, count.content())
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    killed, errors = tuple(count.killed), tuple(count.errors)
-    return Exported(path=Path(to), form=form, killed=killed, errors=errors, bytes=size, **count.amounts())
+    told = {key: tuple(getattr(count, key)) for key in ("killed", "lost", "errors")}
+    return Exported(path=Path(to), form=form, bytes=size, **told, **count.amounts())
 
 
 def _place(run: Run) -> tuple[str, str, int]:

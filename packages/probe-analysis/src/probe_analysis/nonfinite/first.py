@@ -61,7 +61,8 @@ class Finding:
         if self.call.kind in ("debug", "parameters_grad"):
             return f"{self.call.name} is the first to hold values that are not finite: {_words(self.made)}."
         took = "The gradients that it gets are" if self.call.backward else "Its inputs are"
-        state = f"not ({_words(self.given)}), but of another kind" if self.given else "finite"
+        finite = f"finite{self.run.lost.given(self.call.name)}"
+        state = f"not ({_words(self.given)}), but of another kind" if self.given else finite
         return (
             f"{self.call.name} makes the first value that is not finite. {took} {state}; {_words(self.made)}."
         )
@@ -77,6 +78,7 @@ class NonFinite:
     risks: values close to the largest or the smallest that their dtype can hold, the closest first.
     calls: how many records were read.
     known: how many of them have numbers to tell by; checksums alone say nothing.
+    lost: of each run that has it, what is lost and may hold such a value.
     """
 
     first: Finding | None
@@ -86,6 +88,7 @@ class NonFinite:
     risks: tuple[Risk, ...]
     calls: int
     known: int = 0
+    lost: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -97,7 +100,8 @@ class NonFinite:
         if not self.known:
             how = "dump with summary_mode statistics, or md5"
             return f"The {self.calls} records have no statistics, so none can be checked: {how}."
-        return f"Every value that was recorded in {self.calls} records is finite{meant(self.counts)}."
+        unknown = ", but for what is lost" if self.lost else ""
+        return f"Every value that was recorded in {self.calls} records is finite{meant(self.counts)}{unknown}."
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each finding and each risk: what, run, call, line, sentence."""
@@ -148,8 +152,10 @@ def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
     findings: list[Finding] = []
     counts: dict[str, int] = {}
     risks: list[Risk] = []
+    lost: list[str] = []
     calls = known = 0
     for watch in watches:
+        lost += [f"{watch.run.label}: {watch.run.lost}"] if watch.run.lost else []
         calls += watch.calls
         known += watch.known
         risks += watch.risks
@@ -161,7 +167,7 @@ def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
     in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
     risks.sort(key=lambda risk: risk.distance)
     forward, backward = (_first(in_step, backward=side) for side in (False, True))
-    return NonFinite(first, forward, backward, counts, tuple(risks), calls, known)
+    return NonFinite(first, forward, backward, counts, tuple(risks), calls, known, tuple(lost))
 
 
 def _first(findings: Iterable[Finding], *, backward: bool) -> Finding | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attrs import define, evolve, field, frozen
+from probe_format.read import Lost
 from probe_format.schema import Parts, Side, Value, parts_of
 
 from probe_analysis.calls import Call, Run, ended_inside
@@ -124,6 +125,7 @@ class CompactRun(Run):
     """
 
     calls: tuple[Call, ...]
+    lost: Lost
     _records: _Records
 
     @classmethod
@@ -135,7 +137,7 @@ class CompactRun(Run):
         read = (record for document in reader.rank.documents for record in document.records.values())
         for call, record in zip(calls, read, strict=True):
             records.add(record, cut and ended_inside(call, record), shared)
-        return cls(run.label, evolve(run.rank), calls, records)
+        return cls(run.label, evolve(run.rank), calls, reader.lost, records)
 
     @property
     def plain(self) -> Run:

@@ -42,6 +42,9 @@ def compare_step(
     if cut:
         text = f"{ranks_text(cut)} did not end the step (killed, or still running): calls after that are not compared."
         history.note("cut", label, text[0].upper() + text[1:])
+    lost = [f"rank {rank}, {run.lost}" for rank, run in runs.items() if run.lost]
+    if lost:
+        history.note("lost", label, f"{'; '.join(lost)}. What is lost is not compared.")
     at = _Step(label, runs, replicas, history, tolerance, {rank: Local(run) for rank, run in runs.items()})
     found = [*at.missing(alone), *at.collectives()]
     updates = same_updates(runs, replicas, history, label)

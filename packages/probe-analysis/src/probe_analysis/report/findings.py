@@ -95,7 +95,7 @@ def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> di
         "modules": [] if first is None else list(first.modules),
         "run": run,
         "node": node,
-        "notes": [],
+        "notes": list(found.lost),
         "lists": [each for each in lists if each[1]],
     }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, field
 from probe_format.errors import FormatError
 from probe_format.excerpts import brief
+from probe_format.read import Loss
 
 from probe_analysis.calls import Call, Parts, parts_of
 from probe_analysis.nonfinite import Watch
@@ -48,7 +50,7 @@ class RecordColumns:
     def take(self, call: Call, record: Any, parts: Parts) -> None:
         """Take what is in a call's record. record: as it is in the file."""
         if call.name not in self._places:  # a dump may be compared with itself
-            self._take(call.name, parts, _note(record))
+            self._take(call.name, parts, _note(record, call.rank.lost.of(call.name)))
             self.watch.look(call, parts)
 
     def of(self, name: str, call: Call | None) -> tuple[int, int, int, int]:
@@ -77,11 +79,10 @@ class RecordColumns:
         self._places[name] = begin, len(self.slots), self.texts.of(note), self.texts.of(_arguments(parts))
 
 
-def _note(record: Any) -> str:
+def _note(record: Any, lost: Sequence[Loss]) -> str:
     """Return in words what is special about a record."""
-    if not isinstance(record, dict):
-        return ""
-    notes = []
+    notes = [f"{loss.slot or 'value'} is lost: {loss.why}" for loss in lost]
+    record = record if isinstance(record, dict) else {}
     if record.get("raised"):
         notes.append(f"ended in an exception: {_text(record['raised'])}")
     if record.get("incomplete"):

@@ -89,6 +89,7 @@ def trend(
     Raises FormatError when the dump cannot be read, or has nothing of the quantity.
     """
     runs = list(runs_of(dump, step=step, rank=rank))
+    notes = [f"{run.label}: {run.lost}" for run in runs if run.lost]
     values: dict[tuple[str, str], list[Point]] = {}
     before: dict[tuple[int | None, str, str], tuple[int, Found]] = {}
     bounds = 0
@@ -108,12 +109,11 @@ def trend(
         if progress is not None:
             progress(run.label, n + 1, len(runs))
     if not values:
-        raise FormatError(f"There is nothing of {quantity} in {runs[0].label}: {_LEVELS[quantity]}.")
+        raise FormatError(f"There is nothing of {quantity} in {runs[0].label}: {'; '.join([_LEVELS[quantity], *notes])}.")
     if all(point.value is None for points in values.values() for point in points):
         how = "dump with summary_mode statistics, or md5"
         raise FormatError(f"The tensors of {quantity} in {runs[0].label} have no statistics: {how}.")
     series = [_series(key, points, place) for place, (key, points) in enumerate(values.items())]
-    notes = []
     if bounds:
         notes.append(
             "Tensors were not saved, so an update counts as what the statistic of its weight changed by: at least that."

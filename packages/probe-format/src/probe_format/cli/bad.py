@@ -23,8 +23,9 @@ def story(rank: Rank) -> Iterator[str]:
     if not found and not _has_statistics(rank):
         yield "nothing recorded has statistics, so what is finite is not known"
         return
+    unknown = ", but for what is lost" if rank.lost else ""
     if not found:
-        yield "everything recorded is finite"
+        yield f"everything recorded is finite{unknown}"
         return
     begun = list(origins(rank, found))
     by_name = {suspect.name: suspect for suspect in found}
@@ -84,14 +85,15 @@ def _beginning(origin: Origin, bad: Mapping[str, Suspect], kinds: frozenset[str]
     if origin.given:
         return f"{said}: made there; its inputs have none, but {_slots(origin.given)}"
     forward = _forward(origin.name, bad)
+    finite = f"its inputs are finite{origin.rank.lost.given(origin.name)}"
     if forward is None:
-        return f"{said}: made there; its inputs are finite"
+        return f"{said}: made there; {finite}"
     try:
         parts = parts_of(origin.rank.records[forward].json)
     except FormatError:
-        return f"{said}: made there; its inputs are finite, but not its forward call"
+        return f"{said}: made there; {finite}, but not its forward call"
     values = [value for value in parts.values if kinds_of(value.tensor)]
-    return f"{said}: made there; its inputs are finite, but {_said(forward, values)}"
+    return f"{said}: made there; {finite}, but {_said(forward, values)}"
 
 
 def _said(name: str, values: Sequence[Value]) -> str:

@@ -13,7 +13,7 @@ from probe_format.jsonio import dumps
 from probe_format.own_code import FRAMEWORKS, OWN_MODULES
 from probe_format.read.record import Record
 from probe_format.read.tensor import Tensor
-from probe_format.schema.tensor_objects import others, path_text
+from probe_format.schema.tensor_objects import others, path_text, why_lost
 from probe_format.values import ValuePath
 
 from .view import View
@@ -29,15 +29,18 @@ def record_lines(record: Record, indent: str, view: View) -> Iterator[str]:
     """Yield the lines of a record: its name and marks, the caller, its tensors and its other values."""
     tensors = record.tensors
     bad = any(tensor.non_finite for tensor in tensors)
-    yield f"{indent}{record.name}{_marks(record.json)}{'  NOT FINITE' if bad and view.brief else ''}"
+    yield f"{indent}{record.name}{_marks(record)}{'  NOT FINITE' if bad and view.brief else ''}"
     yield from caller_line(record.stack, indent, view)
     if view.brief:
         return
     for tensor in tensors:
         yield f"{indent}{INDENT}{_full(tensor) if view.full else _tensor(tensor)}"
+    lost = record.rank.lost.of(record.name)
+    for loss in lost:
+        yield f"{indent}{INDENT}{loss.slot or 'value':<{_WIDTH}} {'lost':<{_WIDTH}} {text(loss.why)}"
     if view.full:
         for keys, leaf in others(record.json):
-            if len(keys) > 1 or not keys:  # one key alone is a mark of the record, not a part
+            if (len(keys) > 1 or not keys) and not why_lost(leaf):  # one key alone is a mark of the record, not a part
                 yield f"{indent}{INDENT}{_scalar(keys, leaf)}"
 
 
@@ -59,16 +62,14 @@ def _caller(stack: tuple[str, ...]) -> str:
     return " ".join(next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0]).split())
 
 
-def _marks(record: Any) -> str:
-    if not isinstance(record, dict):
-        return ""
-    found = [
-        key
-        for key in ("incomplete", "in_backward", "recompute", "is_recompute", "partial")
-        if record.get(key)
-    ]
-    if isinstance(record.get("raised"), str):
-        found.append(f"raised {record['raised']}")
+def _marks(record: Record) -> str:
+    values = record.json if isinstance(record.json, dict) else {}
+    keys = ("incomplete", "in_backward", "recompute", "is_recompute", "partial")
+    found = [key for key in keys if values.get(key)]
+    if isinstance(values.get("raised"), str):
+        found.append(f"raised {values['raised']}")
+    if lost := record.rank.lost.of(record.name):
+        found.append(f"{len(lost)} lost")
     return f"  [{', '.join(found)}]" if found else ""
 
 

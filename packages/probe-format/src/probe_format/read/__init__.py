@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from .dump import Dump, Rank, Record, Records, Step, Tensor, journal_fold, open
+from .lost import Loss, Lost
 from .nonfinite import Origin, Suspect, origins, suspect_of, suspects
 from .verify import STATES, Progress, State, Verdict, verify, verify_rank
 
 __all__ = [
     "STATES",
     "Dump",
+    "Loss",
+    "Lost",
     "Origin",
     "Progress",
     "Rank",

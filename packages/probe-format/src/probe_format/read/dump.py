@@ -24,6 +24,7 @@ from probe_format.schema.report import Report, check_report, parse_report
 from probe_format.schema.stack import Stack, check_stack, parse_stack
 
 from . import find
+from .lost import Lost, lost_in
 from .record import Record, Records
 from .tensor import Tensor
 
@@ -166,6 +167,11 @@ class Rank:
     def records(self) -> Records:
         """Return the records, in the order of the file: of completion in a dump by Probe."""
         return Records(self, tuple(document.records for document in self.documents))
+
+    @cached_property
+    def lost(self) -> Lost:
+        """Return what the records lack because it is lost: gradients, and the files of tensors."""
+        return lost_in(self.documents)
 
     @cached_property
     def stack(self) -> Stack:

@@ -21,7 +21,6 @@ from probe_format.schema.construct import Construct
 from probe_format.schema.dump import Document, check_debug, check_dump, is_strict
 from probe_format.schema.report import Report
 from probe_format.schema.stack import Stack
-from probe_format.schema.tensor_objects import is_lost, others
 
 from .dump import Rank, open
 
@@ -98,7 +97,7 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
             notes.append("'probe recover' writes the JSON files from them.")
             for document in rank.documents:  # from the journal: what recovery would write
                 yield from map(str, _checked(document))
-            _note_lost(rank, notes)
+            notes.extend([str(rank.lost)] if rank.lost else [])
         return
     if report is None:
         notes.append("No checksums: only dumps by Probe have a report.json.")
@@ -110,15 +109,8 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
             where, message, count = (text(fault.get(key)) for key in ("where", "message", "count"))
             notes.append(f"{where}: {message} ({count} times)")
     yield from _documents(rank, report)
-    _note_lost(rank, notes)
+    notes.extend([str(rank.lost)] if rank.lost else [])
     yield from _tensor_files(rank, notes, progress)
-
-
-def _note_lost(rank: Rank, notes: list[str]) -> None:
-    """Note how many slots hold nothing because what belongs there is lost."""
-    slots = sum(is_lost(leaf) for record in rank.records for _, leaf in others(record.json))
-    if slots:
-        notes.append(f"{slots} gradients are lost; their slots say why ('lost').")
 
 
 def _checksums(folder: Path, report: Report) -> Iterator[str]:
@@ -205,9 +197,6 @@ def _counts(rank: Rank, report: Report) -> Iterator[str]:
 
 def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> Iterator[str]:
     tensors = [tensor for record in rank.records for tensor in record.tensors]
-    lost = sum(isinstance(tensor.json.get("lost"), str) for tensor in tensors)
-    if lost:
-        notes.append(f"{lost} tensors were not saved; their records say why ('lost').")
     from .tensor_file import TensorFiles  # only here: it needs all that reads a tensor's file
 
     files = TensorFiles(checksums=rank.header.get("checksum") == "crc32")

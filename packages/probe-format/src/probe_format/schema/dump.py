@@ -37,6 +37,13 @@ class Document:
     header: Mapping[str, Any]
     records: Mapping[str, Any]
 
+    def mentioning(self, word: bytes) -> Iterator[str]:
+        """Yield the names of the records that may hold a word; of those with a line each, whose line has it."""
+        if not isinstance(self.records, _Lines):
+            yield from self.records
+        elif word in (raw := self.records.raw):
+            yield from (name for name, span in self.records.spans.items() if raw.find(word, *span) >= 0)
+
 
 @frozen
 class _Lines(Mapping[str, Any]):

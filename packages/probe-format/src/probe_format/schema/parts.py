@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from .tensor_objects import is_tensor, others, path_text, tensors
+from .tensor_objects import is_tensor, others, path_text, tensors, why_lost
 
 __all__ = ["Parts", "Side", "Value", "parts_of"]
 
@@ -86,5 +86,5 @@ def parts_of(record: Any) -> Parts:
                 values += [Value(path_text((key, name, *path)), side, node) for path, node in tensors(item)]
                 if side == "in":
                     found = ((path_text((key, name, *path)), leaf) for path, leaf in others(item))
-                    arguments += [(slot, leaf) for slot, leaf in found if leaf is not None]
+                    arguments += [(slot, leaf) for slot, leaf in found if leaf is not None and not why_lost(leaf)]
     return Parts(tuple(values), tuple(arguments))

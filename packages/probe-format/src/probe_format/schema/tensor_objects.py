@@ -20,11 +20,11 @@ __all__ = [
     "NON_FINITE",
     "check_foreign",
     "check_values",
-    "is_lost",
     "is_tensor",
     "others",
     "path_text",
     "tensors",
+    "why_lost",
 ]
 
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
@@ -49,9 +49,10 @@ def is_tensor(node: Any) -> bool:
     )
 
 
-def is_lost(node: Any) -> bool:
-    """Return whether a slot holds a word on a gradient that is lost, and no value."""
-    return isinstance(node, dict) and node.get("type") == "lost" and isinstance(node.get("lost"), str)
+def why_lost(node: Any) -> str:
+    """Return why the gradient that belongs in a slot, or the file of a tensor, is lost; empty where it is not."""
+    why = node.get("lost") if isinstance(node, dict) else None
+    return why if isinstance(why, str) else ""
 
 
 def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:

@@ -1,0 +1,66 @@
+"""Tell what the records of a rank lack because it is lost: gradients, and the files of tensors (spec/values.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import chain, islice
+
+from attrs import frozen
+
+from probe_format.errors import FormatError
+from probe_format.excerpts import cut
+from probe_format.schema.dump import Document, is_strict
+from probe_format.schema.tensor_objects import is_tensor, others, path_text, tensors, why_lost
+
+__all__ = ["Loss", "Lost", "lost_in"]
+
+_TOLD = 3
+
+
+@frozen
+class Loss:
+    """Say why the value of a slot is lost; where its numbers are known, why its file is."""
+
+    slot: str
+    why: str
+    known: bool
+
+
+@frozen
+class Lost:
+    """Hold what is lost, by record: as text how much, and the first of it with the reasons."""
+
+    records: Mapping[str, tuple[Loss, ...]]
+
+    def __bool__(self) -> bool:
+        return bool(self.records)
+
+    def __str__(self) -> str:
+        each = ((f"{name} {loss.slot}".strip(), loss.why) for name in self.records for loss in self.of(name))
+        told = ", ".join(f"{place} ({cut(why, 200)})" for place, why in islice(each, _TOLD))
+        more = sum(map(len, self.records.values())) - _TOLD
+        return f"lost: {told}" + (f" and {more} more" if more > 0 else "") if told else ""
+
+    def of(self, name: str) -> tuple[Loss, ...]:
+        """Return what of one record is lost."""
+        return self.records.get(name, ())
+
+    def given(self, name: str) -> str:
+        """Return what is to be added where the inputs of a call are said to be finite: which are not known."""
+        slots = [each.slot for each in self.of(name) if each.slot.startswith("input") and not each.known]
+        return f", but for what is lost ({', '.join(slots)})" if slots else ""
+
+
+def lost_in(documents: Iterable[Document]) -> Lost:
+    """Return what is lost in a rank's documents. Records that are damaged are passed over."""
+    found: dict[str, tuple[Loss, ...]] = {}
+    for document in (each for each in documents if is_strict(each.header)):  # msprobe marks nothing
+        for name in document.mentioning(b'"lost"'):
+            with suppress(FormatError):
+                record = document.records[name]
+                leaves = ((path, node, why_lost(node)) for path, node in chain(tensors(record), others(record)))
+                losses = tuple(Loss(path_text(path), why, is_tensor(node)) for path, node, why in leaves if why)
+                if losses:
+                    found[name] = losses
+    return Lost(found)
