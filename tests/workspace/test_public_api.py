@@ -67,13 +67,14 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
-        "Dump", "journal_fold", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records", "State",
-        "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
+        "Dump", "journal_fold", "Loss", "Lost", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records",
+        "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
     },
     "probe_format.safe_files": {"FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"},
     "probe_format.schema": {
-        "is_lost", "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
-        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "writes_into",
+        "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
+        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "why_lost",
+        "writes_into",
     },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {

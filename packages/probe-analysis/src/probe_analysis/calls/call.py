@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 from probe_format import Rank, Record
-from probe_format.schema import Parts, parts_of
+from probe_format.schema import Parts, others, parts_of, why_lost
 
 __all__ = ["Call", "Kind", "ended_inside"]
 
@@ -51,6 +51,6 @@ def ended_inside(call: Call, record: Any) -> bool:
     """Return whether the process of a run that was cut ended inside of a call. record: the call's, as in the file."""
     if not isinstance(record, dict):
         return False
-    # A module's backward call is written when it begins, with nothing in the places of what it passes on.
+    # A backward call is written when it begins. Journals of version 1 did not mark what had not come by then.
     blank = call.backward and call.kind == "module" and not parts_of(record).side("out")
-    return bool(record.get("incomplete")) or blank
+    return bool(record.get("incomplete")) or blank or any(why_lost(leaf) for _, leaf in others(record))

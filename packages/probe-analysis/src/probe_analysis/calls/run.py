@@ -79,6 +79,12 @@ class Run:
         """Return what its records lack because it is lost."""
         return self.rank.lost
 
+    @cached_property
+    def open(self) -> str | None:
+        """Return, of a run that was cut, the last parameters' gradients: which of them were to come is not known."""
+        gradients = (call.name for call in reversed(self.calls) if call.kind == "parameters_grad")
+        return next(gradients, "") if self.was_cut else None
+
     @property
     def one_slot_per_argument(self) -> bool:
         """Return whether a function's backward record has one gradient for each argument, as Probe's format says.

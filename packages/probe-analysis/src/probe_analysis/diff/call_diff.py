@@ -97,7 +97,7 @@ class Terms:
     tolerance: what rounding explains.
     across: whether the runs are of two frameworks, which write arguments in other forms.
     load: whether saved values are compared.
-    cut: which of the runs was cut, so that a call may lack what it would have returned.
+    cut: for each run, `Run.open`: whether it was cut, so that a call may lack what it would have returned.
     passed_on: whether the gradients that a function passes on are: not where msprobe wrote them in another form.
     """
 
@@ -105,7 +105,7 @@ class Terms:
     across: bool
     load: bool
     passed_on: bool = True
-    cut: tuple[bool, bool] = (False, False)
+    cut: tuple[str | None, str | None] = (None, None)
 
 
 def compare_calls(
@@ -150,7 +150,9 @@ def compare_calls(
     if noise is not None:
         own = 4.0 * max(noise.values(), default=0.0)
     sides = zip((pair.a, pair.b), records, terms.cut, strict=True)
-    ended = any(cut and ended_inside(call, record) for call, record, cut in sides)
+    ended = not unknown and any(
+        call.name == cut or (cut is not None and ended_inside(call, record)) for call, record, cut in sides
+    )
     shared = tuple(side for side in shared if side != "out") if ended else shared
     values = _read(pair, tuple(_differing(pair, a, b, own, terms, shared)))
     values = (*(_told(loss, which) for loss, which in lost), *values)

@@ -211,7 +211,7 @@ def _compare(
             f"{a.label} and {b.label} have no call in common: {what_is_in(a)} against {what_is_in(b)}."
         )
     passed_on = a.one_slot_per_argument == b.one_slot_per_argument
-    terms = Terms(tolerance, across, load, passed_on, (a.was_cut, b.was_cut))
+    terms = Terms(tolerance, across, load, passed_on, (a.open, b.open))
     noise = None if third is None else _noise(a, third, terms)
     follows = any(run.verdict.state == "different" for run in earlier)
     calls = _calls(alignment, terms, noise, follows, look, progress and partial(progress, a.label))

@@ -38,7 +38,8 @@ def story(rank: Rank) -> Iterator[str]:
             if first is not None:
                 yield _beginning(first, by_name, _NAN, "NaN")
     with_nan = sum("NaN" in suspect.given | suspect.made for suspect in found)
-    makers = [o for o in begun if not o.outside and not o.at.given and not _follows(o.name, by_name)]
+    makers = [o for o in begun if not (o.outside or o.at.given or _follows(o.name, by_name))]
+    makers = [o for o in makers if not rank.lost.given(o.name)]
     made = f"; {len(makers)} made it from finite inputs" if makers else ""
     yield f"not finite: {len(found)} of {len(rank.records)} records ({with_nan} with NaN){made}"
     for origin in makers[:_LISTED]:

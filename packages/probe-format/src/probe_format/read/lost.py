@@ -39,8 +39,8 @@ class Lost:
     def __str__(self) -> str:
         each = ((f"{name} {loss.slot}".strip(), loss.why) for name in self.records for loss in self.of(name))
         told = ", ".join(f"{place} ({cut(why, 200)})" for place, why in islice(each, _TOLD))
-        more = sum(map(len, self.records.values())) - _TOLD
-        return f"lost: {told}" + (f" and {more} more" if more > 0 else "") if told else ""
+        count = sum(map(len, self.records.values()))
+        return f"{count} lost: {told}" + (", ..." if count > _TOLD else "")
 
     def of(self, name: str) -> tuple[Loss, ...]:
         """Return what of one record is lost."""
