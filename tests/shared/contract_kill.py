@@ -32,7 +32,8 @@ def unlike(found: Any, true: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
     What is lost must say so; else it is ``wrong``.
     """
-    if why_lost(found) and not is_tensor(found) and (is_tensor(true) or true is None):  # MindSpore knows at the end which never come
+    gone = why_lost(found) and not is_tensor(found)
+    if gone and (is_tensor(true) or true is None):  # MindSpore knows at the end which never come
         yield place, "gradient"
     elif isinstance(found, dict) and isinstance(true, dict):
         lost = {key: str(found.get(key)).endswith(ENDED) for key in ("lost", "unsupported")}

@@ -487,3 +487,20 @@ def test_a_reader_that_goes_away_is_no_error():
     done = command("show", dump, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert done.returncode == 0 and done.stderr == ""
+
+
+@pytest.mark.parametrize("case", ["torn_lost", "recovered_lost"])
+def test_what_is_lost_is_told_with_its_reason(capsys, case):
+    why = "gradient: the process ended before this was written"
+    first = f"3 lost: Functional.linear.0.backward later_passes.0.input.0 ({why}), "
+    assert f"({first}" in run(capsys, "verify", PROBE / case)[1]
+    for view in ((), ("--full",), ("--brief",), ("--bad",)):
+        out = run(capsys, "show", PROBE / case, *view)[1]
+        assert first in out and ("Functional.linear.0.backward  [2 lost]" in out) == (view != ("--bad",))
+        lines = [" ".join(line.split()) for line in out.splitlines()]
+        assert (f"output.0 lost {why}" in lines) == (view in ((), ("--full",)))
+        assert not any(line.endswith("lost null") for line in lines)
+        assert ("everything recorded is finite, but for what is lost" in lines) == (view == ("--bad",))
+    record = probe_format.open(PROBE / case).ranks[0].records["Module.fc.Linear.backward.0"]
+    with pytest.raises(KeyError, match=rf"it is lost: {why}"):
+        record.tensor("output.0")

@@ -11,7 +11,6 @@ from probe_format import Dump, Rank, Record
 from probe_format import open as open_dump
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, ModuleName, ParamsGradName, with_direction
-from probe_format.read import Lost
 from probe_format.schema import Parts
 
 from .call import Call, Kind, ended_inside
@@ -73,11 +72,6 @@ class Run:
         except FormatError:
             report = None
         return self.rank.source == "journal" or (report is not None and report.state != "complete")
-
-    @cached_property
-    def lost(self) -> Lost:
-        """Return what its records lack because it is lost."""
-        return self.rank.lost
 
     @cached_property
     def open(self) -> str | None:

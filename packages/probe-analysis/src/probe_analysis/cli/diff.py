@@ -107,7 +107,7 @@ def _story(found: Diff) -> Iterator[str]:
         yield f"  in {next(run.a.label for run in found.runs if run.verdict is verdict)}"
     for run in found.runs:
         yield ""
-        yield f"{run.a.label} with {run.b.label}: {_amounts(run)}"
+        yield f"{run.a.label} with {run.b.label}: {run.amounts}"
         for what, backward in (("forward", False), ("backward", True)):
             first = run.first(backward=backward)
             if first is not None:
@@ -122,13 +122,6 @@ def _story(found: Diff) -> Iterator[str]:
         yield f"{label}: in the first dump alone"
     for label in found.only_b:
         yield f"{label}: in the second dump alone"
-
-
-def _amounts(run: RunDiff) -> str:
-    by = ", ".join(f"{count} by {how}" for how, count in run.alignment.counts.items())
-    wrappers = f", {len(run.alignment.wrappers)} of wrappers left out" if run.alignment.wrappers else ""
-    exact = sum(call.exact for call in run.calls)
-    return f"{run.amount} matched ({by or 'none'}{wrappers}); {exact} records are exactly the same"
 
 
 def _rows(run: RunDiff) -> Iterator[dict[str, Any]]:

@@ -9,8 +9,7 @@ from probe_format.cli import add_rank, add_step, whole_number
 from probe_format.errors import FormatError
 from probe_format.terminal import say
 
-from probe_analysis.calls import Call
-from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
+from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite, ranges_of
 
 from .amount import amount
 from .outcome import exit_code
@@ -98,13 +97,4 @@ def _finding(finding: Finding) -> Iterator[str]:
     if finding.before:
         yield "the calls before it, and the range of what they returned:"
         for call in finding.before:
-            yield f"  {call.name}  {_ranges(call)}"
-
-
-def _ranges(call: Call) -> str:
-    tensors = [(v.slot, v.tensor) for v in call.read().side("out")[:3]]
-    return ", ".join(f"{slot} [{_number(t.get('Min'))}, {_number(t.get('Max'))}]" for slot, t in tensors)
-
-
-def _number(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+            yield f"  {call.name}  {ranges_of(call)}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import Any, Literal
 
 from attrs import frozen
 from probe_format.errors import FormatError
-from probe_format.read import Loss
 from probe_format.schema import writes_into
 
 from probe_analysis.align import Pair
@@ -97,6 +97,7 @@ class Terms:
     tolerance: what rounding explains.
     across: whether the runs are of two frameworks, which write arguments in other forms.
     load: whether saved values are compared.
+    lost: whether anything in either run is lost.
     cut: for each run, `Run.open`: whether it was cut, so that a call may lack what it would have returned.
     passed_on: whether the gradients that a function passes on are: not where msprobe wrote them in another form.
     """
@@ -105,6 +106,7 @@ class Terms:
     across: bool
     load: bool
     passed_on: bool = True
+    lost: bool = False
     cut: tuple[str | None, str | None] = (None, None)
 
 
@@ -127,7 +129,8 @@ def compare_calls(
     look: is given both records, so that nobody needs to read them again.
     """
     records = pair.a.record.json, pair.b.record.json
-    lost = _lost(pair)
+    calls = ((pair.a, "first"), (pair.b, "second")) if terms.lost else ()
+    lost = [(loss, which) for call, which in calls for loss in call.rank.lost.of(call.name)]
     same = records[0] == records[1] and not lost and not _loads(pair, terms)
     if same and look is None:
         return CallDiff(pair, brought=before)
@@ -154,8 +157,11 @@ def compare_calls(
         call.name == cut or (cut is not None and ended_inside(call, record)) for call, record, cut in sides
     )
     shared = tuple(side for side in shared if side != "out") if ended else shared
-    values = _read(pair, tuple(_differing(pair, a, b, own, terms, shared)))
-    values = (*(_told(loss, which) for loss, which in lost), *values)
+    told = tuple(  # no differences: they have no size
+        ValueDiff(loss.slot, loss.side, Distance(0.0, f"is lost in the {which}: {loss.why}"))
+        for loss, which in lost
+    )
+    values = told + _read(pair, tuple(_differing(pair, a, b, own, terms, shared)))
     largest = dict.fromkeys(_SIDES, 0.0)
     for value in values:
         largest[value.side] = max(largest[value.side], value.distance.relative)
@@ -174,17 +180,6 @@ def compare_calls(
     ):  # it takes nothing itself
         cause = "output"
     return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause, unshared, blind)
-
-
-def _lost(pair: Pair) -> list[tuple[Loss, str]]:
-    """Return what either call lacks because it is lost, and in which run; it is told, and is no difference."""
-    calls = ((pair.a, "first"), (pair.b, "second"))
-    return [(loss, which) for call, which in calls for loss in call.rank.lost.of(call.name)]
-
-
-def _told(loss: Loss, which: str) -> ValueDiff:
-    side: Side = "in" if loss.slot.startswith("input") else "out"
-    return ValueDiff(loss.slot, side, Distance(0.0, f"is lost in the {which}: {loss.why}"))
 
 
 def _sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:
@@ -219,21 +214,14 @@ def _differing(
     """Return the tensors that differ, on these sides."""
     if not terms.passed_on and pair.a.backward and pair.a.kind == "api":
         sides = tuple(side for side in sides if side != "out")
-    if len(a.values) == len(b.values) and all(
-        x.slot == y.slot and x.side == y.side for x, y in zip(a.values, b.values, strict=True)
-    ):
-        same = ((x, y) for x, y in zip(a.values, b.values, strict=True) if x.side in sides)
-        apart = [
-            _value(pair, x, y, x.side, own, terms.load) for x, y in same if terms.load or x.tensor != y.tensor
-        ]
-        return sorted((v for v in apart if v.distance.relative > 0.0), key=lambda v: sides.index(v.side))
     found = []
     for side in sides:
         given = side == "out" and pair.a.backward
         for x, y in _matched(a.side(side), b.side(side), across=terms.across, given=given):
-            value = _value(pair, x, y, side, own, terms.load)
-            if value.distance.relative > 0.0:
-                found.append(value)
+            if terms.load or x is None or y is None or x.tensor != y.tensor:
+                value = _value(pair, x, y, side, own, terms.load)
+                if value.distance.relative > 0.0:
+                    found.append(value)
     return found
 
 
@@ -245,13 +233,13 @@ def _matched(
     given: whether they are gradients that a backward call passes on. Frameworks differ in which they compute (that of
     the model's own input, to begin with), so that across frameworks those that one has alone are left out.
     """
+    if [v.slot for v in ones] == [v.slot for v in twos]:
+        return list(zip(ones, twos, strict=True))
     by_slot = {v.slot: v for v in twos}
     if across and given:
         return [(v, by_slot[v.slot]) for v in ones if v.slot in by_slot]
-    if across or [v.slot for v in ones] == [v.slot for v in twos]:
-        longer = max(len(ones), len(twos))
-        padded = [[*each, *[None] * (longer - len(each))] for each in (ones, twos)]
-        return list(zip(*padded, strict=True))
+    if across:
+        return list(zip_longest(ones, twos))
     pairs: list[tuple[Value | None, Value | None]] = [(v, by_slot.pop(v.slot, None)) for v in ones]
     return pairs + [(None, v) for v in by_slot.values()]
 

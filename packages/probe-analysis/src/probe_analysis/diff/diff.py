@@ -52,9 +52,14 @@ class RunDiff:
     notes: tuple[str, ...] = ()
 
     @property
-    def amount(self) -> str:
-        """Return in words how many pairs were compared: ``1131 records of 560 calls``."""
-        return _counted(self.calls)
+    def amounts(self) -> str:
+        """Return in words how many pairs were compared, how they were found, and how many are exactly the same."""
+        by = ", ".join(f"{count} by {how}" for how, count in self.alignment.counts.items())
+        wrappers = f", {len(self.alignment.wrappers)} of wrappers left out" if self.alignment.wrappers else ""
+        exact = sum(call.exact for call in self.calls)
+        return (
+            f"{_counted(self.calls)} matched ({by or 'none'}{wrappers}); {exact} records are exactly the same"
+        )
 
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
@@ -211,7 +216,8 @@ def _compare(
             f"{a.label} and {b.label} have no call in common: {what_is_in(a)} against {what_is_in(b)}."
         )
     passed_on = a.one_slot_per_argument == b.one_slot_per_argument
-    terms = Terms(tolerance, across, load, passed_on, (a.open, b.open))
+    lost = (("first", a.rank.lost), ("second", b.rank.lost))
+    terms = Terms(tolerance, across, load, passed_on, any(what for _, what in lost), (a.open, b.open))
     noise = None if third is None else _noise(a, third, terms)
     follows = any(run.verdict.state == "different" for run in earlier)
     calls = _calls(alignment, terms, noise, follows, look, progress and partial(progress, a.label))
@@ -232,7 +238,7 @@ def _compare(
         )
     said = (None if passed_on else _OTHER_FORM, other, left_out(calls))
     notes = [note for note in said if note is not None]
-    notes += [f"in the {which} run: {run.lost}" for which, run in (("first", a), ("second", b)) if run.lost]
+    notes += [f"in the {which} run: {what}" for which, what in lost if what]
     for which, names in zip(("second", "first"), alignment.beyond(a, b), strict=True):
         if names:
             notes.append(f"the {which} run was cut off in this step: {len(names)} records come after its end")

@@ -38,8 +38,8 @@ class Count:
         _ = run.rank.stack  # which is damaged now, or never
         if run.rank.source == "journal":
             self.killed.append(run.label)
-        if run.lost:
-            self.lost.append(f"{run.label}: {run.lost}")
+        if run.rank.lost:
+            self.lost.append(f"{run.label}: {run.rank.lost}")
         for n, call in enumerate(run.calls):
             if self._progress is not None and n % 256 == 0:
                 self._progress(run.label, n, total)

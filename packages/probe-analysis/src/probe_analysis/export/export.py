@@ -92,8 +92,9 @@ def export(
             raise FormatError(f"Nothing of {count.errors[0][0]} can be read: {count.errors[0][1]}")
         mark(folder, form, count.content())
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    told = {key: tuple(getattr(count, key)) for key in ("killed", "lost", "errors")}
-    return Exported(path=Path(to), form=form, bytes=size, **told, **count.amounts())
+    found = tuple(count.killed), tuple(count.lost), tuple(count.errors)
+    killed, lost, errors = found
+    return Exported(Path(to), form, killed=killed, lost=lost, errors=errors, bytes=size, **count.amounts())
 
 
 def _place(run: Run) -> tuple[str, str, int]:

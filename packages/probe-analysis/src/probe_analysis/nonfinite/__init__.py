@@ -5,6 +5,15 @@ from __future__ import annotations
 from .first import Finding, NonFinite, first_non_finite, non_finite_in
 from .risks import Risk
 from .watch import Watch
-from .words import broken
+from .words import broken, ranges_of
 
-__all__ = ["Finding", "NonFinite", "Risk", "Watch", "broken", "first_non_finite", "non_finite_in"]
+__all__ = [
+    "Finding",
+    "NonFinite",
+    "Risk",
+    "Watch",
+    "broken",
+    "first_non_finite",
+    "non_finite_in",
+    "ranges_of",
+]

@@ -61,7 +61,7 @@ class Finding:
         if self.call.kind in ("debug", "parameters_grad"):
             return f"{self.call.name} is the first to hold values that are not finite: {_words(self.made)}."
         took = "The gradients that it gets are" if self.call.backward else "Its inputs are"
-        finite = f"finite{self.run.lost.given(self.call.name)}"
+        finite = f"finite{self.run.rank.lost.given(self.call.name)}"
         state = f"not ({_words(self.given)}), but of another kind" if self.given else finite
         return (
             f"{self.call.name} makes the first value that is not finite. {took} {state}; {_words(self.made)}."
@@ -101,7 +101,8 @@ class NonFinite:
             how = "dump with summary_mode statistics, or md5"
             return f"The {self.calls} records have no statistics, so none can be checked: {how}."
         unknown = ", but for what is lost" if self.lost else ""
-        return f"Every value that was recorded in {self.calls} records is finite{meant(self.counts)}{unknown}."
+        finite = f"is finite{meant(self.counts)}{unknown}"
+        return f"Every value that was recorded in {self.calls} records {finite}."
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each finding and each risk: what, run, call, line, sentence."""
@@ -155,7 +156,8 @@ def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
     lost: list[str] = []
     calls = known = 0
     for watch in watches:
-        lost += [f"{watch.run.label}: {watch.run.lost}"] if watch.run.lost else []
+        if what := watch.run.rank.lost:
+            lost.append(f"{watch.run.label}: {what}")
         calls += watch.calls
         known += watch.known
         risks += watch.risks

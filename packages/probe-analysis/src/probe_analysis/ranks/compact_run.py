@@ -122,6 +122,7 @@ class CompactRun(Run):
 
     calls: every record as a call, in the order of completion. They may be another rank's, which has made the same: what
         this rank's records hold is read from here.
+    lost: what they lack because it is lost.
     """
 
     calls: tuple[Call, ...]
@@ -137,7 +138,7 @@ class CompactRun(Run):
         read = (record for document in reader.rank.documents for record in document.records.values())
         for call, record in zip(calls, read, strict=True):
             records.add(record, cut and ended_inside(call, record), shared)
-        return cls(run.label, evolve(run.rank), calls, reader.lost, records)
+        return cls(run.label, evolve(run.rank), calls, reader.rank.lost, records)
 
     @property
     def plain(self) -> Run:

@@ -63,7 +63,7 @@ def compared(
         "across": across,
         "state": verdict.state,
         "sentence": verdict.sentence,
-        "amounts": _amounts(found),
+        "amounts": f"{found.amounts}.",
         "pair": whole(pair),
         "alone": whole([b.places[name] for name in alone]),
         "aloneParent": whole([_around(b, name, back, alone) for name in alone]),
@@ -99,12 +99,6 @@ def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) ->
             return around
         node = b.nodes[node].parent
     return -1
-
-
-def _amounts(found: RunDiff) -> str:
-    by = ", ".join(f"{count} by {how}" for how, count in found.alignment.counts.items())
-    exact = sum(call.exact for call in found.calls)
-    return f"{found.amount} were matched ({by or 'none'}); {exact} of the records are exactly the same."
 
 
 def _values(changed: Sequence[CallDiff], places: Sequence[int], texts: Texts) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from probe_analysis.calls import Call
 from probe_analysis.diff import Diff
-from probe_analysis.nonfinite import Finding, NonFinite
+from probe_analysis.nonfinite import Finding, NonFinite, ranges_of
 
 from .compared import Compared
 from .run_columns import RunColumns
@@ -65,7 +64,7 @@ def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> di
     lists: list[list[Any]] = []
     if first is not None:
         before = [
-            [f"{call.name}   {_ranges(call)}", *_place(runs, first, call.name)] for call in first.before
+            [f"{call.name}   {ranges_of(call)}", *_place(runs, first, call.name)] for call in first.before
         ]
         lists.append(["The calls before it, and the range of what they returned", before])
         other = found.backward if not first.call.backward else found.forward
@@ -109,12 +108,3 @@ def unchecked(what: str, why: str) -> dict[str, Any]:
 def _place(runs: Runs, finding: Finding, name: str) -> tuple[int, int]:
     number, columns = runs[id(finding.run.rank)]
     return number, columns.places.get(name, -1)
-
-
-def _ranges(call: Call) -> str:
-    tensors = [(v.slot, v.tensor) for v in call.read().side("out")[:3]]
-    return ", ".join(f"{slot} [{_number(t.get('Min'))}, {_number(t.get('Max'))}]" for slot, t in tensors)
-
-
-def _number(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

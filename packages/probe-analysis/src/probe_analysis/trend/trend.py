@@ -89,7 +89,7 @@ def trend(
     Raises FormatError when the dump cannot be read, or has nothing of the quantity.
     """
     runs = list(runs_of(dump, step=step, rank=rank))
-    notes = [f"{run.label}: {run.lost}" for run in runs if run.lost]
+    notes = [f"{run.label}: {run.rank.lost}" for run in runs if run.rank.lost]
     values: dict[tuple[str, str], list[Point]] = {}
     before: dict[tuple[int | None, str, str], tuple[int, Found]] = {}
     bounds = 0
@@ -109,7 +109,8 @@ def trend(
         if progress is not None:
             progress(run.label, n + 1, len(runs))
     if not values:
-        raise FormatError(f"There is nothing of {quantity} in {runs[0].label}: {'; '.join([_LEVELS[quantity], *notes])}.")
+        why = "; ".join([_LEVELS[quantity], *notes])
+        raise FormatError(f"There is nothing of {quantity} in {runs[0].label}: {why}.")
     if all(point.value is None for points in values.values() for point in points):
         how = "dump with summary_mode statistics, or md5"
         raise FormatError(f"The tensors of {quantity} in {runs[0].label} have no statistics: {how}.")

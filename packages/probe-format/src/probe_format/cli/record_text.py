@@ -40,7 +40,8 @@ def record_lines(record: Record, indent: str, view: View) -> Iterator[str]:
         yield f"{indent}{INDENT}{loss.slot or 'value':<{_WIDTH}} {'lost':<{_WIDTH}} {text(loss.why)}"
     if view.full:
         for keys, leaf in others(record.json):
-            if (len(keys) > 1 or not keys) and not why_lost(leaf):  # one key alone is a mark of the record, not a part
+            mark = len(keys) == 1  # of the record, not a part of it
+            if not mark and not why_lost(leaf):
                 yield f"{indent}{INDENT}{_scalar(keys, leaf)}"
 
 

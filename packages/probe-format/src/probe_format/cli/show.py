@@ -31,7 +31,7 @@ def heading(rank: Rank) -> str:
 
 
 def summary(rank: Rank) -> Iterator[str]:
-    """Yield what is lost, and the report's lines: counts, what was not seen, the largest norms, the first non-finite value."""
+    """Yield what is lost, and the report's lines: counts, what was not seen, largest norms, first non-finite value."""
     if rank.lost:
         yield str(rank.lost)
     report = rank.report

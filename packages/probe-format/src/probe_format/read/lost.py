@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 
@@ -10,7 +10,8 @@ from attrs import frozen
 
 from probe_format.errors import FormatError
 from probe_format.excerpts import cut
-from probe_format.schema.dump import Document, is_strict
+from probe_format.schema.dump import Document
+from probe_format.schema.parts import Side, side_of
 from probe_format.schema.tensor_objects import is_tensor, others, path_text, tensors, why_lost
 
 __all__ = ["Loss", "Lost", "lost_in"]
@@ -20,9 +21,10 @@ _TOLD = 3
 
 @frozen
 class Loss:
-    """Say why the value of a slot is lost; where its numbers are known, why its file is."""
+    """Say why the value of a slot is lost; where its numbers are known, why its file is. slot, side: as in `Value`."""
 
     slot: str
+    side: Side
     why: str
     known: bool
 
@@ -31,7 +33,7 @@ class Loss:
 class Lost:
     """Hold what is lost, by record: as text how much, and the first of it with the reasons."""
 
-    records: Mapping[str, tuple[Loss, ...]]
+    records: Mapping[str, Sequence[Loss]]
 
     def __bool__(self) -> bool:
         return bool(self.records)
@@ -42,25 +44,25 @@ class Lost:
         count = sum(map(len, self.records.values()))
         return f"{count} lost: {told}" + (", ..." if count > _TOLD else "")
 
-    def of(self, name: str) -> tuple[Loss, ...]:
+    def of(self, name: str) -> Sequence[Loss]:
         """Return what of one record is lost."""
         return self.records.get(name, ())
 
     def given(self, name: str) -> str:
         """Return what is to be added where the inputs of a call are said to be finite: which are not known."""
-        slots = [each.slot for each in self.of(name) if each.slot.startswith("input") and not each.known]
+        slots = [each.slot for each in self.of(name) if each.side == "in" and not each.known]
         return f", but for what is lost ({', '.join(slots)})" if slots else ""
 
 
 def lost_in(documents: Iterable[Document]) -> Lost:
     """Return what is lost in a rank's documents. Records that are damaged are passed over."""
-    found: dict[str, tuple[Loss, ...]] = {}
-    for document in (each for each in documents if is_strict(each.header)):  # msprobe marks nothing
+    found: dict[str, list[Loss]] = {}
+    for document in documents:
         for name in document.mentioning(b'"lost"'):
             with suppress(FormatError):
                 record = document.records[name]
-                leaves = ((path, node, why_lost(node)) for path, node in chain(tensors(record), others(record)))
-                losses = tuple(Loss(path_text(path), why, is_tensor(node)) for path, node, why in leaves if why)
-                if losses:
-                    found[name] = losses
+                for keys, leaf in chain(tensors(record), others(record)):
+                    if why := why_lost(leaf):
+                        loss = Loss(path_text(keys), side_of(keys), why, is_tensor(leaf))
+                        found.setdefault(name, []).append(loss)
     return Lost(found)

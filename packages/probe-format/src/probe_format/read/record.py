@@ -101,8 +101,8 @@ class Record:
         for tensor in self.tensors:
             if tensor.slot == at:
                 return tensor
-        why = next((loss.why for loss in self.rank.lost.of(self.name) if loss.slot == at), "")
-        raise KeyError(f"{self.name} has no tensor at {at!r}{' (it is lost: ' + why + ')' if why else ''}; it has {[t.slot for t in self.tensors]}.")
+        why = "".join(f" (it is lost: {x.why})" for x in self.rank.lost.of(self.name) if x.slot == at)
+        raise KeyError(f"{self.name} has no tensor at {at!r}{why}; it has {[t.slot for t in self.tensors]}.")
 
     @property
     def stack(self) -> tuple[str, ...]:

@@ -38,11 +38,12 @@ class Document:
     records: Mapping[str, Any]
 
     def mentioning(self, word: bytes) -> Iterator[str]:
-        """Yield the names of the records that may hold a word; of those with a line each, whose line has it."""
-        if not isinstance(self.records, _Lines):
-            yield from self.records
-        elif word in (raw := self.records.raw):
-            yield from (name for name, span in self.records.spans.items() if raw.find(word, *span) >= 0)
+        """Yield the names of the records of Probe's own that may hold a word: where they have a line each, it does."""
+        if isinstance(lines := self.records, _Lines):
+            found = lines.spans.items() if word in lines.raw else ()
+            yield from (name for name, span in found if lines.raw.find(word, *span) >= 0)
+        elif is_strict(self.header):
+            yield from lines
 
 
 @frozen

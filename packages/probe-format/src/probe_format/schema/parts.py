@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from attrs import frozen
 
+from probe_format.values import ValuePath
+
 from .tensor_objects import is_tensor, others, path_text, tensors, why_lost
 
-__all__ = ["Parts", "Side", "Value", "parts_of"]
+__all__ = ["Parts", "Side", "Value", "parts_of", "side_of"]
 
 Side = Literal["in", "parameter", "out"]
 
@@ -57,6 +59,11 @@ class Parts:
         return tuple(value for value in self.values if value.side in sides)
 
 
+def side_of(path: ValuePath) -> Side:
+    """Return the side of the call that a place in a record is on."""
+    return _SIDES.get(str(path[0]), "out") if path else "out"
+
+
 def parts_of(record: Any) -> Parts:
     """Return the tensors of a record, and its other arguments; what it returned is no argument.
 
@@ -69,7 +76,7 @@ def parts_of(record: Any) -> Parts:
     for key, part in record.items():
         if key in _AGAIN or not isinstance(part, list | dict):
             continue
-        side: Side = _SIDES.get(key, "out")
+        side = side_of((key,))
         if isinstance(part, dict) and is_tensor(part):  # saved under a name
             values.append(Value(key, side, part))
             continue
@@ -85,6 +92,6 @@ def parts_of(record: Any) -> Parts:
             elif item is not None:
                 values += [Value(path_text((key, name, *path)), side, node) for path, node in tensors(item)]
                 if side == "in":
-                    found = ((path_text((key, name, *path)), leaf) for path, leaf in others(item))
-                    arguments += [(slot, leaf) for slot, leaf in found if leaf is not None and not why_lost(leaf)]
+                    found = [leaf for leaf in others(item) if leaf[1] is not None and not why_lost(leaf[1])]
+                    arguments += [(path_text((key, name, *path)), leaf) for path, leaf in found]
     return Parts(tuple(values), tuple(arguments))
