@@ -9,7 +9,7 @@ from probe_format.cli import add_rank, add_step, whole_number
 from probe_format.errors import FormatError
 from probe_format.terminal import say
 
-from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite, ranges_of
+from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
 
 from .amount import amount
 from .outcome import exit_code
@@ -96,5 +96,5 @@ def _finding(finding: Finding) -> Iterator[str]:
         yield f"  inside {module}"
     if finding.before:
         yield "the calls before it, and the range of what they returned:"
-        for call in finding.before:
-            yield f"  {call.name}  {ranges_of(call)}"
+        for call, ranges in finding.led:
+            yield f"  {call.name}  {ranges}"

@@ -50,6 +50,11 @@ class Finding:
     order: int
 
     @property
+    def led(self) -> list[tuple[Call, str]]:
+        """Return the calls before it, with the range of what they returned in words."""
+        return [(call, ", ".join(map(_range, call.read().side("out")[:3]))) for call in self.before]
+
+    @property
     def sentence(self) -> str:
         """Return the finding in words."""
         if self.outside:
@@ -190,6 +195,11 @@ def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]
             if len(found) == 2:
                 break
     return list(found.values())
+
+
+def _range(value: Value) -> str:
+    ends = (value.tensor.get(key) for key in ("Min", "Max"))
+    return f"{value.slot} [{', '.join(f'{x:.6g}' if isinstance(x, float) else str(x) for x in ends)}]"
 
 
 def _words(values: Sequence[Value]) -> str:

@@ -8,9 +8,7 @@ from typing import Any
 
 from probe_format.schema import non_finite
 
-from probe_analysis.calls import Call
-
-__all__ = ["broken", "meant", "ranges_of"]
+__all__ = ["broken", "meant"]
 
 
 def broken(tensor: Mapping[str, Any]) -> str:
@@ -28,13 +26,3 @@ def meant(counts: Mapping[str, int]) -> str:
     return (
         f" ({records} records hold infinities that were asked for, or what no call used)" if records else ""
     )
-
-
-def ranges_of(call: Call) -> str:
-    """Return in words the range of what a call returned, of its first tensors."""
-    tensors = [(v.slot, v.tensor) for v in call.read().side("out")[:3]]
-    return ", ".join(f"{slot} [{_number(t.get('Min'))}, {_number(t.get('Max'))}]" for slot, t in tensors)
-
-
-def _number(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

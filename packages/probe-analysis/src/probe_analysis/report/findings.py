@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from probe_analysis.diff import Diff
-from probe_analysis.nonfinite import Finding, NonFinite, ranges_of
+from probe_analysis.nonfinite import Finding, NonFinite
 
 from .compared import Compared
 from .run_columns import RunColumns
@@ -63,9 +63,7 @@ def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> di
     first = found.first
     lists: list[list[Any]] = []
     if first is not None:
-        before = [
-            [f"{call.name}   {ranges_of(call)}", *_place(runs, first, call.name)] for call in first.before
-        ]
+        before = [[f"{call.name}   {ends}", *_place(runs, first, call.name)] for call, ends in first.led]
         lists.append(["The calls before it, and the range of what they returned", before])
         other = found.backward if not first.call.backward else found.forward
         if other is not None:
