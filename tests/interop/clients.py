@@ -100,16 +100,19 @@ def dump(folder: Path, tool: str, config: dict[str, Any], variant: str = "plain"
 def compare(cwd: Path, target: Path, golden: Path) -> list[Row]:
     """The rows of `msprobe compare`. Its exit code says nothing: the Result column does."""
     cwd.mkdir(parents=True, exist_ok=True)
-    msprobe(cwd, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", cwd / "out")
+    said = msprobe(cwd, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", cwd / "out")
+    assert "Traceback" not in said, said
     (found,) = (cwd / "out").glob("*.csv")
     with found.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def graph_nodes(cwd: Path, target: Path) -> dict[str, str]:
-    """Node -> parent, as `msprobe graph_visualize` drew them."""
+def graph_nodes(cwd: Path, target: Path, golden: Path | None = None) -> dict[str, str]:
+    """Node -> parent, as `msprobe graph_visualize` drew them; beside those of another dump, where there is one."""
     cwd.mkdir(parents=True, exist_ok=True)
-    msprobe(cwd, "graph_visualize", "-tp", target, "-o", cwd / "out")
+    other = () if golden is None else ("-gp", golden)
+    said = msprobe(cwd, "graph_visualize", "-tp", target, *other, "-o", cwd / "out")
+    assert "Traceback" not in said, said
     (found,) = (cwd / "out").glob("*.vis.db")
     with sqlite3.connect(found) as connection:
         return dict(connection.execute("select node_name, up_node from tb_nodes"))

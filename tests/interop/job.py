@@ -8,7 +8,10 @@ VARIANT: "plain"; "perturbed" (the last layer's weight times 1.5); "nan" (the lo
 "shared" (a module gets one tensor three times, so that three slots of its backward record hold one sum).
 """
 
+import errno
+import os
 import sys
+from typing import Any
 
 import torch
 from torch import nn
@@ -66,6 +69,25 @@ class Net(nn.Module):
         return self.head(torch.log(peak + shift))
 
 
+def lose_gradients() -> None:
+    """Have no gradient described but the first of each call, and no file of a gradient written."""
+    from probe_torch.tensors.leaf import TensorLeaf
+
+    describe, writev = TensorLeaf.tensor, os.writev
+
+    def tensor(self: Any, placement: Any, value: Any, path: Any, *args: Any, **keys: Any) -> bytes:
+        if "forward" not in placement.record and (placement.category, *path) != ("input", 0):
+            raise RuntimeError("broken on purpose")
+        return describe(self, placement, value, path, *args, **keys)
+
+    def write(fd: int, parts: Any) -> int:
+        if ".backward." in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return writev(fd, parts)
+
+    TensorLeaf.tensor, os.writev = tensor, write  # type: ignore[method-assign]
+
+
 def main(tool: str, config: str, variant: str) -> None:
     if tool == "probe":
         from probe_torch import PrecisionDebugger
@@ -85,6 +107,8 @@ def main(tool: str, config: str, variant: str) -> None:
     target = torch.randint(0, 5, (4,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
+    if variant == "lost":
+        lose_gradients()
     debugger = PrecisionDebugger(config_path=config)
     debugger.start(model)
     for _ in range(2 if variant == "accumulated" else 1):

@@ -161,6 +161,40 @@ def test_overflow_check_finds_nothing_in_a_healthy_dump(shop: Shop, folder: Path
     assert clients.overflows(folder / "healthy", shop.dump("mix", "statistics").parent) == []
 
 
+LOST = [("mix", "statistics"), ("mix", "tensor"), ("L0", "md5"), ("L1", "statistics")]
+
+
+def lost(rank: Path) -> tuple[int, int]:
+    """How many gradients of a dump are lost, and how many files alone."""
+    each = [loss for slots in probe_format.open(rank).ranks[0].lost.records.values() for loss in slots]
+    return sum(not loss.known for loss in each), sum(loss.known for loss in each)
+
+
+@pytest.mark.parametrize(("level", "kind"), LOST)
+def test_compare_passes_over_what_is_lost(shop: Shop, level: str, kind: str) -> None:
+    """No row goes, moves or is an error; a slot that is lost has no numbers, and all others have theirs."""
+    whole, gone = shop.dump(level, kind), shop.dump(level, kind, "lost")
+    gradients, files = lost(gone)
+    assert lost(whole) == (0, 0) and gradients > 10 and (files > 3) == (kind == "tensor")
+    names = [row["NPU Name"] for row in shop.compare(whole, whole)]
+    for pair in ((gone, whole), (whole, gone), (gone, gone)):
+        rows = shop.compare(*pair)
+        assert [row["NPU Name"] for row in rows] == names
+        assert {row["Result"] for row in rows} <= {"pass", "warning"}
+        side = "NPU" if pair[0] == gone else "Bench"
+        empty = [row for row in rows if "torch." not in row[f"{side} Dtype"] and ".backward." in row["NPU Name"]]
+        assert len(empty) >= gradients // 2
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_graph_visualize_passes_over_what_is_lost(shop: Shop, folder: Path, level: str) -> None:
+    kind = "statistics" if level == "mix" else "md5"
+    whole, gone = shop.dump(level, kind), shop.dump(level, kind, "lost")
+    nodes = clients.graph_nodes(folder / f"whole-{level}", whole)
+    for i, pair in enumerate(((gone, None), (gone, whole), (whole, gone), (gone, gone))):
+        assert clients.graph_nodes(folder / f"lost-{level}-{i}", *pair).items() >= nodes.items()
+
+
 # --- the other way round ---
 
 
