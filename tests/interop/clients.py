@@ -100,7 +100,9 @@ def dump(folder: Path, tool: str, config: dict[str, Any], variant: str = "plain"
 def compare(cwd: Path, target: Path, golden: Path) -> list[Row]:
     """The rows of `msprobe compare`. Its exit code says nothing: the Result column does."""
     cwd.mkdir(parents=True, exist_ok=True)
-    said = msprobe(cwd, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", cwd / "out")
+    said = msprobe(
+        cwd, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", cwd / "out"
+    )
     assert "Traceback" not in said, said
     (found,) = (cwd / "out").glob("*.csv")
     with found.open(newline="", encoding="utf-8") as file:

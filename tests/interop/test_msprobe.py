@@ -164,10 +164,11 @@ def test_overflow_check_finds_nothing_in_a_healthy_dump(shop: Shop, folder: Path
 LOST = [("mix", "statistics"), ("mix", "tensor"), ("L0", "md5"), ("L1", "statistics")]
 
 
-def lost(rank: Path) -> tuple[int, int]:
-    """How many gradients of a dump are lost, and how many files alone."""
-    each = [loss for slots in probe_format.open(rank).ranks[0].lost.records.values() for loss in slots]
-    return sum(not loss.known for loss in each), sum(loss.known for loss in each)
+def lost(rank: Path) -> tuple[set[str], set[str]]:
+    """The slots of a dump whose gradients are lost, and those whose files alone are."""
+    records = probe_format.open(rank).ranks[0].lost.records
+    each = [(f"{name}.{loss.slot}", loss.known) for name, losses in records.items() for loss in losses]
+    return {name for name, known in each if not known}, {name for name, known in each if known}
 
 
 @pytest.mark.parametrize(("level", "kind"), LOST)
@@ -175,15 +176,16 @@ def test_compare_passes_over_what_is_lost(shop: Shop, level: str, kind: str) -> 
     """No row goes, moves or is an error; a slot that is lost has no numbers, and all others have theirs."""
     whole, gone = shop.dump(level, kind), shop.dump(level, kind, "lost")
     gradients, files = lost(gone)
-    assert lost(whole) == (0, 0) and gradients > 10 and (files > 3) == (kind == "tensor")
+    assert lost(whole) == (set(), set()) and len(gradients) > 10 and (len(files) > 3) == (kind == "tensor")
     names = [row["NPU Name"] for row in shop.compare(whole, whole)]
+    assert {name for name in gradients | files if ".backward." in name} <= set(names)
     for pair in ((gone, whole), (whole, gone), (gone, gone)):
         rows = shop.compare(*pair)
         assert [row["NPU Name"] for row in rows] == names
         assert {row["Result"] for row in rows} <= {"pass", "warning"}
         side = "NPU" if pair[0] == gone else "Bench"
-        empty = [row for row in rows if "torch." not in row[f"{side} Dtype"] and ".backward." in row["NPU Name"]]
-        assert len(empty) >= gradients // 2
+        empty = {row["NPU Name"] for row in rows if "torch." not in row[f"{side} Dtype"]}
+        assert gradients & set(names) <= empty and not files & empty
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
