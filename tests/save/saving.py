@@ -30,8 +30,9 @@ def document(rank: Path, lost: int = 0) -> dict[str, Any]:
     assert set(content) <= header_keys(), "the keys that dump.md has"
     (verdict,) = verify(rank)
     assert verdict.state == "complete", verdict
-    told = [note.partition(": ")[0] for note in verdict.notes if " lost: " in note]
-    assert told == ([f"{lost} lost"] if lost else [])
+    found = probe_format.open(rank).ranks[0].lost
+    assert sum(not loss.known for losses in found.records.values() for loss in losses) == lost
+    assert [note for note in verdict.notes if " lost: " in note] == ([str(found)] if found else [])
     assert not [note for note in verdict.notes if "belong to no record" in note]
     return content
 
