@@ -52,7 +52,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "back", "enter", "Event", "exit", "fault", "fill", "Form", "frames", "grad", "head", "LATER_PASS",
         "NODE", "opens", "over", "pgrad", "redo", "redone", "save", "Slot", "STRUCTURE", "tally",
     },
-    "probe_format.jsonio": {"dumps", "encode", "finite", "loads", "members", "number"},
+    "probe_format.jsonio": {"dumps", "encode", "finite", "loads", "members", "number", "texts"},
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
         "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "holds_data", "is_dump_dir",
