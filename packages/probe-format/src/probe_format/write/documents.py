@@ -87,7 +87,7 @@ def write_pages(
     for name, chunks in evolve(pages, records=counted.through(pages)).files().items():
         if written and not pages.header.get("extra_info", True):
             break
-        passed = written[name] = _Passed(bool(pages.header.get("dump_data_dir")))
+        passed = written[name] = _Passed()
         replace_file(directory / name, passed.through(chunks))
     if pages.faults:
         replace_file(directory / layout.ERRORS, _fault_log(pages.faults))
@@ -146,11 +146,9 @@ class _Counted:
 class _Passed:
     """Count what passes on its way to a file.
 
-    with_files: whether tensors may have files.
     tensors, tensor_files: counted in the bytes: inside JSON strings the quotes are escaped, so only keys match.
     """
 
-    with_files: bool
     size: int = 0
     crc: int = 0
     tensors: int = 0
@@ -162,8 +160,7 @@ class _Passed:
             self.size += len(chunk)
             self.crc = zlib.crc32(chunk, self.crc)
             self.tensors += chunk.count(b'"dtype":"')
-            if self.with_files:
-                self.tensor_files += chunk.count(b'"data_name":"')
+            self.tensor_files += chunk.count(b'"data_name":"')
             yield chunk
 
 
