@@ -7,7 +7,8 @@ Probe left behind: then the records come from the journal.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -215,25 +216,40 @@ class Rank:
         return read_plain(path) if path.is_file() else None
 
 
-def journal_fold(contents: JournalContents, where: Path) -> Fold:
-    """Return the documents in a journal. Raises DamagedError when this version cannot read its events."""
+def journal_fold(contents: JournalContents, where: Path, *, records: bool = True) -> Fold:
+    """Return the documents in a journal. Raises DamagedError when this version cannot read its events.
+
+    records: whether those are checked as well; not where each is read anyhow.
+    """
     from probe_format.journal.reading import folded
 
-    try:
+    with known_forms(where):
         fold = folded(contents)
-        _check_forms(fold)
-    except _WRONG as error:
+        _check_forms(fold, records)
+    return fold
+
+
+@contextmanager
+def known_forms(where: Path) -> Iterator[None]:
+    """Raise DamagedError for what an event of a wrong form in the journal of this folder leads to."""
+    try:
+        yield
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        OverflowError,
+    ) as error:
         raise DamagedError(
             f"{where / layout.JOURNAL} has an event of an unknown form ({brief(error, 300)}). If a newer version "
             "wrote it, install that version of probe-format."
         ) from error
-    return fold
 
 
-_WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, OverflowError)
-
-
-def _check_forms(fold: Fold) -> None:
+def _check_forms(fold: Fold, records: bool) -> None:
     """Raise ValueError when events of a wrong form have become documents of a wrong form."""
     pages = fold.pages()
     for key in pages.header:
@@ -250,10 +266,10 @@ def _check_forms(fold: Fold) -> None:
         if not isinstance(fault["where"], str) or not isinstance(fault["message"], str):
             raise ValueError(f"{brief(fault)} is not a fault")
     for name, chunks in pages.files().items():
-        raw = b"".join(chunks)
-        document = jsonio.loads(raw)
-        for problem in _CHECKS[name](document) if name in _CHECKS else ():
-            raise ValueError(str(problem))
+        if records or name in _CHECKS:
+            document = jsonio.loads(b"".join(chunks))
+            for problem in _CHECKS[name](document) if name in _CHECKS else ():
+                raise ValueError(str(problem))
 
 
 _CHECKS = {layout.STACK: check_stack, layout.CONSTRUCT: check_construct}

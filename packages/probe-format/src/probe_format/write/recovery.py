@@ -9,10 +9,9 @@ from attrs import evolve, frozen
 
 from probe_format import layout
 from probe_format.errors import FormatError
-from probe_format.excerpts import brief
 from probe_format.journal.reading import read_journal
 from probe_format.plain_files import refuse_link
-from probe_format.read.dump import Rank, journal_fold, open
+from probe_format.read.dump import Rank, journal_fold, known_forms, open
 
 from .documents import write_pages
 
@@ -63,7 +62,7 @@ def recover_rank(rank: Rank) -> Recovery:
             return result("nothing", "The files are complete and hold everything in the journal.")
         refuse_link(path)
         contents = read_journal(path)
-        pages = journal_fold(contents, rank.path).pages()
+        pages = journal_fold(contents, rank.path, records=False).pages()
     except FormatError as error:
         return result("nothing", str(error))
     if not contents.events:
@@ -78,8 +77,9 @@ def recover_rank(rank: Rank) -> Recovery:
     pages = evolve(pages, coverage=coverage)
     # The files cover the torn tail too: it was read, and holds no event.
     try:
-        report = write_pages(rank.path, pages, state="recovered", journal_bytes=contents.file_bytes)
-    except (ValueError, TypeError) as error:
-        return result("nothing", f"The journal holds what no file can ({brief(error, 300)}).")
+        with known_forms(rank.path):
+            report = write_pages(rank.path, pages, state="recovered", journal_bytes=contents.file_bytes)
+    except FormatError as error:
+        return result("nothing", str(error))
     outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"
     return result(outcome, detail, report["records"], report["tensors"])
