@@ -17,7 +17,8 @@ from faults import broken, broken_callback
 from framework import Framework
 from gradient_nets import values
 from mindspore import Tensor, nn, ops
-from probe_mindspore.graph import calls, host_callback, taps
+from probe_mindspore.graph import host_callback, taps
+from probe_mindspore.graph.calls import GraphCalls
 from probe_mindspore.hooks import autograd, gradients, parameter_gradients
 from probe_mindspore.hooks.nodes import InputGradients
 from probe_mindspore.patching import jit_guard
@@ -37,9 +38,9 @@ PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     "taps on for the compiler": partial(broken_callback, taps, "TappedCompilations", 1),
     "a graph with taps runs": partial(broken_callback, taps, "TappedCompilations", 4),
     "a host callback": partial(broken, host_callback, "rebuild"),
-    "a Cell in a graph begins": partial(broken_callback, calls, "Listener", 0),
-    "a gradient of an input in a graph": partial(broken_callback, calls, "Listener", 2),
-    "a gradient of an output in a graph": partial(broken_callback, calls, "Listener", 3),
+    "a Cell in a graph begins": partial(broken, GraphCalls, "enter"),
+    "a gradient of an input in a graph": partial(broken, GraphCalls, "of_input"),
+    "a gradient of an output in a graph": partial(broken, GraphCalls, "of_output"),
 }
 if autograd.GRAPH:
     PLACES["a hook on a node"] = partial(broken, GradientTap, "fire")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from probe_format.errors import UsageError
@@ -10,7 +10,7 @@ from probe_format.errors import UsageError
 __all__ = ["frame_of"]
 
 
-def frame_of(rows: Iterable[Mapping[str, Any]], columns: tuple[str, ...]) -> Any:
+def frame_of(columns: str, rows: Iterable[Sequence[Any]]) -> Any:
     """Return the rows as a ``pandas.DataFrame`` with these columns. Raises UsageError without pandas."""
     try:
         import pandas
@@ -18,4 +18,4 @@ def frame_of(rows: Iterable[Mapping[str, Any]], columns: tuple[str, ...]) -> Any
         raise UsageError(
             "A frame needs pandas, which is not installed here. Install it with: pip install 'probe-analysis[pandas]'."
         ) from None
-    return pandas.DataFrame.from_records(list(rows), columns=list(columns))
+    return pandas.DataFrame.from_records(list(rows), columns=columns.split())

@@ -35,9 +35,8 @@ def no_dropout() -> Held:
 def _places() -> list[Place]:
     cells = [cls for name in _CELLS if (cls := getattr(basic, name, None)) is not None]
     primitives = [getattr(ops, name) for name in _PRIMITIVES]
-    functions = [
-        (owner, name) for name in _MINT for owner in (nn_func, ops.auto_generate) if hasattr(owner, name)
-    ]
+    owners = nn_func, ops.auto_generate
+    functions = [(owner, name) for name in _MINT for owner in owners if hasattr(owner, name)]
     return [
         *(place(cls, "construct", _construct) for cls in cells),
         *(place(cls, "__call__", _call, cls) for cls in primitives),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import mindspore
@@ -43,24 +46,16 @@ class ModuleKind:
     requires_grad: bool = False
 
 
-def _cells(model: Any) -> Iterator[tuple[str, Any]]:
-    found: Iterator[tuple[str, Any]] = model.cells_and_names()
-    return found
+def _own(table: str, module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters that a module keeps in this attribute."""
+    return ((name, p) for name, p in getattr(module, table).items() if p is not None)
 
 
-def _own_parameters(cell: Any) -> Iterator[tuple[str, Any]]:
-    return ((name, p) for name, p in cell._params.items() if p is not None)
-
-
-def _optimizers() -> tuple[type, ...]:
-    found = [nn.Optimizer]
+def _optimizers() -> Iterator[type]:
+    yield nn.Optimizer
     for path in ("experimental.optim.Optimizer", "mint.optim.Optimizer"):
-        owner: Any = mindspore
-        for part in path.split("."):
-            owner = getattr(owner, part, None)
-        if isinstance(owner, type):
-            found.append(owner)
-    return tuple(found)
+        with contextlib.suppress(AttributeError):
+            yield attrgetter(path)(mindspore)
 
 
 CELLS = ModuleKind(
@@ -71,8 +66,8 @@ CELLS = ModuleKind(
     patched_classes=(nn.Cell, nn.GraphCell),
     containers=(nn.CellList, nn.CellDict),
     optimizers=(*_optimizers(), nn.learning_rate_schedule.LearningRateSchedule),
-    walk=_cells,
-    parameters=_own_parameters,
+    walk=methodcaller("cells_and_names"),
+    parameters=partial(_own, "_params"),
 )
 
 
@@ -100,15 +95,6 @@ def source_of_torch(path: str) -> str:
     return str(getattr(behind(sys.modules.get(first)), "__name__", first)) + dot + rest
 
 
-def _modules(model: Any) -> Iterator[tuple[str, Any]]:
-    found: Iterator[tuple[str, Any]] = model.named_modules()
-    return found
-
-
-def _module_parameters(module: Any) -> Iterator[tuple[str, Any]]:
-    return ((name, p) for name, p in module._parameters.items() if p is not None)
-
-
 def late_torch(module_kind: ModuleKind) -> str:
     """Return advice if a torch on MindSpore was imported after this kind was detected, else ""."""
     late = module_kind is CELLS and torch_on_mindspore() is not None
@@ -121,16 +107,17 @@ def detect() -> ModuleKind:
     if torch is None:
         return CELLS
     modules = torch.nn
-    containers = (getattr(modules, name, None) for name in ("ModuleList", "ModuleDict"))
     return ModuleKind(
         framework="mindtorch",
         prefix="Module",
         noun="torch.nn.Module",
         module_class=modules.Module,
         patched_classes=(modules.Module,),
-        containers=tuple(c for c in containers if c is not None),
+        containers=tuple(
+            getattr(modules, name) for name in ("ModuleList", "ModuleDict") if hasattr(modules, name)
+        ),
         optimizers=(),
-        walk=_modules,
-        parameters=_module_parameters,
+        walk=methodcaller("named_modules"),
+        parameters=partial(_own, "_parameters"),
         requires_grad=True,
     )

@@ -11,19 +11,14 @@ from probe_format.errors import UsageError
 from probe_format.tensors import widen
 from probe_runtime.session import Move, perturbed
 
+from probe_mindspore.tensors.tensor_view import SPARSE
+
 __all__ = ["perturb"]
 
 _T = TypeVar("_T")
-_SPARSE = tuple(getattr(ms, name) for name in ("COOTensor", "CSRTensor", "RowTensor") if hasattr(ms, name))
 #: Dtype -> that of its parts, the same but for complex numbers.
-_PARTS: dict[Any, str] = {
-    ms.float64: "float64",
-    ms.float32: "float32",
-    ms.float16: "float16",
-    ms.bfloat16: "bfloat16",
-    ms.complex64: "float32",
-    ms.complex128: "float64",
-}
+_PARTS: dict[Any, str] = {getattr(ms, name): name for name in ("float64", "float32", "float16", "bfloat16")}
+_PARTS |= {ms.complex64: "float32", ms.complex128: "float64"}
 
 
 def perturb(value: _T, seed: int = 1234) -> _T:
@@ -46,11 +41,9 @@ def perturb(value: _T, seed: int = 1234) -> _T:
 
 
 def _tensor(value: Any, move: Move) -> Any:
-    if isinstance(value, _SPARSE):
-        what = type(value).__name__
-        raise UsageError(
-            f"perturb moves plain tensors, and this is a {what}. Perturb its values, and make it anew."
-        )
+    if isinstance(value, SPARSE):
+        what = f"perturb moves plain tensors, and this is a {type(value).__name__}"
+        raise UsageError(f"{what}. Perturb its values, and make it anew.")
     if not isinstance(value, ms.Tensor):
         return NotImplemented
     if value.dtype not in _PARTS:

@@ -31,10 +31,9 @@ def open_leaf(
     options: TensorOptions, coverage: Coverage, numbers: Iterator[int], summary: Summary
 ) -> MindSporeSaving:
     """Return a describer of MindSpore's values for one step."""
-    shared: dict[str, Any] = {"numbers": numbers, "summary": summary}
-    return MindSporeSaving(
-        TensorLeaf(options, coverage, _nothing, requires_grad=detect().requires_grad, **shared)
-    )
+    own = detect().requires_grad
+    leaf = TensorLeaf(options, coverage, _nothing, requires_grad=own, numbers=numbers, summary=summary)
+    return MindSporeSaving(leaf)
 
 
 @define(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Literal
 
@@ -18,6 +19,8 @@ from .tree import Node, forest, plain_path, without_outer
 __all__ = ["Alignment", "How", "Pair", "align"]
 
 How = Literal["name", "path", "order", "class", "position"]
+Siblings = tuple[list[Node], list[Node]]
+Rule = Callable[[Node, bool], Hashable]
 
 
 @frozen(eq=False)
@@ -48,12 +51,10 @@ class Alignment:
     wrappers: tuple[Call, ...] = ()
 
     @property
-    def counts(self) -> dict[How, int]:
-        """Return how many pairs were matched by what."""
-        found: dict[How, int] = {}
-        for pair in self.pairs:
-            found[pair.how] = found.get(pair.how, 0) + 1
-        return found
+    def how(self) -> str:
+        """Return in words how many pairs were matched by what: ``12 by name, 3 by order``."""
+        counts = Counter(pair.how for pair in self.pairs)
+        return ", ".join(f"{count} by {how}" for how, count in counts.items()) or "none"
 
     def beyond(self, a: Run, b: Run) -> tuple[frozenset[str], frozenset[str]]:
         """Return the names of the calls without a partner that come after the end of the other run, where it was cut.
@@ -70,10 +71,8 @@ class Alignment:
         """Return the place in the other run of the last call that a run that was cut has completed."""
         own = "b" if other == "a" else "a"
         pairs = sorted(self.pairs, key=lambda pair: int(getattr(pair, other).order), reverse=True)
-        return next(
-            (int(getattr(pair, other).order) for pair in pairs if not cut.ended_inside(getattr(pair, own))),
-            -1,
-        )
+        ended = (getattr(pair, other) for pair in pairs if not cut.ended_inside(getattr(pair, own)))
+        return next((int(call.order) for call in ended), -1)
 
     def renamed(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the layers and the functions whose names differ: name in the first run -> in the second."""
@@ -92,7 +91,7 @@ def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
     if mapping is None and (a.calls is b.calls or list(a.by_name) == list(b.by_name)):
         return Alignment(tuple(Pair(x, y, "name") for x, y in zip(a.calls, b.calls, strict=True)), (), ())
     state = _State(a, b, mapping or Mapping())
-    tops: tuple[list[Node], list[Node]] = ([], [])
+    tops: Siblings = ([], [])
     wrappers: list[Call] = []
     for run, top in ((a, tops[0]), (b, tops[1])):
         found, around = forest(run)
@@ -146,19 +145,14 @@ class _State:
         """Return the pairs among the calls made in one module: by what tells them apart best, then by less."""
         found: list[tuple[Node, Node, How]] = []
         gaps = [(one, two)]
-        rules: tuple[tuple[How, Callable[[Node, bool], Hashable]], ...] = (
-            ("path", self._exact),
-            ("order", self._same_kind),
-            ("class", self._class),
-        )
+        rules: tuple[tuple[How, Rule], ...]
+        rules = ("path", self._exact), ("order", self._same_kind), ("class", self._class)
         for how, key in rules:
-            left: list[tuple[list[Node], list[Node]]] = []
+            left: list[Siblings] = []
             for xs, ys in gaps:
                 pairs = sorted(aligned([key(x, True) for x in xs], [key(y, False) for y in ys]))
-                found += [
-                    (xs[i], ys[j], "order" if not xs[i].is_module and how == "path" else how)
-                    for i, j in pairs
-                ]
+                by: How = "order" if how == "path" else how  # of functions, which have no path
+                found += [(xs[i], ys[j], how if xs[i].is_module else by) for i, j in pairs]
                 left += _between(xs, ys, pairs)
             gaps = left
         for xs, ys in gaps:
@@ -230,9 +224,7 @@ def _rest_key(call: Call, path: str) -> Hashable:
     return call.kind, call.name
 
 
-def _between(
-    xs: list[Node], ys: list[Node], pairs: list[tuple[int, int]]
-) -> list[tuple[list[Node], list[Node]]]:
+def _between(xs: list[Node], ys: list[Node], pairs: list[tuple[int, int]]) -> list[Siblings]:
     """Return what lies between the pairs, where both sides have something."""
     found = []
     i = j = 0

@@ -55,9 +55,8 @@ def load_mapping(path: str | Path) -> Mapping:
     return Mapping(*(_names(path, section, found.get(section) or {}) for section in _SECTIONS))
 
 
-_FORM = (
-    "A mapping file has the keys 'layers' and 'apis', each with names of the first run: names of the second."
-)
+_KEYS = "A mapping file has the keys 'layers' and 'apis'"
+_FORM = f"{_KEYS}, each with names of the first run: names of the second."
 
 
 def _names(path: str | Path, section: str, table: Any) -> dict[str, str]:

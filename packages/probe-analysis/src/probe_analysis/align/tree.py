@@ -9,16 +9,8 @@ from probe_analysis.calls import Call, Run
 __all__ = ["Node", "forest", "plain_path", "without_outer"]
 
 #: Parts of a qualified name that a wrapper around the model, or around a part of it, puts in.
-WRAPPER_PARTS = frozenset(
-    {
-        "module",
-        "_orig_mod",
-        "_fsdp_wrapped_module",
-        "_checkpoint_wrapped_module",
-        "_flat_param",
-        "_forward_module",
-    }
-)
+WRAPPER_PARTS = frozenset(("module", "_orig_mod", "_flat_param", "_forward_module"))
+WRAPPER_PARTS |= {"_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
 def plain_path(path: str) -> str:
@@ -53,11 +45,8 @@ def forest(run: Run) -> tuple[list[Node], list[Call]]:
     A wrapper is a module whose name, without the parts of wrappers, is that of a module directly inside of it; so is
     the model inside of DDP and the like, as the model itself is recorded in no other run.
     """
-    nodes = {
-        call.name: Node(call, plain_path(call.path) if call.kind == "module" else "")
-        for call in run.calls
-        if not call.backward and call.kind in ("module", "api")
-    }
+    calls = (call for call in run.calls if not call.backward and call.kind in ("module", "api"))
+    nodes = {c.name: Node(c, plain_path(c.path) if c.kind == "module" else "") for c in calls}
     parents = run.rank.construct.parents
     # Names of construct.json come in the order in which calls began; calls without a node there by completion.
     began = [name for name in parents if name in nodes]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from probe_format.schema import Parts, Side, Value, parts_of
+from probe_format.schema import Parts, Side, Value
 
-from .call import Call, Kind, ended_inside
-from .run import Run, is_own, runs_of
+from .call import Call, ended_inside
+from .run import Progress, Run, Source, is_own, runs_of
 
-__all__ = ["Call", "Kind", "Parts", "Run", "Side", "Value", "ended_inside", "is_own", "parts_of", "runs_of"]
+__all__ = ["Call", "Parts", "Progress", "Run", "Side", "Source", "Value", "ended_inside", "is_own", "runs_of"]

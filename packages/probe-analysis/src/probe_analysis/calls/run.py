@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -15,7 +15,12 @@ from probe_format.schema import Parts
 
 from .call import Call, Kind, ended_inside
 
-__all__ = ["Run", "is_own", "runs_of"]
+__all__ = ["Progress", "Run", "Source", "is_own", "runs_of"]
+
+#: A dump, or the path of one.
+Source = str | Path | Dump
+#: Called with what is read, how much of it was read, and how much there is.
+Progress = Callable[[str, int, int], None]
 
 
 @frozen(slots=False, eq=False)
@@ -121,7 +126,7 @@ def is_own(frame: str) -> bool:
     return not any(part in frame for part in _INSTALLED)
 
 
-def runs_of(dump: str | Path | Dump, *, step: int | None = None, rank: int | None = None) -> Iterator[Run]:
+def runs_of(dump: Source, *, step: int | None = None, rank: int | None = None) -> Iterator[Run]:
     """Yield the runs of a dump, rank after rank of each step.
 
     step, rank: only these; None for all.

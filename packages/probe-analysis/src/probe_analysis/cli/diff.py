@@ -3,77 +3,47 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from probe_format.cli import add_rank, add_step, whole_number
 from probe_format.terminal import say, tell
 
 from probe_analysis.align import suggest_mapping
 from probe_analysis.diff import CallDiff, Diff, RunDiff, diff
 
-from .comparison import add_comparison, comparison
-from .outcome import exit_code
+from .command import Command
+from .options import add_comparison, add_dump, add_part, add_table, comparison, part
 from .progress import shown
-from .table import FORMATS, table
+from .table import print_rows, table, write_table
 
 __all__ = ["main"]
-
-_EXIT = "exit codes: 0 the same, at least within what rounding explains; 1 different; 2 cannot be compared"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code.
-
-    argv: the words after ``probe diff``; those of the process when None.
-    """
-    arguments = _parser().parse_args(argv)
-    return exit_code("diff", lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:
     with shown("diff", "calls") as progress:
-        found = diff(
-            arguments.a,
-            arguments.b,
-            step=arguments.step,
-            rank=arguments.rank,
-            progress=progress,
-            **comparison(arguments),
-        )
+        found = diff(arguments.a, arguments.b, progress=progress, **part(arguments), **comparison(arguments))
     if arguments.suggest_map:
         Path(arguments.suggest_map).write_text(_mapping_text(found), "utf-8")
         say(f"wrote {arguments.suggest_map}: check it, then give it with --map")
     return _show(found, arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="probe diff",
-        description="Compare two dumps, by Probe or msprobe, and name the first call that makes a difference.",
-        epilog=_EXIT,
-    )
-    parser.add_argument("a", help="a dump_path, a step folder, a rank folder, or a dump.json")
+def _options(parser: argparse.ArgumentParser) -> None:
+    add_dump(parser, "a")
     parser.add_argument("b", help="the other one")
-    add_step(parser)
-    add_rank(parser)
+    add_part(parser)
     add_comparison(parser)
     parser.add_argument("--suggest-map", metavar="FILE", help="write a draft of such a file")
-    parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table of calls")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the table of all calls into this file")
-    parser.add_argument(
-        "--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)"
-    )
-    return parser
+    add_table(parser, "of the table of calls", "write the table of all calls into this file")
 
 
 def _mapping_text(found: Diff) -> str:
     layers: dict[str, str] = {}
     apis: dict[str, str] = {}
     for run in found.runs:
-        for whole, part in zip((layers, apis), run.alignment.renamed(), strict=True):
-            whole.update({name: other for name, other in part.items() if name not in whole})
+        for whole, own in zip((layers, apis), run.alignment.renamed(), strict=True):
+            whole.update({name: other for name, other in own.items() if name not in whole})
     return suggest_mapping(layers, apis)
 
 
@@ -81,18 +51,15 @@ def _show(found: Diff, arguments: argparse.Namespace) -> int:
     verdict = found.verdict
     rows = [row for run in found.runs for row in _rows(run)]
     if arguments.output:
-        Path(arguments.output).write_text(table(rows, arguments.format) + "\n", "utf-8")
+        write_table(rows, arguments.format, arguments.output)
     if arguments.format != "table" and not arguments.output:
         say(*table(rows, arguments.format).split("\n"))  # for a program: nothing else on standard output
         tell(verdict.sentence)
     else:
         say(*_story(found))
         differing = [row for row in rows if row["difference"]]
-        shown = differing[: arguments.rows]
-        if shown and not arguments.output:
-            say("", *table(shown, "table").split("\n"))
-            if len(differing) > len(shown):
-                say(f"... and {len(differing) - len(shown)} more records: --rows N or -o FILE shows them")
+        if not arguments.output:
+            print_rows(differing, "table", arguments.rows, "more records")
     return 1 if verdict.state == "different" else 0
 
 
@@ -132,6 +99,9 @@ def _rows(run: RunDiff) -> Iterator[dict[str, Any]]:
 def _row(call: CallDiff) -> dict[str, Any]:
     worst = call.worst("in", "parameter", "out")
     found = worst.elements if worst is not None else None
+    apart = [str(argument) for argument in call.arguments]
+    if worst is not None:
+        apart.append(f"{worst.slot} {worst.distance.what}")
     return {
         "call": call.pair.a.name,
         "other": "" if call.pair.b.name == call.pair.a.name else call.pair.b.name,
@@ -139,12 +109,16 @@ def _row(call: CallDiff) -> dict[str, Any]:
         "inputs": call.brought,
         "results": call.made,
         "allowed": call.allowed,
-        "difference": "; ".join(
-            [
-                *map(str, call.arguments),
-                *([f"{worst.slot} {worst.distance.what}"] if worst is not None else []),
-            ]
-        ),
+        "difference": "; ".join(apart),
         "cosine": None if found is None else found.cosine,
         "max_ulp": None if found is None else found.max_ulp,
     }
+
+
+main = Command(
+    "diff",
+    "Compare two dumps, by Probe or msprobe, and name the first call that makes a difference.",
+    "0 the same, at least within what rounding explains; 1 different; 2 cannot be compared",
+    _options,
+    _run,
+)

@@ -5,30 +5,17 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from probe_format.cli import add_rank, add_step
 from probe_format.terminal import say, tell
 
 from probe_analysis.export import FORMS, Exported, export, leftovers
 
-from .outcome import exit_code
+from .command import Command
+from .options import add_dump, add_part, part
 from .progress import shown
 
 __all__ = ["main"]
-
-_EXIT = (
-    "exit codes: 0 all of it is exported; 1 some of it could not be read and is named; 2 nothing is exported"
-)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code.
-
-    argv: the words after ``probe export``; those of the process when None.
-    """
-    arguments = _parser().parse_args(argv)
-    return exit_code("export", lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -37,8 +24,7 @@ def _run(arguments: argparse.Namespace) -> int:
             arguments.dir,
             arguments.output,
             form=arguments.to,
-            step=arguments.step,
-            rank=arguments.rank,
+            **part(arguments),
             filter=arguments.filter,
             overwrite=arguments.overwrite,
             progress=progress,
@@ -51,20 +37,13 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if found.errors else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="probe export",
-        description="Write a dump as tables of Parquet, or as curves over the steps for TensorBoard.",
-        epilog=_EXIT,
-    )
-    parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
+def _options(parser: argparse.ArgumentParser) -> None:
+    add_dump(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the folder to make")
     parser.add_argument("--to", choices=FORMS, default="parquet", help="what to write (parquet)")
-    add_step(parser)
-    add_rank(parser)
+    add_part(parser)
     parser.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier export of this name")
-    return parser
 
 
 def _story(found: Exported) -> Iterator[str]:
@@ -96,3 +75,12 @@ _ESCAPED = r"\\\1"
 def _quoted(path: object) -> str:
     """Return a path as a pattern within quotes of SQL: it may hold quotes, and what patterns are made of."""
     return re.sub(r"([\[*?])", r"[\1]", str(path)).replace("'", "''")
+
+
+main = Command(
+    "export",
+    "Write a dump as tables of Parquet, or as curves over the steps for TensorBoard.",
+    "0 all of it is exported; 1 some of it could not be read and is named; 2 nothing is exported",
+    _options,
+    _run,
+)

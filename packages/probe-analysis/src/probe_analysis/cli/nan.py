@@ -3,68 +3,34 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from probe_format.cli import add_rank, add_step, whole_number
 from probe_format.errors import FormatError
 from probe_format.terminal import say
 
 from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
 
-from .amount import amount
-from .outcome import exit_code
+from .command import Command
+from .options import add_dump, add_number, add_part, part
 
 __all__ = ["main"]
 
-_EXIT = "exit codes: 0 every value is finite; 1 one is not; 2 cannot be read, or has no numbers to tell by"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code.
-
-    argv: the words after ``probe nan``; those of the process when None.
-    """
-    arguments = _parser().parse_args(argv)
-    return exit_code("nan", lambda: _run(arguments))
-
 
 def _run(arguments: argparse.Namespace) -> int:
-    found = first_non_finite(
-        arguments.dir,
-        step=arguments.step,
-        rank=arguments.rank,
-        before=arguments.before,
-        factor=arguments.factor,
-    )
+    limits = {"before": arguments.before, "factor": arguments.factor}
+    found = first_non_finite(arguments.dir, **part(arguments), **limits)
     if found.first is None and not found.known:
         raise FormatError(found.sentence)
     say(*_story(found, arguments.risks))
     return 0 if found.first is None else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="probe nan",
-        description="Find the call that makes the first NaN or infinity, over all ranks.",
-        epilog=_EXIT,
-    )
-    parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
-    add_step(parser)
-    add_rank(parser)
-    parser.add_argument(
-        "--before", type=whole_number, default=20, metavar="N", help="calls before it to show (20)"
-    )
-    parser.add_argument(
-        "--risks", type=whole_number, default=10, metavar="N", help="values close to a limit (10)"
-    )
-    parser.add_argument(
-        "--factor",
-        type=amount,
-        default=8.0,
-        metavar="X",
-        help="how close to overflow a value is shown (8 times)",
-    )
-    return parser
+def _options(parser: argparse.ArgumentParser) -> None:
+    add_dump(parser)
+    add_part(parser)
+    add_number(parser, "--before", 20, "calls before it to show (20)")
+    add_number(parser, "--risks", 10, "values close to a limit (10)")
+    add_number(parser, "--factor", 8.0, "how close to overflow a value is shown (8 times)")
 
 
 def _story(found: NonFinite, risks: int) -> Iterator[str]:
@@ -98,3 +64,12 @@ def _finding(finding: Finding) -> Iterator[str]:
         yield "the calls before it, and the range of what they returned:"
         for call, ranges in finding.led:
             yield f"  {call.name}  {ranges}"
+
+
+main = Command(
+    "nan",
+    "Find the call that makes the first NaN or infinity, over all ranks.",
+    "0 every value is finite; 1 one is not; 2 cannot be read, or has no numbers to tell by",
+    _options,
+    _run,
+)

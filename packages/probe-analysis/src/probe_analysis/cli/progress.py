@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from probe_format.terminal import ProgressLine
+
+from probe_analysis.calls import Progress
 
 __all__ = ["shown"]
 
 
 @contextmanager
-def shown(command: str, unit: str = "") -> Iterator[Callable[[str, int, int], None]]:
+def shown(command: str, unit: str = "") -> Iterator[Progress]:
     """Yield a function that shows progress, and take the line away at the end.
 
     command: its name, for the line.

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from probe_format.cli import add_step, whole_number
+from probe_format.cli import add_step
 from probe_format.errors import UsageError
 from probe_format.terminal import say
 
 from probe_analysis.ranks import WHY, Disagreement, Ranks, ranks, ranks_text
 
-from .amount import amount
-from .outcome import exit_code
+from .command import Command
+from .options import add_number, add_table
 from .progress import shown
-from .table import FORMATS, table
+from .table import print_rows, write_table
 
 __all__ = ["main"]
-
-_EXIT = "exit codes: 0 the ranks agree; 1 they do not; 2 cannot be compared (one rank alone)"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code.
-
-    argv: the words after ``probe ranks``; those of the process when None.
-    """
-    arguments = _parser().parse_args(argv)
-    return exit_code("ranks", lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -44,54 +32,22 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     rows = [_row(each) for each in found.disagreements]
     if arguments.output:
-        Path(arguments.output).write_text(table(rows, arguments.format) + "\n", "utf-8")
+        write_table(rows, arguments.format, arguments.output)
     say(*_story(found))
-    if rows and not arguments.output:
-        say("", *table(rows[: arguments.rows], arguments.format).split("\n"))
-        if len(rows) > arguments.rows:
-            say(
-                f"... and {len(rows) - arguments.rows} more, most of which follow: --rows N or -o FILE shows them"
-            )
+    if not arguments.output:
+        print_rows(rows, arguments.format, arguments.rows, "more, most of which follow")
     return 0 if found.first is None else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="probe ranks",
-        description="Compare the ranks of a dump where they should agree, and name the first place where they do not.",
-        epilog=_EXIT,
-    )
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", help="a dump_path, or a step folder, with several ranks")
     add_step(parser)
-    parser.add_argument(
-        "--groups",
-        nargs="+",
-        default=[],
-        metavar="RANKS",
-        help="which ranks are replicas, as '0,2 1,3' or '0-3 4-7'; found out from the weights without",
-    )
-    parser.add_argument(
-        "--agree",
-        nargs="+",
-        default=[],
-        metavar="PATTERN",
-        help="further tensors that all ranks should agree on, as 'Module.norm.*.output.*'",
-    )
-    parser.add_argument(
-        "--tolerance",
-        type=amount,
-        default=0.0,
-        metavar="X",
-        help="the relative difference up to which ranks agree (0)",
-    )
-    parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the table of all disagreements into this file"
-    )
-    parser.add_argument(
-        "--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)"
-    )
-    return parser
+    groups = "which ranks are replicas, as '0,2 1,3' or '0-3 4-7'; found out from the weights without"
+    parser.add_argument("--groups", nargs="+", default=[], metavar="RANKS", help=groups)
+    agree = "further tensors that all ranks should agree on, as 'Module.norm.*.output.*'"
+    parser.add_argument("--agree", nargs="+", default=[], metavar="PATTERN", help=agree)
+    add_number(parser, "--tolerance", 0.0, "the relative difference up to which ranks agree (0)")
+    add_table(parser, "of the table", "write the table of all disagreements into this file")
 
 
 def _group(text: str) -> list[int]:
@@ -147,3 +103,12 @@ def _row(found: Disagreement) -> dict[str, Any]:
         "odd": ",".join(map(str, found.odd)),
         "difference": found.detail,
     }
+
+
+main = Command(
+    "ranks",
+    "Compare the ranks of a dump where they should agree, and name the first place where they do not.",
+    "0 the ranks agree; 1 they do not; 2 cannot be compared (one rank alone)",
+    _options,
+    _run,
+)

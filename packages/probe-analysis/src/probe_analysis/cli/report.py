@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from probe_format.cli import add_rank, add_step
 from probe_format.terminal import say
 
 from probe_analysis.report import report
 
-from .comparison import OPTIONS, add_comparison, comparison
-from .outcome import exit_code
+from .command import Command
+from .options import COMPARISON, add_comparison, add_dump, add_part, comparison, part
 from .progress import shown
 
 __all__ = ["main"]
 
-_EXIT = "exit codes: 0 the page is written, whatever it shows; 2 the dumps cannot be read or compared"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code.
-
-    argv: the words after ``probe report``; those of the process when None.
-    """
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    if arguments.other is None:
-        alone = [f"--{name.replace('_', '-')}" for name in OPTIONS if getattr(arguments, name)]
-        if alone:
-            parser.error(f"{', '.join(alone)}: only with a second dump, to compare with")
-    return exit_code("report", lambda: _run(arguments))
-
 
 def _run(arguments: argparse.Namespace) -> int:
+    alone = [f"--{name.replace('_', '-')}" for name in COMPARISON if getattr(arguments, name)]
+    if alone and arguments.other is None:
+        arguments.refuse(f"{', '.join(alone)}: only with a second dump, to compare with")
     with shown("report", "calls") as progress:
-        page = report(
-            arguments.dir,
-            arguments.other,
-            step=arguments.step,
-            rank=arguments.rank,
-            progress=progress,
-            **comparison(arguments),
-        )
+        how = part(arguments) | comparison(arguments)
+        page = report(arguments.dir, arguments.other, progress=progress, **how)
         page.write(arguments.output)
     if page.diff is not None:
         say(f"{page.diff.verdict.state}: {page.diff.verdict.sentence}")
@@ -56,19 +35,20 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="probe report",
-        description="Write one HTML page that shows a dump, or two and how they differ. It needs no network.",
-        epilog=_EXIT,
-    )
-    parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
+def _options(parser: argparse.ArgumentParser) -> None:
+    add_dump(parser)
     parser.add_argument("other", nargs="?", metavar="dir2", help="a second one, to compare with")
-    parser.add_argument(
-        "-o", "--output", default="report.html", metavar="FILE", help="the page (report.html)"
-    )
-    add_step(parser)
-    add_rank(parser)
-    two = parser.add_argument_group("with two dumps, as in probe diff")
-    add_comparison(two)
-    return parser
+    page = "the page (report.html)"
+    parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help=page)
+    add_part(parser)
+    add_comparison(parser.add_argument_group("with two dumps, as in probe diff"))
+    parser.set_defaults(refuse=parser.error)
+
+
+main = Command(
+    "report",
+    "Write one HTML page that shows a dump, or two and how they differ. It needs no network.",
+    "0 the page is written, whatever it shows; 2 the dumps cannot be read or compared",
+    _options,
+    _run,
+)

@@ -6,11 +6,15 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["FORMATS", "table"]
+from probe_format.terminal import say
+
+__all__ = ["FORMATS", "print_rows", "table", "write_table"]
 
 Rows = Sequence[Mapping[str, Any]]
+Writer = Callable[[Rows], str]
 
 
 def table(rows: Rows, form: str) -> str:
@@ -19,6 +23,20 @@ def table(rows: Rows, form: str) -> str:
     Numbers are rounded to 6 digits where people read them, and written whole where programs do.
     """
     return FORMATS[form](rows) if rows or form == "json" else ""
+
+
+def write_table(rows: Rows, form: str, path: str) -> None:
+    """Write the rows into a file."""
+    Path(path).write_text(table(rows, form) + "\n", "utf-8")
+
+
+def print_rows(rows: Rows, form: str, most: int, more: str) -> None:
+    """Print the first rows after a blank line, and how many ``more`` there are; nothing where none is to be shown."""
+    if not rows[:most]:
+        return
+    say("", *table(rows[:most], form).split("\n"))
+    if len(rows) > most:
+        say(f"... and {len(rows) - most} {more}: --rows N or -o FILE shows them")
 
 
 def _cell(value: Any) -> str:
@@ -59,10 +77,5 @@ def _strict(value: Any) -> Any:
     return value
 
 
-FORMATS: dict[str, Callable[[Rows], str]] = {
-    "table": _terminal,
-    "markdown": _markdown,
-    "csv": _csv,
-    "json": _json,
-}
+FORMATS: dict[str, Writer] = {"table": _terminal, "markdown": _markdown, "csv": _csv, "json": _json}
 """Name of a format -> what writes it."""

@@ -5,89 +5,53 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from probe_format.cli import add_rank, add_step, whole_number
 from probe_format.terminal import say, tell
 
-from probe_analysis.trend import QUANTITIES, STATISTICS, Series, Trend, draw, sparkline, trend
+from probe_analysis.trend import QUANTITIES, STATISTICS, Series, Trend, draw, magnitude, sparkline, trend
 
-from .outcome import exit_code
+from .command import Command
+from .options import add_dump, add_part, add_table, part
 from .progress import shown
-from .table import FORMATS, table
+from .table import print_rows, table, write_table
 
 __all__ = ["main"]
 
-_EXIT = "exit codes: 0 shown; 2 cannot be read, or nothing of the quantity was recorded"
 _TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".txt": "table"}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code.
-
-    argv: the words after ``probe trend``; those of the process when None.
-    """
-    arguments = _parser().parse_args(argv)
-    return exit_code("trend", lambda: _run(arguments))
 
 
 def _run(arguments: argparse.Namespace) -> int:
     with shown("trend") as progress:
-        found = trend(
-            arguments.dir,
-            arguments.quantity,
-            statistic=arguments.statistic,
-            step=arguments.step,
-            rank=arguments.rank,
-            progress=progress,
-        )
+        what = {"statistic": arguments.statistic, **part(arguments)}
+        found = trend(arguments.dir, arguments.quantity, progress=progress, **what)
     rows = [_row(found, series) for series in found.series]
     if arguments.output:
         form = _TABLES.get(Path(arguments.output).suffix.lower())
         if form is None:
             draw(found, arguments.output)
         else:
-            Path(arguments.output).write_text(table(rows, form) + "\n", "utf-8")
+            write_table(rows, form, arguments.output)
     if arguments.format != "table":
         say(*table(rows, arguments.format).split("\n"))  # for a program: nothing else on standard output
         tell(_sentence(found), *found.notes)
         return 0
-    say(*_story(found), "", *table(rows[: arguments.rows], "table").split("\n"))
-    if len(rows) > arguments.rows:
-        say(f"... and {len(rows) - arguments.rows} more that changed less: --rows N or -o FILE shows them")
+    say(*_story(found))
+    print_rows(rows, "table", arguments.rows, "more that changed less")
     if arguments.output:
         say(f"wrote {arguments.output}")
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="probe trend",
-        description="Follow one quantity over steps, layers and ranks; what changed most comes first.",
-        epilog=_EXIT,
-    )
-    parser.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
-    parser.add_argument(
-        "quantity", nargs="?", choices=QUANTITIES, default="gradients", help="what to follow (gradients)"
-    )
-    parser.add_argument(
-        "--statistic", choices=STATISTICS, default="Norm", help="which number of each tensor (Norm)"
-    )
-    add_step(parser)
-    add_rank(parser)
-    parser.add_argument("--format", choices=sorted(FORMATS), default="table", help="of the table")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="a picture (.svg, .png, .pdf), or the table (.csv, .json, .md, .txt)",
-    )
-    parser.add_argument(
-        "--rows", type=whole_number, default=20, metavar="N", help="rows on the terminal (20)"
-    )
-    return parser
+def _options(parser: argparse.ArgumentParser) -> None:
+    add_dump(parser)
+    quantity, statistic = "what to follow (gradients)", "which number of each tensor (Norm)"
+    parser.add_argument("quantity", nargs="?", choices=QUANTITIES, default="gradients", help=quantity)
+    parser.add_argument("--statistic", choices=STATISTICS, default="Norm", help=statistic)
+    add_part(parser)
+    add_table(parser, "of the table", "a picture (.svg, .png, .pdf), or the table (.csv, .json, .md, .txt)")
 
 
 def _story(found: Trend) -> Iterator[str]:
@@ -145,8 +109,17 @@ def _row(found: Trend, series: Series) -> dict[str, Any]:
         "tensor": series.name,
         "first": there[0] if there else None,
         "last": there[-1] if there else None,
-        "largest": max(there, key=lambda v: abs(v) if v == v else math.inf, default=None),
+        "largest": max(there, key=magnitude, default=None),
         "over steps": series.change,
         "over ranks": series.apart,
         "steps": sparkline(values, plain=plain),
     }
+
+
+main = Command(
+    "trend",
+    "Follow one quantity over steps, layers and ranks; what changed most comes first.",
+    "0 shown; 2 cannot be read, or nothing of the quantity was recorded",
+    _options,
+    _run,
+)

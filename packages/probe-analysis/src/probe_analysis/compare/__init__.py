@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .arguments import ArgumentDifference, compare_arguments
-from .distance import Distance, comparable, distance
+from .distance import Distance, as_float, comparable, distance
 from .dtypes import dtype_name, eps_of, largest_of, smallest_of
 from .elements import Elements, compare_elements
 from .tolerance import Tolerance
@@ -13,6 +13,7 @@ __all__ = [
     "Distance",
     "Elements",
     "Tolerance",
+    "as_float",
     "comparable",
     "compare_arguments",
     "compare_elements",

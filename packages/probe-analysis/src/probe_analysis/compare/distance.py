@@ -11,9 +11,10 @@ from probe_format.jsonio import number
 
 from .dtypes import dtype_name, eps_of
 
-__all__ = ["SAME", "Distance", "comparable", "distance"]
+__all__ = ["SAME", "Distance", "as_float", "comparable", "distance"]
 
 _NAMES = ("Max", "Min", "Mean", "Norm")
+Numbers = Sequence[float | None]
 _COUNTS = ("nan_count", "posinf_count", "neginf_count")
 
 
@@ -84,9 +85,8 @@ def _statistics(a: Mapping[str, Any], b: Mapping[str, Any], count: int) -> Dista
         return Distance(math.inf, f"{broken[0] or 'all finite'} against {broken[1] or 'all finite'}")
     high, low = ("finite_max", "finite_min") if broken[0] and "finite_max" in a else ("Max", "Min")
     names = (high, low, "Mean", "Norm")
-    return _worst(
-        names, [_finite(a.get(key)) for key in names], [_finite(b.get(key)) for key in names], count
-    )
+    x, y = ([_finite(tensor.get(key)) for key in names] for tensor in (a, b))
+    return _worst(names, x, y, count)
 
 
 def _plain(tensor: Mapping[str, Any]) -> tuple[float, float, float, float] | None:
@@ -99,9 +99,7 @@ def _plain(tensor: Mapping[str, Any]) -> tuple[float, float, float, float] | Non
     return (high, low, mean, norm) if ends == 0.0 else None
 
 
-def _worst(
-    names: Sequence[str], one: Sequence[float | None], two: Sequence[float | None], count: int
-) -> Distance:
+def _worst(names: Sequence[str], one: Numbers, two: Numbers, count: int) -> Distance:
     """Return the largest relative difference of two lists of Max, Min, Mean and Norm."""
     largest = norm = 0.0
     for high, low, _, length in (one, two):  # loops, as this runs for each tensor
@@ -111,9 +109,8 @@ def _worst(
     for i, (x, y) in enumerate(zip(one, two, strict=True)):
         if x is None or y is None or x == y:
             continue
-        scale = (
-            largest if i < 2 else norm if i == 3 else norm / math.sqrt(count) if count and norm else largest
-        )
+        middle = norm / math.sqrt(count) if count and norm else largest
+        scale = (largest, largest, middle, norm)[i]
         apart = abs(x - y) / scale if scale else math.inf
         if apart > relative:
             relative, at = apart, i
@@ -136,15 +133,20 @@ def _is_broken(value: Any) -> bool:
     return isinstance(found, float) and not math.isfinite(found)
 
 
-def _finite(value: Any) -> float | None:
+def as_float(value: Any) -> float | None:
+    """Return a statistic as a float, infinite where no float is so large; None where it is no number."""
     found = number(value)
-    if isinstance(found, bool | int | float):
-        try:
-            wide = float(found)
-        except OverflowError:  # an integer beyond float64
-            return None
-        return wide if math.isfinite(wide) else None
-    return None
+    if not isinstance(found, int | float):
+        return None
+    try:
+        return float(found)
+    except OverflowError:
+        return math.inf if found > 0 else -math.inf
+
+
+def _finite(value: Any) -> float | None:
+    found = as_float(value)
+    return found if found is not None and math.isfinite(found) else None
 
 
 def _shape(shape: Any) -> str:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from attrs import frozen
 from probe_format.errors import FormatError
-from probe_format.schema import writes_into
+from probe_format.schema import parts_of, writes_into
 
 from probe_analysis.align import Pair
-from probe_analysis.calls import Call, Parts, Side, Value, ended_inside, parts_of
+from probe_analysis.calls import Call, Parts, Side, Value, ended_inside
 from probe_analysis.compare import (
     ArgumentDifference,
     Distance,
@@ -84,6 +84,14 @@ class CallDiff:
         """Return the tensor on these sides that is the farthest apart; None where none differ."""
         found = (v for v in self.values if v.side in sides)
         return max(found, key=lambda v: v.distance.relative, default=None)
+
+    @property
+    def cells(self) -> tuple[Any, ...]:
+        """Return both names, the cause and the three numbers, and the tensor that is the farthest apart."""
+        worst = self.worst(*_SIDES)
+        apart = (None, None) if worst is None else (worst.slot, worst.distance.what)
+        names = self.pair.a.name, self.pair.b.name
+        return *names, self.cause, self.brought, self.made, self.allowed, *apart
 
 
 #: Called with each call that is compared, its record and what is in it: the first run's, then the second's.

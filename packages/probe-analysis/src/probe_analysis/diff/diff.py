@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from probe_format import Dump
 from probe_format.errors import FormatError
 from probe_format.names import with_direction
 from probe_format.schema import only_views
 
 from probe_analysis.align import Alignment, Mapping, align
-from probe_analysis.calls import Run, runs_of
+from probe_analysis.calls import Progress, Run, Source, runs_of
 from probe_analysis.compare import Tolerance
 from probe_analysis.frame import frame_of
 
@@ -32,8 +30,6 @@ _OTHER_FORM = (
     "the gradients that functions pass on are not compared: "
     "msprobe writes them in another order and number than Probe"
 )
-
-Progress = Callable[[str, int, int], None]
 
 
 @frozen(eq=False)
@@ -54,18 +50,14 @@ class RunDiff:
     @property
     def amounts(self) -> str:
         """Return in words how many pairs were compared, how they were found, and how many are exactly the same."""
-        by = ", ".join(f"{count} by {how}" for how, count in self.alignment.counts.items())
         wrappers = f", {len(self.alignment.wrappers)} of wrappers left out" if self.alignment.wrappers else ""
         exact = sum(call.exact for call in self.calls)
-        return (
-            f"{_counted(self.calls)} matched ({by or 'none'}{wrappers}); {exact} records are exactly the same"
-        )
+        matched = f"{_counted(self.calls)} matched ({self.alignment.how}{wrappers})"
+        return f"{matched}; {exact} records are exactly the same"
 
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
-        named = (
-            self.verdict.found
-        )  # a module with other parameters is completed after the calls that use them
+        named = self.verdict.found  # a module with other parameters ends after the calls that use them
         if named is not None and named.cause is not None and named.pair.a.backward == backward:
             return named
         return next((c for c in self.calls if c.cause is not None and c.pair.a.backward == backward), None)
@@ -93,40 +85,23 @@ class Diff:
         order: tuple[State, ...] = ("different", "within tolerance", "same")
         state = min((r.verdict.state for r in self.runs), key=order.index)
         found = [r for r in self.runs if r.verdict.state == state]
-        return min(
-            (r.verdict for r in found if _step(r) == _step(found[0])), key=lambda v: (v.received, v.place)
-        )
+        in_step = [r.verdict for r in found if _step(r) == _step(found[0])]
+        return min(in_step, key=lambda v: (v.received, v.place))
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each pair of calls, in the order of execution.
 
         brought, made, allowed: as in `CallDiff`. slot, difference: of the tensor that is the farthest apart.
         """
-        rows = (
-            {
-                "run": run.a.label,
-                "call": call.pair.a.name,
-                "other": call.pair.b.name,
-                "cause": call.cause,
-                "brought": call.brought,
-                "made": call.made,
-                "allowed": call.allowed,
-                "slot": None if worst is None else worst.slot,
-                "difference": None if worst is None else worst.distance.what,
-            }
-            for run in self.runs
-            for call in run.calls
-            for worst in (call.worst("in", "parameter", "out"),)
-        )
-        names = ("run", "call", "other", "cause", "brought", "made", "allowed", "slot", "difference")
-        return frame_of(rows, names)
+        columns = "run call other cause brought made allowed slot difference"
+        return frame_of(columns, ((run.a.label, *call.cells) for run in self.runs for call in run.calls))
 
 
 def diff(
-    a: str | Path | Dump,
-    b: str | Path | Dump,
+    a: Source,
+    b: Source,
     *,
-    noise: str | Path | Dump | None = None,
+    noise: Source | None = None,
     mapping: Mapping | None = None,
     tolerance: Tolerance | None = None,
     step: int | None = None,
@@ -262,10 +237,10 @@ def _calls(
         if pair.a.name in idle:
             calls.append(CallDiff(pair))
             continue
-        forward = apart.get(with_direction(pair.a.name, "forward"), 0.0) if pair.a.backward else 0.0
         known = None if noise is None else noise.get(pair.a.name, {})
+        before = apart.get(with_direction(pair.a.name, "forward"), 0.0) if pair.a.backward else 0.0
         found = compare_calls(
-            pair, terms, drift=drift, before=forward, follows=follows, noise=known, look=look
+            pair, terms, drift=drift, before=before, follows=follows, noise=known, look=look
         )
         largest = max(found.brought, found.made)
         apart[pair.a.name] = largest
@@ -306,12 +281,9 @@ def _verdict(
     if not a.calls or not b.calls:
         if not a.calls and not b.calls:
             return Verdict("same", "Nothing was recorded in either of the two.")
-        which, other, count = (
-            ("first", "second", len(a.calls)) if a.calls else ("second", "first", len(b.calls))
-        )
-        return Verdict(
-            "different", f"Nothing was recorded in the {other} run; the {which} has {count} records."
-        )
+        which, other = ("first", "second") if a.calls else ("second", "first")
+        count = f"{len(a.calls or b.calls)} records"
+        return Verdict("different", f"Nothing was recorded in the {other} run; the {which} has {count}.")
     missing = None if partial else missing_call(alignment, a, b, first, limit)
     if missing is not None:
         call, run, sentence, place = missing
@@ -323,9 +295,8 @@ def _verdict(
             sentence = f"Numbers differ from {inexact.pair.a.name} on, as {before.a.label} differs before it."
             return _at(a, inexact, "different", sentence, inexact.pair.a.order)
         if inexact is None:
-            return Verdict(
-                "same", f"All {_counted(calls)} are the same in both, as far as they were recorded."
-            )
+            sentence = f"All {_counted(calls)} are the same in both, as far as they were recorded."
+            return Verdict("same", sentence)
         sentence = (
             f"All {_counted(calls)} are the same within what rounding explains. "
             f"{verdict_of(inexact, 'within tolerance')}"

@@ -21,20 +21,17 @@ __all__ = ["alone_before", "missing_call"]
 Missing = tuple[Call, Run, str, float]
 
 
-def missing_call(
-    alignment: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float
-) -> Missing | None:
+def missing_call(found: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Missing | None:
     """Return the call that only one run has, where it comes before the first other difference and explains it."""
-    candidates = _places(alignment.only_a, a, alignment, is_a=True)
-    candidates += _places(alignment.only_b, b, alignment, is_a=False)
+    candidates = _places(found.only_a, a, found, is_a=True)
+    candidates += _places(found.only_b, b, found, is_a=False)
     candidates.sort(key=lambda item: item[0])
-    unreached = frozenset().union(*alignment.beyond(a, b))
+    unreached = frozenset().union(*found.beyond(a, b))
     candidates = [item for item in candidates if item[1].name not in unreached]
     alone = {id(call) for _, call, _, _ in candidates}
-    paired = {id(call) for pair in alignment.pairs for call in (pair.a, pair.b)}
-    matched = {
-        (id(c.rank), c.path) for pair in alignment.pairs for c in (pair.a, pair.b) if c.kind == "module"
-    }
+    paired = {id(call) for pair in found.pairs for call in (pair.a, pair.b)}
+    modules = (call for pair in found.pairs for call in (pair.a, pair.b) if call.kind == "module")
+    matched = {(id(call.rank), call.path) for call in modules}
     for place, call, run, is_a in candidates:
         if place > limit:
             break

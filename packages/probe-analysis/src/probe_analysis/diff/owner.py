@@ -81,17 +81,10 @@ def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> tuple[Side 
         taken = dict(_tensors(call.pair, "in"))
     except FormatError:
         return None, slots
-    sides = [
-        next(
-            (
-                side
-                for side in _GOT
-                if slot in taken and any(_same(taken[slot], pair) for pair in owned[side])
-            ),
-            None,
-        )
-        for slot in slots
-    ]
+    sides = []
+    for slot in slots:
+        found = (side for side in _GOT if any(_same(taken[slot], pair) for pair in owned[side]))
+        sides.append(next(found, None) if slot in taken else None)
     if not sides or None in sides or (owned["in"] and "in" not in sides):
         return None, slots
     inputs = [slot for slot, side in zip(slots, sides, strict=True) if side == "in"]

@@ -63,9 +63,10 @@ def verdict_of(found: CallDiff, state: State = "different") -> str:
                 f"{name} gets another {role}, a buffer of {call.parent}: {_worst(found, 'in')}, though every recorded "
                 "call before it agrees. It was changed before this step, or by code that is not recorded."
             )
+        where = f"inside {call.parent}" if call.parent is not None else "before it"
         return (
             f"{name} gets another {role or what}: {_worst(found, 'in')}, though every recorded call before it agrees. "
-            f"Look at what is not recorded {_where(call)}: code between the calls, a buffer, the data."
+            f"Look at what is not recorded {where}: code between the calls, a buffer, the data."
         )
     if state == "within tolerance":
         return f"The first difference at all is in {name}: {_worst(found, 'in', 'parameter', 'out')}."
@@ -98,10 +99,8 @@ def _parameters(found: CallDiff) -> str:
 #: Functions -> what their arguments are, of those whose modules have parameters and buffers.
 _BATCH_NORM = ("", "running_mean", "running_var", "weight", "bias")
 _ROLES = {
-    **dict.fromkeys(
-        ("linear", "dense", "conv1d", "conv2d", "conv3d", "conv_transpose1d"), ("", "weight", "bias")
-    ),
-    **dict.fromkeys(("conv_transpose2d", "conv_transpose3d"), ("", "weight", "bias")),
+    **dict.fromkeys(("linear", "dense", "conv1d", "conv2d", "conv3d"), ("", "weight", "bias")),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), ("", "weight", "bias")),
     **dict.fromkeys(("layer_norm", "group_norm", "rms_norm"), ("", "", "weight", "bias")),
     **dict.fromkeys(("batch_norm", "instance_norm"), _BATCH_NORM),
     **dict.fromkeys(("embedding", "embedding_bag", "prelu"), ("", "weight")),
@@ -118,10 +117,6 @@ def _role(found: CallDiff) -> str:
         return place if any(place in roles for roles in _ROLES.values()) else ""
     roles = _ROLES.get(found.pair.a.what.lower(), ())
     return roles[int(place)] if place.isdigit() and int(place) < len(roles) else ""
-
-
-def _where(call: Call) -> str:
-    return f"inside {call.parent}" if call.parent is not None else "before it"
 
 
 def _worst(found: CallDiff, *sides: Side) -> str:

@@ -13,6 +13,8 @@ from probe_format.schema import why_lost
 
 from probe_analysis.compare import dtype_name
 
+from .columns import TENSOR, Type
+
 __all__ = ["argument_cells", "json_text", "source_cells", "tensor_cells"]
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
@@ -33,14 +35,6 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():  # JSON does not tell 3.0 from 3
         value = int(value)
     return value if type(value) is int and _SMALLEST <= value <= _LARGEST else None
-
-
-def _boolean(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _texts(value: Any) -> list[str] | None:
@@ -68,31 +62,33 @@ def _strict(value: Any) -> Any:
     return {key: _strict(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
+def _of(kind: type) -> Callable[[Any], Any]:
+    """Return what keeps a value of this class, and makes None of any other."""
+    return lambda value: value if isinstance(value, kind) else None
+
+
+#: Type of a column -> what makes a cell of it.
+_MAKERS: Mapping[Type, Callable[[Any], Any]] = {
+    "text": _of(str),
+    "integer": _integer,
+    "double": _double,
+    "boolean": _of(bool),
+    "texts": _texts,
+    "integers": _integers,
+}
+#: Column -> the key of a tensor object that it is for, where that is not its name.
+_KEYS = {key.lower(): key for key in ("Max", "Min", "Mean", "Norm")}
+_KEYS |= {"original_dtype": "dtype", "checksum": "md5"}
+_TEXTS = {
+    "device_mesh": json_text,
+    "layout": lambda value: value if isinstance(value, str) else json_text(value),
+}
 #: Key of a tensor object -> its column, and what makes the cell.
 _CELLS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "type": ("type", _text),
-    "dtype": ("original_dtype", _text),
-    "shape": ("shape", _integers),
-    "Max": ("max", _double),
-    "Min": ("min", _double),
-    "Mean": ("mean", _double),
-    "Norm": ("norm", _double),
-    "nan_count": ("nan_count", _integer),
-    "posinf_count": ("posinf_count", _integer),
-    "neginf_count": ("neginf_count", _integer),
-    "zero_count": ("zero_count", _integer),
-    "finite_max": ("finite_max", _double),
-    "finite_min": ("finite_min", _double),
-    "requires_grad": ("requires_grad", _boolean),
-    "md5": ("checksum", _text),
-    "data_name": ("data_name", _text),
-    "device_mesh": ("device_mesh", json_text),
-    "placements": ("placements", _texts),
-    "global_shape": ("global_shape", _integers),
-    "layout": ("layout", lambda value: value if isinstance(value, str) else json_text(value)),
-    "shared_with": ("shared_with", _texts),
-    "unsupported": ("unsupported", _text),
-    "lost": ("lost", _text),
+    _KEYS.get(column.name, column.name): (column.name, _TEXTS.get(column.name, _MAKERS[column.type]))
+    for column in TENSOR
+    if column.name
+    not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several, or not of it
 }
 
 
@@ -106,7 +102,7 @@ def tensor_cells(tensor: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in tensor.items():
         if value is None:
             continue
-        column, convert = _CELLS.get(key, ("", _nothing))
+        column, convert = _CELLS.get(key, ("", lambda _: None))
         cell = convert(value)
         if cell is None:
             extra[key] = value
@@ -121,10 +117,6 @@ def tensor_cells(tensor: Mapping[str, Any]) -> dict[str, Any]:
     if extra:
         cells["extra"] = json_text(extra)
     return cells
-
-
-def _nothing(_: Any) -> None:
-    return None
 
 
 def _nearest(value: Any) -> float | None:
@@ -151,7 +143,7 @@ def argument_cells(value: Any) -> dict[str, Any]:
     encoded = isinstance(value, dict) and isinstance(value.get("type"), str)
     plain = (why_lost(value) or value.get("value")) if encoded else value
     cells: dict[str, Any] = {
-        "type": value["type"] if encoded else _type_name(value),
+        "type": value["type"] if encoded else "None" if value is None else type(value).__name__,
         "json": json_text(value),
     }
     if plain is not None and not (encoded and "value" not in value):
@@ -163,10 +155,6 @@ def argument_cells(value: Any) -> dict[str, Any]:
 
 #: Types whose value is a text where the number is not finite.
 _NUMBERS = ("float", "float16", "float32", "float64")
-
-
-def _type_name(value: Any) -> str:
-    return "None" if value is None else type(value).__name__
 
 
 _FRAME = re.compile(r"File (?P<file>.+?), line (?P<line>\d{1,18}), in ", re.DOTALL)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from attrs import frozen
 
-__all__ = ["SCHEMA_VERSION", "SHARED", "TABLES", "Column", "Type"]
+__all__ = ["SCHEMA_VERSION", "SHARED", "TABLES", "TENSOR", "Column", "Type"]
 
 SCHEMA_VERSION = "1.0"
 """The first number changes when a column changes its meaning or goes, the second when one is added."""
@@ -40,15 +40,18 @@ _PLACE = _columns(
     backward_pass="integer",
 )  # fmt: skip
 
+TENSOR = _columns(
+    type="text", dtype="text", original_dtype="text", shape="integers", elements="integer", max="double",
+    min="double", mean="double", norm="double", finite="boolean", nan_count="integer", posinf_count="integer",
+    neginf_count="integer", zero_count="integer", finite_max="double", finite_min="double",
+    requires_grad="boolean", checksum="text", data_name="text", file="text", device_mesh="text",
+    placements="texts", global_shape="integers", layout="text", shared_with="texts", unsupported="text",
+    lost="text", extra="text",
+)  # fmt: skip
+"""What is said of a tensor."""
+
 TABLES: Mapping[str, tuple[Column, ...]] = {
-    "tensors": (*_RECORD, *_PLACE, *_columns(
-        type="text", dtype="text", original_dtype="text", shape="integers", elements="integer", max="double",
-        min="double", mean="double", norm="double", finite="boolean", nan_count="integer", posinf_count="integer",
-        neginf_count="integer", zero_count="integer", finite_max="double", finite_min="double",
-        requires_grad="boolean", checksum="text", data_name="text", file="text", device_mesh="text",
-        placements="texts", global_shape="integers", layout="text", shared_with="texts", unsupported="text",
-        lost="text", extra="text",
-    )),
+    "tensors": (*_RECORD, *_PLACE, *TENSOR),
     "arguments": (*_RECORD, *_PLACE, *_columns(type="text", value="text", number="double", json="text")),
     "records": (*_RECORD, *_columns(
         modules="texts", stack="text", tensors="integer", arguments="integer", raised="text", incomplete="boolean",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from probe_analysis.calls import Run
+from probe_analysis.calls import Progress, Run
 
 from .rows import Rows, rows_of
 
-__all__ = ["Count", "Progress"]
+__all__ = ["Count"]
 
-Progress = Callable[[str, int, int], None]
 _AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large")
 
 

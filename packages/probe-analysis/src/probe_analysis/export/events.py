@@ -16,17 +16,8 @@ from probe_format.errors import ProbeError
 
 __all__ = ["EventFile", "load_tensorboard", "scalars_of"]
 
-#: Key of the cells of a tensor -> the group of curves.
-_GROUPS: Mapping[str, str] = {
-    "norm": "Norm",
-    "max": "Max",
-    "min": "Min",
-    "mean": "Mean",
-    "nan_count": "nan_count",
-    "posinf_count": "posinf_count",
-    "neginf_count": "neginf_count",
-    "zero_count": "zero_count",
-}
+#: The groups of curves; the cells of a tensor have them in small letters.
+_GROUPS = ("Norm", "Max", "Min", "Mean", "nan_count", "posinf_count", "neginf_count", "zero_count")
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # the first double that rounds to infinity
 
 
@@ -50,8 +41,8 @@ def load_tensorboard() -> tuple[Any, Any, Any]:
 def scalars_of(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield (tag, number) of each statistic of a tensor: ``Norm/Module.fc.Linear.forward.0.output.0``."""
     name = f"{record}.{cells['slot']}" if cells["slot"] else record
-    for key, group in _GROUPS.items():
-        value = cells.get(key)
+    for group in _GROUPS:
+        value = cells.get(group.lower())
         if value is not None:
             yield f"{group}/{name}", float(value)
 
@@ -78,7 +69,8 @@ class EventFile:
             if math.isfinite(number) and abs(number) >= _LARGEST_FLOAT32:
                 self.too_large += 1
                 number = math.copysign(math.inf, number)
-            values.append(self._summary.Value(tag=_utf8(tag), simple_value=number))
+            tag = tag.encode("utf-8", "backslashreplace").decode()
+            values.append(self._summary.Value(tag=tag, simple_value=number))
         event = self._event(wall_time=self._now, step=step, summary=self._summary(value=values))
         self._file.write(event.SerializeToString())
 
@@ -86,7 +78,3 @@ class EventFile:
         """Write what is held, and close the file."""
         self._file.flush()
         self._file.close()
-
-
-def _utf8(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -6,14 +6,12 @@ import contextlib
 from pathlib import Path
 from typing import Literal, get_args
 
-import attrs
-from attrs import frozen
-from probe_format import Dump
+from attrs import evolve, frozen
 from probe_format.errors import FormatError, UsageError
 
-from probe_analysis.calls import Run, runs_of
+from probe_analysis.calls import Progress, Run, Source, runs_of
 
-from .count import Count, Progress
+from .count import Count
 from .curves import Curves
 from .output import mark, whole_folder
 from .parquet import Tables
@@ -55,7 +53,7 @@ class Exported:
 
 
 def export(
-    dump: str | Path | Dump,
+    dump: Source,
     to: str | Path,
     *,
     form: Form = "parquet",
@@ -87,7 +85,8 @@ def export(
         writer = Tables(folder, group) if form == "parquet" else Curves(folder)
         with contextlib.closing(writer):
             for run in runs:
-                writer.write(_fresh(run), count)
+                # With nothing read yet: what is read of it goes with it, so that one is held at a time.
+                writer.write(Run(run.label, evolve(run.rank)), count)
         if count.runs == 0:
             raise FormatError(f"Nothing of {count.errors[0][0]} can be read: {count.errors[0][1]}")
         mark(folder, form, count.content())
@@ -100,8 +99,3 @@ def export(
 def _place(run: Run) -> tuple[str, str, int]:
     """Return a key that puts the steps of one process together, in order."""
     return run.rank.mode or "", run.rank.path.name, -1 if run.rank.step is None else run.rank.step
-
-
-def _fresh(run: Run) -> Run:
-    """Return the same run with nothing read yet: what is read of it goes with it, so that one is held at a time."""
-    return Run(run.label, attrs.evolve(run.rank))

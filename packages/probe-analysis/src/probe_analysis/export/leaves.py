@@ -12,13 +12,8 @@ from probe_format.values import ValuePath, is_leaf
 __all__ = ["Leaf", "leaves"]
 
 #: The first key of a slot -> the role of what stands there.
-_ROLES = {
-    "input_args": "input",
-    "input": "input",
-    "input_kwargs": "kwarg",
-    "output": "output",
-    "parameters": "parameter",
-}
+_ROLES = {"input": "input", "output": "output"}
+_ROLES |= {"input_args": "input", "input_kwargs": "kwarg", "parameters": "parameter"}
 
 
 @frozen(eq=False)
@@ -74,7 +69,5 @@ def leaves(record: Any) -> Iterator[Leaf]:
             todo.extend((path, key, node[key]) for key in reversed(node))
         elif len(path) > 1 or not isinstance(node, list | dict) or node:
             yield Leaf(path, node)
-            if isinstance(node, dict) and not is_tensor(
-                node
-            ):  # a leaf may carry a tensor: torch's P2POp does
+            if isinstance(node, dict) and not is_tensor(node):  # it may carry a tensor: torch's P2POp does
                 yield from (Leaf((*path, *below), tensor) for below, tensor in tensors(node))

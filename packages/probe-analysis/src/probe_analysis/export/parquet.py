@@ -42,7 +42,8 @@ class Tables:
                     tables["records"].add(rows.shared, [rows.record])
                 count.runs += 1
                 about["error"] = count.holes(run)
-                about["report"] = _report(run)
+                report = run.rank.report
+                about["report"] = None if report is None else json_text(dict(report.document))
             except FormatError as error:
                 about["error"] = str(error)
                 count.error(run.label, error)
@@ -85,8 +86,3 @@ def _header(run: Run) -> dict[str, Any]:
     texts = ("framework", "mindspore", "tool", "task", "level", "format_version", "checksum")
     about = {key: header[key] for key in texts if isinstance(header.get(key), str)}
     return {**about, "source": run.rank.source, "header": json_text(dict(header))}
-
-
-def _report(run: Run) -> str | None:
-    report = run.rank.report
-    return None if report is None else json_text(dict(report.document))

@@ -6,14 +6,12 @@ The rule itself is probe-format's (spec/statistics.md, What is not finite), so t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from probe_format import Dump
 from probe_format.read import Suspect, origins
 
-from probe_analysis.calls import Call, Run, Value, runs_of
+from probe_analysis.calls import Call, Run, Source, Value, runs_of
 from probe_analysis.frame import frame_of
 
 from .risks import Risk
@@ -68,9 +66,8 @@ class Finding:
         took = "The gradients that it gets are" if self.call.backward else "Its inputs are"
         finite = f"finite{self.run.rank.lost.given(self.call.name)}"
         state = f"not ({_words(self.given)}), but of another kind" if self.given else finite
-        return (
-            f"{self.call.name} makes the first value that is not finite. {took} {state}; {_words(self.made)}."
-        )
+        made = f"{self.call.name} makes the first value that is not finite"
+        return f"{made}. {took} {state}; {_words(self.made)}."
 
 
 @frozen(eq=False)
@@ -111,26 +108,14 @@ class NonFinite:
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each finding and each risk: what, run, call, line, sentence."""
-        found = {"first in forward": self.forward, "first in backward": self.backward}
-        rows = [
-            {"what": what, "run": f.run.label, "call": f.call.name, "line": f.line, "sentence": f.sentence}
-            for what, f in found.items()
-            if f is not None
-        ]
-        rows += [
-            {"what": r.kind, "run": r.run.label, "call": r.call.name, "line": "", "sentence": r.sentence}
-            for r in self.risks
-        ]
-        return frame_of(rows, ("what", "run", "call", "line", "sentence"))
+        found = ("first in forward", self.forward), ("first in backward", self.backward)
+        rows = [(what, f.run.label, f.call.name, f.line, f.sentence) for what, f in found if f is not None]
+        rows += [(r.kind, r.run.label, r.call.name, "", r.sentence) for r in self.risks]
+        return frame_of("what run call line sentence", rows)
 
 
 def first_non_finite(
-    dump: str | Path | Dump,
-    *,
-    step: int | None = None,
-    rank: int | None = None,
-    before: int = 20,
-    factor: float = 8.0,
+    dump: Source, *, step: int | None = None, rank: int | None = None, before: int = 20, factor: float = 8.0
 ) -> NonFinite:
     """Return where a dump stops being finite.
 
@@ -187,11 +172,9 @@ def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]
     for origin in origins(run.rank, suspects):
         call, order = run.by_name[origin.name], origin.at.order
         if call.backward not in found:
-            line, above = run.line_of(call), run.above(call.name)
-            led = run.calls[max(0, order - before) : order]
-            found[call.backward] = Finding(
-                run, call, origin.given, origin.made, origin.outside, line, above, led, order
-            )
+            what = origin.given, origin.made, origin.outside
+            where = run.line_of(call), run.above(call.name), run.calls[max(0, order - before) : order]
+            found[call.backward] = Finding(run, call, *what, *where, order)
             if len(found) == 2:
                 break
     return list(found.values())
@@ -203,9 +186,7 @@ def _range(value: Value) -> str:
 
 
 def _words(values: Sequence[Value]) -> str:
-    shown = [
-        f"{v.slot} {v.tensor.get('dtype')}[{', '.join(map(str, v.tensor['shape']))}] has {broken(v.tensor)}"
-        for v in values[:3]
-    ]
+    forms = [f"{v.tensor.get('dtype')}[{', '.join(map(str, v.tensor['shape']))}]" for v in values[:3]]
+    shown = [f"{v.slot} {form} has {broken(v.tensor)}" for v, form in zip(values, forms, strict=False)]
     more = f", and {len(values) - 3} more" if len(values) > 3 else ""
     return ", ".join(shown) + more

@@ -23,6 +23,5 @@ def meant(counts: Mapping[str, int]) -> str:
     counts: as in `NonFinite`.
     """
     records = sum(counts.values())
-    return (
-        f" ({records} records hold infinities that were asked for, or what no call used)" if records else ""
-    )
+    what = f" ({records} records hold infinities that were asked for, or what no call used)"
+    return what if records else ""

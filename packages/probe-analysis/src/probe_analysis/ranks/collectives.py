@@ -109,11 +109,10 @@ def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Together], list[Missing
 
 
 Made = list[tuple[Hashable, Call]]
+Group = tuple[int, ...]
 
 
-def _match(
-    group: tuple[int, ...], made: Mapping[int, Made], together: list[Together], missing: list[Missing]
-) -> None:
+def _match(group: Group, made: Mapping[int, Made], together: list[Together], missing: list[Missing]) -> None:
     """Put the calls of one group together: each rank's with those of the sequence that most ranks have."""
     keys = {rank: tuple(key for key, _ in calls) for rank, calls in made.items()}
     common, _ = Counter(keys.values()).most_common(1)[0]
@@ -124,19 +123,14 @@ def _match(
     for rank in group:
         if rank == first:
             continue
-        pairs = (
-            [(i, i) for i in range(len(common))]
-            if keys[rank] == common
-            else list(aligned(common, keys[rank]))
-        )
+        same = [(i, i) for i in range(len(common))]
+        pairs = same if keys[rank] == common else list(aligned(common, keys[rank]))
         for i, j in pairs:
             rows[i][rank] = made[rank][j][1]
         taken = {j for _, j in pairs}
-        missing += [
-            Missing(call, group, (rank,), tuple(r for r in group if r != rank))
-            for j, (_, call) in enumerate(made[rank])
-            if j not in taken
-        ]
+        others = tuple(r for r in group if r != rank)
+        alone = (call for j, (_, call) in enumerate(made[rank]) if j not in taken)
+        missing += [Missing(call, group, (rank,), others) for call in alone]
     for row in rows:
         call = row[first]
         if len(row) < len(group):
@@ -150,11 +144,8 @@ def _described(run: CompactRun, call: Call, what: str) -> tuple[tuple[int, ...] 
     ranks = next((g for _, other in parts.others if (g := _group(other)) is not None), None)
     if what in _UNEVEN:
         return ranks, what
-    given = [
-        v
-        for v in parts.side("in")
-        if what not in ("all_gather", "all_gather_coalesced") or v.slot.count(".") < 2
-    ]
+    whole = what not in ("all_gather", "all_gather_coalesced")
+    given = [v for v in parts.side("in") if whole or v.slot.count(".") < 2]
     return ranks, (what, tuple((str(v.tensor["dtype"]), str(v.tensor["shape"])) for v in given))
 
 

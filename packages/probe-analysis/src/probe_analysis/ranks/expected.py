@@ -16,7 +16,7 @@ from .collectives import collective
 from .compact_run import Form
 from .disagreement import Reason
 from .equality import mark, trusted
-from .placement import copies, global_form, is_placed, is_sharded
+from .placement import copies, global_form, is_divided, is_placed
 from .rows import Row
 
 __all__ = ["Expected", "expected_of", "in_update", "may_agree"]
@@ -61,11 +61,8 @@ def may_agree(call: Call, forms: Iterable[Form]) -> bool:
     """Return whether `expected_of` can find something in a call where nothing is asked. forms: of its records."""
     if in_update(call) or (call.kind == "api" and not call.backward):
         return True
-    return any(
-        (side == "parameter" and not call.backward) or is_placed(tensor)
-        for form in forms
-        for _, side, tensor, *_ in form.tensors
-    )
+    tensors = (each for form in forms for each in form.tensors)
+    return any((side == "parameter" and not call.backward) or is_placed(t) for _, side, t, *_ in tensors)
 
 
 def expected_of(
@@ -91,7 +88,7 @@ def expected_of(
     for slot, values in by_slot.items():
         if any(fnmatchcase(f"{call.name}.{slot}", pattern) for pattern in asked):
             yield Expected("asked", slot, {rank: value.tensor for rank, value in values.items()})
-    plain = {slot: v for slot, v in by_slot.items() if not any(_sharded(value) for value in v.values())}
+    plain = {slot: v for slot, v in by_slot.items() if not any(is_divided(x.tensor) for x in v.values())}
     for group in groups:
         for slot, values in plain.items():
             reason = _reason(call, slot, next(iter(values.values())), updates=updates, weights=weights)
@@ -110,21 +107,12 @@ def _by_slot(parts: Mapping[int, Parts]) -> dict[str, dict[int, Value]]:
     return {slot: values for slot, values in found.items() if len(values) > 1}
 
 
-def _sharded(value: Value) -> bool:
-    return is_placed(value.tensor) or is_sharded(value.tensor)
-
-
 def _reason(call: Call, slot: str, value: Value, *, updates: bool, weights: bool) -> Reason | None:
     if call.kind == "module" and not call.backward and value.side == "parameter":
         return "weight"
     names = (*_WEIGHTS[call.what], *_NAMES) if call.what in _WEIGHTS else ()
-    if (
-        not weights
-        and call.kind == "api"
-        and not call.backward
-        and slot in names
-        and value.tensor.get("requires_grad")
-    ):
+    function = call.kind == "api" and not call.backward
+    if not weights and function and slot in names and value.tensor.get("requires_grad"):
         return "weight"
     return "update" if updates and in_update(call) else None
 

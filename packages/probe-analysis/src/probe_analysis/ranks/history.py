@@ -44,10 +44,8 @@ class History:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what was noted, as sentences."""
-        return tuple(
-            text if count == 1 else f"{text} The like in {count - 1} more steps."
-            for text, count in self.noted.values()
-        )
+        more = "{} The like in {} more steps."
+        return tuple(text if n == 1 else more.format(text, n - 1) for text, n in self.noted.values())
 
 
 def same_updates(runs: Mapping[int, CompactRun], replicas: Replicas, history: History, label: str) -> bool:
@@ -73,19 +71,13 @@ def same_updates(runs: Mapping[int, CompactRun], replicas: Replicas, history: Hi
 
 def note_inputs(label: str, rows: Sequence[Row], runs: Mapping[int, CompactRun], history: History) -> None:
     """Note it when every replica gets the same data: data-parallel ranks should not."""
-    row = next(
-        (r for r in rows if r.call.kind == "module" and not r.call.backward and r.call.parent is None), None
-    )
+    calls = (row for row in rows if row.call.kind == "module" and not row.call.backward)
+    row = next((row for row in calls if row.call.parent is None), None)
     if row is None or len(row.calls) < 2:
         return
     inputs: dict[int, Parts] = {rank: runs[rank].read(call) for rank, call in row.calls.items()}
-    marks = {
-        repr([mark(v.tensor) for v in parts.side("in")]) for parts in inputs.values() if parts.side("in")
-    }
+    marks = {repr([mark(v.tensor) for v in took]) for parts in inputs.values() if (took := parts.side("in"))}
     if len(marks) == 1:
-        text = (
-            f"all ranks give {row.call.name} the same inputs, so they all compute the same. Right for tensor "
-        )
-        history.note(
-            "inputs", label, f"{text}parallelism; in data parallelism a DistributedSampler is missing."
-        )
+        text = f"all ranks give {row.call.name} the same inputs, so they all compute the same. Right for"
+        more = "tensor parallelism; in data parallelism a DistributedSampler is missing."
+        history.note("inputs", label, f"{text} {more}")

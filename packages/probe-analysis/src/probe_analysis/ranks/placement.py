@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["copies", "global_form", "is_placed", "is_sharded"]
+__all__ = ["copies", "global_form", "is_divided", "is_placed"]
 
 
 def is_placed(tensor: Mapping[str, Any]) -> bool:
@@ -13,10 +13,10 @@ def is_placed(tensor: Mapping[str, Any]) -> bool:
     return isinstance(tensor.get("placements"), list) and isinstance(tensor.get("device_mesh"), list)
 
 
-def is_sharded(tensor: Mapping[str, Any]) -> bool:
-    """Return whether a tensor is only a part of one, or a share of a sum."""
+def is_divided(tensor: Mapping[str, Any]) -> bool:
+    """Return whether a tensor lies on a mesh, or its record says that it is only a part of one."""
     if is_placed(tensor):
-        return any("Replicate" not in placement for placement in tensor["placements"])
+        return True
     layout = tensor.get("layout")
     if isinstance(layout, dict):  # MindSpore
         return any(axis != -1 for axis in _flat(layout.get("Tensor Map") or ()))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
-from probe_format import Dump
 from probe_format.errors import FormatError, UsageError
 
-from probe_analysis.calls import Run, runs_of
+from probe_analysis.calls import Progress, Run, Source, runs_of
 from probe_analysis.frame import frame_of
 
 from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement
 from .history import History
 from .replicas import Replicas, replicas_of, weights_of
-from .step import Progress, compare_step
+from .step import compare_step
 
 __all__ = ["Ranks", "ranks"]
 
@@ -51,16 +49,13 @@ class Ranks:
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each disagreement, in the order of execution."""
-        columns = ("step", "call", "slot", "reason", "parting", "odd", "detail")
-        rows = (
-            {"call": each.call.name, **{key: getattr(each, key) for key in columns if key != "call"}}
-            for each in self.disagreements
-        )
-        return frame_of(rows, columns)
+        found = self.disagreements
+        rows = ((d.step, d.call.name, d.slot, d.reason, d.parting, d.odd, d.detail) for d in found)
+        return frame_of("step call slot reason parting odd detail", rows)
 
 
 def ranks(
-    dump: str | Path | Dump,
+    dump: Source,
     *,
     step: int | None = None,
     groups: Sequence[Sequence[int]] = (),
@@ -93,15 +88,9 @@ def ranks(
             f"No tensor that several ranks have matches {', '.join(map(repr, unmatched))}. A pattern is of the record "
             "and the place in it, as 'Module.norm.LayerNorm.forward.0.output.0' or 'Module.norm.*.output.*'."
         )
-    return Ranks(
-        found[0] if found else None,
-        tuple(found),
-        dict(history.checked),
-        replicas,
-        next(iter(steps.compared.values())),
-        tuple(steps.compared),
-        (*steps.notes(), *history.notes),
-    )
+    first, numbers = found[0] if found else None, next(iter(steps.compared.values()))
+    notes = (*steps.notes(), *history.notes)
+    return Ranks(first, tuple(found), dict(history.checked), replicas, numbers, tuple(steps.compared), notes)
 
 
 def _begun(runs: Mapping[int, CompactRun], groups: Sequence[Sequence[int]]) -> tuple[Replicas, History]:

@@ -12,7 +12,7 @@ from probe_analysis.calls import Run
 
 from .collectives import makes_pipes
 from .equality import mark
-from .placement import is_placed, is_sharded
+from .placement import is_divided
 
 __all__ = ["Replicas", "Weight", "replicas_of", "weights_of"]
 
@@ -56,55 +56,45 @@ def weights_of(run: Run) -> dict[Weight, Mapping[str, Any]]:
             continue
         for value in run.read(call).side("parameter"):
             name = value.slot.partition(".")[2]
-            if (call.path, name) not in seen and not is_placed(value.tensor) and not is_sharded(value.tensor):
+            if (call.path, name) not in seen and not is_divided(value.tensor):
                 seen.add((call.path, name))
                 found[Weight(call.name, call.path, call.what, name)] = value.tensor
     return found
 
 
-def replicas_of(
-    runs: Mapping[int, Run],
-    weights: Mapping[int, Mapping[Weight, Mapping[str, Any]]],
-    given: Sequence[Sequence[int]],
-) -> Replicas:
+#: Rank -> its parameters.
+Weights = Mapping[int, Mapping[Weight, Mapping[str, Any]]]
+
+
+def replicas_of(runs: Mapping[int, Run], weights: Weights, given: Sequence[Sequence[int]]) -> Replicas:
     """Return which ranks of a step are replicas.
 
-    weights: rank -> its parameters.
     given: groups that the user named; empty to find them out.
     """
     if given:
         named = tuple(tuple(rank for rank in group if rank in runs) for group in given)
-        return Replicas(
-            tuple(g for g in named if len(g) > 1), "The groups of replicas are those that were given."
-        )
+        several = tuple(group for group in named if len(group) > 1)
+        return Replicas(several, "The groups of replicas are those that were given.")
     if not any(weights.values()):
-        everyone = tuple(runs)
-        return Replicas(
-            (everyone,),
-            "No parameters are recorded but DTensors, so every rank counts as a replica of every other.",
-        )
+        why = "No parameters are recorded but DTensors, so every rank counts as a replica of every other."
+        return Replicas((tuple(runs),), why)
     groups = _alike(weights)
     whole = tuple(sorted(runs))
     if groups == [whole]:
         return Replicas((whole,), "All ranks hold the same weights: they are replicas.")
     sizes = {len(group) for group in groups}
     if len(sizes) == 1 and sizes != {1}:
-        words = "; ".join(_words(group) for group in groups)
+        words = "; ".join(f"ranks {', '.join(map(str, group))}" for group in groups)
         return Replicas(tuple(groups), f"These ranks hold the same weights, and are replicas: {words}.")
     why = _parallel(runs, weights)
     if not why:
-        return Replicas(
-            (whole,), "The ranks have the same modules with the same shapes: they should be replicas."
-        )
+        why = "The ranks have the same modules with the same shapes: they should be replicas."
+        return Replicas((whole,), why)
     found = tuple(group for group in groups if len(group) > 1)
     return Replicas(found, f"Weights are compared only among ranks that hold the same ones, since {why}.")
 
 
-def _words(group: Sequence[int]) -> str:
-    return f"ranks {', '.join(map(str, group))}"
-
-
-def _alike(weights: Mapping[int, Mapping[Weight, Mapping[str, Any]]]) -> list[tuple[int, ...]]:
+def _alike(weights: Weights) -> list[tuple[int, ...]]:
     """Return the ranks in groups that agree on most of their weights, by count of elements."""
     groups: list[tuple[dict[Weight, tuple[Hashable, int]], list[int]]] = []
     for rank, tensors in weights.items():
@@ -112,9 +102,7 @@ def _alike(weights: Mapping[int, Mapping[Weight, Mapping[str, Any]]]) -> list[tu
         telling = {w: t for w, t in tensors.items() if t.get("Max") != t.get("Min")} or tensors
         marks = {weight: (mark(tensor), math.prod(tensor["shape"])) for weight, tensor in telling.items()}
         for other, members in groups:
-            same = sum(
-                size for weight, (own, size) in marks.items() if other.get(weight, (None, 0))[0] == own
-            )
+            same = sum(size for w, (own, size) in marks.items() if other.get(w, (None, 0))[0] == own)
             if 2 * same > max(sum(size for _, size in m.values()) for m in (marks, other)):
                 members.append(rank)
                 break
@@ -123,7 +111,7 @@ def _alike(weights: Mapping[int, Mapping[Weight, Mapping[str, Any]]]) -> list[tu
     return [tuple(sorted(members)) for _, members in groups]
 
 
-def _parallel(runs: Mapping[int, Run], weights: Mapping[int, Mapping[Weight, Mapping[str, Any]]]) -> str:
+def _parallel(runs: Mapping[int, Run], weights: Weights) -> str:
     """Return what tells that the model is divided among the ranks; empty where nothing does."""
     forms = [{(w.path, w.name): str(t["shape"]) for w, t in tensors.items()} for tensors in weights.values()]
     if any(form.keys() != forms[0].keys() for form in forms):

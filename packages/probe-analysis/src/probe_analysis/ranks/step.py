@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls import Call, Parts, Run
+from probe_analysis.calls import Call, Parts, Progress, Run
 
 from .collectives import Missing, collective, is_collective, rounds
 from .compact_run import CompactRun
@@ -23,8 +23,6 @@ from .rows import Alone, Row, rows_of
 from .unreduced import Local, unreduced
 
 __all__ = ["compare_step"]
-
-Progress = Callable[[str, int, int], None]
 
 
 def compare_step(
@@ -148,9 +146,8 @@ class _Step:
         reason, slot, tensors = expected.reason, expected.slot, expected.tensors
         self.history.checked[reason] += 1
         key = call.name, slot
-        parting = (
-            _formed(tensors) if reason == "form" else parted(tensors, max(self.tolerance, expected.tolerance))
-        )
+        limit = max(self.tolerance, expected.tolerance)
+        parting = _formed(tensors) if reason == "form" else parted(tensors, limit)
         if len(parting) < 2:
             if reason == "weight":
                 self.history.agreed[key] = self.label

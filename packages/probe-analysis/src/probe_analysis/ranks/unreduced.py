@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -22,25 +22,27 @@ class Local:
 
     run: Run
 
+    def _gradients(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield each gradient by its name."""
+        for call in self.run.calls:
+            if call.kind == "parameters_grad":
+                yield from ((f"{call.name}.{v.slot}", v.tensor) for v in self.run.read(call).values)
+
     @cached_property
     def names(self) -> dict[Hashable, str]:
         """Return what tells each gradient apart -> its name."""
         found: dict[Hashable, str] = {}
-        for call in self.run.calls:
-            if call.kind == "parameters_grad":
-                for value in self.run.read(call).values:
-                    if trusted(value.tensor):
-                        found.setdefault(mark(value.tensor), f"{call.name}.{value.slot}")
+        for name, tensor in self._gradients():
+            if trusted(tensor):
+                found.setdefault(mark(tensor), name)
         return found
 
     @cached_property
     def shapes(self) -> dict[str, list[str]]:
         """Return the shape of gradients -> the names of those that have it."""
         found: dict[str, list[str]] = {}
-        for call in self.run.calls:
-            if call.kind == "parameters_grad":
-                for value in self.run.read(call).values:
-                    found.setdefault(str(value.tensor["shape"]), []).append(f"{call.name}.{value.slot}")
+        for name, tensor in self._gradients():
+            found.setdefault(str(tensor["shape"]), []).append(name)
         return found
 
 
@@ -58,7 +60,5 @@ def unreduced(tensors: Mapping[int, tuple[Local, Mapping[str, Any]]]) -> tuple[t
     name = next(iter(own.values()))
     if len(own) == len(tensors):
         return (), f"On every rank it is what its own backward pass left in {name}: nothing was reduced"
-    return (
-        ranks,
-        f"On {ranks_text(ranks)} it is what its own backward pass left in {name}: it was not reduced there",
-    )
+    left = f"On {ranks_text(ranks)} it is what its own backward pass left in {name}"
+    return ranks, f"{left}: it was not reduced there"

@@ -53,9 +53,8 @@ def pack(document: Any) -> bytes:
             return entry
         if isinstance(node, dict):
             return {key: plain(value) for key, value in node.items()}
-        if isinstance(node, list | tuple) and not (
-            node and isinstance(node[0], str)
-        ):  # texts hold no columns
+        texts = bool(node) and isinstance(node, list | tuple) and isinstance(node[0], str)
+        if isinstance(node, list | tuple) and not texts:  # which hold no columns
             return [plain(value) for value in node]
         return node
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from attrs import frozen
 
-from probe_analysis.calls import Call
 from probe_analysis.diff import CallDiff, RunDiff, Verdict
 
 from .columns import numbers, whole
@@ -43,23 +42,24 @@ class Compared:
         return self.a.places.get(verdict.call.name, -1)
 
 
-def compared(
-    found: RunDiff, a: RunColumns, b: RunColumns, texts: Texts, numbered: tuple[int, int]
-) -> Compared:
-    """Return a comparison as columns. numbered: the numbers of the two runs in the page."""
+def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Texts) -> Compared:
+    """Return a comparison as columns."""
     pair = [-1] * len(a.nodes)
     back = [-1] * len(b.nodes)
     for each in found.alignment.pairs:
         one, two = a.places[each.a.name], b.places[each.b.name]
         pair[one], back[two] = two, one
-    alone = {call.name: len(a.nodes) + i for i, call in enumerate(_outside_first(found.alignment.only_b, b))}
+    # In the order of the tree, so that what is around a call comes before it.
+    extra = sorted(found.alignment.only_b, key=lambda call: b.places[call.name])
+    alone = {call.name: len(a.nodes) + i for i, call in enumerate(extra)}
     across = found.a.framework != found.b.framework and bool(found.a.framework and found.b.framework)
     changed = [call for call in found.calls if not call.exact]
     places = [a.places[call.pair.a.name] for call in changed]
+    both = list(zip(changed, places, strict=True))
     verdict = found.verdict
     document = {
-        "a": numbered[0],
-        "b": numbered[1],
+        "a": a.number,
+        "b": b.number,
         "across": across,
         "state": verdict.state,
         "sentence": verdict.sentence,
@@ -73,19 +73,10 @@ def compared(
         "made": numbers([call.made for call in changed]),
         "brought": numbers([call.brought for call in changed]),
         "allowed": numbers([call.allowed for call in changed]),
-        "values": _values(changed, places, texts),
-        "arguments": [
-            [place, str(argument)]
-            for call, place in zip(changed, places, strict=True)
-            for argument in call.arguments
-        ],
+        "values": _values(both, texts),
+        "arguments": [[place, str(argument)] for call, place in both for argument in call.arguments],
     }
     return Compared(a, b, alone, document)
-
-
-def _outside_first(calls: Sequence[Call], b: RunColumns) -> list[Call]:
-    """Return the calls in the order of the tree, so that what is around a call comes before it."""
-    return sorted(calls, key=lambda call: b.places[call.name])
 
 
 def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) -> int:
@@ -101,9 +92,9 @@ def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) ->
     return -1
 
 
-def _values(changed: Sequence[CallDiff], places: Sequence[int], texts: Texts) -> dict[str, Any]:
+def _values(changed: Sequence[tuple[CallDiff, int]], texts: Texts) -> dict[str, Any]:
     """Return the tensors that differ: where, how far, and what their saved values say."""
-    rows = [(place, value) for call, place in zip(changed, places, strict=True) for value in call.values]
+    rows = [(place, value) for call, place in changed for value in call.values]
 
     def of(number: Callable[[Any], float]) -> Any:
         return numbers([math.nan if value.elements is None else number(value.elements) for _, value in rows])

@@ -6,6 +6,7 @@ from typing import Any
 
 from probe_format.errors import FormatError
 from probe_format.excerpts import text
+from probe_format.schema import Report
 
 from probe_analysis.calls import Run
 
@@ -20,27 +21,16 @@ def coverage_of(run: Run) -> dict[str, Any]:
     sentence: the most important thing first.
     tables: title -> rows of cells.
     """
-    tables: dict[str, list[list[str]]] = {}
     header = run.rank.header
     facts = [[key, _words(header[key])] for key in _FACTS if header.get(key) is not None]
     facts.append(["folder", str(run.rank.path)])
-    if run.rank.source == "journal":
-        tables["The run"] = facts
-        return {"sentence": "The run did not end: what is here was read from its journal, up to where it stopped.",
-                "tables": tables}  # fmt: skip
-    try:
-        report = run.rank.report
-    except FormatError as error:
-        tables["The run"] = facts
-        return {"sentence": f"What was not seen is not known: {error}", "tables": tables}
+    tables: dict[str, list[list[str]]] = {"The run": facts}
+    report, why = _report(run)
     if report is None:
-        tables["The run"] = facts
-        return {"sentence": "Nothing says what was not seen: the dump has no report.json (msprobe writes none).",
-                "tables": tables}  # fmt: skip
+        return {"sentence": why, "tables": tables}
     for key, value in (("state", report.state), ("started", report.started), ("ended", report.ended)):
         if value:
             facts.append([key, value])
-    tables["The run"] = facts
     tables["Not seen"] = [[text(item.get("what")), text(item.get("why"))] for item in report.not_seen]
     tables["Filters that matched nothing"] = [
         [text(item.get("filter")), _words(item.get("value")), f"nearest: {_list(item.get('nearest'))}"]
@@ -52,10 +42,20 @@ def coverage_of(run: Run) -> dict[str, Any]:
     ]
     missing = report.document.get("missing", {})
     tables["Functions that were not watched"] = [[text(what), text(why)] for what, why in missing.items()]
-    tables["Counts"] = [
-        [kind, what, str(count)] for kind, table in report.counts.items() for what, count in table.items()
-    ]
+    counts = ((kind, each) for kind, table in report.counts.items() for each in table.items())
+    tables["Counts"] = [[kind, what, str(count)] for kind, (what, count) in counts]
     return {"sentence": _sentence(report.counts, tables), "tables": {k: v for k, v in tables.items() if v}}
+
+
+def _report(run: Run) -> tuple[Report | None, str]:
+    """Return what says what was not seen; without it, why there is nothing."""
+    if run.rank.source == "journal":
+        return None, "The run did not end: what is here was read from its journal, up to where it stopped."
+    try:
+        found = run.rank.report
+    except FormatError as error:
+        return None, f"What was not seen is not known: {error}"
+    return found, "Nothing says what was not seen: the dump has no report.json (msprobe writes none)."
 
 
 def _sentence(counts: Any, tables: dict[str, list[list[str]]]) -> str:

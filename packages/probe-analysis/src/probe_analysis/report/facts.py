@@ -10,7 +10,7 @@ from attrs import define, field
 from probe_format.excerpts import brief, cut
 from probe_format.jsonio import number
 
-from probe_analysis.compare import dtype_name
+from probe_analysis.compare import as_float, dtype_name
 from probe_analysis.nonfinite import broken
 
 from .columns import numbers, whole
@@ -55,9 +55,7 @@ class Facts:
         return found
 
     def _add(self, tensor: Mapping[str, Any]) -> None:
-        marks = (_SAVED if "data_name" in tensor else 0) | (
-            _GRAD if tensor.get("requires_grad") is True else 0
-        )
+        marks = _SAVED * ("data_name" in tensor) | _GRAD * (tensor.get("requires_grad") is True)
         for i, (name, column) in enumerate(zip(_STATISTICS, self._statistics, strict=True)):
             mark, value = self._statistic(i, number(tensor.get(name)))
             marks |= mark << 2 * i
@@ -78,10 +76,7 @@ class Facts:
         if isinstance(value, bool):
             return _BOOL, float(value)
         if isinstance(value, int):
-            try:
-                near = float(value)
-            except OverflowError:
-                near = math.inf if value > 0 else -math.inf
+            near = as_float(value) or 0.0
             if near == value:
                 return _NUMBER, near
             self.exact.append((len(self._marks), which, brief(value)))
@@ -104,11 +99,8 @@ def _size(size: Any) -> str:
 
 def _key(tensor: Mapping[str, Any]) -> Any:
     """Return what tells a description from others. 1, 1.0 and True are equal in Python, but not in a dump."""
-    values = [
-        value if type(value) is float or type(value) is str else repr(value)
-        for name, value in tensor.items()
-        if name != "data_name"
-    ]
+    told = (value for name, value in tensor.items() if name != "data_name")
+    values = [value if type(value) in (float, str) else repr(value) for value in told]
     return (*values, *tensor)
 
 

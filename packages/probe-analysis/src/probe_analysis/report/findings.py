@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from probe_analysis.diff import Diff
-from probe_analysis.nonfinite import Finding, NonFinite
+from probe_analysis.nonfinite import Finding, NonFinite, Risk
 
 from .compared import Compared
 from .run_columns import RunColumns
@@ -16,7 +16,7 @@ __all__ = ["nonfinite_finding", "unchecked", "verdict_finding"]
 #: How many values that are close to the limits of their dtype are on the page.
 _RISKS = 200
 
-Runs = Mapping[int, tuple[int, RunColumns]]
+Runs = Mapping[int, RunColumns]
 
 
 def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
@@ -33,12 +33,9 @@ def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
             if call is not None:
                 way = "backward" if backward else "forward"
                 text = f"{run.a.label}, {way}: {call.pair.a.name} ({call.cause})"
-                firsts.append([text, each.document["a"], each.a.places[call.pair.a.name]])
-    alone = [
-        f"In the {which} dump alone: {', '.join(labels)}."
-        for which, labels in (("first", found.only_a), ("second", found.only_b))
-        if labels
-    ]
+                firsts.append([text, each.a.number, each.a.places[call.pair.a.name]])
+    each_alone = ("first", found.only_a), ("second", found.only_b)
+    alone = [f"In the {which} dump alone: {', '.join(labels)}." for which, labels in each_alone if labels]
     return {
         "kind": "verdict",
         "state": verdict.state,
@@ -46,7 +43,7 @@ def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
         "sentence": verdict.sentence,
         "line": verdict.line,
         "modules": list(verdict.modules),
-        "run": of.document["a"],
+        "run": of.a.number,
         "node": of.place(verdict),
         "notes": [of.document["amounts"], *alone],
         "lists": [["The first call that differs by itself, in each run and pass", firsts]] if firsts else [],
@@ -56,7 +53,7 @@ def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
 def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> dict[str, Any]:
     """Return where a dump stops being finite.
 
-    runs: the number in the page and the columns of each run, by the id of its rank.
+    runs: the id of a rank -> its run on the page.
     dump: 0 for the first dump, 1 for the second.
     which: ``The first dump`` or the like, where there are two.
     """
@@ -71,14 +68,12 @@ def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> di
             way = "backward" if other.call.backward else "forward"
             lists.append([f"The first in the {way} pass", [[text, *_place(runs, other, other.call.name)]]])
         counts = [f"{label}: {count} records" for label, count in found.counts.items()]
-        lists.append(
-            ["How many records hold values that are not finite, meant or not", [[n, -1, -1] for n in counts]]
-        )
+        title = "How many records hold values that are not finite, meant or not"
+        lists.append([title, [[n, -1, -1] for n in counts]])
     if found.risks:
         rows = []
         for risk in found.risks[:_RISKS]:
-            number, columns = runs[id(risk.run.rank)]
-            rows.append([f"{risk.run.label} {risk.sentence}", number, columns.places.get(risk.call.name, -1)])
+            rows.append([f"{risk.run.label} {risk.sentence}", *_place(runs, risk, risk.call.name)])
         title = f"Close to the limits of their dtype: {len(found.risks)} values"
         lists.append([title + (f", the first {_RISKS} here" if len(found.risks) > _RISKS else ""), rows])
     run, node = (-1, -1) if first is None else _place(runs, first, first.call.name)
@@ -103,6 +98,6 @@ def unchecked(what: str, why: str) -> dict[str, Any]:
     return {"kind": "finite", "state": "unknown", "title": what, "sentence": why, **blank}
 
 
-def _place(runs: Runs, finding: Finding, name: str) -> tuple[int, int]:
-    number, columns = runs[id(finding.run.rank)]
-    return number, columns.places.get(name, -1)
+def _place(runs: Runs, found: Finding | Risk, name: str) -> tuple[int, int]:
+    columns = runs[id(found.run.rank)]
+    return columns.number, columns.places.get(name, -1)

@@ -10,8 +10,9 @@ from attrs import define, field
 from probe_format.errors import FormatError
 from probe_format.excerpts import brief
 from probe_format.read import Loss
+from probe_format.schema import parts_of
 
-from probe_analysis.calls import Call, Parts, parts_of
+from probe_analysis.calls import Call, Parts
 from probe_analysis.nonfinite import Watch
 
 from .facts import Facts

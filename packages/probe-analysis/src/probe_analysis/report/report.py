@@ -13,17 +13,16 @@ from probe_format import open as open_dump
 from probe_format.errors import DamagedError, FormatError
 
 from probe_analysis.align import Mapping
-from probe_analysis.calls import Call, Parts, Run, runs_of
+from probe_analysis.calls import Call, Parts, Progress, Run, Source, runs_of
 from probe_analysis.compare import Tolerance
 from probe_analysis.diff import Diff, diff_runs
 from probe_analysis.nonfinite import NonFinite, non_finite_in
 
 from .compared import Compared, compared
-from .coverage import coverage_of
 from .findings import nonfinite_finding, unchecked, verdict_finding
 from .page import html_of
 from .record_columns import RecordColumns
-from .run_columns import Progress, RunColumns, Writer
+from .run_columns import RunColumns, Writer
 
 __all__ = ["Report", "report"]
 
@@ -49,10 +48,10 @@ class Report:
 
 
 def report(
-    a: str | Path | Dump,
-    b: str | Path | Dump | None = None,
+    a: Source,
+    b: Source | None = None,
     *,
-    noise: str | Path | Dump | None = None,
+    noise: Source | None = None,
     mapping: Mapping | None = None,
     tolerance: Tolerance | None = None,
     step: int | None = None,
@@ -99,7 +98,7 @@ class _Draft:
 
     opened: the runs of each dump.
     records: the id of a rank -> what was read of it.
-    numbers: the id of a rank -> its number among the runs of the page.
+    columns: the id of a rank -> its run on the page.
     """
 
     writer: Writer = field(factory=Writer)
@@ -107,8 +106,7 @@ class _Draft:
     records: dict[int, RecordColumns] = field(factory=dict)
     errors: list[FormatError | None] = field(factory=list)
     runs: list[RunColumns] = field(factory=list)
-    numbers: dict[int, int] = field(factory=dict)
-    coverage: list[dict[str, Any]] = field(factory=list)
+    columns: dict[int, RunColumns] = field(factory=dict)
     comparisons: list[Compared] = field(factory=list)
     findings: list[dict[str, Any]] = field(factory=list)
     unread: dict[str, str] = field(factory=dict)
@@ -129,16 +127,14 @@ class _Draft:
         for run in self.opened[number]:
             records = self.records[id(run.rank)]
             try:
-                columns = self.writer.run(records, number, progress)
-                coverage = coverage_of(run)
+                columns = self.writer.run(records, len(self.runs), number, progress)
             except FormatError as damaged:
                 error = damaged
                 self.unread[f"{run.label} of {dump.path}"] = str(damaged)
                 continue
             error = error or records.error
-            self.numbers[id(run.rank)] = len(self.runs)
+            self.columns[id(run.rank)] = columns
             self.runs.append(columns)
-            self.coverage.append(coverage)
         if error is not None and len(self.runs) == before:
             raise error
         self.errors.append(error)
@@ -156,10 +152,8 @@ class _Draft:
     def compare(self, found: Diff) -> None:
         """Keep how the runs differ, for the page."""
         for run in found.runs:
-            one, two = self.numbers[id(run.a.rank)], self.numbers[id(run.b.rank)]
-            self.comparisons.append(
-                compared(run, self.runs[one], self.runs[two], self.writer.texts, (one, two))
-            )
+            one, two = (self.columns[id(each.rank)] for each in (run.a, run.b))
+            self.comparisons.append(compared(run, one, two, self.writer.texts))
         self.findings.append(verdict_finding(found, self.comparisons))
 
     def check(self, number: int, of: int) -> NonFinite | None:
@@ -174,8 +168,7 @@ class _Draft:
             if error is not None:
                 raise error
             found = non_finite_in(self.records[id(run.rank)].watch for run in self.opened[number])
-            places = {key: (place, self.runs[place]) for key, place in self.numbers.items()}
-            self.findings.append(nonfinite_finding(found, places, number, which))
+            self.findings.append(nonfinite_finding(found, self.columns, number, which))
             return found
         return None
 
@@ -184,10 +177,7 @@ class _Draft:
         return {
             "dumps": [str(dump.path) for dump in dumps],
             "findings": self.findings,
-            "runs": [
-                {**run.document, "coverage": coverage}
-                for run, coverage in zip(self.runs, self.coverage, strict=True)
-            ],
+            "runs": [run.document for run in self.runs],
             "comparisons": [each.document for each in self.comparisons],
             "facts": self.writer.facts.columns(),
             "stacks": self.writer.stacks,

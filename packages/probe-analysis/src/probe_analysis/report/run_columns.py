@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from attrs import define, field, frozen
 
-from probe_analysis.calls import Run, is_own
+from probe_analysis.calls import Progress, Run, is_own
 from probe_analysis.nonfinite import Watch
 
 from .columns import whole
+from .coverage import coverage_of
 from .facts import Facts
 from .nodes import Node, nodes_of
 from .record_columns import RecordColumns
@@ -20,21 +21,24 @@ from .texts import Texts
 
 __all__ = ["RunColumns", "Writer"]
 
-Progress = Callable[[str, int, int], None]
 
 _KINDS = {"module": 0, "api": 1, "parameters_grad": 2, "debug": 3}
 _NO_RECORD = 4
+#: What is said of each line of the tree.
+_COLUMNS = ("name", "parent", "backward", "kind", "order", "stack", "note", "arguments", "begin")
 
 
 @frozen(eq=False)
 class RunColumns:
     """Hold one run as the page has it.
 
+    number: its number among the runs of the page.
     nodes: its lines in the tree.
     places: name -> place among the nodes.
     """
 
     run: Run
+    number: int
     nodes: list[Node]
     places: dict[str, int]
     document: dict[str, Any]
@@ -56,52 +60,44 @@ class Writer:
         """Return where the records of a run are collected."""
         return RecordColumns(self.texts, self.facts, Watch(run))
 
-    def run(self, records: RecordColumns, dump: int, progress: Progress | None = None) -> RunColumns:
+    def run(
+        self, records: RecordColumns, number: int, dump: int, progress: Progress | None = None
+    ) -> RunColumns:
         """Return a run as columns.
 
         records: those that were read; the others are read now.
+        number: of the run, among those of the page.
         dump: 0 for the first dump, 1 for the second.
         Raises FormatError when a file of the run is damaged; a damaged record alone is said in its place.
         """
         run = records.watch.run
         nodes = nodes_of(run)
-        kinds, orders, stacks, notes, arguments, begins = ([] for _ in range(6))
+        rows = []
         order = array("q")  # the tensors of the columns of records, as they come in the tree
         for i, node in enumerate(nodes):
             call = node.call
-            kinds.append(_NO_RECORD if call is None else _KINDS[call.kind])
-            orders.append(-1 if call is None else call.order)
-            stacks.append(self._stack(run, node))
+            kind, at = (_NO_RECORD, -1) if call is None else (_KINDS[call.kind], call.order)
             begin, end, note, argument = records.of(node.name, call)
-            notes.append(note)
-            arguments.append(argument)
-            begins.append(len(order))
+            name, stack = self.texts.of(node.name), self._stack(run, node)
+            rows.append((name, node.parent, node.backward, kind, at, stack, note, argument, len(order)))
             order.extend(range(begin, end))
             if progress is not None and i % 512 == 511:
                 progress(run.label, i + 1, len(nodes))
-        begins.append(len(order))
+        columns: list[Sequence[int]] = [*zip(*rows, strict=True)] or [()] * len(_COLUMNS)
         places = np.asarray(order)
-        slots, sides, facts = (np.asarray(c)[places] for c in (records.slots, records.sides, records.facts))
-        document = {
+        tensors = (("slot", records.slots), ("side", records.sides), ("fact", records.facts))
+        document: dict[str, Any] = {
             "dump": dump,
             "label": run.label,
             "step": run.rank.step,
             "rank": run.rank.number,
             "mode": run.rank.mode,
-            "name": whole([self.texts.of(node.name) for node in nodes]),
-            "parent": whole([node.parent for node in nodes]),
-            "backward": whole([node.backward for node in nodes]),
-            "kind": whole(kinds),
-            "order": whole(orders),
-            "stack": whole(stacks),
-            "note": whole(notes),
-            "arguments": whole(arguments),
-            "begin": whole(begins),
-            "slot": whole(slots),
-            "side": whole(sides),
-            "fact": whole(facts),
+            **{key: whole(column) for key, column in zip(_COLUMNS, columns, strict=True)},
+            **{key: whole(np.asarray(column)[places]) for key, column in tensors},
         }
-        return RunColumns(run, nodes, {node.name: i for i, node in enumerate(nodes)}, document)
+        document["coverage"] = coverage_of(run)
+        document["begin"] = whole([*columns[-1], len(order)])
+        return RunColumns(run, number, nodes, {node.name: i for i, node in enumerate(nodes)}, document)
 
     def _stack(self, run: Run, node: Node) -> int:
         frames = run.rank.stack.of(node.name) if node.call is None else run.stack_of(node.call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .picture import draw
-from .series import Point, Series
+from .series import Point, Series, magnitude
 from .sources import QUANTITIES, STATISTICS, Quantity, Statistic
 from .sparkline import sparkline
 from .trend import Trend, trend
@@ -17,6 +17,7 @@ __all__ = [
     "Statistic",
     "Trend",
     "draw",
+    "magnitude",
     "sparkline",
     "trend",
 ]

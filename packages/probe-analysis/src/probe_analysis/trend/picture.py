@@ -51,9 +51,8 @@ def draw(trend: Trend, path: str | Path) -> None:
 
 def _over_steps(axes: Any, trend: Trend) -> None:
     for series in trend.series[:_LINES]:
-        axes.plot(
-            trend.steps, [_size(series.of_step(step)) for step in trend.steps], marker=".", label=series.name
-        )
+        sizes = [_size(series.of_step(step)) for step in trend.steps]
+        axes.plot(trend.steps, sizes, marker=".", label=series.name)
     axes.set_xlabel("step")
     axes.xaxis.get_major_locator().set_params(integer=True)
     _finish(axes, trend)
@@ -69,9 +68,8 @@ def _over_layers(axes: Any, trend: Trend) -> None:
 
 
 def _finish(axes: Any, trend: Trend) -> None:
-    axes.set_ylabel(
-        f"{trend.statistic}" + ("" if trend.statistic in ("Norm", "magnitude", "rms") else ", absolute")
-    )
+    signless = trend.statistic in ("Norm", "magnitude", "rms")
+    axes.set_ylabel(trend.statistic if signless else f"{trend.statistic}, absolute")
     if any(size > 0 for line in axes.get_lines() for size in line.get_ydata()):
         axes.set_yscale("log")
     axes.grid(alpha=0.3)

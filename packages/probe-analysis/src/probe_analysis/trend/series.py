@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-__all__ = ["Point", "Series", "grown", "span"]
+__all__ = ["Point", "Series", "grown", "magnitude", "span"]
 
 
 @frozen
@@ -53,7 +53,7 @@ class Series:
     def of_step(self, step: int) -> float | None:
         """Return its value in a step: of several ranks that of the largest magnitude, or one that is not finite."""
         values = [p.value for p in self.points if p.step == step and p.value is not None]
-        return max(values, key=_rank_of, default=None)
+        return max(values, key=magnitude, default=None)
 
     def values(self, rank: int | None) -> tuple[tuple[int, float | None], ...]:
         """Return (step, value) of one rank."""
@@ -77,5 +77,6 @@ def grown(values: Iterable[float | None]) -> tuple[float | None, ...]:
     return whole[first:]
 
 
-def _rank_of(value: float) -> float:
+def magnitude(value: float) -> float:
+    """Return how large a number is; NaN is larger than all."""
     return abs(value) if value == value else math.inf

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from attrs import frozen
-from probe_format.jsonio import number
 
 from probe_analysis.align import plain_path
 from probe_analysis.calls import Call, Run, Value
+from probe_analysis.compare import as_float
 
 __all__ = ["QUANTITIES", "STATISTICS", "Found", "Quantity", "Statistic", "statistic_of", "tensors_of"]
 
@@ -51,12 +51,12 @@ def tensors_of(run: Run, quantity: Quantity) -> Iterator[Found]:
 def statistic_of(tensor: Mapping[str, Any], statistic: Statistic) -> float | None:
     """Return one number of a tensor; None where it has none, as an empty tensor."""
     if statistic == "magnitude":
-        ends = [x for key in ("Max", "Min") if (x := _number(tensor.get(key))) is not None]
+        ends = [x for key in ("Max", "Min") if (x := as_float(tensor.get(key))) is not None]
         return max((abs(x) if x == x else x for x in ends), default=None)
     if statistic == "rms":
-        norm, count = _number(tensor.get("Norm")), math.prod(tensor["shape"])
+        norm, count = as_float(tensor.get("Norm")), math.prod(tensor["shape"])
         return norm / math.sqrt(count) if norm is not None and count else None
-    return _number(tensor.get(statistic))
+    return as_float(tensor.get(statistic))
 
 
 def _has(call: Call, quantity: Quantity, modules: bool) -> bool:
@@ -74,13 +74,3 @@ def _what(value: Value, quantity: Quantity) -> str:
     if quantity == "activations":
         return value.slot if value.side == "out" else ""
     return value.slot.partition(".")[2] if value.side == "parameter" else ""
-
-
-def _number(value: Any) -> float | None:
-    found = number(value)
-    if isinstance(found, bool | int | float):
-        try:
-            return float(found)
-        except OverflowError:  # an integer beyond float64
-            return math.inf
-    return None

@@ -6,6 +6,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from .series import magnitude
+
 __all__ = ["sparkline"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -44,8 +46,4 @@ def _squeezed(values: Sequence[float | None], width: int) -> list[float | None]:
         return list(values)
     edges = [round(i * len(values) / width) for i in range(width + 1)]
     parts = (values[a:b] for a, b in itertools.pairwise(edges))
-    return [max((v for v in part if v is not None), key=_size, default=None) for part in parts]
-
-
-def _size(value: float) -> float:
-    return abs(value) if value == value else math.inf
+    return [max((v for v in part if v is not None), key=magnitude, default=None) for part in parts]

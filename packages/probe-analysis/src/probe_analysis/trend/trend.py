@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 from attrs import frozen
-from probe_format import Dump
 from probe_format.errors import FormatError
 
-from probe_analysis.calls import runs_of
+from probe_analysis.calls import Progress, Source, runs_of
 from probe_analysis.frame import frame_of
 
 from .series import Point, Series, grown, span
@@ -22,7 +19,6 @@ from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
 
 __all__ = ["Trend", "trend"]
 
-Progress = Callable[[str, int, int], None]
 _LEVELS = {
     "gradients": "the gradients of parameters are recorded at the levels L0 and mix, after a backward pass",
     "weights": "parameters are recorded at the levels L0 and mix",
@@ -52,12 +48,9 @@ class Trend:
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each value: layer, what, step, rank, value."""
-        rows = (
-            {"layer": series.layer, "what": series.what, "step": p.step, "rank": p.rank, "value": p.value}
-            for series in self.series
-            for p in series.points
-        )
-        return frame_of(rows, ("layer", "what", "step", "rank", "value"))
+        values = ((series, point) for series in self.series for point in series.points)
+        rows = ((s.layer, s.what, p.step, p.rank, p.value) for s, p in values)
+        return frame_of("layer what step rank value", rows)
 
     def ranked(self, series: Series) -> float:
         """Return the number that a series is ranked by."""
@@ -71,7 +64,7 @@ class Trend:
 
 
 def trend(
-    dump: str | Path | Dump,
+    dump: Source,
     quantity: Quantity = "gradients",
     *,
     statistic: Statistic = "Norm",
@@ -138,9 +131,8 @@ def _rule(steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
         return "ranked by the largest magnitude through the smallest over the steps of one rank"
     if len(ranks) > 1:
         return "one step: ranked by the largest magnitude through the smallest over the ranks"
-    return (
-        "one step and rank: ranked by how many times a magnitude is larger or smaller than the median layer's"
-    )
+    what = "ranked by how many times a magnitude is larger or smaller than the median layer's"
+    return f"one step and rank: {what}"
 
 
 def _middle(series: tuple[Series, ...]) -> float:

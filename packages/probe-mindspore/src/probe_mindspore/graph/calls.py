@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, evolve, field
@@ -16,7 +16,6 @@ from probe_mindspore.hooks.modules import CellTable
 from probe_mindspore.tensors.tensor_view import TensorView, views_in
 
 from .host_callback import Message
-from .routes import Listener
 from .value_layouts import DYNAMIC
 
 __all__ = ["GraphCalls"]
@@ -87,15 +86,12 @@ class GraphCalls:
         self.parameters: dict[int, TrackedParameter] = {}
         self.names: dict[int, tuple[str, ...]] = {}
 
-    def listener(self) -> Listener:
-        """Return the functions that receive the messages."""
-        return Listener(self._enter, self._leave, self._of_input, self._of_output, self._parameter)
-
     def fault(self, error: Exception) -> None:
         """Report an exception that handling a message raised."""
         self._collector.stream.fault("a compiled graph", "a message of it", error)
 
-    def _enter(self, message: Message) -> int:
+    def enter(self, message: Message) -> int:
+        """Begin a call from (args, kwargs, parameters). Return its number, the token of what follows."""
         entry = self.table.entries.get(message.extra)
         if entry is None or not self._collector.stream.on:
             return 0
@@ -104,9 +100,8 @@ class GraphCalls:
             args, kwargs, parameters = message.value
             own = dict(zip(self.names[message.extra], parameters, strict=True))
             recorder = self._recorder
-            recorder.thread.stack[:] = [
-                (o.call.name, o.call.backward) for o in map(self._calls.get, self._stack) if o
-            ]
+            running = filter(None, map(self._calls.get, self._stack))
+            recorder.thread.stack[:] = [(each.call.name, each.call.backward) for each in running]
             given = [view for _, view in views_in((args, kwargs))]
             if any(view.reason == DYNAMIC for view in given):
                 self._collector.coverage.unseen(f"tensors of {entry.base}", DYNAMIC)
@@ -120,7 +115,8 @@ class GraphCalls:
             self._stack.append(number)
             return number
 
-    def _leave(self, message: Message) -> None:
+    def leave(self, message: Message) -> None:
+        """End a call by what it returned."""
         with self._lock:
             state = self._calls.get(message.token)
             if state is None:
@@ -137,19 +133,19 @@ class GraphCalls:
             for gradient in early:
                 self._gradient(*gradient)
 
-    def _attach(
-        self, entry: Any, outputs: PathTensors, keep: Callable[[Any], None], emit: Emit
-    ) -> Sequence[Any]:
+    def _attach(self, entry: Any, outputs: PathTensors, keep: Any, emit: Emit) -> Sequence[Any]:
         state = self._ending
         assert state is not None
         state.outputs = _travelling(outputs)
         state.emit = emit
         return ()
 
-    def _of_input(self, message: Message) -> None:
+    def of_input(self, message: Message) -> None:
+        """Record the gradient of an input."""
         self._gradient(message, "input")
 
-    def _of_output(self, message: Message) -> None:
+    def of_output(self, message: Message) -> None:
+        """Record the gradient of an output."""
         self._gradient(message, "output")
 
     def _gradient(self, message: Message, side: str) -> None:
@@ -174,7 +170,8 @@ class GraphCalls:
             else:
                 state.emit(number, [], [((path,), message.value)], False, waiting, {})
 
-    def _parameter(self, message: Message) -> None:
+    def parameter(self, message: Message) -> None:
+        """Record the gradient of a parameter."""
         entry = self.parameters.get(message.extra)
         if entry is not None:
             with self._lock:

@@ -83,11 +83,8 @@ class TappedCompilations:
     def in_place(self) -> Iterator[None]:
         """Patch everything that compiles while open. Undone also when the block raises."""
         api = api_module()
-        places = [
-            place(api._JitExecutor, "compile", _JIT),
-            place(api._CellGraphExecutor, "compile", _CELL),
-            place(api, "_real_phase", _PHASE),
-        ]
+        places = [place(api._JitExecutor, "compile", _JIT), place(api._CellGraphExecutor, "compile", _CELL)]
+        places.append(place(api, "_real_phase", _PHASE))
         _in_place.append(self)
         try:
             with replaced(places), compilation_replaced(self._compile):
@@ -214,17 +211,15 @@ def _phase(original: Function) -> Function:
     @functools.wraps(original)
     def real_phase(phase: Any, obj: Any) -> Any:
         real = original(phase, obj)
-        return _in_place[-1].phase(real, phase, obj) if _in_place and not _is_ours(real) else real
+        ours = _in_place and not str(real).endswith(
+            f".{_in_place[-1].word}"
+        )  # which a user's patch may pass on
+        return _in_place[-1].phase(real, phase, obj) if ours else real
 
     return real_phase
 
 
 _JIT, _CELL, _PHASE = (sheltered("a compilation", make) for make in (_jit, _cell, _phase))
-
-
-def _is_ours(key: Any) -> bool:
-    """Return whether a key has the word already: from ours behind a user's patch."""
-    return str(key).endswith(f".{_in_place[-1].word}")
 
 
 def _to_run() -> bool:

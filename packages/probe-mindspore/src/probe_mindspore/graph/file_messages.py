@@ -99,6 +99,8 @@ class Spool:
         self.folder = folder
         self.patience = patience
         self._calls: dict[int, int] = {}
+        self._waiting: dict[str, list[npt.NDArray[Any]]] = {}
+        self._late: list[tuple[Any, ...]] = []
 
     def clear(self) -> None:
         """Remove all message files."""
@@ -112,45 +114,38 @@ class Spool:
         Never raises: an incomplete message is reported to `host_callback.on_fault`.
         """
         number = 0
-        late: list[tuple[Any, ...]] = []
-        waiting: dict[str, list[npt.NDArray[Any]]] = {}
+        self._waiting, self._late = {}, []
         try:
             self._until_still()
             for path, parts in self._files():
                 try:
-                    number += self._take(path, parts, waiting, late)
+                    number += self._take(path, parts)
                 except Exception as e:
-                    waiting.pop(parts[1], None)
+                    self._waiting.pop(parts[1], None)
                     host_callback.on_fault[-1](e)
                 path.unlink(missing_ok=True)
         except OSError as e:
             host_callback.on_fault[-1](e)
-        for site, layout, extra, place, token, found in late:
+        for site, layout, extra, place, token, found in self._late:
             deliver(site, layout, extra, place, self._calls.get(token, 0), found)
-        for _ in range(len(waiting)):
+        for _ in range(len(self._waiting)):
             host_callback.on_fault[-1](ValueError("TensorDump left a message without its end"))
         return number
 
-    def _take(
-        self,
-        path: Path,
-        parts: re.Match[str],
-        waiting: dict[str, list[npt.NDArray[Any]]],
-        late: list[tuple[Any, ...]],
-    ) -> int:
+    def _take(self, path: Path, parts: re.Match[str]) -> int:
         message, what = parts[1], parts[6]
         array = np.load(path)
         if what.isdigit():
-            found = waiting.setdefault(message, [])
+            found = self._waiting.setdefault(message, [])
             if len(found) != int(what):
                 raise ValueError(f"TensorDump's files are out of order at {path.name}")
             found.append(_as_memory(array, parts[7]))
             return 0
         token = int(array.reshape(-1)[0])
         site, layout, extra, place = (int(parts[i]) for i in range(2, 6))
-        found = waiting.pop(message, [])
+        found = self._waiting.pop(message, [])
         if what == _LATE:
-            late.append((site, layout, extra, place, token, found))
+            self._late.append((site, layout, extra, place, token, found))
         elif what == _KNOWN:
             deliver(site, layout, extra, place, self._calls.get(token, 0), found)
         elif token in self._calls:

@@ -22,6 +22,7 @@ from .routes import Route
 
 __all__ = ["watched_grads"]
 
+Operation = Callable[..., Any]
 _NAME = "probed"  # name of an operation in Probe's code, which is not replaced
 
 
@@ -47,9 +48,7 @@ def _send(give: Any, number: int, gradients: Any) -> Any:
     shapes: Any = ()
     dtypes: Any = ()
     for one in gradients:
-        if not isinstance(one, Tensor) or not is_fixed(
-            one
-        ):  # a sparse one, or one whose shape only the run knows
+        if not isinstance(one, Tensor) or not is_fixed(one):  # sparse, or only the run knows its shape
             return _unknown()
         shapes = (*shapes, F.shape(one))
         dtypes = (*dtypes, F.dtype(one))
@@ -60,9 +59,7 @@ def _send(give: Any, number: int, gradients: Any) -> Any:
     return 0
 
 
-def _sending(
-    give: Any, number: int, probed: Any, has_aux: bool, get_value: bool, pairs: bool
-) -> Callable[..., Any]:
+def _sending(give: Any, number: int, probed: Any, has_aux: bool, get_value: bool, pairs: bool) -> Operation:
     """Return a ``get_by_list`` operation that also sends its results. pairs: whether it gives the inputs' as well."""
 
     def of(fn, *where):  # type: ignore[no-untyped-def]
@@ -88,17 +85,12 @@ def _flag(operation: Any, name: str) -> bool:
 def _replaced(give: Any, number: int, operation: Any) -> Any:
     if not _flag(operation, "get_by_list") or _flag(operation, "return_ids"):
         return operation
-    return _sending(
-        give,
-        number,
-        operation,
-        _flag(operation, "has_aux"),
-        _flag(operation, "get_value"),
-        _flag(operation, "get_by_position") or _flag(operation, "get_all"),
-    )
+    has_aux, get_value = _flag(operation, "has_aux"), _flag(operation, "get_value")
+    pairs = _flag(operation, "get_by_position") or _flag(operation, "get_all")
+    return _sending(give, number, operation, has_aux, get_value, pairs)
 
 
-def _maker(give: Any, probed: Any) -> Callable[..., Any]:
+def _maker(give: Any, probed: Any) -> Operation:
     """Wrap the function that makes the operation of a `grad` or `value_and_grad` called inside the graph."""
 
     def get_grad_op(get_by_list, get_by_position, has_aux, get_value, return_ids, *rest):  # type: ignore[no-untyped-def]

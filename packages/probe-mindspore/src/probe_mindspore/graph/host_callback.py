@@ -53,9 +53,8 @@ _lock = threading.RLock()
 
 
 def _warn_once(error: Exception) -> None:
-    log_once(
-        "probe_mindspore", f"Probe: a callback from a graph failed ({error_text(error)}); the run goes on."
-    )
+    why = error_text(error)
+    log_once("probe_mindspore", f"Probe: a callback from a graph failed ({why}); the run goes on.")
 
 
 #: The last one is called with each exception of a callback; the graph never gets them.
@@ -79,13 +78,6 @@ def deliver(site: int, layout: int, extra: int, place: int, token: int, arrays: 
         return 0
 
 
-def _receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Receive any call from a graph: int64[4] (see `meta`), int32[1] (the token), then the tensors of the value."""
-    site, layout, extra, place = (int(i) for i in arrays[0])
-    answer = deliver(site, layout, extra, place, int(arrays[1][0]), arrays[2:])
-    return np.array([answer], np.int32)
-
-
 def _no_gradients(inputs: int) -> Any:
     """Return the bprop of a call, which is zero: second gradients do not pass through calls.
 
@@ -106,14 +98,16 @@ def _operator(inputs: int) -> Any:
     """Return the operator for a number of tensors, besides the two constants that every call has."""
 
     def receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        return _receive(*arrays)
+        # int64[4] (see `meta`), int32[1] (the token), then the tensors of the value.
+        site, layout, extra, place = (int(i) for i in arrays[0])
+        answer = deliver(site, layout, extra, place, int(arrays[1][0]), arrays[2:])
+        return np.array([answer], np.int32)
 
     kind = inspect.Parameter.POSITIONAL_ONLY
     names = [inspect.Parameter(f"a{i}", kind) for i in range(inputs + 2)]
     receive.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
-    op = P.Custom(
-        receive, out_shape=(1,), out_dtype=ms.int32, func_type="pyfunc", bprop=_no_gradients(inputs + 2)
-    )
+    bprop = _no_gradients(inputs + 2)
+    op = P.Custom(receive, out_shape=(1,), out_dtype=ms.int32, func_type="pyfunc", bprop=bprop)
     op.add_prim_attr("side_effect_io", True)
     return op
 

@@ -53,7 +53,9 @@ class KnownParameters:
         wanted = [(tuple(s), str(d)) for s, d in zip(shapes, dtypes, strict=True)]
         near = self.near[number] if number >= 0 else ()
         fitting = [
-            found for found in (near, *self.lists.values()) if list(map(_shape_and_dtype, found)) == wanted
+            found
+            for found in (near, *self.lists.values())
+            if [(tuple(p.shape), str(p.dtype)) for p in found] == wanted
         ]
         if not fitting or (fitting[0] is not near and len(fitting) > 1):
             self.unknown()
@@ -67,7 +69,3 @@ def _parameters(value: Any) -> tuple[Any, ...]:
     if not isinstance(found, (tuple, list)):
         return ()
     return tuple(found) if all(isinstance(p, Parameter) for p in found) else ()
-
-
-def _shape_and_dtype(parameter: Any) -> tuple[tuple[int, ...], str]:
-    return tuple(parameter.shape), str(parameter.dtype)

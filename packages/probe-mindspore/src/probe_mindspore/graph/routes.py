@@ -13,27 +13,11 @@ from .file_messages import CallCounter, FileCall, Spool
 from .gradient_callback import GradientCall
 from .host_callback import Callback, HostCall, Message
 
-__all__ = ["Listener", "Route", "by_callbacks", "by_files", "listen", "route_for"]
+__all__ = ["Route", "by_callbacks", "by_files", "listen", "route_for"]
 
 
-@frozen
-class Listener:
-    """Hold the functions that receive the messages of taps. A message's ``extra`` is the id of the Cell or parameter.
-
-    enter: gets (args, kwargs, parameters) of a call, and returns its number, which is the token of what follows.
-    leave: gets what the call returned.
-    of_input, of_output: get a gradient; ``place`` is the number of the tensor in the nest.
-    parameter: gets a parameter's gradient.
-    """
-
-    enter: Callable[[Message], int | None]
-    leave: Callable[[Message], int | None]
-    of_input: Callable[[Message], int | None]
-    of_output: Callable[[Message], int | None]
-    parameter: Callable[[Message], int | None]
-
-
-_listener: list[Listener] = []
+#: Whose methods get the messages of taps, by the names of a `Route`; the last one listens.
+_listener: list[Any] = []
 
 
 def _to(name: str) -> Callback:
@@ -47,8 +31,8 @@ def _to(name: str) -> Callback:
 
 
 @contextmanager
-def listen(listener: Listener) -> Iterator[None]:
-    """Send messages to ``listener`` while open."""
+def listen(listener: Any) -> Iterator[None]:
+    """Send messages to ``listener`` while open. It has a method of the name of each of a route's taps."""
     _listener.append(listener)
     try:
         yield
@@ -58,11 +42,11 @@ def listen(listener: Listener) -> Iterator[None]:
 
 @frozen(eq=False)
 class Route:
-    """Hold the Cells that taps call to send messages to the `Listener`.
+    """Hold the Cells that taps call to send messages, whose ``extra`` is the id of the Cell or parameter.
 
     key: part of the keys of graphs that are compiled with these.
     enter, leave, parameter: Cells like `HostCall`.
-    of_input, of_output: Cells like `GradientCall`.
+    of_input, of_output: Cells like `GradientCall`; ``place`` is the number of the tensor in the nest.
     spool: collects messages sent by files; None where messages come while the graph runs.
     """
 
@@ -79,14 +63,9 @@ Call = Callable[[Callback], Any]
 
 
 def _route(key: str, enter: Call, call: Call, back: Call, spool: Spool | None = None) -> Route:
+    of_input, of_output = (GradientCall(_to(name), back) for name in ("of_input", "of_output"))
     return Route(
-        key,
-        enter(_to("enter")),
-        call(_to("leave")),
-        GradientCall(_to("of_input"), back),
-        GradientCall(_to("of_output"), back),
-        back(_to("parameter")),
-        spool,
+        key, enter(_to("enter")), call(_to("leave")), of_input, of_output, back(_to("parameter")), spool
     )
 
 
@@ -104,9 +83,8 @@ def by_files(folder: Path, dump: Any = None) -> Route:
     dump: the operator that writes one; None for MindSpore's TensorDump.
     """
     call = partial(FileCall, folder, dump)
-    return _route(
-        str(folder), partial(call, counter=CallCounter()), call, partial(call, late=True), Spool(folder)
-    )
+    enter, back = partial(call, counter=CallCounter()), partial(call, late=True)
+    return _route(str(folder), enter, call, back, Spool(folder))
 
 
 def route_for(folder: Path) -> Route:

@@ -65,9 +65,8 @@ class _Files:
             while True:  # a name is used once, and for a complete file
                 number = next(self._numbers)
                 try:
-                    os.link(
-                        unfinished, folder / safe_file_name(f"{name}_{tensor.dtype.lower()}_{number}.npy")
-                    )
+                    file = safe_file_name(f"{name}_{tensor.dtype.lower()}_{number}.npy")
+                    os.link(unfinished, folder / file)
                     return
                 except FileExistsError:
                     continue
@@ -100,9 +99,8 @@ def _checked(save_dir: Any, name: Any) -> str:
     """Return the absolute folder. Raises UsageError for values of the graph, which are None while compiling."""
     for what, text in (("save_dir", save_dir), ("name", name)):
         if not isinstance(text, str) or not text:
-            raise UsageError(
-                f"{what} must be a text that is known while the graph is compiled; got {text!r}."
-            )
+            must = "must be a text that is known while the graph is compiled"
+            raise UsageError(f"{what} {must}; got {text!r}.")
     return str(Path(save_dir).expanduser().absolute())
 
 

@@ -12,6 +12,7 @@ from attrs import define, evolve, field, frozen
 
 __all__ = ["BranchError", "Extent", "Search", "SearchResult", "UntappableError"]
 
+Cells = frozenset[int]
 _TRIES = 7
 _PATIENCE = 600.0  # seconds after which no further attempt begins
 
@@ -36,8 +37,8 @@ class Extent:
     weights: whether the gradients of parameters are taken.
     """
 
-    forward: frozenset[int]
-    gradients: frozenset[int]
+    forward: Cells
+    gradients: Cells
     weights: bool
 
 
@@ -56,7 +57,7 @@ class SearchResult:
 
     answer: Any
     extent: Extent
-    met: frozenset[int] = frozenset()
+    met: Cells = frozenset()
     why: dict[tuple[str, int], Exception] = field(factory=dict)
 
 
@@ -109,7 +110,7 @@ class Search:
             self._why["forward", 0] = self._error
         return SearchResult(self._answer, best, frozenset(self._came_to), self._why)
 
-    def _forward(self, everything: frozenset[int]) -> Extent | None:
+    def _forward(self, everything: Cells) -> Extent | None:
         if self._try(Extent(everything, frozenset(), False)):
             return self._now
         if isinstance(self._error, UntappableError):
@@ -118,7 +119,7 @@ class Search:
         # Of those that it came to, the last is the one most likely not to compile. And if the first alone does not
         # compile either, no tap does.
         came_to = list(self.met)
-        keep: frozenset[int] = frozenset()
+        keep: Cells = frozenset()
         rest = [one for one in self.cells if one not in came_to[-1:]]
         if rest and self._try(_forward_only(rest)):
             keep = frozenset(rest)
@@ -137,21 +138,13 @@ class Search:
         if not weights:
             self._why["weights", 0] = self._error
         whole = weights and len(best.forward) == len(self.cells)  # then not all together, as was tried first
-        keep = self._grow(
-            frozenset(),
-            _halves(there) if whole else [there],
-            "gradients",
-            lambda keep: Extent(best.forward, keep, weights),
-        )
+        parts = _halves(there) if whole else [there]
+        keep = self._grow(frozenset(), parts, "gradients", lambda keep: Extent(best.forward, keep, weights))
         return Extent(best.forward, keep, weights)
 
     def _grow(
-        self,
-        keep: frozenset[int],
-        parts: list[list[int]],
-        side: str,
-        extent: Callable[[frozenset[int]], Extent],
-    ) -> frozenset[int]:
+        self, keep: Cells, parts: list[list[int]], side: str, extent: Callable[[Cells], Extent]
+    ) -> Cells:
         """Return ``keep`` with the parts that compile together, as far as the attempts go."""
         parts = [part for part in parts if part]
         while parts:

@@ -16,6 +16,7 @@ from .routes import Route
 __all__ = ["compiled", "is_hooked", "tapped"]
 
 
+Construct = Callable[..., Any]
 #: Ids of the Cells whose taps the compiler has read, the latest last.
 compiled: dict[int, None] = {}
 
@@ -55,9 +56,7 @@ def _watch_each(call: Any, values: Any, token: Any, key: int, place: int) -> Any
     return items, place
 
 
-def _construct(
-    original: Any, key: int, names: tuple[str, ...], route: Route, gradients: bool
-) -> Callable[..., Any]:
+def _construct(original: Any, key: int, names: tuple[str, ...], route: Route, gradients: bool) -> Construct:
     enter, leave, of_input, of_output = route.enter, route.leave, route.of_input, route.of_output
 
     def construct(self, *args, **kwargs):  # type: ignore[no-untyped-def]

@@ -7,6 +7,7 @@ around its construct (`tapped_cell`), and their messages are recorded by the sam
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import mindspore
@@ -93,7 +94,7 @@ class GraphTaps:
             self._is_listening = True
             if spool is not None:
                 spool.clear()
-            self._listening.enter_context(listen(calls.listener()))
+            self._listening.enter_context(listen(calls))
             host_callback.on_fault.append(calls.fault)
             self._listening.callback(host_callback.on_fault.remove, calls.fault)
         self._choose()
@@ -125,11 +126,8 @@ class GraphTaps:
         """Choose what to tap: the Cells of the table, and their trained parameters."""
         module_kind = self.table.module_kind
         for entry in self.table.entries.values():
-            if (
-                entry.base
-                and not isinstance(entry.module, module_kind.containers)
-                and not is_hooked(entry.module)
-            ):
+            called = entry.base and not isinstance(entry.module, module_kind.containers)
+            if called and not is_hooked(entry.module):
                 own = tuple(name for name, _ in module_kind.parameters(entry.module))
                 self._calls.names[id(entry.module)] = tuple(n for n in own if hasattr(entry.module, n))
         plan = self._collector.plan
@@ -149,11 +147,9 @@ class GraphTaps:
             # otherwise they are taken inside the graph, if at all.
             if extent.weights and not autograd.recording():
                 keys = {key: key for key in self._calls.parameters}
-                stack.enter_context(watched_grads(keys, self._route, self._unknown))
+                unknown = partial(self._unseen, "gradients of parameters that a graph takes", UNKNOWN)
+                stack.enter_context(watched_grads(keys, self._route, unknown))
             yield
-
-    def _unknown(self) -> None:
-        self._unseen("gradients of parameters that a graph takes", UNKNOWN)
 
     def _ran(self, name: str, found: SearchResult) -> None:
         """Report what has no taps in a graph that runs."""

@@ -89,9 +89,8 @@ UNKNOWN = ConstantLayout(UnknownValue())
 
 def number_of(layout: Any) -> int:
     """Return the number of a layout. Equal layouts share one (constants with equal repr: 1, 1.0 and True differ)."""
-    key = (
-        ("constant", type(layout.value), repr(layout.value)) if isinstance(layout, ConstantLayout) else layout
-    )
+    constant = isinstance(layout, ConstantLayout)
+    key = ("constant", type(layout.value), repr(layout.value)) if constant else layout
     with _lock:
         number = _numbers.get(key)
         if number is None:
@@ -123,7 +122,8 @@ def _plain(leaf: LeafLayout, arrays: Sequence[npt.NDArray[Any]]) -> TensorView:
         return TensorView("mindspore.Tensor", leaf.dtype, shape, None, None, reason=DYNAMIC)
     data: npt.NDArray[Any]
     if leaf.index is None:
-        data = np.empty(shape, np.uint8 if narrow and narrow != "bfloat16" else _numpy_dtype(leaf.dtype))
+        dtype = _DTYPES.get(leaf.dtype) or np.dtype("uint8" if narrow else leaf.dtype.lower())
+        data = np.empty(shape, dtype)
     else:
         data = np.ascontiguousarray(arrays[leaf.index])
         if narrow == "bfloat16":
@@ -134,10 +134,5 @@ def _plain(leaf: LeafLayout, arrays: Sequence[npt.NDArray[Any]]) -> TensorView:
         elif narrow:
             data = data.view(np.uint8)
         data = data.reshape(shape)
-    return TensorView(
-        "mindspore.Tensor", leaf.dtype, shape, data, narrow, is_parameter=leaf.kind == "parameter"
-    )
-
-
-def _numpy_dtype(name: str) -> Any:
-    return _DTYPES.get(name) or np.dtype(name.lower())
+    is_parameter = leaf.kind == "parameter"
+    return TensorView("mindspore.Tensor", leaf.dtype, shape, data, narrow, is_parameter=is_parameter)

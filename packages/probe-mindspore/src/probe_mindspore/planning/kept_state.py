@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import mindspore as ms
@@ -23,6 +23,7 @@ from probe_mindspore.tensors.tensor_view import is_tensor, view_of
 __all__ = ["unchanged"]
 
 Undo = Callable[[], object]
+Change = Callable[..., object]
 
 #: How many bytes of tensors are kept in memory; with more, all go to a temporary file.
 IN_MEMORY = 16 << 20
@@ -154,19 +155,29 @@ def _array(a: npt.NDArray[Any]) -> Undo:
     return undo
 
 
-def _dict(value: dict[Any, Any], passed: frozenset[str] = frozenset()) -> Undo:
-    """Keep what is in a dict. passed: keys that stay what they are then."""
-    before = {key: held for key, held in value.items() if key not in passed}
+def _table(read: Callable[[], dict[Any, Any]], drop: Change, put: Change) -> Undo:
+    """Keep what a table of names holds, and its order. drop, put: take a name out, and set it."""
+    before = read()
 
     def undo() -> None:
-        now = {key: held for key, held in value.items() if key not in passed}
-        if list(map(id, now)) == list(map(id, before)) and all(now[key] is before[key] for key in now):
-            return
-        for key in now:
-            del value[key]
-        value.update(before)
+        now = read()
+        same = list(map(id, now)) == list(map(id, before))
+        for key in () if same else now:
+            drop(key)
+        for key, held in before.items():
+            if not same or now[key] is not held:
+                put(key, held)
 
     return undo
+
+
+def _dict(value: dict[Any, Any], passed: frozenset[str] = frozenset()) -> Undo:
+    """Keep what is in a dict. passed: keys that stay what they are then."""
+    return _table(
+        lambda: {key: held for key, held in value.items() if key not in passed},
+        value.__delitem__,
+        value.__setitem__,
+    )
 
 
 def _items(value: Any) -> Undo:
@@ -183,17 +194,8 @@ def _items(value: Any) -> Undo:
 
 def _slots(value: Any) -> Undo:
     """Keep the attributes of an object that are not in its ``__dict__``."""
-    before = dict(_slots_of(value))
-
-    def undo() -> None:
-        now = dict(_slots_of(value))
-        for name in now.keys() - before.keys():
-            object.__delattr__(value, name)
-        for name, held in before.items():
-            if name not in now or now[name] is not held:
-                object.__setattr__(value, name, held)
-
-    return undo
+    drop, put = partial(object.__delattr__, value), partial(object.__setattr__, value)
+    return _table(lambda: dict(_slots_of(value)), drop, put)
 
 
 def _slots_of(value: Any) -> Iterator[tuple[str, Any]]:
@@ -215,18 +217,9 @@ def _is_users(cls: type) -> bool:
 _OTHERS = ("builtins", "numpy")
 
 
+@cache
 def _passed() -> frozenset[str]:
     """Return the attributes of a Cell that MindSpore keeps for itself: what is compiled, and how it is named."""
-    if not _own:
-        held = (
-            "_params",
-            "_cells",
-            "_buffers",
-            "_primitives",
-            "_params_list",
-        )  # where attributes of the user's go
-        _own.append(frozenset(name for name in vars(nn.Cell()) if name.startswith("_") and name not in held))
-    return _own[0]
-
-
-_own: list[frozenset[str]] = []
+    # Where attributes of the user's go.
+    held = ("_params", "_cells", "_buffers", "_primitives", "_params_list")
+    return frozenset(name for name in vars(nn.Cell()) if name.startswith("_") and name not in held)

@@ -23,14 +23,13 @@ class PlannedLeaf(TensorLeaf):
         self,
         options: TensorOptions,
         coverage: Coverage,
-        append: Callable[[dict[str, Any]], None],
+        append: Callable[[Any], None],
         *,
-        requires_grad: bool = False,
-        begin: Callable[[], None] | None = None,
         files: CountedFiles,
+        **more: Any,
     ) -> None:
         """Describe with these options. files: gets the tensor files; the others as for `TensorLeaf`."""
-        super().__init__(options, coverage, append, requires_grad=requires_grad, begin=begin)
+        super().__init__(options, coverage, append, **more)
         write = partial(_once, files) if options.share else files.write
         self._files = StepFiles(options.directory, coverage, append, write=write)
 

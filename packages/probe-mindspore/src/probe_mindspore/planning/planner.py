@@ -67,11 +67,8 @@ def plan(
     training = Training(net, inputs, keywords, loss, optimizer)
     kept = (net, optimizer, loss, inputs, keywords)
     models = [one for one in (net, optimizer, loss) if isinstance(one, nn.Cell)]
-    with (
-        tempfile.TemporaryDirectory(prefix="probe-plan-") as folder,
-        unchanged(*kept),
-        unchanged_randomness(models),
-    ):
+    temporary = tempfile.TemporaryDirectory(prefix="probe-plan-")
+    with temporary as folder, unchanged(*kept), unchanged_randomness(models):
         with _opened(config, net, Path(folder), files) as parts:
             training.run()
         reports = [part.end() for part in parts]

@@ -46,7 +46,7 @@ class Training:
             raise
 
     def _run(self) -> None:
-        weights = _weights(self.net, self.optimizer)
+        weights = list(self.net.trainable_params() if self.optimizer is None else self.optimizer.parameters)
         if not weights or not grad_enabled():
             self._forward()
             self.notes.append(_NO_BACKWARD)
@@ -65,17 +65,9 @@ class Training:
 
     def _forward(self) -> Any:
         out = self.net(*self.inputs, **self.keywords)
-        return self.loss(out) if self.loss is not None else _loss(out)
-
-
-def _weights(net: nn.Cell, optimizer: Any) -> list[Any]:
-    """Return the parameters whose gradients are taken: the optimizer's, else all that the net trains."""
-    found = net.trainable_params() if optimizer is None else optimizer.parameters
-    return list(found)
-
-
-def _loss(out: Any) -> Any:
-    return loss_in(out, Tensor, (t for t in _tensors(out) if is_differentiable(t)), _total)
+        if self.loss is not None:
+            return self.loss(out)
+        return loss_in(out, Tensor, (t for t in _tensors(out) if is_differentiable(t)), _total)
 
 
 def _total(t: Tensor) -> Any:
@@ -86,9 +78,6 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     """Yield the tensors in what a net returned."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
+    elif isinstance(value, (list, tuple, Mapping)):
+        for item in value.values() if isinstance(value, Mapping) else value:
             yield from _tensors(item)

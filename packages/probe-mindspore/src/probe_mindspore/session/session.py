@@ -65,12 +65,8 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     target = Target()
     patches = Patches(listed(config, module_kind), target)
     steps = StepOpener(config, tool, module_kind, patches, target)
-    return Session(
-        config,
-        model,
-        Framework("probe_mindspore", current_rank, steps.target_for, _WANTS_MODEL, models, graph_mode),
-        patches,
-    )
+    framework = Framework("probe_mindspore", current_rank, steps.target_for, _WANTS_MODEL, models, graph_mode)
+    return Session(config, model, framework, patches)
 
 
 def _preflight(config: Config, found: Sequence[Problem]) -> None:

@@ -36,9 +36,7 @@ from .two_modes import TwoModes
 
 __all__ = ["StepOpener"]
 
-
-def _is_left_alone() -> bool:
-    return is_muted() or is_tracing()
+About = Mapping[str, Any]
 
 
 @frozen
@@ -82,7 +80,7 @@ class StepOpener:
             return dump_path / "pynative", self.open_both
         return dump_path, self.open_with_graphs
 
-    def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
+    def open(self, directory: Path, about: About) -> DumpingStep:
         """Open a step of PyNative calls. Raises OSError when the directory cannot be written."""
         return self._pynative(self._parts(directory, about), CellTable(self.module_kind))
 
@@ -101,14 +99,14 @@ class StepOpener:
                 arrivals.hook()
             with contextlib.ExitStack() as stack:
                 if table.entries:
-                    stack.enter_context(patched_call(table, step.tap, _is_left_alone))
+                    stack.enter_context(patched_call(table, step.tap, lambda: is_muted() or is_tracing()))
                     stack.enter_context(watched_traces(table.add_traced))
-                stack.enter_context(self._functions(step, models))
+                self._replace(stack, step.collector, models)
                 yield
 
         return self._dumped(made, install, table, remove_hooks=arrivals.remove)
 
-    def open_graph(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
+    def open_graph(self, directory: Path, about: About) -> DumpingStep:
         """Open a step of compiled graphs alone. Raises OSError when the directory cannot be written."""
         return self._graph(self._parts(directory, about), CellTable(self.module_kind))
 
@@ -132,26 +130,18 @@ class StepOpener:
 
         return self._dumped(made, install, table, wait=taps.wait, remove_hooks=taps.close)
 
-    def open_both(self, directory: Path, about: Mapping[str, Any]) -> TwoModes:
+    def open_both(self, directory: Path, about: About) -> TwoModes:
         """Open a step of PyNative calls and of the graphs that are known to run in it."""
-        if graph_mode():
-            return self._both(directory, about, CellTable(self.module_kind), CellTable(self.module_kind))
-        pynative, graph = CellTable(self.module_kind, "pynative"), CellTable(self.module_kind, "graph")
-        return self._both(directory, about, pynative, graph)
+        modes = ((), ()) if graph_mode() else (("pynative",), ("graph",))
+        return self._both(directory, about, *(CellTable(self.module_kind, *mode) for mode in modes))
 
-    def open_with_graphs(self, directory: Path, about: Mapping[str, Any]) -> TwoModes:
+    def open_with_graphs(self, directory: Path, about: About) -> TwoModes:
         """Open a step of PyNative calls, and of graphs of jitted functions that may call the model's Cells."""
         graph = CellTable(self.module_kind, uncalled="not called in a graph in this step")
         return self._both(directory, about, CellTable(self.module_kind), graph, perhaps=True)
 
     def _both(
-        self,
-        directory: Path,
-        about: Mapping[str, Any],
-        pynative: CellTable,
-        graph: CellTable,
-        *,
-        perhaps: bool = False,
+        self, directory: Path, about: About, pynative: CellTable, graph: CellTable, *, perhaps: bool = False
     ) -> TwoModes:
         graph.in_graphs, graph.traced = pynative.in_graphs, pynative.traced
         below = self.config.dump_path / "graph" / directory.parent.name / directory.name
@@ -159,9 +149,8 @@ class StepOpener:
             clear(below)
         outside, inside = self._parts(directory, about), self._parts(below, about, late=perhaps)
 
-        def matched_inside(kind: str, value: str) -> bool:
-            unmatched = inside.names.unmatched(inside.collector.seen_names())
-            return (kind, value) not in [found[:2] for found in unmatched]
+        def matched_inside(*entry: str) -> bool:
+            return entry not in [found[:2] for found in inside.names.unmatched(inside.collector.seen_names())]
 
         first = self._pynative(outside, pynative, inside.collector)
         second = self._graph(inside, graph, outside.collector.coverage)
@@ -181,7 +170,7 @@ class StepOpener:
             **hooks,
         )
 
-    def _parts(self, directory: Path, about: Mapping[str, Any], *, late: bool = False) -> _Parts:
+    def _parts(self, directory: Path, about: About, *, late: bool = False) -> _Parts:
         """Open what every step has.
 
         late: whether to write nothing to disk before the first record.
@@ -189,41 +178,31 @@ class StepOpener:
         Raises OSError when the directory cannot be written.
         """
         config, module_kind = self.config, self.module_kind
-        header = header_of(
-            config,
-            directory,
-            {"tool": self.tool, "mindspore": mindspore.__version__, **about},
-            framework=module_kind.framework,
-            deferred=config.async_dump,
-        )
+        about = {"tool": self.tool, "mindspore": mindspore.__version__, **about}
+        framework, deferred = module_kind.framework, config.async_dump
+        header = header_of(config, directory, about, framework=framework, deferred=deferred)
         writer = RankWriter(directory, header, late=late)
         coverage = Coverage()
         if came_late := late_torch(module_kind):
             coverage.unseen("modules and functions of torch", came_late)
         options = options_of(config, writer.tensor_directory)
         stream = EventStream(writer.append, config.max_faults)
-        begin = writer.begin if late else None
-        leaf = self.leaf(
-            options, coverage, stream.append, requires_grad=module_kind.requires_grad, begin=begin
-        )
+        own = {"requires_grad": module_kind.requires_grad, "begin": writer.begin if late else None}
+        leaf = self.leaf(options, coverage, stream.append, **own)
         names = NameFilter(config)
         collector = collector_for(plan_of(config), stream, leaf, coverage, names, module_kind)
         return _Parts(writer, leaf, names, collector)
 
-    @contextlib.contextmanager
-    def _functions(self, step: DumpingStep, models: tuple[Any, ...]) -> Iterator[None]:
-        """Keep MindSpore's functions replaced, and everything else in place that collecting calls needs."""
-        collector, patches = step.collector, self.patches
-        with contextlib.ExitStack() as stack:
-            self.target.collector = collector
-            stack.callback(self.target.clear)
-            if self.config.level != "L0":  # at L0 no function is replaced
-                stack.callback(collector.works.give_up)
-                stack.enter_context(watched_waits(collector.works))
-                stack.enter_context(step_regions(collector.push, collector.pop, collector.coverage))
-                stack.enter_context(jit_guard(patches))
-                patches.apply(*models)
-                stack.callback(patches.undo)
-                for missing, why in patches.missing.items():
-                    collector.coverage.missing.setdefault(missing, why)
-            yield
+    def _replace(self, stack: contextlib.ExitStack, collector: Collector, models: tuple[Any, ...]) -> None:
+        """Replace MindSpore's functions until ``stack`` is closed, and what else collecting calls needs."""
+        self.target.collector, patches = collector, self.patches
+        stack.callback(self.target.clear)
+        if self.config.level != "L0":  # at L0 no function is replaced
+            stack.callback(collector.works.give_up)
+            stack.enter_context(watched_waits(collector.works))
+            stack.enter_context(step_regions(collector.push, collector.pop, collector.coverage))
+            stack.enter_context(jit_guard(patches))
+            patches.apply(*models)
+            stack.callback(patches.undo)
+            for missing, why in patches.missing.items():
+                collector.coverage.missing.setdefault(missing, why)

@@ -55,9 +55,8 @@ def is_usual(kind: type) -> bool:
     kind: MindSpore's own, or one that adds nothing to it; MindSpore makes such a class for parameters.
     """
     own = [set(vars(base)) - _NO_MEANING for base in kind.__mro__ if base not in _BASES]
-    return (
-        mindspore.Tensor in kind.__mro__ and not any(own) and not any(hasattr(kind, name) for name in _TOLD)
-    )
+    told = any(hasattr(kind, name) for name in _TOLD)
+    return mindspore.Tensor in kind.__mro__ and not any(own) and not told
 
 
 def usual_types() -> frozenset[type]:
@@ -109,15 +108,8 @@ def _form(dtype: Any, shape: tuple[int, ...]) -> Form:
 
 
 _BITS = {"bfloat16": "uint16", "float8e4m3fn": "uint8", "float8e5m2": "uint8", "hifloat8": "uint8"}
-_KINDS_OF = {
-    **{
-        f"{kind}{bits}": np.dtype(f"{kind.lower()}{bits}")
-        for kind in ("Int", "UInt")
-        for bits in (8, 16, 32, 64)
-    },
-    **{f"Float{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
-    "Bool": np.dtype(bool),
-}
+_NAMES = "Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Float16 Float32 Float64 Bool"
+_KINDS_OF = {name: np.dtype(name.lower()) for name in _NAMES.split()}
 
 
 def dtype_name(dtype: Any) -> str:

@@ -88,11 +88,8 @@ class TensorLeaf(CommonLeaf):
             own = t.__dict__  # where a tensor of a usual class may have more to tell
             if form.brief and t.init is None and not (("layout" in own or _SHARDS in own) and layout_of(t)):
                 elements = read(t, form)
-                found = (
-                    numbers_in(elements)
-                    if form.flat and elements.ndim == 1
-                    else four_numbers(elements, form.narrow)
-                )
+                quick = form.flat and elements.ndim == 1
+                found = numbers_in(elements) if quick else four_numbers(elements, form.narrow)
         except Exception as e:
             return self._described(placement, unreadable(t, form, e), path, t)
         if form is None or found is None:

@@ -52,11 +52,7 @@ def _group_id(group: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def _generator(value: Any) -> dict[str, Any]:
-    return {"type": "mindspore.Generator", "value": None}
-
-
 _ENCODERS: dict[tuple[str, str], Callable[[Any], dict[str, Any]]] = {
     ("mindspore", "P2POp"): _p2p,
-    ("mindspore", "Generator"): _generator,
+    ("mindspore", "Generator"): lambda value: {"type": "mindspore.Generator", "value": None},
 }

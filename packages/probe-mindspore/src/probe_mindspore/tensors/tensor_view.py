@@ -12,7 +12,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import numpy.typing as npt
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from mindspore._c_expression import TensorPy
 from probe_format.values import ValuePath
 
@@ -120,9 +120,8 @@ def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:
     of_run = _NATIVE in str(error) and not (_ON_HOOKED and first.startswith(_ON_HOOKED))
     if of_run and form is not None:
         of_run = _is_readable(t, form)
-    return TensorView(
-        _TENSOR, dtype, _shape(t), None, None, layout_of(t), reason, error=error if of_run else None
-    )
+    told = error if of_run else None
+    return TensorView(_TENSOR, dtype, _shape(t), None, None, layout_of(t), reason, error=told)
 
 
 #: What each error of MindSpore's kernels says, and no error of Python's or numpy's: those are Probe's own.
@@ -182,25 +181,10 @@ def _sparse(t: Any) -> TensorView:
     whole = t.dense_shape if hasattr(t, "dense_shape") else t.shape
     extra = {"layout": name.removesuffix("Tensor"), "stored": 0 if found.data is None else found.data.size}
     shape = [int(s) for s in whole]
-    return TensorView(
-        f"mindspore.{name}",
-        found.dtype,
-        shape,
-        found.data,
-        found.narrow,
-        extra,
-        found.reason,
-        error=found.error,
-    )
+    return evolve(found, type=f"mindspore.{name}", shape=shape, extra=extra)
 
 
-_LAYOUT = (
-    ("Device Matrix", "device_matrix"),
-    ("Alias Name", "alias_name"),
-    ("Partial", "partial"),
-    ("Tensor Map", "tensor_map"),
-    ("Rank List", "rank_list"),
-)
+_LAYOUT = ("Device Matrix", "Alias Name", "Partial", "Tensor Map", "Rank List")
 
 
 def layout_of(t: Any) -> dict[str, Any]:
@@ -208,7 +192,7 @@ def layout_of(t: Any) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     layout = getattr(t, "layout", None)
     if layout is not None:
-        parts = {key: getattr(layout, name, None) for key, name in _LAYOUT}
+        parts = {key: getattr(layout, key.lower().replace(" ", "_"), None) for key in _LAYOUT}
         found = {key: _listed(value) for key, value in parts.items() if value is not None}
         if parts["Alias Name"] is not None:
             found["Interleaved"] = "Yes" if "interleaved_parallel" in parts["Alias Name"] else "No"

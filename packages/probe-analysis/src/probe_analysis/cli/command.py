@@ -1,0 +1,36 @@
+"""Declare a command of this package: what its help says, its options, and what it does."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from attrs import frozen
+
+from .outcome import exit_code
+
+__all__ = ["Command"]
+
+
+@frozen
+class Command:
+    """Run ``probe NAME``.
+
+    description, exits: what it does, and what its exit codes say, for the help.
+    options: adds its options to the parser.
+    run: does it, and returns the exit code.
+    """
+
+    name: str
+    description: str
+    exits: str
+    options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        """Return the exit code. argv: the words after ``probe NAME``; those of the process when None."""
+        epilog = f"exit codes: {self.exits}"
+        parser = argparse.ArgumentParser(f"probe {self.name}", description=self.description, epilog=epilog)
+        self.options(parser)
+        arguments = parser.parse_args(argv)
+        return exit_code(self.name, lambda: self.run(arguments))
