@@ -12,11 +12,11 @@ from counted_calls import check_calls
 
 #: (level, task) -> at most so many calls in the step, and with start(), stop() and step().
 BOUNDS = {
-    ("L1", "statistics"): (273, 361),
-    ("L0", "statistics"): (282, 378),
-    ("mix", "statistics"): (268, 372),
-    ("mix", "tensor"): (407, 512),
-    ("L1", "tensor"): (402, 490),
+    ("L1", "statistics"): (270, 315),
+    ("L0", "statistics"): (280, 350),
+    ("mix", "statistics"): (266, 329),
+    ("mix", "tensor"): (402, 465),
+    ("L1", "tensor"): (396, 442),
 }
 RECORDS = {"L0": 200, "L1": 201, "mix": 401}
 

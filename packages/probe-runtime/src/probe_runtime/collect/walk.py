@@ -81,6 +81,9 @@ class Walk:
         """
         walk = _PartWalk(self, placement)
         with walk.aside:
+            known = walk.table.get(type(out))
+            if known is not None and known not in CONTAINERS:  # nearly always: one tensor
+                return b"[%b]" % known(walk, out, (0,))[0], 1, False
             if not walk.has_parts(out):
                 return b"[%b]" % walk.describe(out, (0,))[0], 1, False
             json, form = walk.describe(out)
