@@ -193,7 +193,15 @@ class Fold:
             for slot in e["w"]:
                 put(part.setdefault(_SIDES[slot[0]], []), slot[1:], float(self._overs), room)
         for slot, value in zip(e["v"], values, strict=True):
-            put(part.setdefault(_SIDES[slot[0]], []), slot[1:], value, room)
+            side = part.setdefault(_SIDES[slot[0]], [])
+            try:
+                if room is None:
+                    _, at = slot
+                    side[at] = value  # nearly all of them
+                    continue
+            except (ValueError, IndexError, TypeError):  # within a nest, or past the slots that were known
+                pass
+            put(side, slot[1:], value, room)
         if "partial" in e:
             part[b'"partial":'] = b"true"
         rows[name] = row

@@ -80,10 +80,6 @@ def put(slots: Any, path: Sequence[int | str], value: Any, room: Room | None = N
     if room is not None:
         room.check(path)
     here: Any = slots
-    first: Any = path[0] if path else None
-    if room is None and len(path) == 1 and type(here) is list and first < len(here):  # nearly all of them
-        here[first] = value
-        return
     for i, key in enumerate(path):
         last = i == len(path) - 1
         if isinstance(here, list):
