@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from probe_format.journal.fold import Fold
     from probe_format.journal.reading import JournalContents
 
-__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "journal_fold", "open"]
+__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "journal_fold", "known_forms", "open"]
 
 
 def open(path: str | Path) -> Dump:
