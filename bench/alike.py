@@ -53,7 +53,14 @@ ALLOWED: dict[str, tuple[str, Callable[[Difference], bool]]] = {
         "a gradient that was going to come says lost where null said that none flows (issue 18, point 2)",
         lambda d: (
             " killed_" in d.where
-            and ((d.old is None and '"lost"' in json.dumps(d.new)) or "gradients are lost" in str(d.new))
+            and (
+                (d.old is None and '"lost"' in json.dumps(d.new))
+                or "gradients are lost" in str(d.new)
+                or (
+                    d.cause.startswith("probe.txt: line added")
+                    and re.search(r"\blost\b", str(d.new)) is not None
+                )
+            )
         ),
     ),
     "tensors are counted last": (

@@ -86,6 +86,7 @@ def same_as_journal(folder):
         assert strict(folder / "stack.json") == documents.stack
         level_1 = documents.header.get("level") == "L1"
         assert strict(folder / "construct.json") == ({} if level_1 else documents.construct)
+        assert not level_1 or (folder / "construct.json").read_bytes() == b"{}\n"
     report = strict(folder / "report.json")
     assert report["records"] == len(documents.data)
     assert report["faults"] == documents.faults
