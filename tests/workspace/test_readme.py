@@ -178,3 +178,10 @@ def test_the_readme_says_how_pip_finds_the_wheels() -> None:
 
 def test_the_example_of_the_readme_is_short() -> None:
     assert len(texts_of(README, "python")[0].strip().splitlines()) <= 12
+
+
+def test_the_tests_that_scripts_name_are_there() -> None:
+    """pytest runs nothing at all where one of its arguments is missing."""
+    named = set(re.findall(r"\btests/[\w./*-]+", (ROOT / "hatch.toml").read_text()))
+    assert len(named) > 5
+    assert [each for each in sorted(named) if not list(ROOT.glob(each))] == []
