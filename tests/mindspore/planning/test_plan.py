@@ -76,10 +76,9 @@ def held_against(
         said["counts"]["recorded"].get("tensors", 0),
     )
     assert (planned.files, planned.documents) == (real.names, real.documents)
-    if any(isinstance(cell, nn.BatchNorm2d) for _, cell in model.cells_and_names()):
-        assert close(planned.written, real.files), "its unused outputs are not set, and may be equal or not"
-    else:
-        assert planned.written == real.files
+    # Up to four outputs of a BatchNorm are not set: what their memory holds may be equal or not.
+    unset = 4 * sum(isinstance(cell, nn.BatchNorm2d) for _, cell in model.cells_and_names())
+    assert abs(planned.written - real.files) <= unset
     assert close(planned.bytes, real.bytes) and close(planned.bytes_unshared, real.bytes_unshared)
     assert not planned.problems and not planned.notes
 
