@@ -24,7 +24,7 @@ from probe_mindspore.hooks.nodes import InputGradients
 from probe_mindspore.patching import jit_guard
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.tensors.leaf import TensorLeaf
-from probe_runtime.collect.gradients import GradientTap
+from probe_runtime.collect import GradientTap
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

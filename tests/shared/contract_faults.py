@@ -15,7 +15,7 @@ from hostile import HOSTILE, Raises
 from opening import capture, opened
 from probe_format.journal import events
 from probe_runtime.collect.backward_records import BackwardRecords
-from probe_runtime.collect.walk import Walk
+from probe_runtime.collect.walk import Part
 from probe_runtime.session.step import DumpingStep
 
 
@@ -48,7 +48,7 @@ def test_a_fault_in_start_stop_or_step(
 
 @pytest.mark.parametrize(
     ("part", "where"),
-    [(Walk, "arguments"), (BackwardRecords, "attach"), (events, "back")],
+    [(Part, "arguments"), (BackwardRecords, "attach"), (events, "back")],
     ids=["inputs", "output", "gradients"],
 )
 def test_a_fault_in_a_tap_is_counted_and_the_tap_goes_off(

@@ -16,16 +16,16 @@ from probe_format.journal import events
 from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.collector import Collector
 from probe_runtime.collect.recorder import Recorder
-from probe_runtime.collect.walk import Walk
+from probe_runtime.collect.walk import Part
 
 __all__ = ["PLACES", "check_a_fault", "check_the_report"]
 
 #: Where a framework comes to us -> what breaks the first function of ours that is called there.
 PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     "a call begins": partial(broken, Recorder, "begin"),
-    "its inputs": partial(broken, Walk, "arguments"),
+    "its inputs": partial(broken, Part, "arguments"),
     "it ends": partial(broken, Recorder, "end"),
-    "its result": partial(broken, Walk, "results"),
+    "its result": partial(broken, Part, "results"),
     "its output": partial(broken, events, "exit"),
     "the graph is hooked": partial(broken, BackwardRecords, "attach"),
     "a gradient is recorded": partial(broken, events, "back"),

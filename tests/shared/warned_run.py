@@ -15,7 +15,7 @@ from typing import Any
 
 from faults import broken
 from framework import Framework
-from probe_runtime.collect.walk import Walk
+from probe_runtime.collect.walk import Part
 from probe_runtime.session.step import DumpingStep
 
 #: What Probe says of its first four steps; of the fifth nothing.
@@ -47,7 +47,7 @@ def run(framework: Framework, debugger: Any, dump: Path) -> None:
             debugger.save(x, "x")
         if step == 2:
             resource.setrlimit(resource.RLIMIT_FSIZE, (16, most))  # a full disk
-        with broken(Walk, "arguments") if step == 0 else nullcontext():
+        with broken(Part, "arguments") if step == 0 else nullcontext():
             print(float(framework.array(net(x)).sum()))
             x = x - 0.1 * framework.gradient(net, x)
         with broken(DumpingStep, "write_files") if step == 3 else nullcontext():

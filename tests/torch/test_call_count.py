@@ -12,11 +12,11 @@ from counted_calls import check_calls
 
 #: (level, task) -> at most so many calls in the step, and with start(), stop() and step().
 BOUNDS = {
-    ("L1", "statistics"): (270, 315),
-    ("L0", "statistics"): (280, 350),
-    ("mix", "statistics"): (266, 329),
-    ("mix", "tensor"): (402, 465),
-    ("L1", "tensor"): (396, 442),
+    ("L1", "statistics"): (247, 292),
+    ("L0", "statistics"): (262, 332),
+    ("mix", "statistics"): (245, 308),
+    ("mix", "tensor"): (382, 445),
+    ("L1", "tensor"): (373, 418),
 }
 RECORDS = {"L0": 200, "L1": 201, "mix": 401}
 

@@ -13,8 +13,8 @@ import torch
 from contract_guard import check_a_fault, check_the_report
 from faults import broken, broken_callback
 from framework import Framework
+from probe_runtime.collect import GradientTap
 from probe_runtime.collect.collector import Collector
-from probe_runtime.collect.gradients import GradientTap
 from probe_torch.hooks import gradients, leaf_gradients, parameter_gradients
 from probe_torch.tensors.leaf import TensorLeaf
 from torch import nn

@@ -89,12 +89,12 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.write": {
         "check_writable", "clear", "Count", "Coverage", "Documents", "documents_bytes", "explain",
-        "FORMAT_VERSION", "RankWriter", "recover", "recover_rank", "Recovery", "Summary", "Tally",
+        "FORMAT_VERSION", "RankWriter", "recover", "recover_rank", "Recovery", "slot_of", "Summary", "Tally",
         "write_documents",
     },
     "probe_runtime.collect": {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",
-        "GradientTap", "guard", "guarded", "header_of", "kind_of", "Moment", "PendingWork", "Plan", "plan_of",
+        "GradientTap", "guard", "guarded", "header_of", "kind_of", "Moment", "Part", "PendingWork", "Plan", "plan_of",
         "Recorder", "Segment", "SegmentState", "sheltered", "Target", "tracked_parameters", "TrackedModule",
         "TrackedParameter", "Walk",
     },
@@ -102,7 +102,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
         "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
-        "is_handed_on", "options_of", "place_of", "run_both", "slot_of", "summarise",
+        "is_handed_on", "options_of", "run_both", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.notice": {"log", "log_once", "notice"},

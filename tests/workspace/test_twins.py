@@ -25,7 +25,6 @@ ONLY_TORCH = {
     "hooks.leaf_gradients": "hooks.gradients watches leaves like any other tensor on MindSpore",
     "hooks.recompute": "what Cell.recompute() runs again on MindSpore is counted as further calls",
     "hooks.swaps": "MindSpore has no swap_tensors",
-    "hooks.node_hook": "MindSpore's nodes have no table of their own that a hook could be found in",
     "hooks.written_views": "MindSpore's tensors do not show the base of a view",
     "patching.fakes": "MindSpore has no fake tensors",
     "patching.optimizer_regions": "MindSpore's optimizers are Cells, whose __call__ is patched",

@@ -16,7 +16,7 @@ from probe_format.tensors.narrow_floats import bits_of, narrow_name
 from probe_format.values import UNKNOWN
 from probe_format.write.coverage import Coverage
 from probe_mindspore.tensors.leaf import Placement, TensorLeaf, TensorOptions
-from probe_runtime.collect import Walk
+from probe_runtime.collect import Part, Walk
 
 
 class Bench:
@@ -308,9 +308,9 @@ def test_files_behind_the_run_hold_the_bytes_of_the_moment(tmp_path):
 def test_numpy_arrays_and_the_tensors_found(bench):
     body = bench(np.array([[1.5, 2.5]]), file=True)
     assert body["type"] == "numpy.ndarray" and body["dtype"] == "float64" and "data_name" in body
-    placement = Placement("r", "input", False, show=False)
+    part = Part(Walk(bench.leaf, lambda why: None), "r", "input", False, False, "input_args")
     a, b = Tensor([1.0]), Parameter(Tensor([2.0]), name="b")
-    _, form = Walk(bench.leaf, lambda why: None).arguments(placement, ({"x": [a, (b, 3)], "n": np.ones(2)},))
-    assert [(path, id(t)) for path, t in placement.found] == [((0, "x", 0), id(a)), ((0, "x", 1, 0), id(b))]
+    _, form = part.arguments(({"x": [a, (b, 3)], "n": np.ones(2)},))
+    assert [(path, id(t)) for path, t in part.found] == [((0, "x", 0), id(a)), ((0, "x", 1, 0), id(b))]
     assert form == [{"x": [None, [None, None]], "n": None}]
-    assert bench.leaf.leaf(placement, object(), (0,)) is UNKNOWN
+    assert bench.leaf.leaf(part, object(), (0,)) is UNKNOWN

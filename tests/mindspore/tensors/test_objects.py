@@ -10,12 +10,12 @@ from probe_format.write import Coverage
 from probe_mindspore.tensors.forms import dtype_name
 from probe_mindspore.tensors.leaf import Placement, TensorLeaf, TensorOptions
 from probe_mindspore.tensors.objects import object_json
-from probe_runtime.collect import Walk
+from probe_runtime.collect import Part, Walk
 
 
 def _json(value):
     walk = Walk(TensorLeaf(TensorOptions(Path()), Coverage(), lambda event: None), lambda why: None)
-    return jsonio.loads(walk.arguments(Placement("r", "input", False), (value,))[0])[0]
+    return jsonio.loads(Part(walk, "r", "input", False, True, "input_args").arguments((value,))[0])[0]
 
 
 @pytest.mark.parametrize("name", ["Float16", "BFloat16", "Int64", "Bool", "Float8E4M3FN"])

@@ -11,7 +11,7 @@ import pytest
 from hostile import HOSTILE
 from probe_format import jsonio
 from probe_format.values import MAX_LEAVES, UNKNOWN
-from probe_runtime.collect import Walk
+from probe_runtime.collect import Part, Walk
 from probe_runtime.describe import Placement
 
 
@@ -61,8 +61,8 @@ class Leaf:
         assert self.inside
         self.inside = False
 
-    def tensor(self, placement: Placement, t: Any, path: Any, *, gradient: bool = True) -> bytes:
-        assert self.inside and not gradient
+    def tensor(self, placement: Placement, t: Any, path: Any) -> bytes:
+        assert self.inside
         if self.error is not None:
             raise self.error
         return b'{"type":"Tensor","dtype":"f4"\x1an1\x1a}'
@@ -73,7 +73,7 @@ class Leaf:
         if isinstance(value, Own):
             placement.found.append((path, value))
             with self:
-                return self.tensor(placement, value, path, gradient=False)
+                return self.tensor(placement, value, path)
         if isinstance(value, Constant):
             return b'{"type":"Constant","value":%d}' % value.number
         return UNKNOWN
@@ -92,21 +92,21 @@ class Bench:
         self.walk = Walk(self.leaf, self.notes.append)
         self.found: list[Any] = []
 
-    def placement(self, show: bool = True) -> Placement:
-        made = Placement("r", "input", False, show)
+    def part(self, show: bool = True) -> Part:
+        made = Part(self.walk, "r", "input", False, show, "input_args")
         self.found = made.found
         return made
 
     def arguments(self, *args: Any) -> tuple[Any, Any]:
-        text, form = self.walk.arguments(self.placement(), args)
+        text, form = self.part().arguments(args)
         return self.json(text), form
 
     def keywords(self, **kwargs: Any) -> tuple[Any, Any]:
-        text, form = self.walk.keywords(self.placement(), kwargs)
+        text, form = self.part().keywords(kwargs)
         return self.json(text), form
 
     def results(self, out: Any) -> tuple[Any, Any, bool]:
-        text, form, fields = self.walk.results(self.placement(), out)
+        text, form, fields = self.part().results(out)
         return self.json(text), form, fields
 
     def json(self, text: bytes) -> Any:
@@ -134,7 +134,7 @@ def bench() -> Bench:
 def test_arguments_and_their_form(bench: Bench, args: Any, json: Any, form: Any) -> None:
     for _ in range(2):  # unknown, then known
         assert bench.arguments(*args) == (json, form)
-        assert bench.walk.arguments(bench.placement(show=False), args)[1] == form
+        assert bench.part(show=False).arguments(args)[1] == form
 
 
 def test_keywords_and_their_form(bench: Bench) -> None:
@@ -165,9 +165,9 @@ def test_results(bench: Bench, out: Any, json: Any, form: Any, fields: bool, pat
     for _ in range(2):
         assert bench.results(out) == (json, form, fields)
         assert [place for place, _ in bench.found] == ([] if path is None else [path])
-        placement = bench.placement(show=False)
-        assert bench.walk.results(placement, out)[1:] == (form, fields)
-        assert [place for place, _ in placement.found] == ([] if path is None else [path])
+        part = bench.part(show=False)
+        assert part.results(out)[1:] == (form, fields)
+        assert [place for place, _ in part.found] == ([] if path is None else [path])
 
 
 @pytest.mark.parametrize("what", sorted(HOSTILE))
@@ -181,7 +181,7 @@ def test_what_raises_costs_itself_alone(bench: Bench, what: str) -> None:
         assert len(json) == (form if type(form) is int else len(form[0] if fields else form))
         assert bench.results((value, T))[0][1] == TENSOR
         assert bench.keywords(k=value, t=T)[0]["t"] == TENSOR
-        bench.walk.arguments(bench.placement(show=False), [value])
+        bench.part(show=False).arguments([value])
     assert not bench.leaf.inside
 
 
@@ -262,9 +262,9 @@ def test_the_users_own_code_runs_outside(bench: Bench) -> None:
 
 def test_what_is_hidden_gives_its_tensors_and_no_word(bench: Bench) -> None:
     bench.leaf.error = ValueError("not to be described")
-    placement = bench.placement(show=False)
-    _, form = bench.walk.arguments(placement, (T, object(), {"a": T}, 10**5000))
-    assert placement.found == [((0,), T), ((2, "a"), T)] and form == [None, None, {"a": None}, None]
+    part = bench.part(show=False)
+    _, form = part.arguments((T, object(), {"a": T}, 10**5000))
+    assert part.found == [((0,), T), ((2, "a"), T)] and form == [None, None, {"a": None}, None]
     assert not bench.notes
 
 
@@ -285,18 +285,19 @@ def test_constants_are_asked_for_once_or_always_without_a_hash(bench: Bench) -> 
 
 
 def test_a_saved_value_keeps_the_form_of_what_is_empty(bench: Bench) -> None:
-    text, form = bench.walk.value(bench.placement(), {"a": T, "b": [1, (2, {"type": 3})], "c": {}, "d": []})
+    place = Placement("r", "", False, label=None)
+    text, form = bench.walk.value(place, {"a": T, "b": [1, (2, {"type": 3})], "c": {}, "d": []})
     assert form == {"a": None, "b": [None, [None, {"type": None}]], "c": {}, "d": []}
     assert bench.json(text)["b"][1][1] == {"type": {"type": "int", "value": 3}}
-    assert bench.found == [(("a",), T)]
-    assert bench.walk.value(bench.placement(), T)[1] is None
+    assert place.found == [(("a",), T)]
+    assert bench.walk.value(Placement("r", "", False, label=None), T)[1] is None
 
 
 def test_threads_walk_at_the_same_time() -> None:
     class Quiet(Leaf):
         __enter__ = __exit__ = lambda self, *error: None  # type: ignore[assignment]
 
-        def tensor(self, *about: Any, gradient: bool = True) -> bytes:
+        def tensor(self, *about: Any) -> bytes:
             return b'{"type":"Tensor","dtype":"f4"}'
 
     walk, wrong = Walk(Quiet(), lambda why: None), list[Any]()
@@ -304,7 +305,7 @@ def test_threads_walk_at_the_same_time() -> None:
     def work(number: int) -> None:
         for n in range(300):
             made = type(f"Own{number}{n % 7}", (list,), {})([T, {"n": n}])
-            text, form = walk.arguments(Placement("r", "input", False), (made, n))
+            text, form = Part(walk, "r", "input", False, True, "input_args").arguments((made, n))
             said = [TENSOR, {"n": {"type": "int", "value": n}}]
             if jsonio.loads(text)[0] != said or form != [[None, {"n": None}], None]:
                 wrong.append(text)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from probe_format import jsonio
 from probe_format.write import Coverage
-from probe_runtime.collect import Walk
-from probe_torch.tensors.leaf import Placement, TensorLeaf, TensorOptions
+from probe_runtime.collect import Part, Walk
+from probe_torch.tensors.leaf import TensorLeaf, TensorOptions
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,9 +32,9 @@ def walk(tmp_path: Path) -> Walk:
 
 
 def _arguments(walk: Walk, *args: Any) -> tuple[Any, Any, list[Any]]:
-    placement = Placement("r", "input", False, label="input_args")
-    text, form = walk.arguments(placement, args)
-    return jsonio.loads(text), form, placement.found
+    part = Part(walk, "r", "input", False, True, "input_args")
+    text, form = part.arguments(args)
+    return jsonio.loads(text), form, part.found
 
 
 def test_values_of_torch(walk: Walk) -> None:
@@ -68,11 +68,11 @@ def test_a_size_that_is_a_symbol(walk: Walk) -> None:
 
 
 def test_results_of_torch_are_lists_and_a_size_is_one_value(walk: Walk) -> None:
-    placement = Placement("r", "output", False, label="output")
-    text, form, fields = walk.results(placement, torch.ones(2, 3).max(1))
+    part = Part(walk, "r", "output", False, True, "output")
+    text, form, fields = part.results(torch.ones(2, 3).max(1))
     assert [t["dtype"] for t in jsonio.loads(text)] == ["torch.float32", "torch.int64"]
-    assert (form, fields) == (2, False) and [path for path, _ in placement.found] == [(0,), (1,)]
-    text, form, fields = walk.results(placement, torch.Size([1]))
+    assert (form, fields) == (2, False) and [path for path, _ in part.found] == [(0,), (1,)]
+    text, form, fields = part.results(torch.Size([1]))
     assert jsonio.loads(text) == [{"type": "torch.Size", "value": [1]}] and (form, fields) == (1, False)
 
 

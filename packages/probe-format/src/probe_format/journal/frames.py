@@ -27,6 +27,7 @@ MAGIC = b"PROBEJ2\n"
 MAX_FRAME = 1 << 30
 
 Taken = Callable[[Event, int, int], None]
+Refused = Callable[[OSError], None]
 
 
 @define
@@ -41,6 +42,8 @@ class JournalWriter:
 
     lock: held while an event is written, so that whoever holds it sees every event whole and no later one.
     end: where the last event ends that was written here.
+    ended: whether nothing more is to be written by this process, so that not even the lock is taken.
+    refused: takes the error of an event that cannot be written, which is raised where there is none.
     """
 
     def __init__(self, path: Path, taken: Taken, lock: threading.RLock | None = None) -> None:
@@ -57,6 +60,8 @@ class JournalWriter:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(path, flags, FILE_MODE)
         self._pid = os.getpid()
+        self.ended = False
+        self.refused: Refused | None = None
         self.end = self.size
         if not self.end:
             try:
@@ -72,6 +77,8 @@ class JournalWriter:
 
         count: raised by one together with the event. After `close` nothing is written or counted.
         """
+        if self.ended:
+            return
         head, values = event
         try:
             text = jsonio.encode(head)
@@ -79,20 +86,25 @@ class JournalWriter:
             text = jsonio.dumps(head)
         payload = b"\n".join((text, *values))
         size = len(payload)
-        if size > MAX_FRAME:
-            raise OSError(errno.EFBIG, f"an event of {size} bytes is too large", str(self.path))
-        frame = FRAME.pack(size, zlib.crc32(payload)) + payload
-        with self.lock:
-            if self._fd < 0:
-                return
-            done = os.write(self._fd, frame)
-            if done != size + FRAME.size:
-                self._complete(frame, done)
-            at = self.end
-            self.end = at + size + FRAME.size
-            if count is not None:
-                count.n += 1
-            self._taken((head, payload.split(b"\n")[1:]), at, size)
+        try:
+            if size > MAX_FRAME:
+                raise OSError(errno.EFBIG, f"an event of {size} bytes is too large", str(self.path))
+            frame = FRAME.pack(size, zlib.crc32(payload)) + payload
+            with self.lock:
+                if self._fd < 0:
+                    return
+                done = os.write(self._fd, frame)
+                if done != size + FRAME.size:
+                    self._complete(frame, done)
+                at = self.end
+                self.end = at + size + FRAME.size
+                if count is not None:
+                    count.n += 1
+                self._taken((head, payload.split(b"\n")[1:]), at, size)
+        except OSError as e:
+            if self.refused is None:
+                raise
+            self.refused(e)
 
     def _complete(self, data: bytes, done: int) -> None:
         """Write the rest after a short write (full disk, limit reached), or take back what was written of it."""

@@ -12,7 +12,7 @@ from .coverage import Coverage, Tally
 from .disk import check_writable, explain
 from .documents import FORMAT_VERSION, Documents, documents_bytes, write_documents
 from .rank_writer import RankWriter
-from .summary import Summary
+from .summary import Summary, slot_of
 
 # Recovery reads dumps, which a run that writes one does not.
 if TYPE_CHECKING:
@@ -37,5 +37,6 @@ __all__ = [
     "explain",
     "recover",
     "recover_rank",
+    "slot_of",
     "write_documents",
 ]

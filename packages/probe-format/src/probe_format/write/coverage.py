@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import defaultdict
 from typing import Any
 
 from attrs import define, field
@@ -19,13 +20,14 @@ _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
 class Coverage:
     """Count what one rank's step saw and recorded. Safe to use from many threads.
 
-    written: what -> how many were seen and recorded; the writer raises these together with their events.
+    written: what -> how many were seen and recorded; the writer raises these together with their events, and one that
+        is new begins at none.
     not_seen: parts of the run that could not be looked at, and why.
     missing: listed names that this framework does not have, and why.
     """
 
     counts: dict[str, dict[str, int]] = field(factory=lambda: {kind: {} for kind in _KINDS})
-    written: dict[str, Count] = field(factory=dict)
+    written: defaultdict[str, Count] = field(factory=lambda: defaultdict(Count))
     not_seen: dict[str, str] = field(factory=dict)
     missing: dict[str, str] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)
@@ -48,13 +50,6 @@ class Coverage:
             for table, key in ((self.counts["seen"], what), (self.counts[kind], why or what)):
                 table[key] = table.get(key, 0) + 1
 
-    def count(self, what: str) -> Count:
-        """Return the counter of ``what`` that the writer raises: each is seen and recorded."""
-        with self._lock:
-            for kind in ("seen", "recorded"):
-                self.counts[kind].setdefault(what, 0)  # its place in the report
-            return self.written.setdefault(what, Count())
-
     def unseen(self, what: str, why: str) -> None:
         """Record once that ``what`` could not be seen at all."""
         with self._lock:
@@ -66,7 +61,7 @@ class Coverage:
             counts = {kind: dict(table) for kind, table in self.counts.items()}
             for what, count in self.written.items():
                 for kind in ("seen", "recorded"):
-                    counts[kind][what] += count.n
+                    counts[kind][what] = counts[kind].get(what, 0) + count.n
             return {
                 "counts": {
                     kind: {what: n for what, n in table.items() if n} for kind, table in counts.items()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from probe_format import jsonio, layout
 from probe_format.journal import events
 from probe_format.journal.fold import Fold
-from probe_format.journal.frames import Count, JournalWriter
+from probe_format.journal.frames import Count, JournalWriter, Refused
 from probe_format.journal.reading import folded, read_journal
 from probe_format.safe_files import make_folder, refuse_links, replace_file
 
@@ -21,7 +21,7 @@ __all__ = ["Append", "RankWriter"]
 
 
 class Append(Protocol):
-    """A function that writes one event; when it returns, the event survives the death of the process.
+    """Write one event; when this returns, it survives the death of the process.
 
     count: raised together with the event, so that counts agree with the files.
 
@@ -58,6 +58,7 @@ class RankWriter:
         self._fold = Fold()
         self._covered = -1
         self._over = False
+        self._refused: Refused | None = None
         self._report: dict[str, Any] = {}
         if late:
             self.append = self._append_late
@@ -75,7 +76,13 @@ class RankWriter:
                 if count is not None:
                     count.n += 1
                 return
-            self.begin()
+            try:
+                self.begin()
+            except OSError as e:
+                if self._refused is None:
+                    raise
+                self._refused(e)
+                return
             assert self._journal is not None
             self._journal.append(event, count)
 
@@ -90,10 +97,23 @@ class RankWriter:
         refuse_links(self.tensor_directory, self.directory)
         make_folder(directory, layout.dump_path_of(self.directory))
         self._journal = journal = JournalWriter(self.directory / layout.JOURNAL, self._fold.take, self._lock)
+        journal.refused = self._refused
         waited, self._waiting = self._waiting, []
         for event in waited:
             journal.append(event)
         self.append = journal.append
+
+    def hand_to(self, refused: Refused) -> None:
+        """Raise no error of an event that cannot be written any more, but hand it to ``refused``."""
+        self._refused = refused
+        if self._journal is not None:
+            self._journal.refused = refused
+
+    def end(self) -> None:
+        """Write no more events in this process. What was written stays. Takes no lock, for a fork()ed child."""
+        self._over, self._refused = True, None
+        if self._journal is not None:
+            self._journal.ended, self._journal.refused = True, None
 
     @property
     def forked(self) -> bool:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import define, field
 
 from probe_format.jsonio import number
 from probe_format.schema.finite import non_finite
+from probe_format.values import ValuePath
 
-__all__ = ["LARGEST", "Summary", "is_whole"]
+__all__ = ["LARGEST", "Summary", "is_whole", "slot_of"]
 
 #: How many norms are kept.
 LARGEST = 5
@@ -24,11 +25,16 @@ class Summary:
 
     norms: each with the first slot that had it, as a tensor that is passed on has many.
     least: the smallest of them once there are `LARGEST`, -1 before.
+    found: finite norms of floats over ``least`` that came since `settle`: (norm, record, label and path for `slot_of`).
+        Whoever adds to it calls `settle` when there are more than ``MANY``.
     first: the first tensor that is not finite, and ``order``, its place among all.
     """
 
+    MANY: ClassVar[int] = 64
+
     norms: dict[float, str] = field(factory=dict)
     least: float = -1.0
+    found: list[tuple[float, str, str | None, ValuePath]] = field(factory=list)
     first: dict[str, str] | None = None
     order: float = math.inf
     _lock: threading.Lock = field(factory=threading.Lock, repr=False, eq=False)
@@ -44,28 +50,47 @@ class Summary:
             return
         if norm - norm == 0:
             if norm > self.least and not is_whole(tensor.get("dtype")):
-                self.keep(f"{record}.{slot}" if slot else record, float(norm))
+                with self._lock:
+                    self._keep(record, slot, float(norm))
         elif order < self.order and (why := non_finite(tensor)):
             self.first, self.order = {"record": record, "slot": slot, "why": why}, order
 
-    def keep(self, name: str, norm: float) -> None:
-        """Keep a finite norm of floats that is over ``least``. name: its record and slot."""
+    def settle(self) -> None:
+        """Keep the largest of the norms in ``found``."""
         with self._lock:
-            if norm <= self.least or norm in self.norms:
-                return
-            self.norms[norm] = name
-            if self.least >= 0.0:
-                del self.norms[self.least]
-            elif len(self.norms) < LARGEST:
-                return
-            self.least = min(self.norms)
+            count = len(self.found)  # more may come meanwhile
+            for norm, record, label, path in self.found[:count]:
+                self._keep(record, slot_of(label, path), norm)
+            del self.found[:count]
+
+    def _keep(self, record: str, slot: str, norm: float) -> None:
+        if norm <= self.least or norm in self.norms:
+            return
+        self.norms[norm] = f"{record}.{slot}" if slot else record
+        if self.least >= 0.0:
+            del self.norms[self.least]
+        elif len(self.norms) < LARGEST:
+            return
+        self.least = min(self.norms)
 
     def json(self) -> dict[str, Any]:
         """Return the keys for report.json."""
+        self.settle()
         return {
             "norms": [[name, norm] for norm, name in sorted(self.norms.items(), reverse=True)],
             "first_non_finite": self.first,
         }
+
+
+def slot_of(label: str | None, path: ValuePath) -> str:
+    """Return the place in a record of what is at ``path`` of one of its parts, as ``input_args.0``.
+
+    label: the part; None for a record that is one value, empty for one of lists of values.
+    """
+    shown: tuple[int | str, ...] = path
+    if label is not None:
+        shown = (label, *path) if label else (*path, 0)
+    return ".".join(map(str, shown))
 
 
 def is_whole(dtype: object) -> bool:

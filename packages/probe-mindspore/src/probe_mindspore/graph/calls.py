@@ -75,10 +75,11 @@ class GraphCalls:
         self._collector = collector
         self.table = table
         gradients = Gradients(lambda inputs, _: _travelling(inputs), self._attach, _flows, lambda: -1)
+        eager, plan = collector.recorder, collector.plan
         self._recorder = Recorder(
-            collector.plan, collector.stream, leaf, collector.coverage, names, gradients, dict.items
+            plan, collector.stream, leaf, collector.coverage, names, gradients, dict.items, eager.collectives
         )
-        self._recorder.counters = collector.recorder.counters
+        self._recorder.calls.go_on(eager.calls)
         self._calls: dict[int, _OpenCall] = {}
         self._stack: list[int] = []
         self._ending: _OpenCall | None = None

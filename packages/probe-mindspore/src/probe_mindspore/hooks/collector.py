@@ -28,9 +28,9 @@ def collector_for(
     module_kind: ModuleKind,
 ) -> Collector:
     """Return a collector of MindSpore's calls."""
-    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, module_kind.parameters)
     collectives = Collectives(PREFIXES, RECEIVES, PendingWork(HANDLES), results)
-    return Collector(recorder, leaf, names, collectives, f"{module_kind.prefix}.")
+    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, module_kind.parameters, collectives)
+    return Collector(recorder, leaf, names, f"{module_kind.prefix}.")
 
 
 def _flows(outputs: Sequence[tuple[ValuePath, Any]]) -> bool:

@@ -186,7 +186,7 @@ class StepOpener:
         if came_late := late_torch(module_kind):
             coverage.unseen("modules and functions of torch", came_late)
         options = options_of(config, writer.tensor_directory)
-        stream = EventStream(writer.append, config.max_faults)
+        stream = EventStream(writer, config.max_faults)
         own = {"requires_grad": module_kind.requires_grad, "begin": writer.begin if late else None}
         leaf = self.leaf(options, coverage, stream.append, **own)
         names = NameFilter(config)
@@ -195,7 +195,7 @@ class StepOpener:
 
     def _replace(self, stack: contextlib.ExitStack, collector: Collector, models: tuple[Any, ...]) -> None:
         """Replace MindSpore's functions until ``stack`` is closed, and what else collecting calls needs."""
-        self.target.collector, patches = collector, self.patches
+        self.target.recorder, patches = collector.recorder, self.patches
         stack.callback(self.target.clear)
         if self.config.level != "L0":  # at L0 no function is replaced
             stack.callback(collector.works.give_up)

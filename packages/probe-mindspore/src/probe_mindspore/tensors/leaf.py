@@ -11,7 +11,7 @@ from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import Stats, checksum_of, npy_bytes, numbers_in, stats_json, widen
 from probe_format.values import UNKNOWN, ValuePath
 from probe_format.write import Coverage, Summary
-from probe_runtime.describe import CommonLeaf, Placement, TensorOptions, place_of
+from probe_runtime.describe import CommonLeaf, Placement, TensorOptions
 
 from .forms import FORMS, form_of, is_usual, usual_types
 from .objects import object_json
@@ -74,7 +74,7 @@ class TensorLeaf(CommonLeaf):
             found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return dumps(found)
 
-    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> bytes:
+    def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
         """Return the tensor object (spec/statistics.md); write its file when the placement wants one."""
         next(self._counter)
         if not (self._brief and is_usual(type(t))):  # type: ignore[arg-type]
@@ -99,8 +99,10 @@ class TensorLeaf(CommonLeaf):
         body = form.head + encode(numbers)[1:]
         if placement.wants_file or self._o.checksum is not None:
             body = body[:-1] + self._bytes(placement, path, form.narrow, elements.reshape(form.shape)) + b"}"
-        if norm > self.summary.least:
-            self.summary.keep(place_of(placement, path), norm)
+        if norm > (summary := self.summary).least:
+            summary.found.append((norm, placement.record, placement.label, path))
+            if len(summary.found) > summary.MANY:
+                summary.settle()
         return body
 
     def _described(self, placement: Placement, p: TensorView, path: ValuePath, t: Any) -> bytes:

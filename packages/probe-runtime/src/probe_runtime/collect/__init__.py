@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from . import guard
-from .call import Call
+from .backward_records import GradientTap
+from .calls import Call
 from .collectives import Collectives, PendingWork
-from .collector import Collector, Target
+from .collector import Collector
 from .event_stream import EventStream
-from .gradients import Autograd, Emit, Gradients, GradientTap, Moment
+from .gradients import Autograd, Emit, Gradients, Moment
 from .guard import faults_reported, guarded, sheltered
 from .module_table import TrackedModule, TrackedParameter, kind_of, tracked_parameters
 from .plan import Plan, header_of, plan_of
 from .recompute import Segment, SegmentState
-from .recorder import Recorder
-from .walk import Walk
+from .recorder import Recorder, Target
+from .walk import Part, Walk
 
 __all__ = [
     "Autograd",
@@ -25,6 +26,7 @@ __all__ = [
     "GradientTap",
     "Gradients",
     "Moment",
+    "Part",
     "PendingWork",
     "Plan",
     "Recorder",

@@ -1,7 +1,4 @@
-"""Provide the taps of one step, which patched functions and tracked modules call in place of the original.
-
-A tap makes the call itself, exactly once, and returns its result untouched; before and after, it records the call.
-"""
+"""Collect one step: its calls, regions and parameters' gradients, and the counts of what was seen."""
 
 from __future__ import annotations
 
@@ -18,39 +15,27 @@ from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 
 from . import guard
-from .call import Call
-from .collectives import Collectives
 from .event_stream import EventStream
-from .module_table import Table, TrackedModule, TrackedParameter
-from .recorder import Args, Kwargs, Recorder
+from .module_table import Table, TrackedParameter
+from .recorder import Recorder
 
-__all__ = ["Collector", "Target"]
+__all__ = ["Collector"]
 
 
 class Collector:
     """The state of one step's collection. All its public methods may be called from any thread."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        leaf: Leaf,
-        names: NameFilter,
-        collectives: Collectives,
-        module_prefix: str,
-    ) -> None:
+    def __init__(self, recorder: Recorder, leaf: Leaf, names: NameFilter, module_prefix: str) -> None:
         """Begin a step, and listen for faults. module_prefix: what the keys of modules begin with (``Module.``)."""
         self.recorder = recorder
         self.plan = recorder.plan
         self.thread = recorder.thread
         self.stream: EventStream = recorder.stream
         self.coverage: Coverage = recorder.coverage
-        self.segments = recorder.counters.segments
-        self.works = collectives.works
+        self.segments = recorder.calls.segments
+        self.works = recorder.collectives.works
         self._leaf = leaf
         self._names = names
-        self._collectives = collectives
-        self._prefixes = collectives.prefixes
-        self._collective: dict[str, bool] = {}
         self._module_prefix = module_prefix
         self._append = self.stream.append
         self._nodes: set[str] = set()
@@ -59,120 +44,7 @@ class Collector:
         self._last_tally: dict[str, Any] = {}
         guard.listen(self.stream)
 
-    # -- the taps -------------------------------------------------------------------------------------
-
-    def api(
-        self,
-        key: str,
-        original: Callable[..., Any],
-        args: Args,
-        kwargs: Kwargs,
-        *,
-        composite: bool = False,
-        kind: str | None = None,
-    ) -> Any:
-        """Make a call of a patched function and record it, unless it is made inside another recorded function.
-
-        key: the first two parts of the record's name, ``Functional.relu``.
-        original: the function, called with ``args`` and ``kwargs``.
-        composite: whether what it calls is recorded as well.
-        kind: the key that the list has for it, where the user gave it another.
-        """
-        kind = kind or key
-        thread = self.thread
-        if thread.inside or not self.stream.on:
-            return original(*args, **kwargs)
-        if thread.quiet is not None:
-            self.coverage.add("left_out", thread.quiet)
-            return original(*args, **kwargs)
-        recorder = self.recorder
-        began = over = False
-        out = None
-        thread.inside += 1
-        try:
-            try:
-                collective = self._collective[kind]
-            except KeyError:
-                collective = self._collective.setdefault(kind, kind.startswith(self._prefixes))
-            given = self._collectives.without_buffers(kind, args, kwargs) if collective else (args, kwargs)
-            call = recorder.begin(key, *given)
-            began = True
-            if call is None:
-                return original(*args, **kwargs)
-            try:
-                if composite:
-                    thread.inside -= 1
-                out = original(*args, **kwargs)
-            except BaseException as e:
-                recorder.raised(call, e)
-                raise
-            finally:
-                if composite:
-                    thread.inside += 1
-            over = True
-            if collective:
-                self._end_collective(call, kind, args, kwargs, out)
-            else:
-                recorder.end(call, out)
-            return out
-        except RunError as e:
-            raise e.error from e
-        except Exception as e:
-            if began and not over:  # an error of the user's code
-                raise
-            self.stream.fault(key, "a call", e)
-        finally:
-            thread.inside -= 1
-        return out if over else original(*args, **kwargs)
-
-    def module(
-        self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
-    ) -> Any:
-        """Make a call of a tracked module and record it."""
-        thread = self.thread
-        if not self.stream.on:
-            return original(module, *args, **kwargs)
-        if thread.quiet is not None:
-            self.coverage.add("left_out", thread.quiet)
-            return original(module, *args, **kwargs)
-        entry.called = True
-        recorder = self.recorder
-        thread.inside += 1
-        try:
-            call = recorder.begin(entry.base, args, kwargs, module)
-        except RunError as e:
-            raise e.error from e
-        except Exception as e:
-            self.stream.fault(entry.base, "a call", e)
-            call = None
-        finally:
-            thread.inside -= 1
-        if call is None:
-            return original(module, *args, **kwargs)
-        stack = thread.stack
-        depth = len(stack)
-        stack += ((call.name, call.backward),)
-        if entry.opaque:
-            thread.quiet = "inside module_dump"
-        try:
-            out = original(module, *args, **kwargs)
-        except BaseException as e:
-            recorder.raised(call, e)
-            raise
-        finally:
-            del stack[depth:]
-            if entry.opaque:
-                thread.quiet = None
-        thread.inside += 1
-        try:
-            recorder.end(call, out)
-        except RunError as e:
-            raise e.error from e
-        except Exception as e:
-            self.stream.fault(entry.base, "a call", e)
-        finally:
-            thread.inside -= 1
-        return out
+    # -- what is no call -----------------------------------------------------------------------------
 
     def push(self, node: str) -> None:
         """Begin a region with a node of its own (optimizer, clip_grad)."""
@@ -191,8 +63,7 @@ class Collector:
         """Record a gradient of a parameter, under each of its owners."""
         if not self.stream.alive:
             return
-        recorder = self.recorder
-        decision = recorder.decision
+        calls = self.recorder.calls
         thread = self.thread
         thread.inside += 1
         try:
@@ -202,11 +73,11 @@ class Collector:
             except KeyError:
                 arrival = self.arrivals.setdefault(which, itertools.count().__next__)()
             for record, name in entry.owners:
-                if decision.selective and not decision.parameter_gradients(record):
+                if not calls.parameter_gradients(record):
                     continue
                 if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
                     record = f"{record}.{arrival}"
-                placement = Placement(record, "", decision.files(record))
+                placement = Placement(record, "", calls.files(record))
                 try:
                     value = self._leaf.tensor(placement, grad, (name,))
                 except OSError:
@@ -221,24 +92,6 @@ class Collector:
             self.stream.fault(entry.owners[0][0], "a parameter's gradient", e)
         finally:
             thread.inside -= 1
-
-    def _end_collective(self, call: Call, kind: str, args: Args, kwargs: Kwargs, out: Any) -> None:
-        """Record the result of a collective: its arguments, at once or when its handle has been waited for."""
-        call.edges = None
-        values = self._collectives.results(kind, args, kwargs, out)
-
-        def finish(complete: bool) -> None:
-            self.thread.inside += 1
-            try:
-                if complete:
-                    self.recorder.end(call, values)
-                else:
-                    self.recorder.cut(call, "never waited for before stop()")
-            finally:
-                self.thread.inside -= 1
-
-        if not self.works.add(out, finish):
-            self.recorder.end(call, values)
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -297,25 +150,5 @@ class Collector:
         size = len(prefix)
         return [
             f"{key}.forward.0" if key[:size] == prefix else f"{key}.0.forward"
-            for key in self.recorder.counters.keys
+            for key in self.recorder.calls.numbers
         ]
-
-
-class Target:
-    """The tap that patched functions keep; ``collector`` is that of the open step, or None."""
-
-    __slots__ = ("collector",)
-
-    def __init__(self) -> None:
-        self.collector: Collector | None = None
-
-    def __call__(self, label: Any, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Make the call. label: its ``name`` is the key of the call, its ``kind`` the key of the list (`Label`)."""
-        collector = self.collector
-        if collector is None or collector.thread.inside:
-            return original(*args, **kwargs)
-        return collector.api(label.name, original, args, kwargs, composite=label.composite, kind=label.kind)
-
-    def clear(self) -> None:
-        """Record no more calls through this target."""
-        self.collector = None

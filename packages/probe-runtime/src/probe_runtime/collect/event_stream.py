@@ -7,31 +7,22 @@ from __future__ import annotations
 
 import threading
 import traceback
-from typing import Protocol
 
 from probe_format.excerpts import error_text
 from probe_format.journal import events
-from probe_format.write import Count
+from probe_format.write import RankWriter
 
 from probe_runtime.notice import notice
 
-__all__ = ["EventStream", "Write"]
+__all__ = ["EventStream"]
 
 _FULL = (27, 28, 122)  # file too large, disk full, over quota
-
-
-class Write(Protocol):
-    """A function that appends one event to the journal.
-
-    It raises ``count`` together with the event. Raises OSError when the event cannot be written.
-    """
-
-    def __call__(self, event: events.Event, /, count: Count | None = None) -> None: ...
 
 
 class EventStream:
     """Append events while ``alive``, and count faults by the place where they happened.
 
+    append: writes one event; that of the writer itself, so that no call lies between. A full disk ends the collection.
     on: whether calls are recorded.
     alive: whether anything is recorded, gradients included.
     waiting: whether slots were said to wait since the last `over`.
@@ -40,25 +31,18 @@ class EventStream:
     max_faults: how many faults are too many.
     """
 
-    def __init__(self, write: Write, max_faults: int) -> None:
+    def __init__(self, writer: RankWriter, max_faults: int) -> None:
         self.on = False
         self.alive = True
         self.waiting = False
         self.broken: str | None = None
         self.off: set[str] = set()
         self.max_faults = max_faults
-        self._write = write
+        self.append = writer.append
+        self._writer = writer
+        writer.hand_to(lambda error: self.break_off(str(error)))
         self._counts: dict[str, int] = {}
         self._lock = threading.Lock()
-
-    def append(self, event: events.Event, count: Count | None = None) -> None:
-        """Write one event, which is counted under ``count``. A full disk ends the collection, not the run."""
-        if not self.alive:
-            return
-        try:
-            self._write(event, count)
-        except OSError as e:
-            self.break_off(f"{e}")
 
     def open(self) -> None:
         """Record calls from now on, unless the collection has ended."""
@@ -71,6 +55,7 @@ class EventStream:
     def end(self) -> None:
         """Record nothing after this."""
         self.on = self.alive = False
+        self._writer.end()
 
     def break_off(self, why: str) -> None:
         """Stop collecting for good; what was written stays readable."""

@@ -1,4 +1,4 @@
-"""Number calls so that a recomputed call (activation checkpointing) gets the number of its first run.
+"""Follow recomputation (activation checkpointing), so that a recomputed call gets the number of its first run.
 
 A piece of the model that runs again during backward is entered through a `Segment`, which knows the numbers of the
 first run. A recomputed call takes no new number.
@@ -6,14 +6,13 @@ first run. A recomputed call takes no new number.
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from attrs import define, field
 
-__all__ = ["Counters", "Replay", "Segment", "SegmentState"]
+__all__ = ["Replay", "Segment", "SegmentState"]
 
 
 @define(eq=False)
@@ -93,36 +92,3 @@ class SegmentState(threading.local):
             yield
         finally:
             self.segment, self.replay = before
-
-
-class Counters:
-    """Count the calls of a step by key. Safe to use from many threads.
-
-    segments: the segment or recomputation that each thread is in.
-    """
-
-    def __init__(self) -> None:
-        self.segments = SegmentState()
-        self._next: dict[str, Callable[[], int]] = {}
-
-    def number(self, key: str) -> tuple[int, bool]:
-        """Return the number of this call of ``key``, and whether it is a recomputation of that call."""
-        segments = self.segments
-        replay = segments.replay
-        if replay is not None:
-            known = replay.number(key)
-            if known is not None:
-                return known, True
-        try:
-            number = self._next[key]()
-        except KeyError:
-            number = self._next.setdefault(key, itertools.count().__next__)()
-        segment = segments.segment
-        if segment is not None:
-            segment.numbers.setdefault(key, []).append(number)
-        return number, False
-
-    @property
-    def keys(self) -> list[str]:
-        """Return the key of everything that was called."""
-        return list(self._next)

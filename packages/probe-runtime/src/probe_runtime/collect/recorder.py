@@ -1,6 +1,7 @@
-"""Write the records of calls as journal events: their arguments, results and gradients.
+"""Make the calls of patched functions and tracked modules, and write their records as journal events.
 
-A fault of Probe costs the value or the record that it happened in; the call itself goes on.
+A tap makes the call itself, exactly once, and returns its result untouched; before and after, it records the call. A
+fault of Probe costs the value or the record that it happened in; the call itself goes on.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 
 from .backward_records import BackwardRecords
-from .call import Call
+from .calls import Call, Calls
 from .callsite import FrameTable
-from .decision import Decision
+from .collectives import Collectives
 from .event_stream import EventStream
 from .gradients import Gradients
+from .module_table import TrackedModule
 from .plan import Plan
-from .recompute import Counters
 from .thread_state import ThreadState
-from .walk import Walk
+from .walk import Part, Walk
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "Target"]
 
 Json = Any
 Args = tuple[Any, ...]
@@ -36,7 +37,7 @@ Kwargs = dict[str, Any]
 
 
 class Recorder:
-    """Write the records of one step's calls. Safe to use from many threads."""
+    """Write the records of one step's calls. All its public methods may be called from any thread."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Recorder:
         names: NameFilter,
         gradients: Gradients,
         parameters: Callable[[Any], Iterable[tuple[str, Any]]],
+        collectives: Collectives,
     ) -> None:
         """Begin a step.
 
@@ -56,9 +58,9 @@ class Recorder:
         self.stream = stream
         self.coverage = coverage
         self.thread = ThreadState()
-        self.decision = Decision(plan, stream, coverage, names, self.thread)
-        self.counters = Counters()
-        self.backward = BackwardRecords(plan, stream, leaf, self.thread, gradients, self.decision.files)
+        self.calls = Calls(plan, stream, coverage, names, self.thread)
+        self.collectives = collectives
+        self.backward = BackwardRecords(plan, stream, leaf, self.thread, gradients, self.calls.files)
         self._append = stream.append
         self._leaf = leaf
         self._names = names
@@ -66,12 +68,126 @@ class Recorder:
         self.in_backward = gradients.current_pass
         self._parameters = parameters
         self._frames = FrameTable()
+        self._collective: dict[str, bool] = {}
         self._walk = Walk(leaf, lambda reason: coverage.add("unsupported", f"value: {reason}"))
         # What the plan decides for every call.
         self._show_input = plan.keep.input and not plan.structure
         self._show_output = plan.keep.output and not plan.structure
         self._show_parameters = plan.keep.parameters and not plan.structure
         self._keep_backward = plan.keep.backward
+
+    # -- the taps -------------------------------------------------------------------------------------
+
+    def api(
+        self,
+        key: str,
+        original: Callable[..., Any],
+        args: Args,
+        kwargs: Kwargs,
+        *,
+        composite: bool = False,
+        kind: str | None = None,
+    ) -> Any:
+        """Make a call of a patched function and record it, unless it is made inside another recorded function.
+
+        key: the first two parts of the record's name, ``Functional.relu``.
+        original: the function, called with ``args`` and ``kwargs``.
+        composite: whether what it calls is recorded as well.
+        kind: the key that the list has for it, where the user gave it another.
+        """
+        kind = kind or key
+        thread = self.thread
+        if thread.inside or not self.stream.on:
+            return original(*args, **kwargs)
+        if thread.quiet is not None:
+            self.coverage.add("left_out", thread.quiet)
+            return original(*args, **kwargs)
+        began = over = False
+        out = None
+        thread.inside += 1
+        try:
+            try:
+                collective = self._collective[kind]
+            except KeyError:
+                collective = self._collective.setdefault(kind, kind.startswith(self.collectives.prefixes))
+            given = self.collectives.without_buffers(kind, args, kwargs) if collective else (args, kwargs)
+            call = self.begin(key, *given)
+            began = True
+            if call is None:
+                return original(*args, **kwargs)
+            try:
+                if composite:
+                    thread.inside -= 1
+                out = original(*args, **kwargs)
+            except BaseException as e:
+                self.raised(call, e)
+                raise
+            finally:
+                if composite:
+                    thread.inside += 1
+            over = True
+            if collective:
+                self._end_collective(call, kind, args, kwargs, out)
+            else:
+                self.end(call, out)
+            return out
+        except RunError as e:
+            raise e.error from e
+        except Exception as e:
+            if began and not over:  # an error of the user's code
+                raise
+            self.stream.fault(key, "a call", e)
+        finally:
+            thread.inside -= 1
+        return out if over else original(*args, **kwargs)
+
+    def module(
+        self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
+    ) -> Any:
+        """Make a call of a tracked module and record it."""
+        thread = self.thread
+        if not self.stream.on:
+            return original(module, *args, **kwargs)
+        if thread.quiet is not None:
+            self.coverage.add("left_out", thread.quiet)
+            return original(module, *args, **kwargs)
+        entry.called = True
+        thread.inside += 1
+        try:
+            call = self.begin(entry.base, args, kwargs, module)
+        except RunError as e:
+            raise e.error from e
+        except Exception as e:
+            self.stream.fault(entry.base, "a call", e)
+            call = None
+        finally:
+            thread.inside -= 1
+        if call is None:
+            return original(module, *args, **kwargs)
+        stack = thread.stack
+        depth = len(stack)
+        stack += ((call.name, call.backward),)
+        if entry.opaque:
+            thread.quiet = "inside module_dump"
+        try:
+            out = original(module, *args, **kwargs)
+        except BaseException as e:
+            self.raised(call, e)
+            raise
+        finally:
+            del stack[depth:]
+            if entry.opaque:
+                thread.quiet = None
+        thread.inside += 1
+        try:
+            self.end(call, out)
+        except RunError as e:
+            raise e.error from e
+        except Exception as e:
+            self.stream.fault(entry.base, "a call", e)
+        finally:
+            thread.inside -= 1
+        return out
 
     # -- a call, from its begin to its end ------------------------------------------------------------
 
@@ -85,21 +201,15 @@ class Recorder:
         if key in self.stream.off:
             self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
             return None
-        counted = kind = "calls" if module is None else "modules"
+        call = None
         try:
-            number, redo = self.counters.number(key)
-            if redo:
-                counted = f"recomputed {kind}"
-            if module is None:
-                name, backward = f"{key}.{number}.forward", f"{key}.{number}.backward"
-            else:
-                name, backward = f"{key}.forward.{number}", f"{key}.backward.{number}"
-            call = self.decision.call(key, name, backward, redo, counted)
+            call = self.calls.begin(key, module=module is not None)
             if call.recorded:
-                self._enter(call, args, kwargs, module, counted)
+                self._enter(call, args, kwargs, module)
         except Exception as e:
             self.stream.fault(key, "its inputs", e)
-            self.coverage.outcome(counted, "failed", kind)
+            kind = "calls" if module is None else "modules"
+            self.coverage.outcome(kind if call is None else call.counted, "failed", kind)
             return None
         try:
             if self._leaf.waits:
@@ -114,7 +224,7 @@ class Recorder:
     def end(self, call: Call, out: Any) -> None:
         """Record what a call returned and tap its gradients. Raises nothing but RunError."""
         try:
-            if self.decision.selective:
+            if self.calls.selective:
                 self._names.leave(call.name)
             if call.recorded:
                 self._exit(call, out)
@@ -139,10 +249,28 @@ class Recorder:
         self._names.leave(call.name)
         self._append(events.exit(call.name, raised=f"Probe: {why}"))
 
+    def _end_collective(self, call: Call, kind: str, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """Record the result of a collective: its arguments, at once or when its handle has been waited for."""
+        call.edges = None
+        values = self.collectives.results(kind, args, kwargs, out)
+
+        def finish(complete: bool) -> None:
+            self.thread.inside += 1
+            try:
+                if complete:
+                    self.end(call, values)
+                else:
+                    self.cut(call, "never waited for before stop()")
+            finally:
+                self.thread.inside -= 1
+
+        if not self.collectives.works.add(out, finish):
+            self.end(call, values)
+
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any, counted: str) -> None:
-        """Record the beginning of a call. counted: the kind of call that it is counted as."""
+    def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any) -> None:
+        """Record the beginning of a call."""
         plan, walk = self.plan, self._walk
         redo, forward = call.redo, call.forward
         stack = None
@@ -152,12 +280,12 @@ class Recorder:
                 self._append(events.frames(stack, frames))
         show = self._show_input and forward
         again = "recompute." if redo else ""
-        positional = Placement(call.name, "input", call.keep_files, show, f"{again}input_args")
-        arguments, form = walk.arguments(positional, args)
-        inputs, keywords = positional.found, b"{}"
+        part = Part(walk, call.name, "input", call.keep_files, show, f"{again}input_args")
+        arguments, form = part.arguments(args)
+        inputs, keywords = part.found, b"{}"
         if kwargs:
-            named = Placement(call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
-            keywords, more = walk.keywords(named, kwargs)
+            named = Part(walk, call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
+            keywords, more = named.keywords(kwargs)
             form = _both(form, more)
             if named.found:
                 places = {key: len(args) + i for i, key in enumerate(kwargs)}
@@ -174,12 +302,9 @@ class Recorder:
                 parameters = b"{%b}" % b",".join([jsonio.dumps(name) + b":" + value for name, value in own])
         parent = call.parent and call.parent[0]
         if redo and not forward:
-            self.coverage.outcome(counted, "recorded")
+            self.coverage.outcome(call.counted, "recorded")
             return
-        try:
-            written = self.coverage.written[counted]
-        except KeyError:
-            written = self.coverage.count(counted)
+        written = self.coverage.written[call.counted]
         if redo:
             given = (arguments, keywords) if show else (b"[]", b"{}")
             self._append(events.redo(call.name, *given), written)
@@ -202,11 +327,10 @@ class Recorder:
     def _exit(self, call: Call, out: Any) -> None:
         redo = call.redo
         show = self._show_output and call.forward
-        placement = Placement(
-            call.name, "output", call.keep_files, show, "recompute.output" if redo else "output"
-        )
-        described, form, fields = self._walk.results(placement, out)
-        outputs, edges = placement.found, call.edges
+        label = "recompute.output" if redo else "output"
+        part = Part(self._walk, call.name, "output", call.keep_files, show, label)
+        described, form, fields = part.results(out)
+        outputs, edges = part.found, call.edges
         ended = events.redone if redo else events.exit
         self._append(ended(call.name, output=described if show else None))
         # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
@@ -214,9 +338,7 @@ class Recorder:
         if edges is None:
             return
         with self._leaf.aside():
-            if not self._gradients.flows(outputs) or (
-                (redo or self.decision.selective) and not self._taps(call)
-            ):
+            if not self._gradients.flows(outputs) or not self.calls.gradients(call):
                 return
             if fields:
                 outputs = [((0, *path), t) for path, t in outputs]
@@ -224,14 +346,25 @@ class Recorder:
             call.form = form if keep.backward_input else None, call.form if keep.backward_output else None
             self.backward.attach(call, edges, outputs)
 
-    def _taps(self, call: Call) -> bool:
-        """Return whether the gradients of a call, which will come, are recorded."""
-        if call.redo:
-            replay = self.counters.segments.replay
-            # Else gradients flow through the graph of the first run.
-            if replay is not None and not replay.segment.reentrant:
-                return False
-        return not self.decision.selective or self.decision.gradients(call)
+
+class Target:
+    """The tap that patched functions keep; ``recorder`` is that of the open step, or None."""
+
+    __slots__ = ("recorder",)
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+
+    def __call__(self, label: Any, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """Make the call. label: its ``name`` is the key of the call, its ``kind`` the key of the list (`Label`)."""
+        recorder = self.recorder
+        if recorder is None or recorder.thread.inside:
+            return original(*args, **kwargs)
+        return recorder.api(label.name, original, args, kwargs, composite=label.composite, kind=label.kind)
+
+    def clear(self) -> None:
+        """Record no more calls through this target."""
+        self.recorder = None
 
 
 def _both(first: Any, second: Any) -> Any:

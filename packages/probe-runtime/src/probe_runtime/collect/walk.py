@@ -25,7 +25,7 @@ from probe_format.values import (
 
 from probe_runtime.describe.leaf import Placement
 
-__all__ = ["Walk", "WalkedLeaf"]
+__all__ = ["Part", "Walk", "WalkedLeaf"]
 
 
 class WalkedLeaf(Protocol):
@@ -42,7 +42,13 @@ class WalkedLeaf(Protocol):
 
 
 class Walk:
-    """Describe the values of one step. Safe to use from many threads. To be called from outside of `Leaf.aside`."""
+    """Describe the values of one step, each part of a record by a `Part`. Safe to use from many threads.
+
+    To be called from outside of `Leaf.aside`.
+
+    leaf, note: as they were given.
+    shown, hidden: what describes the values of each class; where nothing is shown, only tensors are looked for.
+    """
 
     def __init__(self, leaf: WalkedLeaf, note: Callable[[str], None]) -> None:
         """Begin a step.
@@ -50,98 +56,94 @@ class Walk:
         leaf: describes what belongs to the framework.
         note: takes the reason why a value could not be described.
         """
-        self._leaf = leaf
-        self._note = note
+        self.leaf = leaf
+        self.note = note
         own: dict[type, Describe] = dict.fromkeys(leaf.constant_types, _constant)
-        self._shown = {**TABLE, **own, **dict.fromkeys(leaf.tensor_types, _tensor)}
-        self._hidden: dict[type, Describe] = {
+        self.shown = {**TABLE, **own, **dict.fromkeys(leaf.tensor_types, _tensor)}
+        self.hidden: dict[type, Describe] = {
             kind: describe if describe in CONTAINERS else _met if kind in leaf.tensor_types else _nothing
-            for kind, describe in self._shown.items()
+            for kind, describe in self.shown.items()
         }
 
-    def arguments(self, placement: Placement, args: Iterable[Any]) -> Described:
+    def value(self, placement: Placement, value: Any) -> Described:
+        """Return one value, and its form, in which what is empty is empty. placement: gets the tensors in it."""
+        walk = _Whole(self, placement)
+        with walk.aside:
+            return walk.describe(value)
+
+
+class Part(ValueWalk):
+    """Walk through one part of a record, within the leaf's `aside`. It is the `Placement` of all that it meets."""
+
+    __slots__ = ("_leaf", "aside", "category", "found", "label", "record", "show", "tensor", "wants_file")
+    names = lost = None
+
+    def __init__(
+        self, walk: Walk, record: str, category: str, wants_file: bool, show: bool, label: str | None
+    ) -> None:
+        """Begin with a part that is empty. The arguments are those of a `Placement`."""
+        self.table, self.note = (walk.shown, walk.note) if show else (walk.hidden, _ignore)
+        self.above = []
+        self.record, self.category, self.wants_file = record, category, wants_file
+        self.show, self.label = show, label
+        self.found: list[tuple[ValuePath, Any]] = []
+        self._leaf = leaf = walk.leaf
+        self.tensor = leaf.tensor
+        self.aside = leaf.aside()
+
+    def arguments(self, args: Iterable[Any]) -> Described:
         """Return positional arguments as a JSON list, and the form of their gradients.
 
-        placement: gets the tensors that are found. Where it shows nothing, the JSON means nothing.
+        Where the part shows nothing, the JSON means nothing.
         """
-        parts, forms = self._each(placement, enumerate(args))
+        parts, forms = self._each(enumerate(args))
         return b"[%b]" % b",".join(parts), _slots(forms)
 
-    def keywords(self, placement: Placement, kwargs: Mapping[str, Any]) -> Described:
+    def keywords(self, kwargs: Mapping[str, Any]) -> Described:
         """Return keyword arguments as a JSON object, and the form of their gradients."""
-        parts, forms = self._each(placement, kwargs.items())
+        parts, forms = self._each(kwargs.items())
         named = [json_key(name) + part for name, part in zip(kwargs, parts, strict=True)]
         return b"{%b}" % b",".join(named), _slots(forms)
 
-    def results(self, placement: Placement, out: Any) -> tuple[bytes, Form, bool]:
+    def results(self, out: Any) -> tuple[bytes, Form, bool]:
         """Return what a call returned, the form of its gradients, and whether it became an object.
 
         A list or tuple becomes a list; a named tuple, mapping or dataclass an object, as its fields have names;
         anything else is the one element of a list.
         """
-        walk = _PartWalk(self, placement)
-        with walk.aside:
-            known = walk.table.get(type(out))
+        with self.aside:
+            known = self.table.get(type(out))
             if known is not None and known not in CONTAINERS:  # nearly always: one tensor
-                return b"[%b]" % known(walk, out, (0,))[0], 1, False
-            if not walk.has_parts(out):
-                return b"[%b]" % walk.describe(out, (0,))[0], 1, False
-            json, form = walk.describe(out)
+                return b"[%b]" % known(self, out, (0,))[0], 1, False
+            if not self.has_parts(out):
+                return b"[%b]" % self.describe(out, (0,))[0], 1, False
+            json, form = self.describe(out)
         if form is None and json not in (b"{}", b"[]"):  # its parts could not be read
             return b"[%b]" % json, 1, False
         if json[:1] == b"{":
             return json, 1 if form is None else [form], True
         return json, _slots(form or []), False
 
-    def value(self, placement: Placement, value: Any) -> Described:
-        """Return one value, and its form, in which what is empty is empty."""
-        walk = _WholeWalk(self, placement)
-        with walk.aside:
-            return walk.describe(value)
-
-    def _each(
-        self, placement: Placement, pairs: Iterable[tuple[int | str, Any]]
-    ) -> tuple[list[bytes], list[Form]]:
+    def _each(self, pairs: Iterable[tuple[int | str, Any]]) -> tuple[list[bytes], list[Form]]:
         """Return the JSON and the forms of values, each after the key that it has in its part."""
         parts: list[bytes] = []
         forms: list[Form] = []
-        walk = _PartWalk(self, placement)
-        table = walk.table
-        with walk.aside:
+        table = self.table
+        with self.aside:
             for key, value in pairs:
-                walk.left = MAX_LEAVES
+                self.left = MAX_LEAVES
                 try:
                     describe = table[type(value)]
                 except KeyError:
                     describe = first_met
-                part, form = describe(walk, value, (key,))
+                part, form = describe(self, value, (key,))
                 parts += (part,)
                 forms += (form,)
         return parts, forms
 
-
-class _PartWalk(ValueWalk):
-    """Walk through one part of a record, within the leaf's `aside`."""
-
-    __slots__ = ("_leaf", "aside", "found", "placement", "tensor")
-
-    def __init__(self, walk: Walk, placement: Placement) -> None:
-        leaf = walk._leaf
-        self.table, self.note = (walk._shown, walk._note) if placement.show else (walk._hidden, _ignore)
-        self.above = []
-        self.placement = placement
-        self.found = placement.found
-        self.tensor = leaf.tensor
-        self.aside = leaf.aside()
-        self._leaf = leaf
-
     def leaf(self, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of the framework, from outside of `aside`, as its class may be the user's."""
-        self.aside.__exit__(None, None, None)
-        try:
-            return self._leaf.leaf(self.placement, value, path)
-        finally:
-            self.aside.__enter__()
+        return self.ask(lambda value: self._leaf.leaf(self._placement, value, path), value)
 
     def ask(self, question: Callable[[Any], Any], value: Any) -> Any:
         """Return what the user's own code answers, with the user's modes active."""
@@ -151,21 +153,35 @@ class _PartWalk(ValueWalk):
         finally:
             self.aside.__enter__()
 
+    @property
+    def _placement(self) -> Any:
+        return self
 
-class _WholeWalk(_PartWalk):
-    """Walk through a value that is a record."""
 
-    __slots__ = ()
+class _Whole(Part):
+    """Walk through a value that is a record, with a placement of its own."""
+
+    __slots__ = ("placement",)
+
+    def __init__(self, walk: Walk, placement: Placement) -> None:
+        self.placement = placement
+        super().__init__(walk, placement.record, placement.category, placement.wants_file, True, None)
+        self.found = placement.found
+        self.tensor = lambda part, value, path: walk.leaf.tensor(placement, value, path)
 
     def empty(self, form: Form) -> Form:
         """Return the form of a container that has no parts."""
         return form
 
+    @property
+    def _placement(self) -> Any:
+        return self.placement
+
 
 def _tensor(walk: Any, value: Any, path: ValuePath) -> Described:
     walk.found += ((path, value),)
     try:
-        return walk.tensor(walk.placement, value, path, gradient=False), None
+        return walk.tensor(walk, value, path), None
     except OSError:
         raise  # a full disk says nothing about the tensor
     except Exception as e:

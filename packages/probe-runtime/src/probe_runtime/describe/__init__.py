@@ -8,7 +8,7 @@ from .file_names import FileNames
 from .leaf import Leaf, Placement
 from .run_error import RunError, is_handed_on
 from .step_files import StepFiles
-from .tensor_options import TensorOptions, options_of, place_of, slot_of, summarise
+from .tensor_options import TensorOptions, options_of, summarise
 from .two_at_once import LARGE, run_both
 
 __all__ = [
@@ -23,8 +23,6 @@ __all__ = [
     "array_json",
     "is_handed_on",
     "options_of",
-    "place_of",
     "run_both",
-    "slot_of",
     "summarise",
 ]

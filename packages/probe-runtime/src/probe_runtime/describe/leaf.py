@@ -69,13 +69,11 @@ class Leaf(Protocol):
         Appends each tensor to ``placement.found``.
         """
 
-    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> bytes:
+    def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
         """Return the tensor object of ``t``, of any shape and dtype; write its file where the placement wants one.
 
         It is finished JSON, with a hole for what comes later (`probe_format.journal.holes`). Call this within `aside`,
         which is entered once for all tensors of a record.
-
-        gradient: whether it is a gradient or a parameter, not an argument or a result.
         """
 
     def count(self) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 from attrs import define
 from probe_format.values import ValuePath
-from probe_format.write import Summary
+from probe_format.write import Summary, slot_of
 
 from probe_runtime.config.config import Config
 
 from .leaf import Placement
 
-__all__ = ["TensorOptions", "options_of", "place_of", "slot_of", "summarise"]
+__all__ = ["TensorOptions", "options_of", "summarise"]
 
 _NO_ORDER = itertools.repeat(0)
 
@@ -73,20 +73,4 @@ def summarise(
     norm = tensor.get("Norm")
     # Norms of integers are left out: token ids are large without being a sign of trouble.
     if norm is None or type(norm) is str or (norm > summary.least and "float" in tensor["dtype"].lower()):
-        summary.add(placement.record, slot_of(placement, path), tensor, next(numbers))
-
-
-def slot_of(placement: Placement, path: ValuePath) -> str:
-    """Return the path in the record of what is at ``path`` in the placement, as the summary has it."""
-    shown: tuple[int | str, ...] = path
-    if placement.label is not None:
-        shown = (
-            (placement.label, *path) if placement.label else (*path, 0)
-        )  # each of parameters_grad is a list
-    return ".".join(map(str, shown))
-
-
-def place_of(placement: Placement, path: ValuePath) -> str:
-    """Return the name of the record of what is at ``path`` in the placement, and its path there."""
-    slot = slot_of(placement, path)
-    return f"{placement.record}.{slot}" if slot else placement.record
+        summary.add(placement.record, slot_of(placement.label, path), tensor, next(numbers))

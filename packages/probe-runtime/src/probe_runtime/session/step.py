@@ -141,14 +141,14 @@ class DumpingStep:
     @property
     def tap(self) -> Callable[..., Any]:
         """Return what takes the calls of tracked modules until the next stop(), with the arguments of `on_call`."""
-        return self.collector.module if self.gate is None else self.on_call
+        return self.collector.recorder.module if self.gate is None else self.on_call
 
     def on_call(
         self, entry: TrackedModule, module: Any, args: Args, kwargs: Kwargs, original: Callable[..., Any]
     ) -> Any:
         """Record a call of a tracked module, or count it for the gate where it is the model that generates tokens."""
         if entry.base:
-            return self.collector.module(entry, module, args, kwargs, original)
+            return self.collector.recorder.module(entry, module, args, kwargs, original)
         gate, stream = self.gate, self.collector.stream
         assert gate is not None
         self.wait()

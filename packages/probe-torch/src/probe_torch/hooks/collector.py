@@ -22,9 +22,10 @@ def collector_for(
     plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter
 ) -> Collector:
     """Return a collector of torch's calls."""
-    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters)
     works = PendingWork(dist.Work if dist.is_available() else ())
-    return Collector(recorder, leaf, names, Collectives((PREFIX,), RECEIVES, works), "Module.")
+    collectives = Collectives((PREFIX,), RECEIVES, works)
+    recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters, collectives)
+    return Collector(recorder, leaf, names, "Module.")
 
 
 def _parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

@@ -9,29 +9,25 @@ output. What those edges carry, summed, is the call's own contribution to the gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from probe_format.values import ValuePath
-from probe_runtime.collect import Autograd, Emit, GradientTap, Moment
+from probe_runtime.collect import Autograd, Emit, GradientTap
 
 from probe_torch.tensors.sums import plus
 
 from .input_edges import InputEdges, transform, whole
 from .leaf_gradients import watch
-from .node_hook import hook_node
-from .nodes import Nodes, add_consumers
+from .nodes import NodeCall, Nodes, add_consumers, hook_node
 from .written_views import WrittenView, geometry, written_through
 
 __all__ = ["InputEdges", "attach", "enter", "flows"]
 
 _C: Any = torch._C
-_base: Any = _C.TensorBase  # its methods are not patched, so a hook's own calls are not recorded
 _sequence: Callable[[], int] = _C._autograd._get_sequence_nr
 
-Grads = tuple[torch.Tensor | None, ...]
 Found = Sequence[tuple[ValuePath, torch.Tensor]]
 
 
@@ -134,39 +130,16 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
         keep(tap)
     handles: list[Any] = []
     for node in nodes:
-        made, consumed = nodes[node]
-        call = partial(_arrived, tap, made, consumed)
+        call = NodeCall(tap, *nodes[node])
         if through or written or casts:
-            call = partial(
-                call, through=through.get(node, ()), written=written.get(node, ()), casts=casts.get(node)
-            )
+            call.through, call.written = through.get(node, ()), written.get(node, ())
+            call.casts = casts.get(node)
         handle = hook_node(node, call)
         if handle is not None:
             handles += (handle,)
     for which, (leaf, places) in leaves.items() if leaves else ():
         handles.append(watch(leaf, tap, places, through.get(which, ())))
     return handles
-
-
-def _arrived(
-    tap: GradientTap,
-    made: Sequence[tuple[int, ValuePath]],
-    consumed: Sequence[tuple[int, int]],
-    grad_inputs: Grads,
-    grad_outputs: Grads,
-    moment: Moment,
-    *,
-    through: Sequence[tuple[int, int]] = (),
-    written: Sequence[WrittenView] = (),
-    casts: Mapping[int, torch.dtype] | None = None,
-) -> None:
-    """Take the gradients of a node for one call that has a part in it."""
-    if casts is not None:
-        grad_inputs = tuple(
-            g if g is None or i not in casts else _base.to(_base.detach(g), casts[i])
-            for i, g in enumerate(grad_inputs)
-        )
-    tap.fire(grad_inputs, grad_outputs, made, through, consumed, written, moment)
 
 
 _AUTOGRAD = Autograd(_C._current_graph_task_id, plus)

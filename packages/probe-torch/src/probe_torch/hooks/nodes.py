@@ -1,23 +1,40 @@
-"""Walk the graph of a call, from its outputs to what is older than the call."""
+"""Walk the graph of a call, from its outputs to what is older than the call, and hook its nodes.
+
+One hook on a node serves all the calls that have a part in it. Where a function is the last call of a module, both end
+in the same node: the hook tells both of its gradients, one after the other, so that a gradient is described once, as
+between the two no code but Probe's runs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from attrs import define, field
 from probe_format.values import ValuePath
+from probe_runtime.collect import GradientTap, Moment, guard
+
+from probe_torch.aside import apart
 
 from .input_edges import InputEdges
+from .written_views import WrittenView
 
-__all__ = ["Nodes", "add_consumers"]
+__all__ = ["NodeCall", "Nodes", "add_consumers", "hook_node"]
+
+Grads = tuple[torch.Tensor | None, ...]
 
 #: Nodes to hook -> [(output number, path) of an output that it made], [(edge number, index of the input) that it uses].
 Nodes = dict[Any, tuple[list[tuple[int, ValuePath]], list[tuple[int, int]]]]
 
 _C: Any = torch._C
+_base: Any = _C.TensorBase  # its methods are not patched, so a hook's own calls are not recorded
+_no_functions: Any = _C.DisableTorchFunction
 _AccumulateGrad = _C._functions.AccumulateGrad
 _Cast = _C._functions.ToCopyBackward0
 _MAX_NODES = 200_000
+#: Under this key the hook is in the node's own table, so that it lives as long as the node.
+_KEY = "probe_torch"
 
 
 def add_consumers(
@@ -80,3 +97,66 @@ def _cast_leaf(cast: Any) -> Any:
         return None
     source = cast.next_functions[0][0]
     return source.variable if type(source) is _AccumulateGrad else None
+
+
+@define
+class NodeCall:
+    """The part that one call has in a node.
+
+    tap: takes the gradients.
+    made, consumed, through, written: as `GradientTap.fire` has them.
+    casts: edge number -> the dtype of an input that is cast there.
+    """
+
+    tap: GradientTap
+    made: Sequence[tuple[int, ValuePath]]
+    consumed: Sequence[tuple[int, int]]
+    through: Sequence[tuple[int, int]] = ()
+    written: Sequence[WrittenView] = ()
+    casts: Mapping[int, torch.dtype] | None = None
+
+
+@define(eq=False)
+class _NodeHook:
+    """The hook on one node. Nothing here may refer to the node, which owns the hook: cycles there leak.
+
+    calls: those that have a part in the node; empty once the hook is removed.
+    handle: removes the hook.
+    """
+
+    calls: list[NodeCall] = field(factory=list)
+    handle: Any = None
+
+    def __call__(self, grad_inputs: Grads, grad_outputs: Grads) -> None:
+        moment: Moment = {}
+        try:
+            with _no_functions():
+                for c in self.calls:
+                    given = grad_inputs if c.casts is None else _cast(grad_inputs, c.casts)
+                    c.tap.fire(given, grad_outputs, c.made, c.through, c.consumed, c.written, moment)
+        except Exception as e:
+            guard.report_fault("a gradient", "its arrival at a node", e)
+
+    def remove(self) -> None:
+        """Remove the hook."""
+        self.calls = []
+        self.handle.remove()
+
+
+@apart
+def _cast(grads: Grads, casts: Mapping[int, torch.dtype]) -> Grads:
+    """Return the gradients that left a cast as those of its input."""
+    return tuple(
+        g if g is None or i not in casts else _base.to(_base.detach(g), casts[i]) for i, g in enumerate(grads)
+    )
+
+
+def hook_node(node: Any, call: NodeCall) -> _NodeHook | None:
+    """Tell ``call`` the gradients of a node in each backward pass. Return the hook where it is a new one."""
+    hook = node.metadata.get(_KEY)
+    if hook is not None and hook.calls:
+        hook.calls.append(call)
+        return None
+    node.metadata[_KEY] = hook = _NodeHook([call])
+    hook.handle = node.register_hook(hook)
+    return hook

@@ -8,6 +8,8 @@ import torch
 from attrs import frozen
 from probe_format.values import ValuePath
 
+from probe_torch.aside import apart
+
 __all__ = ["WrittenView", "geometry", "written_through"]
 
 _base: Any = torch._C.TensorBase  # its methods are not patched, so a hook's own calls are not recorded
@@ -26,6 +28,7 @@ class WrittenView:
     index: int | None
     geometry: tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
 
+    @apart
     def cut(self, g: torch.Tensor | None) -> torch.Tensor | None:
         """Return the view's part of its base's gradient."""
         if g is None:

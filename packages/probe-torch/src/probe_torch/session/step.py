@@ -71,7 +71,7 @@ class StepOpener:
         writer = RankWriter(directory, header)
         coverage = Coverage()
         options = options_of(config, writer.tensor_directory)
-        stream = EventStream(writer.append, config.max_faults)
+        stream = EventStream(writer, config.max_faults)
         leaf: Any = self.leaf(options, coverage, stream.append, late=deferred)
         collector = collector_for(plan_of(config), stream, leaf, coverage, NameFilter(config))
         table = ModuleTable()
@@ -124,7 +124,7 @@ class StepOpener:
             )  # else no function is replaced, so no original is needed back
             stack.enter_context(watched_collectives(leaf.inflight, collector.works if functions else None))
             stack.enter_context(quiet_fakes())
-            self.target.collector = collector
+            self.target.recorder = collector.recorder
             stack.callback(self.target.clear)
             if functions:
                 stack.callback(collector.works.give_up)

@@ -14,15 +14,13 @@ from probe_format.journal import events, hole
 from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_bytes, stats_json
 from probe_format.values import UNKNOWN, ValuePath
-from probe_format.write import Coverage, Summary
+from probe_format.write import Coverage, Summary, slot_of
 from probe_runtime.describe import (
     LARGE,
     CommonLeaf,
     Placement,
     TensorOptions,
-    place_of,
     run_both,
-    slot_of,
     summarise,
 )
 
@@ -58,7 +56,7 @@ class TensorLeaf(CommonLeaf):
 
     tensor_types = frozenset((torch.Tensor, torch.nn.Parameter))
     constant_types = frozenset((torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size))
-    aside = staticmethod(aside)
+    aside: Any = torch._C.DisableTorchFunction  # what runs an operation of torch enters `outside` besides
 
     def __init__(
         self,
@@ -103,7 +101,7 @@ class TensorLeaf(CommonLeaf):
             found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return dumps(found)
 
-    def tensor(self, placement: Placement, t: Any, path: ValuePath, *, gradient: bool = True) -> bytes:
+    def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
         """Return the tensor object of a tensor, within `aside`; write its file when the placement wants one.
 
         t: a tensor of any class, or a GradientSum.
@@ -138,8 +136,10 @@ class TensorLeaf(CommonLeaf):
                     high, low, mean, norm = numbers
                     body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm}
                     body["requires_grad"] = t.requires_grad
-                    if norm > self.summary.least:
-                        self.summary.keep(place_of(placement, path), norm)
+                    if norm > (summary := self.summary).least:
+                        summary.found.append((norm, placement.record, placement.label, path))
+                        if len(summary.found) > summary.MANY:
+                            summary.settle()
                     json = form.opening + encode(body)[1:]
                     if not (file or self._o.checksum):
                         return json
@@ -196,7 +196,7 @@ class TensorLeaf(CommonLeaf):
         late = data.device.type != "cpu" or (self._o.deferred and data.numel() > 0)
         if late and self._o.statistics:
             number = next(self._holes)
-            about = placement.record, slot_of(placement, path), p.dtype
+            about = placement.record, slot_of(placement.label, path), p.dtype
             if self._waiting.add(number, data, about):
                 self.waits = True
                 return hole("n", number), self._checksum(p)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
+from probe_torch.aside import apart
+
 from .tensor_view import TensorView, view_of
 
 __all__ = ["GradientSum", "plus", "summed"]
@@ -41,6 +43,7 @@ class GradientSum:
         return found
 
 
+@apart
 def plus(a: Any, b: Any) -> Any:
     """Return the sum of two gradients or GradientSums: a new tensor if torch may add them, else a GradientSum."""
     if _ordinary(a) and _ordinary(b):
