@@ -364,8 +364,8 @@ class Fold:
             yield _nodes(rows)
         wanted = {each for parent in last for each in (parent, *_both(parent))}
         tree = {name: parent for name, (parent, _) in self.nodes.rows() if name in wanted}
-        absent = [parent for parent in last if parent not in tree]
-        yield _nodes(list(missing(absent, tree.get, tree.__contains__).items()))
+        if absent := [parent for parent in last if parent not in tree]:
+            yield _nodes(list(missing(absent, tree.get, tree.__contains__).items()))
 
 
 def _some(rows: Iterator[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:

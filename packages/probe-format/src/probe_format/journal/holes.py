@@ -62,8 +62,6 @@ class Fillers:
 
     def filled(self, text: bytes, places: Places) -> bytes:
         """Return values with their holes filled; where the filler never came, with a word on that."""
-        if HOLE not in text:
-            return text
         parts = text.split(HOLE)
         for i in range(1, len(parts), 2):
             parts[i] = self.filled(self._filler(parts[i], places), places)

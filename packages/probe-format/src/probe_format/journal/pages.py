@@ -9,6 +9,8 @@ from attrs import frozen
 
 from probe_format import jsonio, layout
 
+from .holes import HOLE
+
 __all__ = ["Pages"]
 
 #: About so many bytes are joined at a time.
@@ -43,7 +45,8 @@ class Pages:
         """Return the text of each file in chunks, the one with the records first."""
         head = jsonio.dumps(self.header)[1:-1]
         before = b"{" + head + (b",\n" if head else b"\n") + b'"data": {'
-        records = map(self.filled, _chunks(before, self.records, b"}}\n"))
+        chunks = _chunks(before, self.records, b"}}\n")
+        records = (self.filled(chunk) if HOLE in chunk else chunk for chunk in chunks)
         if self.header.get("level") == "debug":
             return {layout.DEBUG: records}
         return {
