@@ -52,7 +52,7 @@ def crossing(modules: set[str], *past: str) -> Iterator[None]:
 
 
 def way(folder: Path) -> tuple[set[str], set[str], set[str]]:
-    """Return the modules from the hook to the journal, those from the hook to dump.json, and all of these and stop()."""
+    """Return the modules from the hook to the journal, from the hook to dump.json, and of all that with stop()."""
     to_journal, to_dump, in_all = set[str](), set[str](), set[str]()
     net, x, grad = Net(), torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)
     with opened(folder, level="L1") as debugger:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import evolve
 from probe_format.journal import events, hole
 from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_bytes, stats_json
@@ -256,7 +255,9 @@ class TensorLeaf(CommonLeaf):
         number = next(self._holes)
         file = next(self._holes) if placement.wants_file and pieces[0][0].numel() else 0
         open_ones = [data for data, late in pieces if inflight.is_open(data, asynchronous=late)]
-        complete = partial(self._complete, evolve(placement, found=[]), path, number, file)
+        p = placement  # without the tensors that it has found
+        later = Placement(p.record, p.category, p.wants_file, p.show, p.label, p.names, p.lost)
+        complete = partial(self._complete, later, path, number, file)
         inflight.then(open_ones, lambda waited: complete(views if waited else []))
         return hole("n" if self._o.statistics else "c", number), hole("f", file) if file else b"", {}
 
