@@ -87,7 +87,8 @@ def write_pages(
     for name, chunks in evolve(pages, records=counted.through(pages)).files().items():
         if written and not pages.header.get("extra_info", True):
             break
-        passed = written[name] = _Passed()
+        has_files = not written and pages.header.get("dump_data_dir", name) is not None
+        passed = written[name] = _Passed(not written, has_files)
         replace_file(directory / name, passed.through(chunks))
     if pages.faults:
         replace_file(directory / layout.ERRORS, _fault_log(pages.faults))
@@ -146,8 +147,12 @@ class _Counted:
 class _Passed:
     """Count what passes on its way to a file.
 
+    has_tensors, has_files: whether there may be any.
     tensors, tensor_files: counted in the bytes: inside JSON strings the quotes are escaped, so only keys match.
     """
+
+    has_tensors: bool
+    has_files: bool
 
     size: int = 0
     crc: int = 0
@@ -159,8 +164,10 @@ class _Passed:
         for chunk in chunks:
             self.size += len(chunk)
             self.crc = zlib.crc32(chunk, self.crc)
-            self.tensors += chunk.count(b'"dtype":"')
-            self.tensor_files += chunk.count(b'"data_name":"')
+            if self.has_tensors:
+                self.tensors += chunk.count(b'"dtype":"')
+            if self.has_files:
+                self.tensor_files += chunk.count(b'"data_name":"')
             yield chunk
 
 

@@ -22,6 +22,7 @@ from .stale_references import OwnTuple
 
 __all__ = ["Held", "PlaceTable", "attributes_of", "lock", "place", "replaced"]
 
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 lock = threading.RLock()
 """Held while places change."""
 os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
@@ -61,7 +62,7 @@ class _Columns:
     """What the places of one owner hold, side by side: so they are compared in C, as a thousand of them take long.
 
     stood: what was there when they were last looked up: ``theirs``, and ``ours`` that stands in for it.
-    inherited: the names that only a base of the owner has, and what it has under them.
+    inherited: the names that only a base of the owner has, and what it has under them, where a base can be changed.
     is_first: whether each place holds what it held when it was looked up first.
     """
 
@@ -78,7 +79,7 @@ class _Columns:
     def of(cls, owner: Any, places: list[Place]) -> _Columns:
         """Return what places of one owner hold now."""
         stood = [each.now for each in places]
-        inherited = [each for each in places if each.theirs is ABSENT]
+        inherited = [each for each in places if each.theirs is ABSENT and not _is_fixed(owner)]
         return cls(
             owner,
             places,
@@ -109,7 +110,7 @@ class _Columns:
         """Set all places to these. is_put: whether they are ours."""
         for each in self.places:
             each.is_put = is_put
-        if type(self.owner) is ModuleType and not self.inherited[0]:
+        if type(self.owner) is ModuleType and ABSENT not in values:
             vars(self.owner).update(zip(self.names, values, strict=True))
             return
         for name, value in zip(self.names, values, strict=True):
@@ -117,6 +118,11 @@ class _Columns:
                 delattr(self.owner, name)
             else:
                 setattr(self.owner, name, value)
+
+
+def _is_fixed(owner: Any) -> bool:
+    """Return whether nobody can set an attribute of what a class inherits from, as its bases are C's."""
+    return isinstance(owner, type) and all(base.__flags__ & _IMMUTABLE for base in owner.__mro__[1:])
 
 
 class PlaceTable:
