@@ -5,31 +5,34 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import torch
+from probe_runtime.patching import Held, place, replaced
 
 __all__ = ["watched_swaps"]
 
+_told: list[Callable[[torch.Tensor], None]] = []
 
-@contextlib.contextmanager
-def watched_swaps(let_go: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """Call ``let_go`` with each tensor that is about to be swapped, while this is open; it must not raise."""
+
+def watched_swaps(let_go: Callable[[torch.Tensor], None]) -> Held:
+    """Call ``let_go``, which must not raise, with each tensor that is about to be swapped, until the result is undone."""
     # swap_tensors first looks for weak references, through the name `weakref` of its module. Replacing that name
     # catches every caller, also one that imported swap_tensors earlier. Nothing else in torch.utils uses the name.
-    original: Any = torch.utils.weakref  # type: ignore[attr-defined]
+    _told.append(let_go)
+    return replaced([place(torch.utils, "weakref", _telling)], lambda: _told.remove(let_go))
+
+
+def _telling(original: Any) -> ModuleType:
+    """Return a stand-in of the module ``weakref``."""
 
     def getweakrefs(tensor: Any) -> Any:
-        let_go(tensor)
+        for let_go in tuple(_told):
+            let_go(tensor)
         return original.getweakrefs(tensor)
 
     stand_in = ModuleType(original.__name__, original.__doc__)
     vars(stand_in).update(vars(original), getweakrefs=getweakrefs)
-    torch.utils.weakref = stand_in  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        torch.utils.weakref = original  # type: ignore[attr-defined]
+    return stand_in
