@@ -12,7 +12,7 @@ from attrs import evolve
 from probe_format.errors import FormatError
 
 from probe_analysis.align import Pair
-from probe_analysis.calls import Run, Side
+from probe_analysis.calls import Side
 
 from .call_diff import CallDiff, Cause
 
@@ -24,12 +24,10 @@ _NUMBERS = ("dtype", "shape", "Max", "Min", "Mean", "Norm", "md5")
 Tensor = Mapping[str, Any]
 
 
-def with_owner(run: Run, calls: Sequence[CallDiff]) -> tuple[list[CallDiff], CallDiff | None]:
+def with_owner(calls: Sequence[CallDiff]) -> tuple[list[CallDiff], CallDiff | None]:
     """Return the calls, and the first with a cause: a module, where this has another parameter, or got the input.
 
     The functions inside of a module are completed before it, so that they are the first to get what it has and gets.
-
-    run: the first run.
     """
     found = list(calls)
     first = next((n for n, call in enumerate(found) if call.cause is not None), None)
@@ -48,7 +46,7 @@ def with_owner(run: Run, calls: Sequence[CallDiff]) -> tuple[list[CallDiff], Cal
     named = {each.pair.a.name: n for n, each in enumerate(found)}
     owner = first
     cause: Cause = "input"
-    for name in run.above(call.pair.a.name):
+    for name in call.pair.a.modules:
         n = named.get(name)
         side, got = (None, got) if n is None else _side(found[n], call, got)
         if n is not None and side is not None:

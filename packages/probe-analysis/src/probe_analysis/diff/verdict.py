@@ -7,7 +7,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from probe_analysis.calls import Call, Side
+from probe_analysis.calls import AtCall, Call, Side
 
 from .call_diff import CallDiff
 
@@ -19,14 +19,12 @@ State = Literal["same", "within tolerance", "different"]
 
 
 @frozen(eq=False)
-class Verdict:
+class Verdict(AtCall):
     """Say whether two runs are the same and, where they are not, what differs first.
 
     state: whether every number is the same, or the same within the tolerance, or one is not.
     sentence: the finding in words.
     call: the first call that makes a difference, in the first run (in the second where only that has it).
-    line: the line of the user's code that made the call; empty where it is not known.
-    modules: the modules around it, innermost first.
     found: how the two calls differ; None for a call that only one run has.
     place: how many calls of its rank come before the first that shows it, in the first run.
     """
@@ -34,8 +32,6 @@ class Verdict:
     state: State
     sentence: str
     call: Call | None = None
-    line: str = ""
-    modules: tuple[str, ...] = ()
     found: CallDiff | None = None
     place: float = math.inf
 

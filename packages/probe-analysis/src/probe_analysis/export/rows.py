@@ -42,7 +42,7 @@ def rows_of(run: Run, call: Call) -> Rows:
     """Return the rows of one call. One that cannot be read has a row of its own that says so."""
     record = call.record
     shared = _shared(run, call, record)
-    own: Row = {"modules": list(run.above(call.name)) or None, "stack": "\n".join(run.stack_of(call)) or None}
+    own: Row = {"modules": list(call.modules) or None, "stack": "\n".join(call.stack) or None}
     try:
         found = record.json
     except FormatError as error:
@@ -81,7 +81,7 @@ def _shared(run: Run, call: Call, record: Record) -> Row:
         "module": call.path or None,
         "parent": call.parent,
         **_named(record),
-        **source_cells(run.line_of(call)),
+        **source_cells(call.line),
     }
 
 

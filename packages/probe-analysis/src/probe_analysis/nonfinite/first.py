@@ -11,7 +11,7 @@ from typing import Any
 from attrs import frozen
 from probe_format.read import Suspect, origins
 
-from probe_analysis.calls import Call, Run, Source, Value, runs_of
+from probe_analysis.calls import AtCall, Call, Run, Source, Value, runs_of
 from probe_analysis.frame import frame_of
 
 from .risks import Risk
@@ -22,7 +22,7 @@ __all__ = ["Finding", "NonFinite", "first_non_finite", "non_finite_in"]
 
 
 @frozen(eq=False)
-class Finding:
+class Finding(AtCall):
     """Hold a call with values that are not finite, and that it was not asked for.
 
     run: the rank and step of the call.
@@ -31,8 +31,6 @@ class Finding:
     made: those of its results.
     outside: whether it got what no recorded call made, and makes nothing of another kind; then it is the outermost
         call that got it.
-    line: the line of the user's code that made the call; empty where it is not known.
-    modules: the modules around it, innermost first.
     before: the calls completed before it in its rank, the last one last.
     order: how many calls were completed in its rank before the first with such a value: itself, or one inside of it.
     """
@@ -42,8 +40,6 @@ class Finding:
     given: tuple[Value, ...]
     made: tuple[Value, ...]
     outside: bool
-    line: str
-    modules: tuple[str, ...]
     before: tuple[Call, ...]
     order: int
 
@@ -172,9 +168,8 @@ def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]
     for origin in origins(run.rank, suspects):
         call, order = run.by_name[origin.name], origin.at.order
         if call.backward not in found:
-            what = origin.given, origin.made, origin.outside
-            where = run.line_of(call), run.above(call.name), run.calls[max(0, order - before) : order]
-            found[call.backward] = Finding(run, call, *what, *where, order)
+            led = run.calls[max(0, order - before) : order]
+            found[call.backward] = Finding(run, call, origin.given, origin.made, origin.outside, led, order)
             if len(found) == 2:
                 break
     return list(found.values())

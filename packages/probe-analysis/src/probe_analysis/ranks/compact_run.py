@@ -140,11 +140,6 @@ class CompactRun(Run):
             records.add(record, cut and ended_inside(call, record), shared)
         return cls(run.label, evolve(run.rank), calls, reader.rank.lost, records)
 
-    @property
-    def plain(self) -> Run:
-        """Return the run without what was read of it."""
-        return Run(self.label, self.rank)
-
     def makes(self, call: Call) -> bool:
         """Return whether a call is of this rank, or is one that it shares with another."""
         return call.order < len(self.calls) and self.calls[call.order] is call

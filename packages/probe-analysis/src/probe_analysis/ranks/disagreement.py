@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from probe_analysis.calls import Call, Run
+from probe_analysis.calls import AtCall, Call
 from probe_analysis.compare import distance
 
 from .equality import Parting
@@ -31,7 +31,7 @@ WHY: Mapping[Reason, str] = {
 
 
 @frozen(eq=False)
-class Disagreement:
+class Disagreement(AtCall):
     """Hold a place where ranks should agree and do not.
 
     step: ``step0``.
@@ -42,7 +42,6 @@ class Disagreement:
     odd: the ranks that stand against a majority; empty where there is none, as with two ranks.
     detail: what differs, in few words; empty where the call itself is missing.
     sentence: the finding in words.
-    run: the run that ``call`` is of.
     """
 
     step: str
@@ -53,17 +52,6 @@ class Disagreement:
     odd: tuple[int, ...]
     detail: str
     sentence: str
-    run: Run
-
-    @property
-    def line(self) -> str:
-        """Return the line of the user's code that made the call; empty where it is not known."""
-        return self.run.line_of(self.call)
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """Return the modules around the call, innermost first."""
-        return self.run.above(self.call.name)
 
 
 def ranks_text(ranks: tuple[int, ...]) -> str:

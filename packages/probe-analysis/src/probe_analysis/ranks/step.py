@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls import Call, Parts, Progress, Run
+from probe_analysis.calls import Call, Parts, Progress
 
 from .collectives import Missing, collective, is_collective, rounds
 from .compact_run import CompactRun
@@ -139,8 +139,8 @@ class _Step:
         what = what[0].upper() + what[1:]
         parting = tuple(sorted((present, absent), key=lambda ranks: -len(ranks)))
         odd = odd_of(parting) or absent
-        found, run = self._made(call, present)
-        return Disagreement(self.label, found, "", "call", parting, odd, what, f"{what}. {then}", run)
+        found = self._made(call, present)
+        return Disagreement(self.label, found, "", "call", parting, odd, what, f"{what}. {then}")
 
     def _compare(self, call: Call, expected: Expected) -> Disagreement | None:
         reason, slot, tensors = expected.reason, expected.slot, expected.tensors
@@ -165,13 +165,12 @@ class _Step:
             words += f". {self._since(key)}"
         says = _SAYS[reason].format(where=_PLACES.get(call.parent or "", ""))
         sentence = f"{call.name} {says}: {words}".rstrip(".") + "."
-        made, run = self._made(call, tensors)
-        return Disagreement(self.label, made, slot, reason, parting, odd, detail, sentence, run)
+        made = self._made(call, tensors)
+        return Disagreement(self.label, made, slot, reason, parting, odd, detail, sentence)
 
-    def _made(self, call: Call, ranks: Iterable[int]) -> tuple[Call, Run]:
-        """Return a call as one of the first of these ranks that makes it, and the run of that rank."""
-        run = self._maker(call, ranks).plain
-        return evolve(call, rank=run.rank), run
+    def _made(self, call: Call, ranks: Iterable[int]) -> Call:
+        """Return a call as that of the first of these ranks that makes it."""
+        return evolve(call, rank=self._maker(call, ranks).rank)
 
     def _maker(self, call: Call, ranks: Iterable[int]) -> CompactRun:
         """Return the first run that makes a call; one of these ranks where one does."""

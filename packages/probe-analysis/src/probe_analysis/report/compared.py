@@ -52,7 +52,6 @@ def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Texts) -> Comp
     # In the order of the tree, so that what is around a call comes before it.
     extra = sorted(found.alignment.only_b, key=lambda call: b.places[call.name])
     alone = {call.name: len(a.nodes) + i for i, call in enumerate(extra)}
-    across = found.a.framework != found.b.framework and bool(found.a.framework and found.b.framework)
     changed = [call for call in found.calls if not call.exact]
     places = [a.places[call.pair.a.name] for call in changed]
     both = list(zip(changed, places, strict=True))
@@ -60,7 +59,7 @@ def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Texts) -> Comp
     document = {
         "a": a.number,
         "b": b.number,
-        "across": across,
+        "across": found.a.is_across(found.b),
         "state": verdict.state,
         "sentence": verdict.sentence,
         "amounts": f"{found.amounts}.",

@@ -100,7 +100,7 @@ class Writer:
         return RunColumns(run, number, nodes, {node.name: i for i, node in enumerate(nodes)}, document)
 
     def _stack(self, run: Run, node: Node) -> int:
-        frames = run.rank.stack.of(node.name) if node.call is None else run.stack_of(node.call)
+        frames = run.rank.stack.of(node.name) if node.call is None else node.call.stack
         found = self._stack_numbers.setdefault(frames, len(self.stacks))
         if found == len(self.stacks):
             own = next((i for i, frame in enumerate(frames) if is_own(frame)), -1)
