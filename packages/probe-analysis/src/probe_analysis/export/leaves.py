@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attrs import frozen
-from probe_format.schema import is_tensor, path_text, tensors
+from probe_format.schema import is_tensor, path_text, tensors, walk
 from probe_format.values import ValuePath, is_leaf
 
 __all__ = ["Leaf", "leaves"]
@@ -58,16 +58,8 @@ def leaves(record: Any) -> Iterator[Leaf]:
 
     A part of the record that is empty (``"input_args": []``) is no value, an empty list among its arguments is one.
     """
-    # Not by recursion: a damaged file may nest deeper than Python can.
-    todo: list[tuple[ValuePath, str | int | None, Any]] = [((), None, record)]
-    while todo:
-        above, last, node = todo.pop()
-        path = above if last is None else (*above, last)
-        if isinstance(node, list) and node:
-            todo.extend((path, i, node[i]) for i in range(len(node) - 1, -1, -1))
-        elif isinstance(node, dict) and node and not is_leaf(node):
-            todo.extend((path, key, node[key]) for key in reversed(node))
-        elif len(path) > 1 or not isinstance(node, list | dict) or node:
+    for path, node in walk(record, is_leaf):
+        if len(path) > 1 or not isinstance(node, list | dict) or node:
             yield Leaf(path, node)
             if isinstance(node, dict) and not is_tensor(node):  # it may carry a tensor: torch's P2POp does
                 yield from (Leaf((*path, *below), tensor) for below, tensor in tensors(node))

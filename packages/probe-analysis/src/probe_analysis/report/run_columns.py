@@ -9,23 +9,41 @@ from typing import Any
 import numpy as np
 from attrs import define, field, frozen
 
-from probe_analysis.calls import Progress, Run, is_own
+from probe_analysis.calls import Call, Progress, Run, is_own
 from probe_analysis.nonfinite import Watch
 
 from .columns import whole
 from .coverage import coverage_of
 from .facts import Facts
-from .nodes import Node, nodes_of
 from .record_columns import RecordColumns
 from .texts import Texts
 
-__all__ = ["RunColumns", "Writer"]
+__all__ = ["Node", "RunColumns", "Writer"]
 
 
 _KINDS = {"module": 0, "api": 1, "parameters_grad": 2, "debug": 3}
 _NO_RECORD = 4
 #: What is said of each line of the tree.
 _COLUMNS = ("name", "parent", "backward", "kind", "order", "stack", "note", "arguments", "begin")
+
+
+@frozen(eq=False)
+class Node:
+    """Hold a line of the tree.
+
+    call: what was recorded; None for a call that was seen and left out.
+    parent: the place of the call around it among the nodes; -1 at the top.
+    """
+
+    name: str
+    call: Call | None
+    parent: int
+
+
+def _nodes(run: Run) -> list[Node]:
+    parents = run.rank.construct.with_records(run.by_name, "backward", "forward")
+    places: dict[str | None, int] = {None: -1, **{name: i for i, name in enumerate(parents)}}
+    return [Node(name, run.by_name.get(name), places[parent]) for name, parent in parents.items()]
 
 
 @frozen(eq=False)
@@ -71,15 +89,16 @@ class Writer:
         Raises FormatError when a file of the run is damaged; a damaged record alone is said in its place.
         """
         run = records.watch.run
-        nodes = nodes_of(run)
+        nodes = _nodes(run)
         rows = []
         order = array("q")  # the tensors of the columns of records, as they come in the tree
         for i, node in enumerate(nodes):
             call = node.call
             kind, at = (_NO_RECORD, -1) if call is None else (_KINDS[call.kind], call.order)
+            backward = ".backward" in node.name if call is None else call.backward
             begin, end, note, argument = records.of(node.name, call)
             name, stack = self.texts.of(node.name), self._stack(run, node)
-            rows.append((name, node.parent, node.backward, kind, at, stack, note, argument, len(order)))
+            rows.append((name, node.parent, backward, kind, at, stack, note, argument, len(order)))
             order.extend(range(begin, end))
             if progress is not None and i % 512 == 511:
                 progress(run.label, i + 1, len(nodes))

@@ -20,7 +20,8 @@ _LISTED = 5
 def story(rank: Rank) -> Iterator[str]:
     """Yield sentences on the origin of the first value that is not finite, and on how many records follow."""
     found = list(suspects(rank))
-    if not found and not _has_statistics(rank):
+    parts = (parts_of(record.json) for record in rank.records)
+    if not found and not any("Max" in value.tensor for part in parts for value in part.values):
         yield "nothing recorded has statistics, so what is finite is not known"
         return
     unknown = ", but for what is lost" if rank.lost else ""
@@ -46,10 +47,6 @@ def story(rank: Rank) -> Iterator[str]:
         yield f"  made by {_said(origin.name, origin.made)}"
     if len(makers) > _LISTED:
         yield f"  ... and {len(makers) - _LISTED} more"
-
-
-def _has_statistics(rank: Rank) -> bool:
-    return any("Max" in value.tensor for record in rank.records for value in parts_of(record.json).values)
 
 
 def _is_call(name: str) -> bool:
