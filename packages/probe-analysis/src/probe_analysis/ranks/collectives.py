@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping
 
 from attrs import frozen
 
@@ -12,8 +11,9 @@ from probe_analysis.align import aligned
 from probe_analysis.calls import Call, Run, Value
 
 from .compact_run import CompactRun
+from .rows import Missing
 
-__all__ = ["Missing", "Together", "collective", "is_collective", "makes_pipes", "rounds"]
+__all__ = ["Together", "collective", "is_collective", "makes_pipes", "rounds"]
 
 # function -> (name of the argument with the result, its place); that result is the same on every rank of the group.
 _RESULTS = {
@@ -48,25 +48,16 @@ class Together:
         """Yield the slot of each result that all ranks share, with the result of each rank. runs: rank -> its run."""
         if self.what not in _RESULTS:
             return
+        name, place = _RESULTS[self.what]
         found: dict[str, dict[int, Value]] = {}
         for rank, call in self.calls.items():
-            for value in _results(runs[rank], call, self.what):
-                found.setdefault(value.slot, {})[rank] = value
+            form = runs[rank].form(call)
+            at = form.positional + form.keywords.index(name) if name in form.keywords else place
+            slot = f"output.{at}"  # ``output`` has all arguments after the call
+            for value in runs[rank].read(call).side("out"):
+                if value.slot == slot or value.slot.startswith(f"{slot}."):
+                    found.setdefault(value.slot, {})[rank] = value
         yield from found.items()
-
-
-@frozen(eq=False)
-class Missing:
-    """Hold a collective call that not all ranks of its group make.
-
-    group: the ranks of the group that are in the dump.
-    present, absent: which of them make it, and which do not.
-    """
-
-    call: Call
-    group: tuple[int, ...]
-    present: tuple[int, ...]
-    absent: tuple[int, ...]
 
 
 def collective(call: Call) -> str | None:
@@ -141,23 +132,10 @@ def _match(group: Group, made: Mapping[int, Made], together: list[Together], mis
 def _described(run: CompactRun, call: Call, what: str) -> tuple[tuple[int, ...] | None, Hashable]:
     """Return the group of a call, None for that of all ranks, and what all its ranks must say alike."""
     parts = run.read(call)
-    ranks = next((g for _, other in parts.others if (g := _group(other)) is not None), None)
+    named = (other.get("group_ranks") for _, other in parts.others if isinstance(other, dict))
+    ranks = next((tuple(group) for group in named if isinstance(group, list)), None)
     if what in _UNEVEN:
         return ranks, what
     whole = what not in ("all_gather", "all_gather_coalesced")
     given = [v for v in parts.side("in") if whole or v.slot.count(".") < 2]
     return ranks, (what, tuple((str(v.tensor["dtype"]), str(v.tensor["shape"])) for v in given))
-
-
-def _group(other: Any) -> tuple[int, ...] | None:
-    ranks = other.get("group_ranks") if isinstance(other, dict) else None
-    return tuple(ranks) if isinstance(ranks, list) else None
-
-
-def _results(run: CompactRun, call: Call, what: str) -> Sequence[Value]:
-    """Return the tensors in the argument that holds the result: ``output`` has all arguments after the call."""
-    name, place = _RESULTS[what]
-    form = run.form(call)
-    at = form.positional + form.keywords.index(name) if name in form.keywords else place
-    slot = f"output.{at}"
-    return [v for v in run.read(call).side("out") if v.slot == slot or v.slot.startswith(f"{slot}.")]

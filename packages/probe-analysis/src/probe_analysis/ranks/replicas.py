@@ -26,11 +26,6 @@ class Weight:
     cls: str
     name: str
 
-    @property
-    def full_name(self) -> str:
-        """Return the name that the model has for it, as ``blocks.0.up.weight``."""
-        return f"{self.path}.{self.name}" if self.path else self.name
-
 
 @frozen
 class Replicas:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
 from probe_analysis.calls import Call, Parts, Progress
 
-from .collectives import Missing, collective, is_collective, rounds
+from .collectives import collective, is_collective, rounds
 from .compact_run import CompactRun
 from .disagreement import Disagreement, difference, odd_of, ranks_text
 from .equality import parted
@@ -19,7 +18,7 @@ from .expected import Expected, expected_of, in_update, may_agree
 from .history import History, note_inputs, same_updates
 from .placement import global_form
 from .replicas import Replicas
-from .rows import Alone, Row, rows_of
+from .rows import Missing, Row, rows_of
 from .unreduced import Local, unreduced
 
 __all__ = ["compare_step"]
@@ -104,9 +103,9 @@ class _Step:
                     if found is not None:
                         yield found
 
-    def missing(self, alone: Sequence[Alone]) -> Iterator[Disagreement]:
+    def missing(self, alone: Sequence[Missing]) -> Iterator[Disagreement]:
         """Yield the calls of modules that only some of the replicas make; note other calls."""
-        others: list[Alone] = []
+        others: list[Missing] = []
         for each in alone:
             call = each.call
             if call.kind == "api" and not in_update(call):
@@ -147,7 +146,7 @@ class _Step:
         self.history.checked[reason] += 1
         key = call.name, slot
         limit = max(self.tolerance, expected.tolerance)
-        parting = _formed(tensors) if reason == "form" else parted(tensors, limit)
+        parting = parted(tensors, key=global_form) if reason == "form" else parted(tensors, limit)
         if len(parting) < 2:
             if reason == "weight":
                 self.history.agreed[key] = self.label
@@ -204,10 +203,3 @@ def _form(parts: Parts) -> str:
     """Return dtype and shape of the first tensor that a collective takes, to tell it from others of its name."""
     first = next((v.tensor for v in parts.values), None)
     return "" if first is None else f" ({first['dtype']} {first['shape']})"
-
-
-def _formed(tensors: Mapping[int, Mapping[str, Any]]) -> tuple[tuple[int, ...], ...]:
-    forms: dict[tuple[str, ...], list[int]] = {}
-    for rank, tensor in tensors.items():
-        forms.setdefault(global_form(tensor), []).append(rank)
-    return tuple(sorted((tuple(f) for f in forms.values()), key=lambda f: (-len(f), f)))
