@@ -5,13 +5,12 @@ A parameter is looked for by its name in the model, and an input at the outermos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
 from probe_format.errors import FormatError
 
-from probe_analysis.align import Pair
 from probe_analysis.calls import Side
 
 from .call_diff import CallDiff, Cause
@@ -75,32 +74,24 @@ def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> tuple[Side 
     As inputs, and then the slots of those; or as parameters, where it got the same inputs.
     """
     try:
-        owned = {side: _apart(module, side, call.entry if side == "in" else 0.0) for side in _GOT}
-        taken = dict(_tensors(call.pair, "in"))
+        owned: dict[Side, list[tuple[Tensor, Tensor]]] = {}
+        for side in _GOT:
+            beyond = call.entry if side == "in" else 0.0
+            found = (v for v in module.values if v.side == side and v.distance.relative > beyond)
+            apart = {v.slot for v in found}
+            both = module.pair.tensors(side) if apart else ()
+            owned[side] = [(one, two) for slot, one, two in both if slot in apart]
+        taken = {slot: (one, two) for slot, one, two in call.pair.tensors("in")}
     except FormatError:
         return None, slots
     sides = []
     for slot in slots:
-        found = (side for side in _GOT if any(_same(taken[slot], pair) for pair in owned[side]))
-        sides.append(next(found, None) if slot in taken else None)
+        same = (side for side in _GOT if any(_same(taken[slot], pair) for pair in owned[side]))
+        sides.append(next(same, None) if slot in taken else None)
     if not sides or None in sides or (owned["in"] and "in" not in sides):
         return None, slots
     inputs = [slot for slot, side in zip(slots, sides, strict=True) if side == "in"]
     return ("in", inputs) if inputs else ("parameter", slots)
-
-
-def _apart(module: CallDiff, side: Side, beyond: float) -> list[tuple[Tensor, Tensor]]:
-    """Return the tensors of a side that differ by more than this."""
-    slots = {value.slot for value in module.values if value.side == side and value.distance.relative > beyond}
-    return [pair for slot, pair in _tensors(module.pair, side) if slot in slots] if slots else []
-
-
-def _tensors(pair: Pair, side: Side) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
-    """Yield the tensors of a side that both calls have, by slot."""
-    others = {value.slot: value.tensor for value in pair.b.read().side(side)}
-    for value in pair.a.read().side(side):
-        if value.slot in others:
-            yield value.slot, (value.tensor, others[value.slot])
 
 
 def _same(ones: tuple[Tensor, Tensor], twos: tuple[Tensor, Tensor]) -> bool:

@@ -16,7 +16,7 @@ from probe_analysis.frame import frame_of
 
 from .risks import Risk
 from .watch import Watch
-from .words import broken, meant
+from .words import broken
 
 __all__ = ["Finding", "NonFinite", "first_non_finite", "non_finite_in"]
 
@@ -99,8 +99,10 @@ class NonFinite:
             how = "dump with summary_mode statistics, or md5"
             return f"The {self.calls} records have no statistics, so none can be checked: {how}."
         unknown = ", but for what is lost" if self.lost else ""
-        finite = f"is finite{meant(self.counts)}{unknown}"
-        return f"Every value that was recorded in {self.calls} records {finite}."
+        records = sum(self.counts.values())
+        what = f" ({records} records hold infinities that were asked for, or what no call used)"
+        meant = what if records else ""
+        return f"Every value that was recorded in {self.calls} records is finite{meant}{unknown}."
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each finding and each risk: what, run, call, line, sentence."""
@@ -154,12 +156,9 @@ def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
     first = min(findings, key=lambda f: (f.run.rank.step or 0, f.order), default=None)
     in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
     risks.sort(key=lambda risk: risk.distance)
-    forward, backward = (_first(in_step, backward=side) for side in (False, True))
+    passes = ((f for f in in_step if f.call.backward == side) for side in (False, True))
+    forward, backward = (min(found, key=lambda f: f.order, default=None) for found in passes)
     return NonFinite(first, forward, backward, counts, tuple(risks), calls, known, tuple(lost))
-
-
-def _first(findings: Iterable[Finding], *, backward: bool) -> Finding | None:
-    return min((f for f in findings if f.call.backward == backward), key=lambda f: f.order, default=None)
 
 
 def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]:

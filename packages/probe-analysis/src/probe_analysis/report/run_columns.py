@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from probe_analysis.calls import Call, Progress, Run, is_own
-from probe_analysis.nonfinite import Watch
 
 from .columns import whole
 from .coverage import coverage_of
 from .facts import Facts
+from .numbering import Numbering
 from .record_columns import RecordColumns
-from .texts import Texts
 
 __all__ = ["Node", "RunColumns", "Writer"]
 
@@ -66,17 +65,10 @@ class RunColumns:
 class Writer:
     """Write runs for one page, which share texts, descriptions of tensors, and stacks."""
 
-    texts: Texts = field(factory=Texts)
-    facts: Facts = field(init=False)
+    texts: Numbering = field(factory=lambda: Numbering({"": 0}))
+    facts: Facts = field(default=Factory(lambda self: Facts(self.texts), takes_self=True))
     stacks: list[dict[str, Any]] = field(factory=lambda: [{"frames": [], "own": -1}])
-    _stack_numbers: dict[tuple[str, ...], int] = field(factory=lambda: {(): 0}, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.facts = Facts(self.texts)
-
-    def records(self, run: Run) -> RecordColumns:
-        """Return where the records of a run are collected."""
-        return RecordColumns(self.texts, self.facts, Watch(run))
+    _stack_numbers: Numbering = field(factory=lambda: Numbering({(): 0}), repr=False)
 
     def run(
         self, records: RecordColumns, number: int, dump: int, progress: Progress | None = None
@@ -97,7 +89,7 @@ class Writer:
             kind, at = (_NO_RECORD, -1) if call is None else (_KINDS[call.kind], call.order)
             backward = ".backward" in node.name if call is None else call.backward
             begin, end, note, argument = records.of(node.name, call)
-            name, stack = self.texts.of(node.name), self._stack(run, node)
+            name, stack = self.texts[node.name], self._stack(run, node)
             rows.append((name, node.parent, backward, kind, at, stack, note, argument, len(order)))
             order.extend(range(begin, end))
             if progress is not None and i % 512 == 511:
@@ -120,9 +112,9 @@ class Writer:
 
     def _stack(self, run: Run, node: Node) -> int:
         frames = run.rank.stack.of(node.name) if node.call is None else node.call.stack
-        found = self._stack_numbers.setdefault(frames, len(self.stacks))
+        found = self._stack_numbers[frames]
         if found == len(self.stacks):
             own = next((i for i, frame in enumerate(frames) if is_own(frame)), -1)
-            plain = [self.texts.of(" ".join(frame.split())) for frame in frames]
+            plain = [self.texts[" ".join(frame.split())] for frame in frames]
             self.stacks.append({"frames": plain, "own": own})
         return found
