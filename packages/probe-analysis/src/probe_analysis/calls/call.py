@@ -70,6 +70,27 @@ class Call:
         frames = self.stack
         return next(filter(is_own, frames), frames[0] if frames else "")
 
+    def role(self, slot: str) -> str:
+        """Return what an input is to the function, as ``weight``; empty where that is not known."""
+        if self.kind != "api" or self.backward:
+            return ""
+        kind, _, place = slot.partition(".")
+        if kind == "input_kwargs":
+            return place if any(place in roles for roles in _ROLES.values()) else ""
+        roles = _ROLES.get(self.what.lower(), ())
+        return roles[int(place)] if place.isdigit() and int(place) < len(roles) else ""
+
+
+#: Functions -> what their arguments are, of those whose modules have parameters and buffers.
+_BATCH_NORM = ("", "running_mean", "running_var", "weight", "bias")
+_ROLES = {
+    **dict.fromkeys(("linear", "dense", "conv1d", "conv2d", "conv3d"), ("", "weight", "bias")),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), ("", "weight", "bias")),
+    **dict.fromkeys(("layer_norm", "group_norm", "rms_norm"), ("", "", "weight", "bias")),
+    **dict.fromkeys(("batch_norm", "instance_norm"), _BATCH_NORM),
+    **dict.fromkeys(("embedding", "embedding_bag", "prelu"), ("", "weight")),
+}
+
 
 class AtCall:
     """Tell where the call of a finding was made; nothing where it is of none."""
