@@ -44,7 +44,7 @@ class Run:
             kind, what, path, backward = _described(record)
             parent = parents.get(record.name)
             if kind == "api" and parent is not None:
-                path = _path_of(parent)
+                path = ".".join(parent.split(".")[1:-3])  # empty for a node that is not a module
             key = (kind, what, path, backward)
             count = counts.get(key, 0)
             counts[key] = count + 1
@@ -125,9 +125,3 @@ def _described(record: Record) -> tuple[Kind, str, str, bool]:
     if isinstance(name, ParamsGradName):
         return "parameters_grad", name.cls, name.path, True
     return "debug", str(name), "", False
-
-
-def _path_of(module: str) -> str:
-    """Return the qualified name in the name of a module's call; empty for a node that is not a module."""
-    parts = module.split(".")
-    return ".".join(parts[1:-3]) if len(parts) >= 5 else ""

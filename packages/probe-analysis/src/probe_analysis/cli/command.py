@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 
 from attrs import frozen
+from probe_format.cli import exit_code
 
-from .outcome import exit_code
+from .outcome import patient_output, uncollected
 
 __all__ = ["Command"]
 
@@ -33,4 +35,11 @@ class Command:
         parser = argparse.ArgumentParser(f"probe {self.name}", description=self.description, epilog=epilog)
         self.options(parser)
         arguments = parser.parse_args(argv)
-        return exit_code(self.name, lambda: self.run(arguments))
+
+        def work() -> int:
+            code = self.run(arguments)
+            sys.stdout.flush()
+            return code
+
+        with patient_output(), uncollected():
+            return exit_code(self.name, work, failed=2)  # 1 means a finding

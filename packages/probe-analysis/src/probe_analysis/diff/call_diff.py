@@ -235,7 +235,9 @@ class Comparison:
             words = "is in the first alone" if y is None else "is in the second alone"
             return ValueDiff(present.slot, side, Distance(math.inf, words, form=True))
         found = distance(x.tensor, y.tensor)
-        if self.load and "data_name" in x.tensor and not math.isinf(found.relative) and not _same_bits(x, y):
+        sums = x.tensor.get("md5"), y.tensor.get("md5")
+        same = isinstance(sums[0], str) and sums[0] == sums[1]
+        if self.load and "data_name" in x.tensor and not math.isinf(found.relative) and not same:
             elements = _elements(pair, x, y, own)
             if elements is not None:
                 words = f"largest difference {elements.max_abs:.6g}" if elements.max_abs else ""
@@ -281,11 +283,6 @@ def _matched(
         return list(zip_longest(ones, twos))
     pairs: list[tuple[Value | None, Value | None]] = [(v, by_slot.pop(v.slot, None)) for v in ones]
     return pairs + [(None, v) for v in by_slot.values()]
-
-
-def _same_bits(x: Value, y: Value) -> bool:
-    sums = x.tensor.get("md5"), y.tensor.get("md5")
-    return isinstance(sums[0], str) and sums[0] == sums[1]
 
 
 def _elements(pair: Pair, x: Value, y: Value, tolerance: float) -> Elements | None:

@@ -84,7 +84,7 @@ class Diff:
         order: tuple[State, ...] = ("different", "within tolerance", "same")
         state = min((r.verdict.state for r in self.runs), key=order.index)
         found = [r for r in self.runs if r.verdict.state == state]
-        in_step = [r.verdict for r in found if _step(r) == _step(found[0])]
+        in_step = [r.verdict for r in found if r.a.rank.step == found[0].a.rank.step]
         return min(in_step, key=lambda v: (v.received, v.place))
 
     def frame(self) -> Any:
@@ -156,10 +156,6 @@ def diff_runs(
         comparison = Comparison(x, y, tolerance, load, follows, apart, look)
         found.append(_compare(comparison, align(x, y, mapping), earlier, progress))
     return Diff(tuple(found), tuple(r.label for r in only_a), tuple(r.label for r in only_b))
-
-
-def _step(run: RunDiff) -> int | None:
-    return run.a.rank.step
 
 
 def _place(run: Run) -> tuple[int | None, int | None, str | None]:

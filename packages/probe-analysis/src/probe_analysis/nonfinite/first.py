@@ -5,20 +5,21 @@ The rule itself is probe-format's (spec/statistics.md, What is not finite), so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 from probe_format.read import Suspect, origins
+from probe_format.schema import non_finite
 
 from probe_analysis.calls import AtCall, Call, Run, Source, Value, runs_of
 from probe_analysis.frame import frame_of
 
 from .risks import Risk
 from .watch import Watch
-from .words import broken
 
-__all__ = ["Finding", "NonFinite", "first_non_finite", "non_finite_in"]
+__all__ = ["Finding", "NonFinite", "broken", "first_non_finite", "non_finite_in"]
 
 
 @frozen(eq=False)
@@ -177,6 +178,12 @@ def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]
 def _range(value: Value) -> str:
     ends = (value.tensor.get(key) for key in ("Min", "Max"))
     return f"{value.slot} [{', '.join(f'{x:.6g}' if isinstance(x, float) else str(x) for x in ends)}]"
+
+
+def broken(tensor: Mapping[str, Any]) -> str:
+    """Return in words what is not finite (``3 NaN, 1 +Inf of 64``); empty when all elements are, or it is not known."""
+    words = non_finite(tensor)
+    return f"{words} of {math.prod(tensor['shape'])}" if words[:1].isdigit() else words
 
 
 def _words(values: Sequence[Value]) -> str:

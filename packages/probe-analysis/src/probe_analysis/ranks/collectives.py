@@ -8,12 +8,12 @@ from collections.abc import Hashable, Iterator, Mapping
 from attrs import frozen
 
 from probe_analysis.align import aligned
-from probe_analysis.calls import Call, Run, Value
+from probe_analysis.calls import Call, Value
 
 from .compact_run import CompactRun
 from .rows import Missing
 
-__all__ = ["Together", "collective", "is_collective", "makes_pipes", "rounds"]
+__all__ = ["PIPES", "Together", "collective", "is_collective", "rounds"]
 
 # function -> (name of the argument with the result, its place); that result is the same on every rank of the group.
 _RESULTS = {
@@ -33,7 +33,7 @@ _OTHERS = frozenset((
     "scatter_tensor",
 ))  # fmt: skip
 _UNEVEN = frozenset(("all_to_all", "all_to_all_single", "gather", "scatter", "barrier", "monitored_barrier"))
-_PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
+PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
 _PREFIXES = ("Distributed.", "MintDistributed.")
 
 
@@ -70,11 +70,6 @@ def collective(call: Call) -> str | None:
 def is_collective(what: str) -> bool:
     """Return whether all ranks of a group must make a call of this function."""
     return what in _RESULTS or what in _OTHERS
-
-
-def makes_pipes(run: Run) -> bool:
-    """Return whether a run sends tensors from rank to rank, as pipelines do."""
-    return any(collective(call) in _PIPES for call in run.calls)
 
 
 def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Together], list[Missing]]:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls import Call, Parts, Progress
+from probe_analysis.calls import Call, Progress
 
 from .collectives import collective, is_collective, rounds
 from .compact_run import CompactRun
@@ -130,7 +130,9 @@ class _Step:
             what = f"{ranks_text(absent)} {have} no {call.name}, which {ranks_text(present)} made"
             then = "A reduction of its gradients waits for ever, or takes in zeros."
         else:
-            form = _form(self._maker(call, present).read(call)) if collective(call) else ""
+            # A collective is told from others of its name by the first tensor that it takes.
+            took = self._maker(call, present).read(call).values if collective(call) else ()
+            form = f" ({took[0].tensor['dtype']} {took[0].tensor['shape']})" if took else ""
             group = ", ".join(map(str, each.group))
             what = f"{call.name}{form} is called on {ranks_text(present)}, of the group {group}, and has no "
             what += f"counterpart on {ranks_text(absent)}"
@@ -197,9 +199,3 @@ _SAYS = {
 
 
 _PLACES = {OPTIMIZER: "in the optimizer's step", CLIP_GRAD: "in the clipping of the gradients"}
-
-
-def _form(parts: Parts) -> str:
-    """Return dtype and shape of the first tensor that a collective takes, to tell it from others of its name."""
-    first = next((v.tensor for v in parts.values), None)
-    return "" if first is None else f" ({first['dtype']} {first['shape']})"

@@ -27,10 +27,6 @@ _ARGUMENTS = 60
 _NOT_RECORDED = "was seen and not recorded: a filter of the configuration leaves it out"
 
 
-def _whole() -> array[int]:
-    return array("q")
-
-
 @define(eq=False)
 class RecordColumns:
     """Collect the records of a run, to be written in the order of the tree.
@@ -44,9 +40,9 @@ class RecordColumns:
     known: Facts
     watch: Watch
     error: FormatError | None = None
-    slots: array[int] = field(factory=_whole)
-    sides: array[int] = field(factory=_whole)
-    facts: array[int] = field(factory=_whole)
+    slots: array[int] = field(factory=lambda: array("q"))
+    sides: array[int] = field(factory=lambda: array("q"))
+    facts: array[int] = field(factory=lambda: array("q"))
     _places: dict[str, tuple[int, int, int, int]] = field(factory=dict, repr=False)
 
     def take(self, call: Call, record: Any, parts: Parts) -> None:

@@ -39,8 +39,8 @@ def story(rank: Rank) -> Iterator[str]:
             if first is not None:
                 yield _beginning(first, by_name, _NAN, "NaN")
     with_nan = sum("NaN" in suspect.given | suspect.made for suspect in found)
-    makers = [o for o in begun if not (o.outside or o.at.given or _follows(o.name, by_name))]
-    makers = [o for o in makers if not rank.lost.given(o.name)]
+    makers = [o for o in begun if not (o.outside or o.at.given or rank.lost.given(o.name))]
+    makers = [o for o in makers if _is_call(o.name) and _forward(o.name, by_name) is None]
     made = f"; {len(makers)} made it from finite inputs" if makers else ""
     yield f"not finite: {len(found)} of {len(rank.records)} records ({with_nan} with NaN){made}"
     for origin in makers[:_LISTED]:
@@ -58,11 +58,6 @@ def _forward(name: str, bad: Mapping[str, Suspect]) -> str | None:
     """Return the name of the forward record of a backward one, where it has such values as well."""
     forward = with_direction(name, "forward")
     return forward if forward != name and forward in bad else None
-
-
-def _follows(name: str, bad: Mapping[str, Suspect]) -> bool:
-    """Return whether a record has its values from its forward call, or is not a call."""
-    return not _is_call(name) or _forward(name, bad) is not None
 
 
 def _beginning(origin: Origin, bad: Mapping[str, Suspect], kinds: frozenset[str] | None, what: str) -> str:

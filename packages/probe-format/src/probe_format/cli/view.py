@@ -41,9 +41,6 @@ class View:
 
     def takes_name(self, name: str) -> bool:
         """Return whether the name alone allows the record to be shown."""
-        return self.filter in name and self.level in (None, _level(name))
-
-
-def _level(name: str) -> str:
-    parsed = parse_name(name) if is_name(name) else None
-    return "L0" if isinstance(parsed, ModuleName | ParamsGradName) else "L1"
+        parsed = parse_name(name) if is_name(name) else None
+        level = "L0" if isinstance(parsed, ModuleName | ParamsGradName) else "L1"
+        return self.filter in name and self.level in (None, level)
