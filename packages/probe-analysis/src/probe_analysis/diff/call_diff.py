@@ -246,10 +246,7 @@ class Comparison:
 
 
 def _sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:
-    """Return the sides of a call that only one of two records has: ``data_mode`` left them out of the other.
-
-    one, two: the records, as in the files.
-    """
+    """Return the sides of a call that only one of two records has: ``data_mode`` left them out of the other."""
     if call.kind not in ("module", "api") or not (isinstance(one, dict) and isinstance(two, dict)):
         return ()
     keys: dict[Side, tuple[str, ...]] = {"in": _GOT, "out": ("output",)}

@@ -17,7 +17,6 @@ from .compact_run import Form
 from .disagreement import Reason
 from .equality import mark, trusted
 from .placement import copies, global_form, is_divided, is_placed
-from .rows import Row
 
 __all__ = ["Expected", "expected_of", "in_update", "may_agree"]
 
@@ -58,7 +57,7 @@ def may_agree(call: Call, forms: Iterable[Form]) -> bool:
 
 
 def expected_of(
-    row: Row,
+    call: Call,
     parts: Mapping[int, Parts],
     groups: Sequence[Sequence[int]],
     *,
@@ -74,7 +73,6 @@ def expected_of(
     weights: whether modules' parameters are recorded; else the weights that functions get stand for them.
     asked: patterns of ``record.slot`` that every rank should agree on.
     """
-    call = row.call
     by_slot = _by_slot(parts)
     yield from _placed(by_slot)
     for slot, values in by_slot.items():

@@ -12,16 +12,8 @@ from probe_analysis.calls import Call, Run
 __all__ = ["Missing", "Row", "rows_of"]
 
 
-@frozen(eq=False)
-class Row:
-    """Hold one call as each rank made it. calls: rank -> its call, the lowest rank first."""
-
-    calls: Mapping[int, Call]
-
-    @property
-    def call(self) -> Call:
-        """Return the call of the lowest rank."""
-        return next(iter(self.calls.values()))
+#: One call as each rank made it, the lowest rank first.
+Row = Mapping[int, Call]
 
 
 @frozen(eq=False)
@@ -65,4 +57,4 @@ def rows_of(runs: Mapping[int, Run]) -> tuple[list[Row], list[Missing]]:
             alone.append(
                 Missing(next(iter(calls.values())), tuple(runs), tuple(calls), tuple(sorted(absent)))
             )
-    return [Row(calls) for calls in found.values()], alone
+    return list(found.values()), alone

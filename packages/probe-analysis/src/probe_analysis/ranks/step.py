@@ -46,7 +46,7 @@ def compare_step(
     found = [*at.missing(alone), *at.collectives()]
     updates = same_updates(runs, replicas, history, label)
     for n, row in enumerate(rows):
-        if len(row.calls) > 1:
+        if len(row) > 1:
             found += at.row(row, updates, asked)
         if progress is not None and n % 256 == 255:
             progress(label, n + 1, len(rows))
@@ -68,16 +68,16 @@ class _Step:
 
     def row(self, row: Row, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
         """Yield where the ranks disagree in one call."""
-        call = row.call
+        call = next(iter(row.values()))
         if collective(call):
             return  # paired by their groups instead
-        forms = {self.runs[rank].form(each) for rank, each in row.calls.items()}
+        forms = {self.runs[rank].form(each) for rank, each in row.items()}
         if not asked and not may_agree(call, forms):
             return
-        parts = {rank: self.runs[rank].read(each) for rank, each in row.calls.items()}
+        parts = {rank: self.runs[rank].read(each) for rank, each in row.items()}
         taken: set[tuple[int, ...]] = set()
         for expected in expected_of(
-            row, parts, self.replicas.groups, updates=updates, weights=self.history.weights, asked=asked
+            call, parts, self.replicas.groups, updates=updates, weights=self.history.weights, asked=asked
         ):
             if expected.reason == "asked":
                 self.history.asked.update(p for p in asked if fnmatchcase(f"{call.name}.{expected.slot}", p))

@@ -64,9 +64,10 @@ class Facts:
             column.append(value)
         self._marks.append(marks)
         checksum = tensor.get("md5")
+        sizes = (str(n) if type(n) is int and n < 1 << 63 else brief(n) for n in tensor["shape"])
         for name, text in (
             ("dtype", dtype_name(str(tensor["dtype"]))),
-            ("shape", cut("x".join(map(_size, tensor["shape"])), 200) or "scalar"),
+            ("shape", cut("x".join(sizes), 200) or "scalar"),
             ("broken", broken(tensor)),
             ("md5", checksum if isinstance(checksum, str) else ""),
             ("more", _more(tensor)),
@@ -93,10 +94,6 @@ class Facts:
             **{name: whole(column) for name, column in self._words.items()},
             "exact": [list(each) for each in self.exact],
         }
-
-
-def _size(size: Any) -> str:
-    return str(size) if type(size) is int and size < 1 << 63 else brief(size)
 
 
 def _more(tensor: Mapping[str, Any]) -> str:

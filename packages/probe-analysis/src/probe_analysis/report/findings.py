@@ -12,7 +12,7 @@ from probe_analysis.nonfinite import Finding, NonFinite, Risk
 from .compared import Compared
 from .run_columns import RunColumns
 
-__all__ = ["nonfinite_finding", "unchecked", "verdict_finding"]
+__all__ = ["finding", "nonfinite_finding", "verdict_finding"]
 
 #: How many values that are close to the limits of their dtype are on the page.
 _RISKS = 200
@@ -40,7 +40,7 @@ def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
     title = f"{of.a.run.label} with {of.b.run.label}"
     lists = [["The first call that differs by itself, in each run and pass", firsts]] if firsts else []
     place, notes = (of.a.number, of.place(verdict)), [of.document["amounts"], *alone]
-    return _finding({"kind": "verdict"}, verdict.state, title, verdict.sentence, verdict, place, notes, lists)
+    return finding({"kind": "verdict"}, verdict.state, title, verdict.sentence, verdict, place, notes, lists)
 
 
 def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> dict[str, Any]:
@@ -74,15 +74,10 @@ def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> di
     place = (-1, -1) if first is None else _place(runs, first, first.call.name)
     shown = [each for each in lists if each[1]]
     kind = {"kind": "finite", "dump": dump}
-    return _finding(kind, state, title, found.sentence, first, place, found.lost, shown)
+    return finding(kind, state, title, found.sentence, first, place, found.lost, shown)
 
 
-def unchecked(what: str, why: str) -> dict[str, Any]:
-    """Return a finding that says why there is none."""
-    return _finding({"kind": "finite"}, "unknown", what, why)
-
-
-def _finding(
+def finding(
     kind: dict[str, Any],
     state: str,
     title: str,

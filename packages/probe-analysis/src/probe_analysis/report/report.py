@@ -19,7 +19,7 @@ from probe_analysis.diff import Diff, diff_runs
 from probe_analysis.nonfinite import NonFinite, Watch, non_finite_in
 
 from .compared import Compared, compared
-from .findings import nonfinite_finding, unchecked, verdict_finding
+from .findings import finding, nonfinite_finding, verdict_finding
 from .page import html_of
 from .record_columns import RecordColumns
 from .run_columns import RunColumns, Writer
@@ -148,7 +148,8 @@ class _Draft:
         except FormatError as error:
             if not self.unread and not isinstance(error, DamagedError):
                 raise
-            self.findings.append(unchecked(what, f"This could not be found out: {error}"))
+            why = f"This could not be found out: {error}"
+            self.findings.append(finding({"kind": "finite"}, "unknown", what, why))
 
     def compare(self, found: Diff) -> None:
         """Keep how the runs differ, for the page."""
