@@ -130,10 +130,6 @@ class Comparison:
         """Return whether the gradients that a function passes on are compared: msprobe may write another form."""
         return self.a.one_slot_per_argument == self.b.one_slot_per_argument
 
-    @cached_property
-    def _lossy(self) -> bool:
-        return bool(self.a.rank.lost or self.b.rank.lost)
-
     def in_order(self, pairs: Iterable[Pair], idle: frozenset[str] = frozenset()) -> Iterator[CallDiff]:
         """Yield how the calls of each pair differ. idle: the names of calls that are taken for the same."""
         drift = 0.0  # the largest difference so far that rounding explains
@@ -160,7 +156,7 @@ class Comparison:
         follows: whether an earlier call has a cause.
         """
         records = pair.a.record.json, pair.b.record.json
-        calls = ((pair.a, "first"), (pair.b, "second")) if self._lossy else ()
+        calls = ((pair.a, "first"), (pair.b, "second")) if self.a.rank.lost or self.b.rank.lost else ()
         lost = [(loss, which) for call, which in calls for loss in call.rank.lost.of(call.name)]
         # Saved values may differ where all statistics are the same.
         loads = self.load and bool(pair.a.rank.header.get("dump_data_dir"))
@@ -198,7 +194,10 @@ class Comparison:
             ValueDiff(loss.slot, loss.side, Distance(0.0, f"is lost in the {which}: {loss.why}"))
             for loss, which in lost
         )
-        values = told + _read(pair, tuple(self._differing(pair, a, b, own, shared)))
+        found = tuple(self._differing(pair, a, b, own, shared))
+        if not any(v.side == "out" for v in found):  # what a call wrote over may be memory of `torch.empty`
+            found = tuple(v for v in found if v.distance.form or not writes_into(pair.a.name, v.slot))
+        values = told + found
         largest = dict.fromkeys(_SIDES, 0.0)
         for value in values:
             largest[value.side] = max(largest[value.side], value.distance.relative)
@@ -254,13 +253,6 @@ def _sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:
     if found and ("parameters" in one) != ("parameters" in two):
         return (*found, "parameter")
     return found
-
-
-def _read(pair: Pair, values: tuple[ValueDiff, ...]) -> tuple[ValueDiff, ...]:
-    """Return the differences without those in what a call wrote over: memory of `torch.empty` differs in each run."""
-    if any(v.side == "out" for v in values):
-        return values
-    return tuple(v for v in values if v.distance.form or not writes_into(pair.a.name, v.slot))
 
 
 def _matched(

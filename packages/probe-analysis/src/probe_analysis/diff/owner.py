@@ -5,12 +5,13 @@ A parameter is looked for by its name in the model, and an input at the outermos
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import evolve
 from probe_format.errors import FormatError
 
+from probe_analysis.align import Pair
 from probe_analysis.calls import Side
 
 from .call_diff import CallDiff, Cause
@@ -20,7 +21,7 @@ __all__ = ["with_owner"]
 _GOT: tuple[Side, ...] = ("in", "parameter")
 _NUMBERS = ("dtype", "shape", "Max", "Min", "Mean", "Norm", "md5")
 
-Tensor = Mapping[str, Any]
+Marks = tuple[Any, ...]
 
 
 def with_owner(calls: Sequence[CallDiff]) -> tuple[list[CallDiff], CallDiff | None]:
@@ -74,26 +75,24 @@ def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> tuple[Side 
     As inputs, and then the slots of those; or as parameters, where it got the same inputs.
     """
     try:
-        owned: dict[Side, list[tuple[Tensor, Tensor]]] = {}
+        owned: dict[Side, list[Marks]] = {}
         for side in _GOT:
             beyond = call.entry if side == "in" else 0.0
             found = (v for v in module.values if v.side == side and v.distance.relative > beyond)
             apart = {v.slot for v in found}
-            both = module.pair.tensors(side) if apart else ()
-            owned[side] = [(one, two) for slot, one, two in both if slot in apart]
-        taken = {slot: (one, two) for slot, one, two in call.pair.tensors("in")}
+            marks = _marks(module.pair, side) if apart else {}
+            owned[side] = [mark for slot, mark in marks.items() if slot in apart]
+        taken = _marks(call.pair, "in")
     except FormatError:
         return None, slots
-    sides = []
-    for slot in slots:
-        same = (side for side in _GOT if any(_same(taken[slot], pair) for pair in owned[side]))
-        sides.append(next(same, None) if slot in taken else None)
+    sides = [next((s for s in _GOT if slot in taken and taken[slot] in owned[s]), None) for slot in slots]
     if not sides or None in sides or (owned["in"] and "in" not in sides):
         return None, slots
     inputs = [slot for slot, side in zip(slots, sides, strict=True) if side == "in"]
     return ("in", inputs) if inputs else ("parameter", slots)
 
 
-def _same(ones: tuple[Tensor, Tensor], twos: tuple[Tensor, Tensor]) -> bool:
-    """Return whether two tensors are one in each of the runs, as far as their numbers tell."""
-    return all(one.get(key) == two.get(key) for one, two in zip(ones, twos, strict=True) for key in _NUMBERS)
+def _marks(pair: Pair, side: Side) -> dict[str, Marks]:
+    """Return the numbers of each tensor that both calls have, in either: what tells it from others."""
+    both = pair.tensors(side)
+    return {slot: tuple(x.get(key) for x in (one, two) for key in _NUMBERS) for slot, one, two in both}

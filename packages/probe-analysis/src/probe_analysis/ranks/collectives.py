@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 
-from attrs import frozen
-
 from probe_analysis.align import aligned
 from probe_analysis.calls import Call, Value
 
 from .compact_run import CompactRun
-from .rows import Missing
+from .rows import Missing, Row
 
-__all__ = ["PIPES", "Together", "collective", "is_collective", "rounds"]
+__all__ = ["PIPES", "collective", "is_collective", "results_of", "rounds"]
 
 # function -> (name of the argument with the result, its place); that result is the same on every rank of the group.
 _RESULTS = {
@@ -37,27 +35,26 @@ PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
 _PREFIXES = ("Distributed.", "MintDistributed.")
 
 
-@frozen(eq=False)
-class Together:
-    """Hold one collective call as the ranks of its group made it. calls: rank -> its call."""
+def results_of(
+    calls: Mapping[int, Call], runs: Mapping[int, CompactRun]
+) -> Iterator[tuple[str, dict[int, Value]]]:
+    """Yield the slot of each result that all ranks of a collective call share, with the result of each rank.
 
-    what: str
-    calls: Mapping[int, Call]
-
-    def results(self, runs: Mapping[int, CompactRun]) -> Iterator[tuple[str, dict[int, Value]]]:
-        """Yield the slot of each result that all ranks share, with the result of each rank. runs: rank -> its run."""
-        if self.what not in _RESULTS:
-            return
-        name, place = _RESULTS[self.what]
-        found: dict[str, dict[int, Value]] = {}
-        for rank, call in self.calls.items():
-            form = runs[rank].form(call)
-            at = form.positional + form.keywords.index(name) if name in form.keywords else place
-            slot = f"output.{at}"  # ``output`` has all arguments after the call
-            for value in runs[rank].read(call).side("out"):
-                if value.slot == slot or value.slot.startswith(f"{slot}."):
-                    found.setdefault(value.slot, {})[rank] = value
-        yield from found.items()
+    calls, runs: rank -> its call, and its run.
+    """
+    what = next(iter(calls.values())).what
+    if what not in _RESULTS:
+        return
+    name, place = _RESULTS[what]
+    found: dict[str, dict[int, Value]] = {}
+    for rank, call in calls.items():
+        form = runs[rank].form(call)
+        at = form.positional + form.keywords.index(name) if name in form.keywords else place
+        slot = f"output.{at}"  # ``output`` has all arguments after the call
+        for value in runs[rank].read(call).side("out"):
+            if value.slot == slot or value.slot.startswith(f"{slot}."):
+                found.setdefault(value.slot, {})[rank] = value
+    yield from found.items()
 
 
 def collective(call: Call) -> str | None:
@@ -72,7 +69,7 @@ def is_collective(what: str) -> bool:
     return what in _RESULTS or what in _OTHERS
 
 
-def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Together], list[Missing]]:
+def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Row], list[Missing]]:
     """Return the collective calls that were made together, and those that some rank of a group did not make.
 
     runs: rank -> its run of one step.
@@ -85,7 +82,7 @@ def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Together], list[Missing
                 ranks, key = _described(run, call, what)
                 members = sequences.setdefault(ranks, {})
                 members.setdefault(rank, []).append((key, call))
-    together: list[Together] = []
+    together: list[Row] = []
     missing: list[Missing] = []
     for ranks, made in sequences.items():
         group = tuple(rank for rank in runs if ranks is None or rank in ranks)
@@ -98,7 +95,7 @@ Made = list[tuple[Hashable, Call]]
 Group = tuple[int, ...]
 
 
-def _match(group: Group, made: Mapping[int, Made], together: list[Together], missing: list[Missing]) -> None:
+def _match(group: Group, made: Mapping[int, Made], together: list[Row], missing: list[Missing]) -> None:
     """Put the calls of one group together: each rank's with those of the sequence that most ranks have."""
     keys = {rank: tuple(key for key, _ in calls) for rank, calls in made.items()}
     common, _ = Counter(keys.values()).most_common(1)[0]
@@ -121,7 +118,7 @@ def _match(group: Group, made: Mapping[int, Made], together: list[Together], mis
         call = row[first]
         if len(row) < len(group):
             missing.append(Missing(call, group, tuple(sorted(row)), tuple(r for r in group if r not in row)))
-        together.append(Together(call.what, row))
+        together.append(row)
 
 
 def _described(run: CompactRun, call: Call, what: str) -> tuple[tuple[int, ...] | None, Hashable]:

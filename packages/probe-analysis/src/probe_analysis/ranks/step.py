@@ -9,10 +9,11 @@ from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
 from probe_analysis.calls import Call, Progress
+from probe_analysis.compare import distance
 
-from .collectives import collective, is_collective, rounds
+from .collectives import collective, is_collective, results_of, rounds
 from .compact_run import CompactRun
-from .disagreement import Disagreement, difference, odd_of, ranks_text
+from .disagreement import Disagreement, odd_of, ranks_text
 from .equality import parted
 from .expected import Expected, expected_of, in_update, may_agree
 from .history import History, note_inputs, same_updates
@@ -96,10 +97,10 @@ class _Step:
         for each in sorted(missing, key=lambda m: -len(m.present)):
             yield self._absent(each)
         for joint in together:
-            for slot, values in joint.results(self.runs):
+            for slot, values in results_of(joint, self.runs):
                 if len(values) > 1:
                     expected = Expected("collective", slot, {rank: v.tensor for rank, v in values.items()})
-                    found = self._compare(next(iter(joint.calls.values())), expected)
+                    found = self._compare(next(iter(joint.values())), expected)
                     if found is not None:
                         yield found
 
@@ -156,7 +157,9 @@ class _Step:
         if reason == "weight" and not self.history.weights and key not in self.history.agreed:
             return None  # never agreed, and only the function says that it is a weight
         odd = odd_of(parting)
-        words = detail = difference(slot, parting, tensors)
+        most, other = parting[0], parting[-1]
+        said = distance(tensors[other[0]], tensors[most[0]]).what
+        words = detail = f"{slot} on {ranks_text(other)} against {ranks_text(most)}: {said}"
         if reason == "update":
             lonely, more = unreduced({r: (self.local[r], tensor) for r, tensor in tensors.items()})
             odd = odd or lonely

@@ -24,6 +24,15 @@ _COMMANDS = {
     "recover": "write the JSON files of a run that was killed, from its journal",
 }
 
+#: The flags of ``show``.
+_FLAGS = {
+    "bad": "what is not finite: the call that made it first, how many records have it, and a few of them",
+    "all": "with --bad: the tree of all of them",
+    "full": "max, min and every digit, and the arguments that are not tensors",
+    "brief": "names without their tensors",
+    "stack": "with the line that made the call",
+}
+
 _EXIT = """\
 exit codes:
   show     0  shown                       1  not a dump, or not readable
@@ -95,16 +104,7 @@ def _show_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
     command.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
     command.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
-    for flag, what in (
-        (
-            "bad",
-            "what is not finite: the call that made it first, how many records have it, and a few of them",
-        ),
-        ("all", "with --bad: the tree of all of them"),
-        ("full", "max, min and every digit, and the arguments that are not tensors"),
-        ("brief", "names without their tensors"),
-        ("stack", "with the line that made the call"),
-    ):
+    for flag, what in _FLAGS.items():
         command.add_argument(f"--{flag}", action="store_true", help=what)
 
 
