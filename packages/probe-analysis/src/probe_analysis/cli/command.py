@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import frozen
 from probe_format.cli import exit_code
@@ -35,11 +35,6 @@ class Command:
         parser = argparse.ArgumentParser(f"probe {self.name}", description=self.description, epilog=epilog)
         self.options(parser)
         arguments = parser.parse_args(argv)
-
-        def work() -> int:
-            code = self.run(arguments)
-            sys.stdout.flush()
-            return code
-
-        with patient_output(), uncollected():
+        work = partial(uncollected, partial(self.run, arguments))
+        with patient_output():
             return exit_code(self.name, work, failed=2)  # 1 means a finding
