@@ -73,8 +73,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.safe_files": {"FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"},
     "probe_format.schema": {
         "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
-        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "why_lost",
-        "writes_into",
+        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "walk",
+        "why_lost", "writes_into",
     },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {

@@ -123,12 +123,13 @@ def test_what_is_no_stack_says_so(raw):
         parse_stack(raw)
 
 
-def test_the_construct_knows_parents_children_and_micro_steps():
+def test_the_construct_knows_parents_and_micro_steps():
     raw = b'{"a": null, "b": ["a", 2], "c": "b", "lost": "gone", "megatron_micro_step_number": 4}'
     construct = parse_construct(raw)
     assert construct.ancestors("c") == ("b", "a")
     assert construct.micro_steps == {"b": 2}
-    assert construct.children() == {None: ["a", "lost"], "a": ["b"], "b": ["c"]}
+    parents = {"a": None, "b": "a", "c": "b", "lost": None, "saved.0.debug": None}
+    assert construct.with_records(("a", "saved.0.debug")) == parents
     assert [str(fault) for fault in construct.faults()] == [
         "construct.json 'lost': its parent 'gone' is not a node."
     ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from typing import Literal
+from collections import Counter, abc
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Literal
 
 from attrs import define, field, frozen
 from probe_format.names import with_direction
 
-from probe_analysis.calls import Call, Run
+from probe_analysis.calls import Call, Run, Side
 
 from .mapping import Mapping
 from .sequence import aligned
@@ -19,6 +19,7 @@ from .tree import Node, forest, plain_path, without_outer
 __all__ = ["Alignment", "How", "Pair", "align"]
 
 How = Literal["name", "path", "order", "class", "position"]
+Tensor = abc.Mapping[str, Any]
 Siblings = tuple[list[Node], list[Node]]
 Rule = Callable[[Node, bool], Hashable]
 
@@ -34,6 +35,13 @@ class Pair:
     a: Call
     b: Call
     how: How
+
+    def tensors(self, *sides: Side) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Yield the slot of each tensor on these sides that both calls have, and the tensor in either."""
+        others = {value.slot: value.tensor for value in self.b.read().side(*sides)}
+        for value in self.a.read().side(*sides):
+            if value.slot in others:
+                yield value.slot, value.tensor, others[value.slot]
 
 
 @frozen(eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 from attrs import field, frozen
@@ -52,17 +51,16 @@ def load_mapping(path: str | Path) -> Mapping:
     found = {} if found is None else found
     if not isinstance(found, dict) or not set(found) <= set(_SECTIONS):
         raise UsageError(f"{path} has {brief(found, 120)}. {_FORM}")
-    return Mapping(*(_names(path, section, found.get(section) or {}) for section in _SECTIONS))
+    tables = {section: found.get(section) or {} for section in _SECTIONS}
+    for section, table in tables.items():
+        if not isinstance(table, dict) or not all(isinstance(x, str) for pair in table.items() for x in pair):
+            raise UsageError(f"{path}: {section} holds {brief(table, 120)}. {_FORM}")
+    return Mapping(**tables)
 
 
-_KEYS = "A mapping file has the keys 'layers' and 'apis'"
-_FORM = f"{_KEYS}, each with names of the first run: names of the second."
-
-
-def _names(path: str | Path, section: str, table: Any) -> dict[str, str]:
-    if not isinstance(table, dict) or not all(isinstance(x, str) for pair in table.items() for x in pair):
-        raise UsageError(f"{path}: {section} holds {brief(table, 120)}. {_FORM}")
-    return dict(table)
+_FORM = (
+    "A mapping file has the keys 'layers' and 'apis', each with names of the first run: names of the second."
+)
 
 
 def suggest_mapping(layers: dict[str, str], apis: dict[str, str]) -> str:

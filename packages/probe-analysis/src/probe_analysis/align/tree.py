@@ -53,23 +53,10 @@ def forest(run: Run) -> tuple[list[Node], list[Call]]:
     began += [name for name in nodes if name not in parents]
     top: list[Node] = []
     for name in began:
-        above = _nearest(parents, name, nodes)
+        above = next((node for each in nodes[name].call.modules if (node := nodes.get(each))), None)
         (top if above is None else above.inside).append(nodes[name])
     wrappers: list[Call] = []
     return _unwrapped(top, wrappers), wrappers
-
-
-def _nearest(parents: object, name: str, nodes: dict[str, Node]) -> Node | None:
-    """Return the innermost call around ``name`` that has a record."""
-    table: dict[str, str | None] = parents  # type: ignore[assignment]
-    seen = {name}
-    at = table.get(name)
-    while at is not None and at not in seen:
-        if at in nodes:
-            return nodes[at]
-        seen.add(at)
-        at = table.get(at)
-    return None
 
 
 def _unwrapped(nodes: list[Node], wrappers: list[Call]) -> list[Node]:

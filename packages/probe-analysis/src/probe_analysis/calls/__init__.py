@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from probe_format.schema import Parts, Side, Value
 
-from .call import Call, ended_inside
-from .run import Progress, Run, Source, is_own, runs_of
+from .call import AtCall, Call, ended_inside, is_own
+from .run import Progress, Run, Source, runs_of
 
-__all__ = ["Call", "Parts", "Progress", "Run", "Side", "Source", "Value", "ended_inside", "is_own", "runs_of"]
+__all__ = [
+    "AtCall",
+    "Call",
+    "Parts",
+    "Progress",
+    "Run",
+    "Side",
+    "Source",
+    "Value",
+    "ended_inside",
+    "is_own",
+    "runs_of",
+]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 from attrs import frozen
 from probe_format import Rank, Record
+from probe_format.names import with_direction
 from probe_format.schema import Parts, others, parts_of, why_lost
 
-__all__ = ["Call", "Kind", "ended_inside"]
+__all__ = ["AtCall", "Call", "Kind", "ended_inside", "is_own"]
 
 Kind = Literal["module", "api", "parameters_grad", "debug"]
 
@@ -45,6 +47,85 @@ class Call:
     def read(self) -> Parts:
         """Return its tensors and its other arguments. Raises DamagedError when its line is not valid JSON."""
         return parts_of(self.record.json)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Return the module calls around it, innermost first."""
+        return self.rank.construct.ancestors(self.name)
+
+    @property
+    def stack(self) -> tuple[str, ...]:
+        """Return where it was made, innermost frame first, each in one line; a backward call has its forward's."""
+        found = self.rank.stack.of(self.name)
+        if not found and self.backward:
+            found = self.rank.stack.of(with_direction(self.name, "forward"))
+        return _in_lines(tuple(found))
+
+    @property
+    def line(self) -> str:
+        """Return the line of the user's code that made it, ``File a.py, line 3, in f, x = g(x)``; empty if unknown.
+
+        Frames of the framework and of installed packages are passed over where a frame of the user's own is there.
+        """
+        frames = self.stack
+        return next(filter(is_own, frames), frames[0] if frames else "")
+
+    def role(self, slot: str) -> str:
+        """Return what an input is to the function, as ``weight``; empty where that is not known."""
+        if self.kind != "api" or self.backward:
+            return ""
+        kind, _, place = slot.partition(".")
+        if kind == "input_kwargs":
+            return place if any(place in roles for roles in _ROLES.values()) else ""
+        roles = _ROLES.get(self.what.lower(), ())
+        return roles[int(place)] if place.isdigit() and int(place) < len(roles) else ""
+
+
+#: Functions -> what their arguments are, of those whose modules have parameters and buffers.
+_BATCH_NORM = ("", "running_mean", "running_var", "weight", "bias")
+_ROLES = {
+    **dict.fromkeys(("linear", "dense", "conv1d", "conv2d", "conv3d"), ("", "weight", "bias")),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), ("", "weight", "bias")),
+    **dict.fromkeys(("layer_norm", "group_norm", "rms_norm"), ("", "", "weight", "bias")),
+    **dict.fromkeys(("batch_norm", "instance_norm"), _BATCH_NORM),
+    **dict.fromkeys(("embedding", "embedding_bag", "prelu"), ("", "weight")),
+}
+
+
+class AtCall:
+    """Tell where the call of a finding was made; nothing where it is of none."""
+
+    __slots__ = ()
+    call: Call | None
+
+    @property
+    def line(self) -> str:
+        """Return the line of the user's code that made the call; empty where it is not known."""
+        return "" if self.call is None else self.call.line
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Return the modules around the call, innermost first."""
+        return () if self.call is None else self.call.modules
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        """Return both as lines for the terminal."""
+        return *((f"  {self.line}",) if self.line else ()), *(f"  inside {module}" for module in self.modules)
+
+
+@lru_cache(maxsize=1024)
+def _in_lines(frames: tuple[str, ...]) -> tuple[str, ...]:
+    """Return each frame in one line. Many calls share a stack."""
+    return tuple(" ".join(frame.split()) for frame in frames)
+
+
+_INSTALLED = ("/site-packages/", "/dist-packages/", "<frozen ", "<string>")
+
+
+def is_own(frame: str) -> bool:
+    """Return whether a frame is the user's own, not one of the framework or of another installed package."""
+    return not any(part in frame for part in _INSTALLED)
 
 
 def ended_inside(call: Call, record: Any) -> bool:

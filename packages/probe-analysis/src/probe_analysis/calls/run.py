@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 from attrs import frozen
 from probe_format import Dump, Rank, Record
 from probe_format import open as open_dump
 from probe_format.errors import FormatError
-from probe_format.names import ApiName, ModuleName, ParamsGradName, with_direction
+from probe_format.names import ApiName, ModuleName, ParamsGradName
 from probe_format.schema import Parts
 
 from .call import Call, Kind, ended_inside
 
-__all__ = ["Progress", "Run", "Source", "is_own", "runs_of"]
+__all__ = ["Progress", "Run", "Source", "runs_of"]
 
 #: A dump, or the path of one.
 Source = str | Path | Dump
@@ -44,7 +44,7 @@ class Run:
             kind, what, path, backward = _described(record)
             parent = parents.get(record.name)
             if kind == "api" and parent is not None:
-                path = _path_of(parent)
+                path = ".".join(parent.split(".")[1:-3])  # empty for a node that is not a module
             key = (kind, what, path, backward)
             count = counts.get(key, 0)
             counts[key] = count + 1
@@ -69,6 +69,10 @@ class Run:
         """Return ``pytorch`` or ``mindspore``; empty where the dump does not say."""
         return str(self.rank.header.get("framework") or "")
 
+    def is_across(self, other: Run) -> bool:
+        """Return whether two runs are of two frameworks, as far as both say which."""
+        return bool(self.framework and other.framework and self.framework != other.framework)
+
     @cached_property
     def was_cut(self) -> bool:
         """Return whether the process was killed, or is still running, so that the end of the step is not there."""
@@ -91,39 +95,6 @@ class Run:
         msprobe's for PyTorch has them as autograd does: other orders, transposed weights, fewer than the arguments.
         """
         return self.framework != "pytorch" or "format_version" in self.rank.header
-
-    def above(self, name: str) -> tuple[str, ...]:
-        """Return the module calls around a record, innermost first."""
-        return self.rank.construct.ancestors(name)
-
-    def line_of(self, call: Call) -> str:
-        """Return the line of the user's code that made a call, ``File a.py, line 3, in f, x = g(x)``; empty if unknown.
-
-        Frames of the framework and of installed packages are passed over where a frame of the user's own is there.
-        """
-        frames = self.stack_of(call)
-        return next(filter(is_own, frames), frames[0] if frames else "")
-
-    def stack_of(self, call: Call) -> tuple[str, ...]:
-        """Return where a call was made, innermost frame first, each in one line; a backward call has its forward's."""
-        found = self.rank.stack.of(call.name)
-        if not found and call.backward:
-            found = self.rank.stack.of(with_direction(call.name, "forward"))
-        return _in_lines(tuple(found))
-
-
-@lru_cache(maxsize=1024)
-def _in_lines(frames: tuple[str, ...]) -> tuple[str, ...]:
-    """Return each frame in one line. Many calls share a stack."""
-    return tuple(" ".join(frame.split()) for frame in frames)
-
-
-_INSTALLED = ("/site-packages/", "/dist-packages/", "<frozen ", "<string>")
-
-
-def is_own(frame: str) -> bool:
-    """Return whether a frame is the user's own, not one of the framework or of another installed package."""
-    return not any(part in frame for part in _INSTALLED)
 
 
 def runs_of(dump: Source, *, step: int | None = None, rank: int | None = None) -> Iterator[Run]:
@@ -154,9 +125,3 @@ def _described(record: Record) -> tuple[Kind, str, str, bool]:
     if isinstance(name, ParamsGradName):
         return "parameters_grad", name.cls, name.path, True
     return "debug", str(name), "", False
-
-
-def _path_of(module: str) -> str:
-    """Return the qualified name in the name of a module's call; empty for a node that is not a module."""
-    parts = module.split(".")
-    return ".".join(parts[1:-3]) if len(parts) >= 5 else ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import frozen
+from probe_format.cli import exit_code
 
-from .outcome import exit_code
+from .outcome import patient_output, uncollected
 
 __all__ = ["Command"]
 
@@ -33,4 +35,6 @@ class Command:
         parser = argparse.ArgumentParser(f"probe {self.name}", description=self.description, epilog=epilog)
         self.options(parser)
         arguments = parser.parse_args(argv)
-        return exit_code(self.name, lambda: self.run(arguments))
+        work = partial(uncollected, partial(self.run, arguments))
+        with patient_output():
+            return exit_code(self.name, work, failed=2)  # 1 means a finding

@@ -10,7 +10,7 @@ from typing import Any
 from probe_format.terminal import say, tell
 
 from probe_analysis.align import suggest_mapping
-from probe_analysis.diff import CallDiff, Diff, RunDiff, diff
+from probe_analysis.diff import CallDiff, Diff, diff
 
 from .command import Command
 from .options import add_comparison, add_dump, add_part, add_table, comparison, part
@@ -49,7 +49,7 @@ def _mapping_text(found: Diff) -> str:
 
 def _show(found: Diff, arguments: argparse.Namespace) -> int:
     verdict = found.verdict
-    rows = [row for run in found.runs for row in _rows(run)]
+    rows = [{"run": run.a.label, **_row(call)} for run in found.runs for call in run.calls]
     if arguments.output:
         write_table(rows, arguments.format, arguments.output)
     if arguments.format != "table" and not arguments.output:
@@ -66,10 +66,7 @@ def _show(found: Diff, arguments: argparse.Namespace) -> int:
 def _story(found: Diff) -> Iterator[str]:
     verdict = found.verdict
     yield f"{verdict.state}: {verdict.sentence}"
-    if verdict.line:
-        yield f"  {verdict.line}"
-    for module in verdict.modules:
-        yield f"  inside {module}"
+    yield from verdict.where
     if len(found.runs) > 1 and verdict.call is not None:
         yield f"  in {next(run.a.label for run in found.runs if run.verdict is verdict)}"
     for run in found.runs:
@@ -89,11 +86,6 @@ def _story(found: Diff) -> Iterator[str]:
         yield f"{label}: in the first dump alone"
     for label in found.only_b:
         yield f"{label}: in the second dump alone"
-
-
-def _rows(run: RunDiff) -> Iterator[dict[str, Any]]:
-    for call in run.calls:
-        yield {"run": run.a.label, **_row(call)}
 
 
 def _row(call: CallDiff) -> dict[str, Any]:

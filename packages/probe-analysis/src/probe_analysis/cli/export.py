@@ -61,7 +61,9 @@ def _story(found: Exported) -> Iterator[str]:
     if found.too_large:
         yield f"{found.too_large} numbers are larger than TensorBoard's float32 holds: they are infinite there."
     if found.form == "parquet":
-        query = f"FROM '{_quoted(found.path)}/tensors/**/*.parquet' WHERE NOT finite ORDER BY step, rank, call_order"
+        # As a pattern within quotes of SQL: the path may hold quotes, and what patterns are made of.
+        path = re.sub(r"([\[*?])", r"[\1]", str(found.path)).replace("'", "''")
+        query = f"FROM '{path}/tensors/**/*.parquet' WHERE NOT finite ORDER BY step, rank, call_order"
         yield f'  duckdb -c "{_SHELL.sub(_ESCAPED, query)}"'
     else:
         yield f"  tensorboard --logdir {shlex.quote(str(found.path))}"
@@ -70,11 +72,6 @@ def _story(found: Exported) -> Iterator[str]:
 #: What a shell reads as its own within double quotes.
 _SHELL = re.compile(r'([$`"\\])')
 _ESCAPED = r"\\\1"
-
-
-def _quoted(path: object) -> str:
-    """Return a path as a pattern within quotes of SQL: it may hold quotes, and what patterns are made of."""
-    return re.sub(r"([\[*?])", r"[\1]", str(path)).replace("'", "''")
 
 
 main = Command(

@@ -56,10 +56,7 @@ def _story(found: NonFinite, risks: int) -> Iterator[str]:
 
 def _finding(finding: Finding) -> Iterator[str]:
     yield f"{finding.run.label}: {finding.sentence}"
-    if finding.line:
-        yield f"  {finding.line}"
-    for module in finding.modules:
-        yield f"  inside {module}"
+    yield from finding.where
     if finding.before:
         yield "the calls before it, and the range of what they returned:"
         for call, ranges in finding.led:

@@ -1,4 +1,4 @@
-"""End a command of this package: the exit code 1 means a finding here, so what cannot be read gets another."""
+"""Let a command run to its exit code, though nobody reads its output any more, and without pauses."""
 
 from __future__ import annotations
 
@@ -7,26 +7,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TextIO, cast
 
-from probe_format.cli import exit_code as ended
-
-__all__ = ["exit_code"]
-
-
-def exit_code(command: str, work: Callable[[], int]) -> int:
-    """Run a command and return its exit code: its own, 2 where a dump cannot be read, 130 after Ctrl-C.
-
-    command: its name, for the message.
-    work: does it, and returns its code.
-    """
-    with _patient_output():
-        return ended(command, partial(_uncollected, work), failed=2)
+__all__ = ["patient_output", "uncollected"]
 
 
 @contextmanager
-def _patient_output() -> Iterator[None]:
+def patient_output() -> Iterator[None]:
     """Go on to the exit code when the reader of the output has gone, as in ``| head``: 0 would say that all is well."""
     out = sys.stdout
     sys.stdout = cast(TextIO, _Patient(out))
@@ -64,7 +51,7 @@ class _Patient:
         os.close(nowhere)
 
 
-def _uncollected(work: Callable[[], int]) -> int:
+def uncollected(work: Callable[[], int]) -> int:
     """Run without the search for garbage: it walks all calls again and again, a fifth of the time, and finds none."""
     was = gc.isenabled()
     gc.disable()

@@ -72,10 +72,7 @@ def _story(found: Ranks) -> Iterator[str]:
         )
     else:
         yield f"disagree: {first.step}: {first.sentence}"
-        if first.line:
-            yield f"  {first.line}"
-        for module in first.modules:
-            yield f"  inside {module}"
+        yield from first.where
         if first.odd:
             yield f"  the odd one out: {ranks_text(first.odd)}"
         else:

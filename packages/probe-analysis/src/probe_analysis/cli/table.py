@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from probe_format.jsonio import finite
 from probe_format.terminal import say
 
 __all__ = ["FORMATS", "print_rows", "table", "write_table"]
@@ -67,14 +68,9 @@ def _csv(rows: Rows) -> str:
 
 
 def _json(rows: Rows) -> str:
-    return json.dumps([{key: _strict(value) for key, value in row.items()} for row in rows], indent=1)
-
-
-def _strict(value: Any) -> Any:
-    """Return a number that is not finite as the string that Probe's own files have for it: JSON has none."""
-    if isinstance(value, float) and value - value != 0.0:
-        return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
-    return value
+    """Write numbers that are not finite as Probe's own files do: JSON has none."""
+    strict = ({k: finite(v) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    return json.dumps(list(strict), indent=1)
 
 
 FORMATS: dict[str, Writer] = {"table": _terminal, "markdown": _markdown, "csv": _csv, "json": _json}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .arguments import ArgumentDifference, compare_arguments
+from .arguments import ArgumentDifference, compare_arguments, plain
 from .distance import Distance, as_float, comparable, distance
-from .dtypes import dtype_name, eps_of, largest_of, smallest_of
+from .dtypes import dtype_name, eps_of, range_of
 from .elements import Elements, compare_elements
 from .tolerance import Tolerance
 
@@ -20,6 +20,6 @@ __all__ = [
     "distance",
     "dtype_name",
     "eps_of",
-    "largest_of",
-    "smallest_of",
+    "plain",
+    "range_of",
 ]

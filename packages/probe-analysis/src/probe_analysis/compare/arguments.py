@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["ArgumentDifference", "compare_arguments"]
+__all__ = ["ArgumentDifference", "compare_arguments", "plain"]
 
 
 @frozen
@@ -40,16 +40,13 @@ def compare_arguments(
     slots = [slot for slot in one if slot in two] if both else list(dict.fromkeys([*one, *two]))
     found = []
     for slot in slots:
-        x, y = _plain(one.get(slot)), _plain(two.get(slot))
+        x, y = plain(one.get(slot)), plain(two.get(slot))
         if x != y:
-            found.append(ArgumentDifference(slot, _words(x, slot in one), _words(y, slot in two)))
+            words = (repr(value) if slot in given else "" for value, given in ((x, one), (y, two)))
+            found.append(ArgumentDifference(slot, *words))
     return tuple(found)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return the value itself of an encoded one, without its type: 1 and 1.0 mean the same."""
     return value["value"] if isinstance(value, dict) and "value" in value else value
-
-
-def _words(value: Any, given: bool) -> str:
-    return repr(value) if given else ""

@@ -124,13 +124,9 @@ def _broken(tensor: Mapping[str, Any]) -> str:
     counts = [f"{tensor[key]} {key.removesuffix('_count')}" for key in _COUNTS if tensor.get(key)]
     if counts:
         return ", ".join(counts)
-    bad = [key for key in ("Max", "Min", "Norm") if _is_broken(tensor.get(key))]
+    found = ((key, number(tensor.get(key))) for key in ("Max", "Min", "Norm"))
+    bad = [key for key, value in found if isinstance(value, float) and not math.isfinite(value)]
     return f"{', '.join(bad)} not finite" if bad and "finite_max" not in tensor else ""
-
-
-def _is_broken(value: Any) -> bool:
-    found = number(value)
-    return isinstance(found, float) and not math.isfinite(found)
 
 
 def as_float(value: Any) -> float | None:

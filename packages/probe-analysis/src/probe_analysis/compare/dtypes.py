@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-__all__ = ["dtype_name", "eps_of", "largest_of", "smallest_of"]
+__all__ = ["dtype_name", "eps_of", "range_of"]
 
 # name -> (distance from 1 to the next number, largest finite number, smallest normal number)
 _FLOATS: dict[str, tuple[float, float, float]] = {
@@ -34,14 +34,9 @@ def eps_of(dtype: str) -> float:
     return _limits(dtype)[0]
 
 
-def largest_of(dtype: str) -> float:
-    """Return the largest finite number of a float dtype; infinity for every other dtype."""
-    return _limits(dtype)[1]
-
-
-def smallest_of(dtype: str) -> float:
-    """Return the smallest number of a float dtype with full precision; 0 for every other dtype."""
-    return _limits(dtype)[2]
+def range_of(dtype: str) -> tuple[float, float]:
+    """Return the smallest number of full precision and the largest finite one; 0 and infinity for other dtypes."""
+    return _limits(dtype)[2], _limits(dtype)[1]
 
 
 @cache

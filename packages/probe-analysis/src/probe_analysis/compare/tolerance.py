@@ -36,12 +36,7 @@ class Tolerance:
         """
         eps, length = 0.0, 1
         for tensor in tensors:
-            own = eps_of(str(tensor["dtype"]))
-            if own > eps:
-                eps = own
-            for size in tensor["shape"]:
-                if size > length:
-                    length = size
+            eps, length = max(eps, eps_of(str(tensor["dtype"]))), max((length, *tensor["shape"]))
         if self.fixed is not None:
             return self.fixed if eps else 0.0
         # Half-precision products are summed in float32: their own rounding counts once, whatever the length.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .call_diff import CallDiff, Cause, ValueDiff
+from .call_diff import CallDiff
 from .diff import Diff, RunDiff, diff, diff_runs
 from .verdict import Verdict
 
-__all__ = ["CallDiff", "Cause", "Diff", "RunDiff", "ValueDiff", "Verdict", "diff", "diff_runs"]
+__all__ = ["CallDiff", "Diff", "RunDiff", "Verdict", "diff", "diff_runs"]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import define, frozen
 from probe_format.errors import FormatError
+from probe_format.names import with_direction
 from probe_format.schema import parts_of, writes_into
 
 from probe_analysis.align import Pair
-from probe_analysis.calls import Call, Parts, Side, Value, ended_inside
+from probe_analysis.calls import Call, Parts, Run, Side, Value, ended_inside
 from probe_analysis.compare import (
     ArgumentDifference,
     Distance,
@@ -23,7 +25,7 @@ from probe_analysis.compare import (
     distance,
 )
 
-__all__ = ["CallDiff", "Cause", "Look", "Terms", "ValueDiff", "compare_calls"]
+__all__ = ["CallDiff", "Cause", "Comparison", "Look", "ValueDiff"]
 
 #: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the
 #: run that is not recorded, or gave another result for what it got.
@@ -98,138 +100,158 @@ class CallDiff:
 Look = Callable[[Call, Any, Parts], None]
 
 
-@frozen
-class Terms:
-    """Say how calls are compared.
+@define(slots=False, eq=False)
+class Comparison:
+    """Compare the calls of two runs.
 
     tolerance: what rounding explains.
-    across: whether the runs are of two frameworks, which write arguments in other forms.
     load: whether saved values are compared.
-    lost: whether anything in either run is lost.
-    cut: for each run, `Run.open`: whether it was cut, so that a call may lack what it would have returned.
-    passed_on: whether the gradients that a function passes on are: not where msprobe wrote them in another form.
-    """
-
-    tolerance: Tolerance
-    across: bool
-    load: bool
-    passed_on: bool = True
-    lost: bool = False
-    cut: tuple[str | None, str | None] = (None, None)
-
-
-def compare_calls(
-    pair: Pair,
-    terms: Terms,
-    *,
-    drift: float = 0.0,
-    before: float = 0.0,
-    follows: bool = False,
-    noise: Mapping[str, float] | None = None,
-    look: Look | None = None,
-) -> CallDiff:
-    """Return how the calls of a pair differ.
-
-    drift: the largest difference so far that rounding explains.
-    before: of a backward call, the largest difference in its forward call.
-    follows: whether an earlier call has a cause: what comes in may then differ because of that.
-    noise: slot of the first run -> how far two runs of the same program are apart there; None where not measured.
+    follows: whether an earlier step has a cause: what comes in may then differ because of that.
+    noise: record -> slot of the first run -> how far two runs of the same program are apart there; None where that
+        is not measured.
     look: is given both records, so that nobody needs to read them again.
     """
-    records = pair.a.record.json, pair.b.record.json
-    calls = ((pair.a, "first"), (pair.b, "second")) if terms.lost else ()
-    lost = [(loss, which) for call, which in calls for loss in call.rank.lost.of(call.name)]
-    same = records[0] == records[1] and not lost and not _loads(pair, terms)
-    if same and look is None:
-        return CallDiff(pair, brought=before)
-    a = parts_of(records[0])
-    b = a if same else parts_of(records[1])
-    if look is not None:
-        look(pair.a, records[0], a)
-        look(pair.b, records[1], b)
-        if same:
+
+    a: Run
+    b: Run
+    tolerance: Tolerance
+    load: bool
+    follows: bool = False
+    noise: Mapping[str, Mapping[str, float]] | None = None
+    look: Look | None = None
+
+    @cached_property
+    def across(self) -> bool:
+        """Return whether the runs are of two frameworks, which write arguments in other forms."""
+        return self.a.is_across(self.b)
+
+    @cached_property
+    def passed_on(self) -> bool:
+        """Return whether the gradients that a function passes on are compared: msprobe may write another form."""
+        return self.a.one_slot_per_argument == self.b.one_slot_per_argument
+
+    def in_order(self, pairs: Iterable[Pair], idle: frozenset[str] = frozenset()) -> Iterator[CallDiff]:
+        """Yield how the calls of each pair differ. idle: the names of calls that are taken for the same."""
+        drift = 0.0  # the largest difference so far that rounding explains
+        apart: dict[str, float] = {}
+        follows = self.follows
+        for pair in pairs:
+            if pair.a.name in idle:
+                yield CallDiff(pair)
+                continue
+            before = apart.get(with_direction(pair.a.name, "forward"), 0.0) if pair.a.backward else 0.0
+            found = self.of(pair, drift, before, follows)
+            largest = max(found.brought, found.made)
+            apart[pair.a.name] = largest
+            if found.cause is None and not math.isinf(largest):
+                drift = max(drift, largest)
+            follows = follows or found.cause is not None
+            yield found
+
+    def of(self, pair: Pair, drift: float = 0.0, before: float = 0.0, follows: bool = False) -> CallDiff:
+        """Return how the calls of a pair differ.
+
+        drift: the largest difference so far that rounding explains.
+        before: of a backward call, the largest difference in its forward call.
+        follows: whether an earlier call has a cause.
+        """
+        records = pair.a.record.json, pair.b.record.json
+        calls = ((pair.a, "first"), (pair.b, "second")) if self.a.rank.lost or self.b.rank.lost else ()
+        lost = [(loss, which) for call, which in calls for loss in call.rank.lost.of(call.name)]
+        # Saved values may differ where all statistics are the same.
+        loads = self.load and bool(pair.a.rank.header.get("dump_data_dir"))
+        same = records[0] == records[1] and not lost and not loads
+        if same and self.look is None:
             return CallDiff(pair, brought=before)
-    if unknown := {each.slot for each, _ in lost if not each.known}:
-        a, b = (Parts(tuple(v for v in x.values if v.slot not in unknown), x.others) for x in (a, b))
-    unshared = _sides_of_one(pair.a, *records)
-    keys = set(records[0]) if isinstance(records[0], dict) else set(_GOT)
-    blind = pair.a.kind in ("module", "api") and not (keys & set(_GOT))
-    shared = tuple(side for side in _SIDES if side not in unshared)
-    compared = not pair.a.backward and "in" in shared
-    arguments = compare_arguments(a.others, b.others, both=terms.across) if compared else ()
-    own = terms.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
-    if noise is not None:
-        own = 4.0 * max(noise.values(), default=0.0)
-    sides = zip((pair.a, pair.b), records, terms.cut, strict=True)
-    ended = not unknown and any(
-        call.name == cut or (cut is not None and ended_inside(call, record)) for call, record, cut in sides
-    )
-    shared = tuple(side for side in shared if side != "out") if ended else shared
-    told = tuple(  # no differences: they have no size
-        ValueDiff(loss.slot, loss.side, Distance(0.0, f"is lost in the {which}: {loss.why}"))
-        for loss, which in lost
-    )
-    values = told + _read(pair, tuple(_differing(pair, a, b, own, terms, shared)))
-    largest = dict.fromkeys(_SIDES, 0.0)
-    for value in values:
-        largest[value.side] = max(largest[value.side], value.distance.relative)
-    brought = max(largest["in"], largest["parameter"], before)
-    allowed = terms.tolerance.allowed(own, max(brought, drift))
-    entry = terms.tolerance.allowed(own, max(drift, before))
-    cause: Cause | None = None
-    if arguments:
-        cause = "arguments"
-    elif largest["parameter"] > entry and not follows:
-        cause = "parameters"
-    elif largest["in"] > entry and not follows:
-        cause = "input"
-    elif largest["out"] > allowed and not (
-        follows and pair.a.kind == "parameters_grad"
-    ):  # it takes nothing itself
-        cause = "output"
-    return CallDiff(pair, values, arguments, brought, largest["out"], allowed, entry, cause, unshared, blind)
+        a = parts_of(records[0])
+        b = a if same else parts_of(records[1])
+        if self.look is not None:
+            self.look(pair.a, records[0], a)
+            self.look(pair.b, records[1], b)
+            if same:
+                return CallDiff(pair, brought=before)
+        if unknown := {each.slot for each, _ in lost if not each.known}:
+            a, b = (Parts(tuple(v for v in x.values if v.slot not in unknown), x.others) for x in (a, b))
+        unshared = _sides_of_one(pair.a, *records)
+        keys = set(records[0]) if isinstance(records[0], dict) else set(_GOT)
+        blind = pair.a.kind in ("module", "api") and not (keys & set(_GOT))
+        shared = tuple(side for side in _SIDES if side not in unshared)
+        compared = not pair.a.backward and "in" in shared
+        arguments = compare_arguments(a.others, b.others, both=self.across) if compared else ()
+        if self.noise is not None:
+            own = 4.0 * max(self.noise.get(pair.a.name, {}).values(), default=0.0)
+        else:
+            own = self.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
+        sides = zip((pair.a, pair.b), records, (self.a.open, self.b.open), strict=True)
+        ended = not unknown and any(
+            call.name == cut or (cut is not None and ended_inside(call, record))
+            for call, record, cut in sides
+        )
+        not_passed_on = not self.passed_on and pair.a.backward and pair.a.kind == "api"
+        if ended or not_passed_on:
+            shared = tuple(side for side in shared if side != "out")
+        told = tuple(  # no differences: they have no size
+            ValueDiff(loss.slot, loss.side, Distance(0.0, f"is lost in the {which}: {loss.why}"))
+            for loss, which in lost
+        )
+        found = tuple(self._differing(pair, a, b, own, shared))
+        if not any(v.side == "out" for v in found):  # what a call wrote over may be memory of `torch.empty`
+            found = tuple(v for v in found if v.distance.form or not writes_into(pair.a.name, v.slot))
+        values = told + found
+        largest = dict.fromkeys(_SIDES, 0.0)
+        for value in values:
+            largest[value.side] = max(largest[value.side], value.distance.relative)
+        brought = max(largest["in"], largest["parameter"], before)
+        allowed = self.tolerance.allowed(own, max(brought, drift))
+        entry = self.tolerance.allowed(own, max(drift, before))
+        cause: Cause | None = None
+        if arguments:
+            cause = "arguments"
+        elif largest["parameter"] > entry and not follows:
+            cause = "parameters"
+        elif largest["in"] > entry and not follows:
+            cause = "input"
+        elif largest["out"] > allowed and not (follows and pair.a.kind == "parameters_grad"):
+            cause = "output"  # parameters' gradients take nothing themselves
+        made = largest["out"]
+        return CallDiff(pair, values, arguments, brought, made, allowed, entry, cause, unshared, blind)
+
+    def _differing(
+        self, pair: Pair, a: Parts, b: Parts, own: float, sides: Iterable[Side]
+    ) -> Iterator[ValueDiff]:
+        for side in sides:
+            given = side == "out" and pair.a.backward
+            for x, y in _matched(a.side(side), b.side(side), across=self.across, given=given):
+                if self.load or x is None or y is None or x.tensor != y.tensor:
+                    value = self._value(pair, x, y, side, own)
+                    if value.distance.relative > 0.0:
+                        yield value
+
+    def _value(self, pair: Pair, x: Value | None, y: Value | None, side: Side, own: float) -> ValueDiff:
+        if x is None or y is None:
+            present = x or y
+            assert present is not None
+            words = "is in the first alone" if y is None else "is in the second alone"
+            return ValueDiff(present.slot, side, Distance(math.inf, words, form=True))
+        found = distance(x.tensor, y.tensor)
+        sums = x.tensor.get("md5"), y.tensor.get("md5")
+        same = isinstance(sums[0], str) and sums[0] == sums[1]
+        if self.load and "data_name" in x.tensor and not math.isinf(found.relative) and not same:
+            elements = _elements(pair, x, y, own)
+            if elements is not None:
+                words = f"largest difference {elements.max_abs:.6g}" if elements.max_abs else ""
+                return ValueDiff(x.slot, side, Distance(elements.relative, words), elements)
+        return ValueDiff(x.slot, side, found)
 
 
 def _sides_of_one(call: Call, one: Any, two: Any) -> tuple[Side, ...]:
-    """Return the sides of a call that only one of two records has: ``data_mode`` left them out of the other.
-
-    one, two: the records, as in the files.
-    """
+    """Return the sides of a call that only one of two records has: ``data_mode`` left them out of the other."""
     if call.kind not in ("module", "api") or not (isinstance(one, dict) and isinstance(two, dict)):
         return ()
     keys: dict[Side, tuple[str, ...]] = {"in": _GOT, "out": ("output",)}
     found = tuple(side for side, of in keys.items() if any(k in one for k in of) != any(k in two for k in of))
     if found and ("parameters" in one) != ("parameters" in two):
         return (*found, "parameter")
-    return found
-
-
-def _loads(pair: Pair, terms: Terms) -> bool:
-    """Return whether saved values are compared, which may differ where all statistics are the same."""
-    return terms.load and bool(pair.a.rank.header.get("dump_data_dir"))
-
-
-def _read(pair: Pair, values: tuple[ValueDiff, ...]) -> tuple[ValueDiff, ...]:
-    """Return the differences without those in what a call wrote over: memory of `torch.empty` differs in each run."""
-    if any(v.side == "out" for v in values):
-        return values
-    return tuple(v for v in values if v.distance.form or not writes_into(pair.a.name, v.slot))
-
-
-def _differing(
-    pair: Pair, a: Parts, b: Parts, own: float, terms: Terms, sides: tuple[Side, ...]
-) -> list[ValueDiff]:
-    """Return the tensors that differ, on these sides."""
-    if not terms.passed_on and pair.a.backward and pair.a.kind == "api":
-        sides = tuple(side for side in sides if side != "out")
-    found = []
-    for side in sides:
-        given = side == "out" and pair.a.backward
-        for x, y in _matched(a.side(side), b.side(side), across=terms.across, given=given):
-            if terms.load or x is None or y is None or x.tensor != y.tensor:
-                value = _value(pair, x, y, side, own, terms.load)
-                if value.distance.relative > 0.0:
-                    found.append(value)
     return found
 
 
@@ -252,32 +274,12 @@ def _matched(
     return pairs + [(None, v) for v in by_slot.values()]
 
 
-def _value(pair: Pair, x: Value | None, y: Value | None, side: Side, own: float, load: bool) -> ValueDiff:
-    if x is None or y is None:
-        present = x or y
-        assert present is not None
-        words = "is in the first alone" if y is None else "is in the second alone"
-        return ValueDiff(present.slot, side, Distance(math.inf, words, form=True))
-    found = distance(x.tensor, y.tensor)
-    if load and "data_name" in x.tensor and not math.isinf(found.relative) and not _same_bits(x, y):
-        elements = _elements(pair.a, pair.b, x, y, own)
-        if elements is not None:
-            words = f"largest difference {elements.max_abs:.6g}" if elements.max_abs else ""
-            return ValueDiff(x.slot, side, Distance(elements.relative, words), elements)
-    return ValueDiff(x.slot, side, found)
-
-
-def _same_bits(x: Value, y: Value) -> bool:
-    sums = x.tensor.get("md5"), y.tensor.get("md5")
-    return isinstance(sums[0], str) and sums[0] == sums[1]
-
-
-def _elements(a: Call, b: Call, x: Value, y: Value, tolerance: float) -> Elements | None:
+def _elements(pair: Pair, x: Value, y: Value, tolerance: float) -> Elements | None:
     """Return the difference of saved values; None where one side has none, or they cannot be read."""
     if not (x.tensor.get("data_name") and y.tensor.get("data_name")):
         return None
     try:
-        one, two = (call.record.tensor(v.slot).load() for call, v in ((a, x), (b, y)))
+        one, two = (call.record.tensor(v.slot).load() for call, v in ((pair.a, x), (pair.b, y)))
     except FormatError:
         return None
     if one.shape != two.shape or one.dtype.kind not in "fcbiu" or two.dtype.kind not in "fcbiu":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from probe_format.errors import FormatError
 from probe_format.names import with_direction
 from probe_format.schema import only_views
@@ -17,7 +16,7 @@ from probe_analysis.calls import Progress, Run, Source, runs_of
 from probe_analysis.compare import Tolerance
 from probe_analysis.frame import frame_of
 
-from .call_diff import CallDiff, Look, Terms, compare_calls
+from .call_diff import CallDiff, Comparison, Look
 from .idle import idle_calls
 from .likeness import left_out, recorded_otherwise, unlike, what_is_in
 from .missing import alone_before, missing_call
@@ -85,7 +84,7 @@ class Diff:
         order: tuple[State, ...] = ("different", "within tolerance", "same")
         state = min((r.verdict.state for r in self.runs), key=order.index)
         found = [r for r in self.runs if r.verdict.state == state]
-        in_step = [r.verdict for r in found if _step(r) == _step(found[0])]
+        in_step = [r.verdict for r in found if r.a.rank.step == found[0].a.rank.step]
         return min(in_step, key=lambda v: (v.received, v.place))
 
     def frame(self) -> Any:
@@ -140,6 +139,7 @@ def diff_runs(
 
     look: called with each record that is read, once; those that only one run has are not.
     """
+    tolerance = tolerance or Tolerance()
     thirds = {_place(run): run for run in noise}
     pairs, only_a, only_b = _paired(ones, twos)
     if not pairs:
@@ -149,14 +149,13 @@ def diff_runs(
         )
     found: list[RunDiff] = []
     for x, y in pairs:
-        third = thirds.get(_place(x)) or (next(iter(thirds.values())) if len(thirds) == 1 else None)
         earlier = [run for run in found if run.a.rank.step != x.rank.step]
-        found.append(_compare(x, y, third, mapping, tolerance or Tolerance(), load, progress, earlier, look))
+        follows = any(run.verdict.state == "different" for run in earlier)
+        third = thirds.get(_place(x)) or (next(iter(thirds.values())) if len(thirds) == 1 else None)
+        apart = None if third is None else _noise(Comparison(x, third, tolerance, load))
+        comparison = Comparison(x, y, tolerance, load, follows, apart, look)
+        found.append(_compare(comparison, align(x, y, mapping), earlier, progress))
     return Diff(tuple(found), tuple(r.label for r in only_a), tuple(r.label for r in only_b))
-
-
-def _step(run: RunDiff) -> int | None:
-    return run.a.rank.step
 
 
 def _place(run: Run) -> tuple[int | None, int | None, str | None]:
@@ -174,45 +173,36 @@ def _paired(ones: Sequence[Run], twos: Sequence[Run]) -> tuple[list[tuple[Run, R
 
 
 def _compare(
-    a: Run,
-    b: Run,
-    third: Run | None,
-    mapping: Mapping | None,
-    tolerance: Tolerance,
-    load: bool,
-    progress: Progress | None,
-    earlier: Sequence[RunDiff],
-    look: Look | None,
+    how: Comparison, alignment: Alignment, earlier: Sequence[RunDiff], progress: Progress | None
 ) -> RunDiff:
-    across = bool(a.framework and b.framework and a.framework != b.framework)
-    alignment = align(a, b, mapping)
+    a, b = how.a, how.b
     if a.calls and b.calls and not alignment.pairs:
         raise FormatError(
             f"{a.label} and {b.label} have no call in common: {what_is_in(a)} against {what_is_in(b)}."
         )
-    passed_on = a.one_slot_per_argument == b.one_slot_per_argument
-    lost = (("first", a.rank.lost), ("second", b.rank.lost))
-    terms = Terms(tolerance, across, load, passed_on, any(what for _, what in lost), (a.open, b.open))
-    noise = None if third is None else _noise(a, third, terms)
-    follows = any(run.verdict.state == "different" for run in earlier)
-    calls = _calls(alignment, terms, noise, follows, look, progress and partial(progress, a.label))
+    calls: list[CallDiff] = []
+    for found in how.in_order(alignment.pairs):
+        calls.append(found)
+        if progress is not None and len(calls) % 256 == 0:
+            progress(a.label, len(calls), len(alignment.pairs))
     first = next((c for c in calls if c.cause is not None), None)
     if first is not None and only_views(first.pair.a.name):
         idle = idle_calls(alignment.pairs)
         if first.pair.a.name in idle:
-            calls = _calls(alignment, terms, noise, follows, idle=idle)
+            calls = list(evolve(how, look=None).in_order(alignment.pairs, idle))
     # where with_owner moves the cause to a module, this is still where it shows first
     limit = next((c.pair.a.order for c in calls if c.cause is not None), math.inf)
-    calls, first = with_owner(a, calls)
-    other = None if across else recorded_otherwise(a, b)
-    verdict = _verdict(a, b, alignment, calls, across or other is not None, earlier, first, limit)
+    calls, first = with_owner(calls)
+    other = None if how.across else recorded_otherwise(a, b)
+    verdict = _verdict(how, alignment, calls, other is not None, earlier, first, limit)
     if verdict.state != "different" and unlike(alignment):
         raise FormatError(
             f"{a.label}: the two dumps have neither numbers nor checksums of one kind in common. "
             "Dump both with the same summary_mode."
         )
-    said = (None if passed_on else _OTHER_FORM, other, left_out(calls))
+    said = (None if how.passed_on else _OTHER_FORM, other, left_out(calls))
     notes = [note for note in said if note is not None]
+    lost = (("first", a.rank.lost), ("second", b.rank.lost))
     notes += [f"in the {which} run: {what}" for which, what in lost if what]
     for which, names in zip(("second", "first"), alignment.beyond(a, b), strict=True):
         if names:
@@ -220,51 +210,17 @@ def _compare(
     return RunDiff(a, b, alignment, tuple(calls), verdict, tuple(notes))
 
 
-def _calls(
-    alignment: Alignment,
-    terms: Terms,
-    noise: dict[str, dict[str, float]] | None,
-    follows: bool,
-    look: Look | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    idle: frozenset[str] = frozenset(),
-) -> list[CallDiff]:
-    """Return how the calls of each pair differ. idle: the names of calls that are taken for the same."""
-    drift = 0.0
-    apart: dict[str, float] = {}
-    calls: list[CallDiff] = []
-    for n, pair in enumerate(alignment.pairs):
-        if pair.a.name in idle:
-            calls.append(CallDiff(pair))
-            continue
-        known = None if noise is None else noise.get(pair.a.name, {})
-        before = apart.get(with_direction(pair.a.name, "forward"), 0.0) if pair.a.backward else 0.0
-        found = compare_calls(
-            pair, terms, drift=drift, before=before, follows=follows, noise=known, look=look
-        )
-        largest = max(found.brought, found.made)
-        apart[pair.a.name] = largest
-        if found.cause is None and not math.isinf(largest):
-            drift = max(drift, largest)
-        follows = follows or found.cause is not None
-        calls.append(found)
-        if progress is not None and n % 256 == 255:
-            progress(n + 1, len(alignment.pairs))
-    return calls
-
-
-def _noise(a: Run, third: Run, terms: Terms) -> dict[str, dict[str, float]]:
+def _noise(twice: Comparison) -> dict[str, dict[str, float]]:
     """Return record -> slot -> how far two runs of the same program are apart there."""
     found = {}
-    for pair in align(a, third).pairs:
-        apart = {v.slot: v.distance.relative for v in compare_calls(pair, terms).values}
+    for pair in align(twice.a, twice.b).pairs:
+        apart = {v.slot: v.distance.relative for v in twice.of(pair).values}
         found[pair.a.name] = {slot: relative for slot, relative in apart.items() if not math.isinf(relative)}
     return found
 
 
 def _verdict(
-    a: Run,
-    b: Run,
+    how: Comparison,
     alignment: Alignment,
     calls: Sequence[CallDiff],
     partial: bool,
@@ -278,42 +234,36 @@ def _verdict(
     first: the first call with a cause.
     limit: the place of the first call that shows it.
     """
+    a, b = how.a, how.b
     if not a.calls or not b.calls:
         if not a.calls and not b.calls:
             return Verdict("same", "Nothing was recorded in either of the two.")
         which, other = ("first", "second") if a.calls else ("second", "first")
         count = f"{len(a.calls or b.calls)} records"
         return Verdict("different", f"Nothing was recorded in the {other} run; the {which} has {count}.")
-    missing = None if partial else missing_call(alignment, a, b, first, limit)
+    missing = None if partial or how.across else missing_call(alignment, a, b, first, limit)
     if missing is not None:
-        call, run, sentence, place = missing
-        return Verdict("different", sentence, call, run.line_of(call), run.above(call.name), place=place)
+        return missing
     if first is None:
         inexact = next((c for c in calls if c.brought or c.made), None)
-        before = next((run for run in reversed(earlier) if run.verdict.state == "different"), None)
-        if inexact is not None and before is not None:
-            sentence = f"Numbers differ from {inexact.pair.a.name} on, as {before.a.label} differs before it."
-            return _at(a, inexact, "different", sentence, inexact.pair.a.order)
         if inexact is None:
-            sentence = f"All {_counted(calls)} are the same in both, as far as they were recorded."
-            return Verdict("same", sentence)
-        sentence = (
-            f"All {_counted(calls)} are the same within what rounding explains. "
-            f"{verdict_of(inexact, 'within tolerance')}"
-        )
-        return _at(a, inexact, "within tolerance", sentence, inexact.pair.a.order)
+            same = f"All {_counted(calls)} are the same in both, as far as they were recorded."
+            return Verdict("same", same)
+        call = inexact.pair.a
+        before = next((run for run in reversed(earlier) if run.verdict.state == "different"), None)
+        if before is not None:
+            sentence = f"Numbers differ from {call.name} on, as {before.a.label} differs before it."
+            return Verdict("different", sentence, call, inexact, call.order)
+        most = f"All {_counted(calls)} are the same within what rounding explains."
+        sentence = f"{most} {verdict_of(inexact, 'within tolerance')}"
+        return Verdict("within tolerance", sentence, call, inexact, call.order)
     sentence = verdict_of(first)
     before = next((run for run in reversed(earlier) if run.a.rank.number == a.rank.number), None)
     if first.cause == "parameters" and before is not None:
         sentence += f" All of {before.a.label} agrees: look at the optimizer's step, or at what runs between the steps."
     if first.cause in ("input", "parameters") and not first.pair.a.backward:
         sentence += alone_before(earlier)
-    return _at(a, first, "different", sentence, limit)
-
-
-def _at(run: Run, found: CallDiff, state: State, sentence: str, place: float) -> Verdict:
-    call = found.pair.a
-    return Verdict(state, sentence, call, run.line_of(call), run.above(call.name), found, place)
+    return Verdict("different", sentence, first.pair.a, first, limit)
 
 
 def _counted(found: Sequence[CallDiff]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from probe_format.schema import only_views, writes_into
 
@@ -42,10 +41,9 @@ def idle_calls(pairs: Sequence[Pair]) -> frozenset[str]:
 
 def _differing(pair: Pair, side: Side) -> dict[Content, str]:
     """Return what differs on a side, as the runs have it -> its slot in the first."""
-    others = {value.slot: value.tensor for value in pair.b.read().side(side)}
-    both = ((value.slot, value.tensor, others.get(value.slot)) for value in pair.a.read().side(side))
-    return {_content(one, two): slot for slot, one, two in both if two is not None and one != two}
-
-
-def _content(one: Mapping[str, Any], two: Mapping[str, Any]) -> Content:
-    return tuple(str(tensor.get(key)) for tensor in (one, two) for key in _NUMBERS)
+    both = pair.tensors(side)
+    return {
+        tuple(str(x.get(key)) for x in (one, two) for key in _NUMBERS): slot
+        for slot, one, two in both
+        if one != two
+    }

@@ -12,16 +12,15 @@ from probe_analysis.align import Alignment
 from probe_analysis.calls import Call, Run
 
 from .call_diff import CallDiff
+from .verdict import Verdict
 
 if TYPE_CHECKING:
     from .diff import RunDiff
 
 __all__ = ["alone_before", "missing_call"]
 
-Missing = tuple[Call, Run, str, float]
 
-
-def missing_call(found: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Missing | None:
+def missing_call(found: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Verdict | None:
     """Return the call that only one run has, where it comes before the first other difference and explains it."""
     candidates = _places(found.only_a, a, found, is_a=True)
     candidates += _places(found.only_b, b, found, is_a=False)
@@ -45,13 +44,14 @@ def missing_call(found: Alignment, a: Run, b: Run, first: CallDiff | None, limit
                     sentence += (
                         " It has no backward records at all: no backward pass, or data_mode left them out."
                     )
-                return call, run, sentence, place
+                return Verdict("different", sentence, call, place=place)
             if forward is not None and first is not None and _takes_gradients(first):
-                return *_alone(forward, run, which, alone, first), place
+                return _alone(forward, run, which, alone, first, place)
         elif call.kind == "parameters_grad" and (id(call.rank), call.path) in matched:
-            return call, run, f"{call.name} has gradients in the {which} run alone.", place
+            sentence = f"{call.name} has gradients in the {which} run alone."
+            return Verdict("different", sentence, call, place=place)
         elif first is not None and not first.pair.a.backward and call.kind in ("module", "api"):
-            return *_alone(call, run, which, alone, first), place
+            return _alone(call, run, which, alone, first, place)
     return None
 
 
@@ -71,23 +71,16 @@ def _takes_gradients(first: CallDiff) -> bool:
     return first.pair.a.backward and (first.cause == "input" or first.pair.a.kind == "parameters_grad")
 
 
-def _alone(call: Call, run: Run, which: str, alone: set[int], first: CallDiff) -> tuple[Call, Run, str]:
-    whole = _whole(call, run, alone)
-    sentence = (
-        f"{whole.name} is called in the {which} run alone; the first number that differs after it is in "
-        f"{first.pair.a.name}."
-    )
-    return whole, run, sentence
-
-
-def _whole(call: Call, run: Run, alone: set[int]) -> Call:
-    """Return the outermost module around a call that only one run has as well; else the call."""
-    for name in run.above(call.name):
+def _alone(call: Call, run: Run, which: str, alone: set[int], first: CallDiff, place: float) -> Verdict:
+    """Return the verdict on a call, or on the outermost module around it that only one run has as well."""
+    for name in call.modules:
         around = run.by_name.get(name)
         if around is None or id(around) not in alone:
             break
         call = around
-    return call
+    what = f"{call.name} is called in the {which} run alone"
+    sentence = f"{what}; the first number that differs after it is in {first.pair.a.name}."
+    return Verdict("different", sentence, call, place=place)
 
 
 def _places(

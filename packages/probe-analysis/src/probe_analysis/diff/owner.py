@@ -5,14 +5,14 @@ A parameter is looked for by its name in the model, and an input at the outermos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import evolve
 from probe_format.errors import FormatError
 
 from probe_analysis.align import Pair
-from probe_analysis.calls import Run, Side
+from probe_analysis.calls import Side
 
 from .call_diff import CallDiff, Cause
 
@@ -21,15 +21,13 @@ __all__ = ["with_owner"]
 _GOT: tuple[Side, ...] = ("in", "parameter")
 _NUMBERS = ("dtype", "shape", "Max", "Min", "Mean", "Norm", "md5")
 
-Tensor = Mapping[str, Any]
+Marks = tuple[Any, ...]
 
 
-def with_owner(run: Run, calls: Sequence[CallDiff]) -> tuple[list[CallDiff], CallDiff | None]:
+def with_owner(calls: Sequence[CallDiff]) -> tuple[list[CallDiff], CallDiff | None]:
     """Return the calls, and the first with a cause: a module, where this has another parameter, or got the input.
 
     The functions inside of a module are completed before it, so that they are the first to get what it has and gets.
-
-    run: the first run.
     """
     found = list(calls)
     first = next((n for n, call in enumerate(found) if call.cause is not None), None)
@@ -48,7 +46,7 @@ def with_owner(run: Run, calls: Sequence[CallDiff]) -> tuple[list[CallDiff], Cal
     named = {each.pair.a.name: n for n, each in enumerate(found)}
     owner = first
     cause: Cause = "input"
-    for name in run.above(call.pair.a.name):
+    for name in call.pair.a.modules:
         n = named.get(name)
         side, got = (None, got) if n is None else _side(found[n], call, got)
         if n is not None and side is not None:
@@ -77,34 +75,24 @@ def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> tuple[Side 
     As inputs, and then the slots of those; or as parameters, where it got the same inputs.
     """
     try:
-        owned = {side: _apart(module, side, call.entry if side == "in" else 0.0) for side in _GOT}
-        taken = dict(_tensors(call.pair, "in"))
+        owned: dict[Side, list[Marks]] = {}
+        for side in _GOT:
+            beyond = call.entry if side == "in" else 0.0
+            found = (v for v in module.values if v.side == side and v.distance.relative > beyond)
+            apart = {v.slot for v in found}
+            marks = _marks(module.pair, side) if apart else {}
+            owned[side] = [mark for slot, mark in marks.items() if slot in apart]
+        taken = _marks(call.pair, "in")
     except FormatError:
         return None, slots
-    sides = []
-    for slot in slots:
-        found = (side for side in _GOT if any(_same(taken[slot], pair) for pair in owned[side]))
-        sides.append(next(found, None) if slot in taken else None)
+    sides = [next((s for s in _GOT if slot in taken and taken[slot] in owned[s]), None) for slot in slots]
     if not sides or None in sides or (owned["in"] and "in" not in sides):
         return None, slots
     inputs = [slot for slot, side in zip(slots, sides, strict=True) if side == "in"]
     return ("in", inputs) if inputs else ("parameter", slots)
 
 
-def _apart(module: CallDiff, side: Side, beyond: float) -> list[tuple[Tensor, Tensor]]:
-    """Return the tensors of a side that differ by more than this."""
-    slots = {value.slot for value in module.values if value.side == side and value.distance.relative > beyond}
-    return [pair for slot, pair in _tensors(module.pair, side) if slot in slots] if slots else []
-
-
-def _tensors(pair: Pair, side: Side) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
-    """Yield the tensors of a side that both calls have, by slot."""
-    others = {value.slot: value.tensor for value in pair.b.read().side(side)}
-    for value in pair.a.read().side(side):
-        if value.slot in others:
-            yield value.slot, (value.tensor, others[value.slot])
-
-
-def _same(ones: tuple[Tensor, Tensor], twos: tuple[Tensor, Tensor]) -> bool:
-    """Return whether two tensors are one in each of the runs, as far as their numbers tell."""
-    return all(one.get(key) == two.get(key) for one, two in zip(ones, twos, strict=True) for key in _NUMBERS)
+def _marks(pair: Pair, side: Side) -> dict[str, Marks]:
+    """Return the numbers of each tensor that both calls have, in either: what tells it from others."""
+    both = pair.tensors(side)
+    return {slot: tuple(x.get(key) for x in (one, two) for key in _NUMBERS) for slot, one, two in both}

@@ -7,7 +7,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from probe_analysis.calls import Call, Side
+from probe_analysis.calls import AtCall, Call, Side
 
 from .call_diff import CallDiff
 
@@ -19,14 +19,12 @@ State = Literal["same", "within tolerance", "different"]
 
 
 @frozen(eq=False)
-class Verdict:
+class Verdict(AtCall):
     """Say whether two runs are the same and, where they are not, what differs first.
 
     state: whether every number is the same, or the same within the tolerance, or one is not.
     sentence: the finding in words.
     call: the first call that makes a difference, in the first run (in the second where only that has it).
-    line: the line of the user's code that made the call; empty where it is not known.
-    modules: the modules around it, innermost first.
     found: how the two calls differ; None for a call that only one run has.
     place: how many calls of its rank come before the first that shows it, in the first run.
     """
@@ -34,8 +32,6 @@ class Verdict:
     state: State
     sentence: str
     call: Call | None = None
-    line: str = ""
-    modules: tuple[str, ...] = ()
     found: CallDiff | None = None
     place: float = math.inf
 
@@ -57,7 +53,8 @@ def verdict_of(found: CallDiff, state: State = "different") -> str:
         return f"{name} has other parameters: {_parameters(found)}. What it was given before agrees."
     if found.cause == "input":
         what = "gradient" if call.backward else "input"
-        role = _role(found)
+        worst = found.worst("in")
+        role = "" if worst is None else call.role(worst.slot)
         if role in ("running_mean", "running_var") and call.parent is not None:
             return (
                 f"{name} gets another {role}, a buffer of {call.parent}: {_worst(found, 'in')}, though every recorded "
@@ -94,29 +91,6 @@ def _parameters(found: CallDiff) -> str:
     name = ".".join(part for part in (found.pair.a.path, worst.slot.removeprefix("parameters.")) if part)
     more = sum(value.side == "parameter" for value in found.values) - 1
     return f"{name} {worst.distance.what}" + (f", and {more} more" if more else "")
-
-
-#: Functions -> what their arguments are, of those whose modules have parameters and buffers.
-_BATCH_NORM = ("", "running_mean", "running_var", "weight", "bias")
-_ROLES = {
-    **dict.fromkeys(("linear", "dense", "conv1d", "conv2d", "conv3d"), ("", "weight", "bias")),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), ("", "weight", "bias")),
-    **dict.fromkeys(("layer_norm", "group_norm", "rms_norm"), ("", "", "weight", "bias")),
-    **dict.fromkeys(("batch_norm", "instance_norm"), _BATCH_NORM),
-    **dict.fromkeys(("embedding", "embedding_bag", "prelu"), ("", "weight")),
-}
-
-
-def _role(found: CallDiff) -> str:
-    """Return what the input that is the farthest apart is to the function, ``weight``; empty where it is not known."""
-    worst = found.worst("in")
-    if worst is None or found.pair.a.kind != "api" or found.pair.a.backward:
-        return ""
-    kind, _, place = worst.slot.partition(".")
-    if kind == "input_kwargs":
-        return place if any(place in roles for roles in _ROLES.values()) else ""
-    roles = _ROLES.get(found.pair.a.what.lower(), ())
-    return roles[int(place)] if place.isdigit() and int(place) < len(roles) else ""
 
 
 def _worst(found: CallDiff, *sides: Side) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .columns import SCHEMA_VERSION, TABLES, Column
+from .columns import SCHEMA_VERSION, TABLES
 from .export import FORMS, Exported, export
 from .output import leftovers
 
-__all__ = ["FORMS", "SCHEMA_VERSION", "TABLES", "Column", "Exported", "export", "leftovers"]
+__all__ = ["FORMS", "SCHEMA_VERSION", "TABLES", "Exported", "export", "leftovers"]

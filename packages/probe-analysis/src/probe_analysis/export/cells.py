@@ -120,18 +120,16 @@ def tensor_cells(tensor: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nearest(value: Any) -> float | None:
-    """Return the double closest to an integer that no double is; None for anything else."""
     try:
-        return float(value) if isinstance(value, int) else None
+        return (
+            float(value) if isinstance(value, int) else None
+        )  # the double closest to an integer that none is
     except OverflowError:
         return None
 
 
 def _all_finite(cells: Mapping[str, Any]) -> bool | None:
-    """Return whether every element is finite; None where the statistics do not tell.
-
-    The norm does not count: that of msprobe overflows in the dtype of the tensor.
-    """
+    """Return whether every element is finite; None where that is not told: msprobe's norm overflows in the dtype."""
     if any(cells.get(count) for count in ("nan_count", "posinf_count", "neginf_count")):
         return False
     extremes = [cells[key] for key in ("max", "min") if cells.get(key) is not None]

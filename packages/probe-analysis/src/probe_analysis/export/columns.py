@@ -7,7 +7,7 @@ from typing import Literal
 
 from attrs import frozen
 
-__all__ = ["SCHEMA_VERSION", "SHARED", "TABLES", "TENSOR", "Column", "Type"]
+__all__ = ["SCHEMA_VERSION", "TABLES", "TENSOR", "Column", "Type"]
 
 SCHEMA_VERSION = "1.0"
 """The first number changes when a column changes its meaning or goes, the second when one is added."""
@@ -65,9 +65,3 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     ),
 }  # fmt: skip
 """Table -> its columns. ``step`` and ``rank`` are in the names of the folders."""
-
-SHARED: Mapping[str, frozenset[str]] = {
-    table: frozenset(column.name for column in _RECORD) if table != "runs" else frozenset()
-    for table, columns in TABLES.items()
-}
-"""Table -> those of its columns that are the same for all rows of a record."""

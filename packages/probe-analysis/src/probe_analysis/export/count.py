@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+
+from attrs import define, field
 
 from probe_analysis.calls import Progress, Run
 
@@ -14,19 +16,21 @@ __all__ = ["Count"]
 _AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large")
 
 
+@define(eq=False)
 class Count:
     """Hold how much was written, and what could not be read.
 
     filter: only records with this text in their names are written.
     progress: called with (label, records written, records in all).
+    amounts, killed, lost, errors: as in `Exported`.
     """
 
-    def __init__(self, filter: str, progress: Progress | None) -> None:
-        self.filter, self._progress = filter, progress
-        self.runs = self.records = self.tensors = self.arguments = self.left_out = self.too_large = 0
-        self.errors: list[tuple[str, str]] = []
-        self.killed: list[str] = []
-        self.lost: list[str] = []
+    filter: str
+    progress: Progress | None
+    amounts: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_AMOUNTS, 0)))
+    killed: list[str] = field(factory=list)
+    lost: list[str] = field(factory=list)
+    errors: list[tuple[str, str]] = field(factory=list)
 
     def rows(self, run: Run) -> Iterator[Rows]:
         """Yield the rows of each call of a run that the filter lets through.
@@ -40,36 +44,23 @@ class Count:
         if run.rank.lost:
             self.lost.append(f"{run.label}: {run.rank.lost}")
         for n, call in enumerate(run.calls):
-            if self._progress is not None and n % 256 == 0:
-                self._progress(run.label, n, total)
+            if self.progress is not None and n % 256 == 0:
+                self.progress(run.label, n, total)
             if self.filter not in call.name:
-                self.left_out += 1
+                self.amounts["left_out"] += 1
                 continue
             found = rows_of(run, call)
-            self.records += 1
-            self.tensors += len(found.tensors)
-            self.arguments += len(found.arguments)
+            self.amounts.update(records=1, tensors=len(found.tensors), arguments=len(found.arguments))
             if "error" in found.record:
-                self.error(f"{run.label} {call.name}", found.record["error"])
+                self.errors.append((f"{run.label} {call.name}", found.record["error"]))
             yield found
 
-    def holes(self, run: Run) -> str | None:
-        """Return, and note, why a run that was written may lack records; None where nothing says so."""
+    def end(self, run: Run) -> str | None:
+        """Count a run that was written; return, and note, why it may lack records, None where nothing says so."""
+        self.amounts["runs"] += 1
         journal = run.rank.journal
         if journal is None or journal.state != "damaged":
             return None
         why = f"its journal is damaged, so records may be missing ({journal.detail})"
-        self.error(run.label, why)
+        self.errors.append((run.label, why))
         return why
-
-    def error(self, what: str, why: object) -> None:
-        """Note what could not be read."""
-        self.errors.append((what, str(why)))
-
-    def amounts(self) -> dict[str, int]:
-        """Return each count by its name."""
-        return {name: getattr(self, name) for name in _AMOUNTS}
-
-    def content(self) -> dict[str, Any]:
-        """Return what the file says that marks an export."""
-        return {**self.amounts(), "filter": self.filter, "killed": self.killed, "errors": self.errors}

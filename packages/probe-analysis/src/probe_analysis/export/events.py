@@ -9,20 +9,26 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from probe_format.errors import ProbeError
+from probe_format.errors import FormatError, ProbeError
 
-__all__ = ["EventFile", "load_tensorboard", "scalars_of"]
+from probe_analysis.calls import Run
+
+from .count import Count
+
+__all__ = ["write_curves"]
 
 #: The groups of curves; the cells of a tensor have them in small letters.
 _GROUPS = ("Norm", "Max", "Min", "Mean", "nan_count", "posinf_count", "neginf_count", "zero_count")
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # the first double that rounds to infinity
 
 
-def load_tensorboard() -> tuple[Any, Any, Any]:
-    """Return TensorBoard's Event, Summary and RecordWriter.
+def write_curves(runs: Iterable[Run], folder: Path, count: Count) -> None:
+    """Write one event file for each process, whose steps come one after the other: so they do among the runs.
 
     Raises ProbeError, which says what to install, where tensorboard cannot be imported.
     """
@@ -35,10 +41,22 @@ def load_tensorboard() -> tuple[Any, Any, Any]:
             f"Event files are written by tensorboard, which cannot be imported here ({error}). Install it with: "
             "pip install 'probe-analysis[tensorboard]'"
         ) from error
-    return Event, Summary, RecordWriter
+    for name, steps in groupby(runs, lambda run: f"{run.rank.mode or ''}/{run.rank.path.name}".lstrip("/")):
+        with closing(_EventFile((Event, Summary, RecordWriter), folder / name)) as file:
+            for run in steps:
+                try:
+                    for rows in count.rows(run):
+                        found = [
+                            pair for cells in rows.tensors for pair in _scalars(rows.shared["record"], cells)
+                        ]
+                        if found:
+                            count.amounts["too_large"] += file.add(run.rank.step or 0, found)
+                    count.end(run)
+                except FormatError as error:
+                    count.errors.append((run.label, str(error)))
 
 
-def scalars_of(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _scalars(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield (tag, number) of each statistic of a tensor: ``Norm/Module.fc.Linear.forward.0.output.0``."""
     name = f"{record}.{cells['slot']}" if cells["slot"] else record
     for group in _GROUPS:
@@ -47,32 +65,32 @@ def scalars_of(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, flo
             yield f"{group}/{name}", float(value)
 
 
-class EventFile:
-    """Write one event file, a step after the other.
-
-    too_large: how many numbers a float32 does not hold. TensorBoard has no other, and shows them as infinite.
-    """
+class _EventFile:
+    """Write one event file, a step after the other."""
 
     def __init__(self, tensorboard: tuple[Any, Any, Any], folder: Path) -> None:
         event, self._summary, record_writer = tensorboard
         self._event = event
-        self.too_large = 0
         folder.mkdir(parents=True, exist_ok=True)
         self._now = time.time()
         self._file = record_writer((folder / f"events.out.tfevents.{int(self._now)}.probe").open("wb"))
         self._file.write(event(wall_time=self._now, file_version="brain.Event:2").SerializeToString())
 
-    def add(self, step: int, scalars: Iterable[tuple[str, float]]) -> None:
-        """Add numbers of one step: (tag, number) of each."""
-        values = []
+    def add(self, step: int, scalars: Iterable[tuple[str, float]]) -> int:
+        """Add numbers of one step: (tag, number) of each.
+
+        Return how many a float32 does not hold. TensorBoard has no other, and shows them as infinite.
+        """
+        values, too_large = [], 0
         for tag, number in scalars:
             if math.isfinite(number) and abs(number) >= _LARGEST_FLOAT32:
-                self.too_large += 1
+                too_large += 1
                 number = math.copysign(math.inf, number)
             tag = tag.encode("utf-8", "backslashreplace").decode()
             values.append(self._summary.Value(tag=tag, simple_value=number))
         event = self._event(wall_time=self._now, step=step, summary=self._summary(value=values))
         self._file.write(event.SerializeToString())
+        return too_large
 
     def close(self) -> None:
         """Write what is held, and close the file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -12,10 +11,9 @@ from probe_format.errors import FormatError, UsageError
 from probe_analysis.calls import Progress, Run, Source, runs_of
 
 from .count import Count
-from .curves import Curves
+from .events import write_curves
 from .output import mark, whole_folder
-from .parquet import Tables
-from .tables import GROUP
+from .tables import GROUP, write_tables
 
 __all__ = ["FORMS", "Exported", "Form", "export"]
 
@@ -82,18 +80,19 @@ def export(
     runs = sorted(runs_of(dump, step=step, rank=rank), key=_place)
     count = Count(filter, progress)
     with whole_folder(Path(to), overwrite=overwrite) as folder:
-        writer = Tables(folder, group) if form == "parquet" else Curves(folder)
-        with contextlib.closing(writer):
-            for run in runs:
-                # With nothing read yet: what is read of it goes with it, so that one is held at a time.
-                writer.write(Run(run.label, evolve(run.rank)), count)
-        if count.runs == 0:
+        # With nothing read yet: what is read of a run goes with it, so that one is held at a time.
+        fresh = (Run(run.label, evolve(run.rank)) for run in runs)
+        if form == "parquet":
+            write_tables(fresh, folder, count, group)
+        else:
+            write_curves(fresh, folder, count)
+        if count.amounts["runs"] == 0:
             raise FormatError(f"Nothing of {count.errors[0][0]} can be read: {count.errors[0][1]}")
-        mark(folder, form, count.content())
+        told = {"filter": filter, "killed": count.killed, "errors": count.errors}
+        mark(folder, form, {**count.amounts, **told})
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    found = tuple(count.killed), tuple(count.lost), tuple(count.errors)
-    killed, lost, errors = found
-    return Exported(Path(to), form, killed=killed, lost=lost, errors=errors, bytes=size, **count.amounts())
+    killed, lost, errors = tuple(count.killed), tuple(count.lost), tuple(count.errors)
+    return Exported(Path(to), form, killed=killed, lost=lost, errors=errors, bytes=size, **count.amounts)
 
 
 def _place(run: Run) -> tuple[str, str, int]:

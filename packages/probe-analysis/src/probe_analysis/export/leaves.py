@@ -5,69 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from attrs import frozen
-from probe_format.schema import is_tensor, path_text, tensors
+from probe_format.schema import is_tensor, path_text, tensors, walk
 from probe_format.values import ValuePath, is_leaf
 
-__all__ = ["Leaf", "leaves"]
+__all__ = ["leaves", "place"]
 
 #: The first key of a slot -> the role of what stands there.
 _ROLES = {"input": "input", "output": "output"}
 _ROLES |= {"input_args": "input", "input_kwargs": "kwarg", "parameters": "parameter"}
 
 
-@frozen(eq=False)
-class Leaf:
-    """Hold one value of a record.
+def place(keys: ValuePath, kind: str) -> dict[str, Any]:
+    """Return the columns that say where a value stands.
 
     keys: its place in the record, as ``("input_args", 0)``.
-    value: as it is in the file; an empty list or object stands for itself.
+    kind: of the record: ``api``, ``module``, ``parameters_grad`` or ``debug``.
     """
-
-    keys: ValuePath
-    value: Any
-
-    @property
-    def tensor(self) -> bool:
-        """Return whether it is a tensor or an array."""
-        return is_tensor(self.value)
-
-    def place(self, kind: str) -> dict[str, Any]:
-        """Return the columns that say where it stands.
-
-        kind: of the record: ``api``, ``module``, ``parameters_grad`` or ``debug``.
-        """
-        place: dict[str, Any] = {"slot": path_text(self.keys)}
-        keys = self.keys
-        if kind == "debug":
-            return {**place, "role": "saved", "path": path_text(keys)}
-        if kind == "parameters_grad":
-            return {**place, "role": "gradient", "path": path_text(keys[:1])}
-        if keys[:1] == ("recompute",):
-            place["recompute"] = True
-            keys = keys[1:]
-        elif keys[:1] == ("later_passes",) and len(keys) > 1 and isinstance(keys[1], int):
-            place["backward_pass"] = keys[1] + 1
-            keys = keys[2:]
-        role = _ROLES.get(str(keys[0])) if keys else None
-        return {**place, "role": role or "other", "path": path_text(keys[1:] if role else keys)}
+    found: dict[str, Any] = {"slot": path_text(keys)}
+    if kind == "debug":
+        return {**found, "role": "saved", "path": path_text(keys)}
+    if kind == "parameters_grad":
+        return {**found, "role": "gradient", "path": path_text(keys[:1])}
+    if keys[:1] == ("recompute",):
+        found["recompute"] = True
+        keys = keys[1:]
+    elif keys[:1] == ("later_passes",) and len(keys) > 1 and isinstance(keys[1], int):
+        found["backward_pass"] = keys[1] + 1
+        keys = keys[2:]
+    role = _ROLES.get(str(keys[0])) if keys else None
+    return {**found, "role": role or "other", "path": path_text(keys[1:] if role else keys)}
 
 
-def leaves(record: Any) -> Iterator[Leaf]:
-    """Yield every value below a record, in document order.
+def leaves(record: Any) -> Iterator[tuple[ValuePath, Any]]:
+    """Yield every value below a record with its place, in document order.
 
     A part of the record that is empty (``"input_args": []``) is no value, an empty list among its arguments is one.
     """
-    # Not by recursion: a damaged file may nest deeper than Python can.
-    todo: list[tuple[ValuePath, str | int | None, Any]] = [((), None, record)]
-    while todo:
-        above, last, node = todo.pop()
-        path = above if last is None else (*above, last)
-        if isinstance(node, list) and node:
-            todo.extend((path, i, node[i]) for i in range(len(node) - 1, -1, -1))
-        elif isinstance(node, dict) and node and not is_leaf(node):
-            todo.extend((path, key, node[key]) for key in reversed(node))
-        elif len(path) > 1 or not isinstance(node, list | dict) or node:
-            yield Leaf(path, node)
+    for path, node in walk(record, is_leaf):
+        if len(path) > 1 or not isinstance(node, list | dict) or node:
+            yield path, node
             if isinstance(node, dict) and not is_tensor(node):  # it may carry a tensor: torch's P2POp does
-                yield from (Leaf((*path, *below), tensor) for below, tensor in tensors(node))
+                yield from (((*path, *below), tensor) for below, tensor in tensors(node))

@@ -9,11 +9,12 @@ from attrs import frozen
 from probe_format import Record, Tensor
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName
+from probe_format.schema import is_tensor
 
 from probe_analysis.calls import Call, Run
 
 from .cells import argument_cells, json_text, source_cells, tensor_cells
-from .leaves import Leaf, leaves
+from .leaves import leaves, place
 
 __all__ = ["Rows", "rows_of"]
 
@@ -41,48 +42,36 @@ class Rows:
 def rows_of(run: Run, call: Call) -> Rows:
     """Return the rows of one call. One that cannot be read has a row of its own that says so."""
     record = call.record
-    shared = _shared(run, call, record)
-    own: Row = {"modules": list(run.above(call.name)) or None, "stack": "\n".join(run.stack_of(call)) or None}
+    shared: Row = {"run": run.label, "record": call.name, "call_order": call.order, "kind": call.kind}
+    shared |= {
+        "module": call.path or None,
+        "parent": call.parent,
+        **_named(record),
+        **source_cells(call.line),
+    }
+    own: Row = {"modules": list(call.modules) or None, "stack": "\n".join(call.stack) or None}
     try:
         found = record.json
     except FormatError as error:
         return Rows(shared, (), (), {**own, "tensors": 0, "arguments": 0, "error": str(error)})
-    scalars = _scalars(call, found)
+    scalars: Row = {}  # what the record says of itself: its keys that hold no arguments and no results
+    if call.kind in ("module", "api") and isinstance(found, dict):
+        scalars = {key: value for key, value in found.items() if not isinstance(value, list | dict)}
     tensors: list[Row] = []
     arguments: list[Row] = []
-    for leaf in leaves(found):
-        if len(leaf.keys) == 1 and leaf.keys[0] in scalars:
+    for keys, value in leaves(found):
+        if len(keys) == 1 and keys[0] in scalars:
             continue
-        row = {**_where(call), **leaf.place(call.kind), "slot_order": len(tensors) + len(arguments)}
-        if leaf.tensor:
-            tensors.append({**row, **tensor_cells(leaf.value), "file": _file(record, leaf)})
+        row = {**_where(call), **place(keys, call.kind), "slot_order": len(tensors) + len(arguments)}
+        if is_tensor(value):
+            tensors.append({**row, **tensor_cells(value), "file": _file(Tensor(record, keys, value))})
         else:
-            arguments.append({**row, **argument_cells(leaf.value)})
+            arguments.append({**row, **argument_cells(value)})
     known = {key: scalars.pop(key) for key, kind in _SCALARS.items() if isinstance(scalars.get(key), kind)}
     own |= {"tensors": len(tensors), "arguments": len(arguments), **known}
     if scalars:
         own["extra"] = json_text(scalars)
     return Rows(shared, tuple(tensors), tuple(arguments), own)
-
-
-def _scalars(call: Call, record: Any) -> Row:
-    """Return what a record says of itself: its keys that hold no arguments and no results."""
-    if call.kind not in ("module", "api") or not isinstance(record, dict):
-        return {}
-    return {key: value for key, value in record.items() if not isinstance(value, list | dict)}
-
-
-def _shared(run: Run, call: Call, record: Record) -> Row:
-    return {
-        "run": run.label,
-        "record": call.name,
-        "call_order": call.order,
-        "kind": call.kind,
-        "module": call.path or None,
-        "parent": call.parent,
-        **_named(record),
-        **source_cells(run.line_of(call)),
-    }
 
 
 def _named(record: Record) -> Row:
@@ -106,10 +95,10 @@ def _where(call: Call) -> Row:
     return {"gradient": call.backward, "recompute": False, **passes}
 
 
-def _file(record: Record, leaf: Leaf) -> str | None:
+def _file(tensor: Tensor) -> str | None:
     """Return the path of a tensor's file; None where it has none, or where its name leads out of the dump."""
     try:
-        path = Tensor(record, leaf.keys, leaf.value).file
+        path = tensor.file
     except FormatError:
         return None
     return None if path is None else str(path.absolute())

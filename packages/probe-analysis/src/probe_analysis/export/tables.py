@@ -1,23 +1,32 @@
-"""Write tables as Parquet, one group of rows after another, with pyarrow."""
+"""Write runs as tables of Parquet, each run into files of its own (spec/export.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from probe_format.errors import ProbeError
+from probe_format.errors import FormatError, ProbeError
 
-from .columns import SCHEMA_VERSION, SHARED, TABLES, Type
+from probe_analysis.calls import Run
 
-__all__ = ["GROUP", "TableWriter", "load_pyarrow"]
+from .cells import json_text
+from .columns import SCHEMA_VERSION, TABLES, Type
+from .count import Count
+
+__all__ = ["GROUP", "write_tables"]
 
 GROUP = 1 << 15
 """Rows that are held in memory until they are written."""
 
 
-def load_pyarrow() -> Any:
-    """Return pyarrow with its Parquet. Raises ProbeError, which names the extra, where it is not installed."""
+def write_tables(runs: Iterable[Run], folder: Path, count: Count, group: int = GROUP) -> None:
+    """Write the tables of one run after the other. One that cannot be read has a row in the table of runs.
+
+    group: how many rows of a table are held in memory.
+    Raises ProbeError, which names the extra, where pyarrow is not installed.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
@@ -26,29 +35,65 @@ def load_pyarrow() -> Any:
             f"Parquet is written by pyarrow, which cannot be imported here ({error}). Install it with: "
             "pip install 'probe-analysis[export]'"
         ) from error
-    return pyarrow
+    for run in runs:
+        with ExitStack() as stack:
+            part = _part(run)
+            tables = {
+                table: stack.enter_context(
+                    closing(_TableWriter(pyarrow, table, folder / table / part, group))
+                )
+                for table in TABLES
+            }
+            _write(run, tables, count)
 
 
-class TableWriter:
-    """Write the rows of one table into one file; `close` writes the last of them.
+def _write(run: Run, tables: Mapping[str, _TableWriter], count: Count) -> None:
+    before, rank = count.amounts.copy(), run.rank
+    about: dict[str, Any] = {"run": run.label, "folder": str(rank.path.absolute()), "mode": rank.mode}
+    about["distributed"] = rank.number is not None
+    try:
+        texts = ("framework", "mindspore", "tool", "task", "level", "format_version", "checksum")
+        about |= {key: rank.header[key] for key in texts if isinstance(rank.header.get(key), str)}
+        about |= {"source": rank.source, "header": json_text(dict(rank.header))}
+        for rows in count.rows(run):
+            tables["tensors"].add(rows.shared, rows.tensors)
+            tables["arguments"].add(rows.shared, rows.arguments)
+            tables["records"].add(rows.shared, [rows.record])
+        about["error"] = count.end(run)
+        about["report"] = None if rank.report is None else json_text(dict(rank.report.document))
+    except FormatError as error:
+        about["error"] = str(error)
+        count.errors.append((run.label, str(error)))
+    written = {name: amount - before[name] for name, amount in count.amounts.items()}
+    tables["runs"].add({}, [about | written])
 
-    pyarrow: the package.
-    group: how many rows to hold.
-    """
 
-    def __init__(self, pyarrow: Any, table: str, path: Path, group: int = GROUP) -> None:
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # by the convention of all that read such folders
+
+
+def _part(run: Run) -> str:
+    """Return ``step=0/rank=1/rank1.parquet``: engines read step and rank from the names of the folders."""
+    rank = run.rank
+    step = _NULL if rank.step is None else rank.step
+    mode = f"{rank.mode}-" if rank.mode else ""
+    return f"step={step}/rank={rank.number or 0}/{mode}{rank.path.name}.parquet"
+
+
+class _TableWriter:
+    """Write the rows of one table into one file; `close` writes the last of them. group: how many rows to hold."""
+
+    def __init__(self, pyarrow: Any, table: str, path: Path, group: int) -> None:
         types = _types(pyarrow)
         fields = [pyarrow.field(column.name, types[column.type]) for column in TABLES[table]]
         about = {"probe_export_version": SCHEMA_VERSION, "probe_export_table": table}
         self._pyarrow, self._group = pyarrow, group
         self._schema = pyarrow.schema(fields, metadata=about)
-        self._shared = SHARED[table]
         self._held: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = pyarrow.parquet.ParquetWriter(path, self._schema, compression="zstd")
 
     def add(self, shared: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows; ``shared`` holds the cells of the columns in `SHARED`."""
+        """Add rows; ``shared`` holds the cells that all of them have."""
         self._held.extend([(shared, row) for row in rows])
         if len(self._held) >= self._group:
             self._write()
@@ -56,16 +101,13 @@ class TableWriter:
     def _write(self) -> None:
         arrays = []
         for field in self._schema:
-            which = 0 if field.name in self._shared else 1
-            arrays.append(self._array([held[which].get(field.name) for held in self._held], field.type))
+            cells = [row.get(field.name, shared.get(field.name)) for shared, row in self._held]
+            try:
+                arrays.append(self._pyarrow.array(cells, field.type))
+            except UnicodeEncodeError:  # half of a surrogate pair, which JSON can express and UTF-8 can not
+                arrays.append(self._pyarrow.array([_utf8(cell) for cell in cells], field.type))
         self._file.write_table(self._pyarrow.table(arrays, schema=self._schema))
         self._held.clear()
-
-    def _array(self, cells: list[Any], kind: Any) -> Any:
-        try:
-            return self._pyarrow.array(cells, kind)
-        except UnicodeEncodeError:  # half of a surrogate pair, which JSON can express and UTF-8 can not
-            return self._pyarrow.array([_utf8(cell) for cell in cells], kind)
 
     def close(self) -> None:
         """Write the rows that are held, and the end of the file."""

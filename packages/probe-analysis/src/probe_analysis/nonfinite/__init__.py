@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .first import Finding, NonFinite, first_non_finite, non_finite_in
+from .first import Finding, NonFinite, broken, first_non_finite, non_finite_in
 from .risks import Risk
 from .watch import Watch
-from .words import broken
 
 __all__ = ["Finding", "NonFinite", "Risk", "Watch", "broken", "first_non_finite", "non_finite_in"]

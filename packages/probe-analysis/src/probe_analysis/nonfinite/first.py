@@ -5,24 +5,25 @@ The rule itself is probe-format's (spec/statistics.md, What is not finite), so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 from probe_format.read import Suspect, origins
+from probe_format.schema import non_finite
 
-from probe_analysis.calls import Call, Run, Source, Value, runs_of
+from probe_analysis.calls import AtCall, Call, Run, Source, Value, runs_of
 from probe_analysis.frame import frame_of
 
 from .risks import Risk
 from .watch import Watch
-from .words import broken, meant
 
-__all__ = ["Finding", "NonFinite", "first_non_finite", "non_finite_in"]
+__all__ = ["Finding", "NonFinite", "broken", "first_non_finite", "non_finite_in"]
 
 
 @frozen(eq=False)
-class Finding:
+class Finding(AtCall):
     """Hold a call with values that are not finite, and that it was not asked for.
 
     run: the rank and step of the call.
@@ -31,8 +32,6 @@ class Finding:
     made: those of its results.
     outside: whether it got what no recorded call made, and makes nothing of another kind; then it is the outermost
         call that got it.
-    line: the line of the user's code that made the call; empty where it is not known.
-    modules: the modules around it, innermost first.
     before: the calls completed before it in its rank, the last one last.
     order: how many calls were completed in its rank before the first with such a value: itself, or one inside of it.
     """
@@ -42,8 +41,6 @@ class Finding:
     given: tuple[Value, ...]
     made: tuple[Value, ...]
     outside: bool
-    line: str
-    modules: tuple[str, ...]
     before: tuple[Call, ...]
     order: int
 
@@ -103,8 +100,10 @@ class NonFinite:
             how = "dump with summary_mode statistics, or md5"
             return f"The {self.calls} records have no statistics, so none can be checked: {how}."
         unknown = ", but for what is lost" if self.lost else ""
-        finite = f"is finite{meant(self.counts)}{unknown}"
-        return f"Every value that was recorded in {self.calls} records {finite}."
+        records = sum(self.counts.values())
+        what = f" ({records} records hold infinities that were asked for, or what no call used)"
+        meant = what if records else ""
+        return f"Every value that was recorded in {self.calls} records is finite{meant}{unknown}."
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each finding and each risk: what, run, call, line, sentence."""
@@ -158,12 +157,9 @@ def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
     first = min(findings, key=lambda f: (f.run.rank.step or 0, f.order), default=None)
     in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
     risks.sort(key=lambda risk: risk.distance)
-    forward, backward = (_first(in_step, backward=side) for side in (False, True))
+    passes = ((f for f in in_step if f.call.backward == side) for side in (False, True))
+    forward, backward = (min(found, key=lambda f: f.order, default=None) for found in passes)
     return NonFinite(first, forward, backward, counts, tuple(risks), calls, known, tuple(lost))
-
-
-def _first(findings: Iterable[Finding], *, backward: bool) -> Finding | None:
-    return min((f for f in findings if f.call.backward == backward), key=lambda f: f.order, default=None)
 
 
 def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]:
@@ -172,9 +168,8 @@ def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]
     for origin in origins(run.rank, suspects):
         call, order = run.by_name[origin.name], origin.at.order
         if call.backward not in found:
-            what = origin.given, origin.made, origin.outside
-            where = run.line_of(call), run.above(call.name), run.calls[max(0, order - before) : order]
-            found[call.backward] = Finding(run, call, *what, *where, order)
+            led = run.calls[max(0, order - before) : order]
+            found[call.backward] = Finding(run, call, origin.given, origin.made, origin.outside, led, order)
             if len(found) == 2:
                 break
     return list(found.values())
@@ -183,6 +178,12 @@ def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]
 def _range(value: Value) -> str:
     ends = (value.tensor.get(key) for key in ("Min", "Max"))
     return f"{value.slot} [{', '.join(f'{x:.6g}' if isinstance(x, float) else str(x) for x in ends)}]"
+
+
+def broken(tensor: Mapping[str, Any]) -> str:
+    """Return in words what is not finite (``3 NaN, 1 +Inf of 64``); empty when all elements are, or it is not known."""
+    words = non_finite(tensor)
+    return f"{words} of {math.prod(tensor['shape'])}" if words[:1].isdigit() else words
 
 
 def _words(values: Sequence[Value]) -> str:

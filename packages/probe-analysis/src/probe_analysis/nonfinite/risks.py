@@ -8,7 +8,7 @@ from typing import Literal
 from attrs import frozen
 
 from probe_analysis.calls import Call, Parts, Run, Value
-from probe_analysis.compare import dtype_name, largest_of, smallest_of
+from probe_analysis.compare import dtype_name, range_of
 
 __all__ = ["Risk", "risks_of"]
 
@@ -50,22 +50,14 @@ def risks_of(run: Run, call: Call, parts: Parts, factor: float = 8.0) -> list[Ri
 
     factor: how many times a magnitude may grow until it overflows to count.
     """
-    risks = [(value, risk) for value in parts.values if (risk := _risk(value, factor)) is not None]
-    if not risks:
-        return []
-    taken = {risk[0] for value, risk in risks if value.side != "out"}
+    risks = [risk for value in parts.values if (risk := _risk(run, call, value, factor)) is not None]
+    taken = {risk.kind for risk in risks if risk.value.side != "out"}
     # What already came in so is no finding of this call; and the very largest number is a mask, not a result.
-    return [
-        Risk(run, call, value, kind, magnitude, limit)
-        for value, (kind, magnitude, limit) in risks
-        if value.side == "out" and kind not in taken and magnitude != limit
-    ]
+    made = (risk for risk in risks if risk.value.side == "out" and risk.kind not in taken)
+    return [risk for risk in made if risk.magnitude != risk.limit]
 
 
-_Kind = Literal["overflow", "underflow"]
-
-
-def _risk(value: Value, factor: float) -> tuple[_Kind, float, float] | None:
+def _risk(run: Run, call: Call, value: Value, factor: float) -> Risk | None:
     tensor = value.tensor
     high, low = tensor.get("Max"), tensor.get("Min")
     if type(high) is not float or type(low) is not float:
@@ -73,8 +65,7 @@ def _risk(value: Value, factor: float) -> tuple[_Kind, float, float] | None:
     magnitude = max(abs(high), abs(low))
     if not 0.0 < magnitude < math.inf:
         return None
-    dtype = str(tensor["dtype"])
-    limit, least = largest_of(dtype), smallest_of(dtype)
+    least, limit = range_of(str(tensor["dtype"]))
     if magnitude * factor >= limit:
-        return "overflow", magnitude, limit
-    return ("underflow", magnitude, least) if magnitude < least else None
+        return Risk(run, call, value, "overflow", magnitude, limit)
+    return Risk(run, call, value, "underflow", magnitude, least) if magnitude < least else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .disagreement import WHY, Disagreement, Reason, ranks_text
+from .disagreement import WHY, Disagreement, ranks_text
 from .ranks import Ranks, ranks
 
-__all__ = ["WHY", "Disagreement", "Ranks", "Reason", "ranks", "ranks_text"]
+__all__ = ["WHY", "Disagreement", "Ranks", "ranks", "ranks_text"]

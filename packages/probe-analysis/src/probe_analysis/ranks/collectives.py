@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
-
-from attrs import frozen
+from collections.abc import Hashable, Iterator, Mapping
 
 from probe_analysis.align import aligned
-from probe_analysis.calls import Call, Run, Value
+from probe_analysis.calls import Call, Value
 
 from .compact_run import CompactRun
+from .rows import Missing, Row
 
-__all__ = ["Missing", "Together", "collective", "is_collective", "makes_pipes", "rounds"]
+__all__ = ["PIPES", "collective", "is_collective", "results_of", "rounds"]
 
 # function -> (name of the argument with the result, its place); that result is the same on every rank of the group.
 _RESULTS = {
@@ -33,40 +31,30 @@ _OTHERS = frozenset((
     "scatter_tensor",
 ))  # fmt: skip
 _UNEVEN = frozenset(("all_to_all", "all_to_all_single", "gather", "scatter", "barrier", "monitored_barrier"))
-_PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
+PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
 _PREFIXES = ("Distributed.", "MintDistributed.")
 
 
-@frozen(eq=False)
-class Together:
-    """Hold one collective call as the ranks of its group made it. calls: rank -> its call."""
+def results_of(
+    calls: Mapping[int, Call], runs: Mapping[int, CompactRun]
+) -> Iterator[tuple[str, dict[int, Value]]]:
+    """Yield the slot of each result that all ranks of a collective call share, with the result of each rank.
 
-    what: str
-    calls: Mapping[int, Call]
-
-    def results(self, runs: Mapping[int, CompactRun]) -> Iterator[tuple[str, dict[int, Value]]]:
-        """Yield the slot of each result that all ranks share, with the result of each rank. runs: rank -> its run."""
-        if self.what not in _RESULTS:
-            return
-        found: dict[str, dict[int, Value]] = {}
-        for rank, call in self.calls.items():
-            for value in _results(runs[rank], call, self.what):
-                found.setdefault(value.slot, {})[rank] = value
-        yield from found.items()
-
-
-@frozen(eq=False)
-class Missing:
-    """Hold a collective call that not all ranks of its group make.
-
-    group: the ranks of the group that are in the dump.
-    present, absent: which of them make it, and which do not.
+    calls, runs: rank -> its call, and its run.
     """
-
-    call: Call
-    group: tuple[int, ...]
-    present: tuple[int, ...]
-    absent: tuple[int, ...]
+    what = next(iter(calls.values())).what
+    if what not in _RESULTS:
+        return
+    name, place = _RESULTS[what]
+    found: dict[str, dict[int, Value]] = {}
+    for rank, call in calls.items():
+        form = runs[rank].form(call)
+        at = form.positional + form.keywords.index(name) if name in form.keywords else place
+        slot = f"output.{at}"  # ``output`` has all arguments after the call
+        for value in runs[rank].read(call).side("out"):
+            if value.slot == slot or value.slot.startswith(f"{slot}."):
+                found.setdefault(value.slot, {})[rank] = value
+    yield from found.items()
 
 
 def collective(call: Call) -> str | None:
@@ -81,12 +69,7 @@ def is_collective(what: str) -> bool:
     return what in _RESULTS or what in _OTHERS
 
 
-def makes_pipes(run: Run) -> bool:
-    """Return whether a run sends tensors from rank to rank, as pipelines do."""
-    return any(collective(call) in _PIPES for call in run.calls)
-
-
-def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Together], list[Missing]]:
+def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Row], list[Missing]]:
     """Return the collective calls that were made together, and those that some rank of a group did not make.
 
     runs: rank -> its run of one step.
@@ -99,7 +82,7 @@ def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Together], list[Missing
                 ranks, key = _described(run, call, what)
                 members = sequences.setdefault(ranks, {})
                 members.setdefault(rank, []).append((key, call))
-    together: list[Together] = []
+    together: list[Row] = []
     missing: list[Missing] = []
     for ranks, made in sequences.items():
         group = tuple(rank for rank in runs if ranks is None or rank in ranks)
@@ -112,7 +95,7 @@ Made = list[tuple[Hashable, Call]]
 Group = tuple[int, ...]
 
 
-def _match(group: Group, made: Mapping[int, Made], together: list[Together], missing: list[Missing]) -> None:
+def _match(group: Group, made: Mapping[int, Made], together: list[Row], missing: list[Missing]) -> None:
     """Put the calls of one group together: each rank's with those of the sequence that most ranks have."""
     keys = {rank: tuple(key for key, _ in calls) for rank, calls in made.items()}
     common, _ = Counter(keys.values()).most_common(1)[0]
@@ -135,29 +118,16 @@ def _match(group: Group, made: Mapping[int, Made], together: list[Together], mis
         call = row[first]
         if len(row) < len(group):
             missing.append(Missing(call, group, tuple(sorted(row)), tuple(r for r in group if r not in row)))
-        together.append(Together(call.what, row))
+        together.append(row)
 
 
 def _described(run: CompactRun, call: Call, what: str) -> tuple[tuple[int, ...] | None, Hashable]:
     """Return the group of a call, None for that of all ranks, and what all its ranks must say alike."""
     parts = run.read(call)
-    ranks = next((g for _, other in parts.others if (g := _group(other)) is not None), None)
+    named = (other.get("group_ranks") for _, other in parts.others if isinstance(other, dict))
+    ranks = next((tuple(group) for group in named if isinstance(group, list)), None)
     if what in _UNEVEN:
         return ranks, what
     whole = what not in ("all_gather", "all_gather_coalesced")
     given = [v for v in parts.side("in") if whole or v.slot.count(".") < 2]
     return ranks, (what, tuple((str(v.tensor["dtype"]), str(v.tensor["shape"])) for v in given))
-
-
-def _group(other: Any) -> tuple[int, ...] | None:
-    ranks = other.get("group_ranks") if isinstance(other, dict) else None
-    return tuple(ranks) if isinstance(ranks, list) else None
-
-
-def _results(run: CompactRun, call: Call, what: str) -> Sequence[Value]:
-    """Return the tensors in the argument that holds the result: ``output`` has all arguments after the call."""
-    name, place = _RESULTS[what]
-    form = run.form(call)
-    at = form.positional + form.keywords.index(name) if name in form.keywords else place
-    slot = f"output.{at}"
-    return [v for v in run.read(call).side("out") if v.slot == slot or v.slot.startswith(f"{slot}.")]

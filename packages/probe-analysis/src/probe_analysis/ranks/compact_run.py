@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 from probe_format.read import Lost
 from probe_format.schema import Parts, Side, Value, parts_of
 
@@ -62,24 +62,40 @@ class Shared:
         return found
 
 
-@define(eq=False)
-class _Records:
-    """Hold the records of one rank, by their order.
+@frozen(slots=False, eq=False)
+class CompactRun(Run):
+    """Give access to the calls of one rank of one step, whose file is not kept.
 
-    forms: of each record.
-    begin: where its floats begin among ``floats``.
-    others: order -> its numbers that are no floats (of whole numbers, flags and checksums).
+    calls: every record as a call, in the order of completion. They may be another rank's, which has made the same: what
+        this rank's records hold is read from here.
+    lost: what they lack because it is lost.
+    _forms: of each record.
+    _begin: where its floats begin among ``_floats``.
+    _others: order -> its numbers that are no floats (of whole numbers, flags and checksums).
     """
 
-    forms: list[Form] = field(factory=list)
-    begin: array[int] = field(factory=lambda: array("Q"))
-    floats: array[float] = field(factory=lambda: array("d"))
-    others: dict[int, list[Any]] = field(factory=dict)
+    calls: tuple[Call, ...]
+    lost: Lost
+    _forms: list[Form] = field(factory=list)
+    _begin: array[int] = field(factory=lambda: array("Q"))
+    _floats: array[float] = field(factory=lambda: array("d"))
+    _others: dict[int, list[Any]] = field(factory=dict)
 
-    def add(self, record: Any, inside: bool, shared: Shared) -> None:
+    @classmethod
+    def of(cls, run: Run, shared: Shared) -> CompactRun:
+        """Read the records of a run, each once. Raises FormatError when a file is damaged."""
+        reader = Run(run.label, evolve(run.rank))  # which holds the file, and goes
+        compact = cls(run.label, evolve(run.rank), shared.calls(reader), reader.rank.lost)
+        # Not through `Rank.records`, which refers to the rank: in such a circle the file would stay for a while.
+        read = (record for document in reader.rank.documents for record in document.records.values())
+        for call, record in zip(compact.calls, read, strict=True):
+            compact._add(record, reader.was_cut and ended_inside(call, record), shared)
+        return compact
+
+    def _add(self, record: Any, inside: bool, shared: Shared) -> None:
         """Take in the next record, as it is in the file; its tensors lose their numbers."""
         parts, others = parts_of(record), list[Any]()
-        self.begin.append(len(self.floats))
+        self._begin.append(len(self._floats))
         tensors = []
         for value in parts.values:
             tensor: Any = value.tensor
@@ -89,21 +105,31 @@ class _Records:
                     number = tensor.pop(key)
                     if type(number) is float:
                         floats.append(key)
-                        self.floats.append(number)
+                        self._floats.append(number)
                     else:
                         rest.append(key)
                         others.append(number)
             tensors.append((value.slot, value.side, tensor, tuple(floats), tuple(rest)))
         if others:
-            self.others[len(self.forms)] = others
+            self._others[len(self._forms)] = others
         known = record if isinstance(record, dict) else {}
         positional, keywords = len(known.get("input_args") or ()), tuple(known.get("input_kwargs") or ())
-        self.forms.append(shared.form(tuple(tensors), parts.others, positional, keywords, inside))
+        self._forms.append(shared.form(tuple(tensors), parts.others, positional, keywords, inside))
 
-    def parts(self, order: int) -> Parts:
-        """Return what is in a record."""
-        form, numbers, at = self.forms[order], self.floats, self.begin[order]
-        others = iter(self.others.get(order, ()))
+    def makes(self, call: Call) -> bool:
+        """Return whether a call is of this rank, or is one that it shares with another."""
+        return call.order < len(self.calls) and self.calls[call.order] is call
+
+    def form(self, call: Call) -> Form:
+        """Return the form of this rank's record of a call that it `makes`."""
+        if not self.makes(call):
+            raise KeyError(f"{self.label} does not make {call.name} as number {call.order}.")
+        return self._forms[call.order]
+
+    def read(self, call: Call) -> Parts:
+        """Return what is in this rank's record of a call that it `makes`."""
+        form, numbers, at = self.form(call), self._floats, self._begin[call.order]
+        others = iter(self._others.get(call.order, ()))
         values = []
         for slot, side, tensor, floats, rest in form.tensors:
             found = dict(tensor)
@@ -114,53 +140,6 @@ class _Records:
                 found[key] = next(others)
             values.append(Value(slot, side, found))
         return Parts(tuple(values), form.others)
-
-
-@frozen(slots=False, eq=False)
-class CompactRun(Run):
-    """Give access to the calls of one rank of one step, whose file is not kept.
-
-    calls: every record as a call, in the order of completion. They may be another rank's, which has made the same: what
-        this rank's records hold is read from here.
-    lost: what they lack because it is lost.
-    """
-
-    calls: tuple[Call, ...]
-    lost: Lost
-    _records: _Records
-
-    @classmethod
-    def of(cls, run: Run, shared: Shared) -> CompactRun:
-        """Read the records of a run, each once. Raises FormatError when a file is damaged."""
-        reader = Run(run.label, evolve(run.rank))  # which holds the file, and goes
-        calls, records, cut = shared.calls(reader), _Records(), reader.was_cut
-        # Not through `Rank.records`, which refers to the rank: in such a circle the file would stay for a while.
-        read = (record for document in reader.rank.documents for record in document.records.values())
-        for call, record in zip(calls, read, strict=True):
-            records.add(record, cut and ended_inside(call, record), shared)
-        return cls(run.label, evolve(run.rank), calls, reader.rank.lost, records)
-
-    @property
-    def plain(self) -> Run:
-        """Return the run without what was read of it."""
-        return Run(self.label, self.rank)
-
-    def makes(self, call: Call) -> bool:
-        """Return whether a call is of this rank, or is one that it shares with another."""
-        return call.order < len(self.calls) and self.calls[call.order] is call
-
-    def read(self, call: Call) -> Parts:
-        """Return what is in this rank's record of a call that it `makes`."""
-        return self._of(call).parts(call.order)
-
-    def form(self, call: Call) -> Form:
-        """Return the form of this rank's record of a call that it `makes`."""
-        return self._of(call).forms[call.order]
-
-    def _of(self, call: Call) -> _Records:
-        if not self.makes(call):
-            raise KeyError(f"{self.label} does not make {call.name} as number {call.order}.")
-        return self._records
 
     def ended_inside(self, call: Call) -> bool:
         """Return whether, in a run that was cut, the process ended inside of a call."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from attrs import frozen
 
-from probe_analysis.calls import Call, Run
-from probe_analysis.compare import distance
+from probe_analysis.calls import AtCall, Call
 
 from .equality import Parting
 
-__all__ = ["WHY", "Disagreement", "Reason", "difference", "odd_of", "ranks_text"]
+__all__ = ["WHY", "Disagreement", "Reason", "odd_of", "ranks_text"]
 
 #: Why ranks should agree on something.
 Reason = Literal["call", "weight", "update", "collective", "placement", "form", "computed", "asked"]
@@ -31,7 +30,7 @@ WHY: Mapping[Reason, str] = {
 
 
 @frozen(eq=False)
-class Disagreement:
+class Disagreement(AtCall):
     """Hold a place where ranks should agree and do not.
 
     step: ``step0``.
@@ -42,7 +41,6 @@ class Disagreement:
     odd: the ranks that stand against a majority; empty where there is none, as with two ranks.
     detail: what differs, in few words; empty where the call itself is missing.
     sentence: the finding in words.
-    run: the run that ``call`` is of.
     """
 
     step: str
@@ -53,17 +51,6 @@ class Disagreement:
     odd: tuple[int, ...]
     detail: str
     sentence: str
-    run: Run
-
-    @property
-    def line(self) -> str:
-        """Return the line of the user's code that made the call; empty where it is not known."""
-        return self.run.line_of(self.call)
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """Return the modules around the call, innermost first."""
-        return self.run.above(self.call.name)
 
 
 def ranks_text(ranks: tuple[int, ...]) -> str:
@@ -77,10 +64,3 @@ def odd_of(parting: Parting) -> tuple[int, ...]:
     if len(parting) > 1 and len(parting[0]) > len(parting[1]):
         return tuple(sorted(rank for group in parting[1:] for rank in group))
     return ()
-
-
-def difference(slot: str, parting: Parting, tensors: Mapping[int, Mapping[str, Any]]) -> str:
-    """Return how the odd ranks differ from the others: ``input_args.1 Norm 0.2 on rank 1 against 0.3 on rank 0``."""
-    most, other = parting[0], parting[-1]
-    said = distance(tensors[other[0]], tensors[most[0]]).what
-    return f"{slot} on {ranks_text(other)} against {ranks_text(most)}: {said}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from probe_analysis.compare import distance
@@ -25,15 +25,18 @@ def mark(tensor: Mapping[str, Any]) -> Hashable:
     return shape, tensor["dtype"], *numbers
 
 
-def parted(tensors: Mapping[int, Mapping[str, Any]], tolerance: float = 0.0) -> Parting:
+def parted(
+    tensors: Mapping[int, Mapping[str, Any]], tolerance: float = 0.0, key: Callable[..., Hashable] = mark
+) -> Parting:
     """Return which ranks hold the same tensor.
 
     tensors: rank -> its tensor; one without numbers is left out.
     tolerance: the relative difference up to which two are the same.
+    key: what tells them apart.
     """
     groups: list[tuple[Hashable, int, list[int]]] = []
     for rank, tensor in tensors.items():
-        own = mark(tensor)
+        own = key(tensor)
         if own is None:
             continue
         for other, first, members in groups:

@@ -17,7 +17,6 @@ from .compact_run import Form
 from .disagreement import Reason
 from .equality import mark, trusted
 from .placement import copies, global_form, is_divided, is_placed
-from .rows import Row
 
 __all__ = ["Expected", "expected_of", "in_update", "may_agree"]
 
@@ -28,14 +27,6 @@ _CHANCE = (
     "rand", "dropout", "empty", "bernoulli", "normal", "uniform", "multinomial", "exponential", "geometric", "cauchy",
     "gumbel", "rrelu", "fractional", "poisson", "attention", "lstm", "gru", "rnn", "resize", "new_",
 )  # fmt: skip
-# Functions -> the places and names of their weights, for dumps without modules.
-_WEIGHTS = {
-    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "dense"), ("input_args.1", "input_args.2")),
-    "embedding": ("input_args.1",),
-    "layer_norm": ("input_args.2", "input_args.3"),
-    "rms_norm": ("input_args.2",),
-}
-_NAMES = ("input_kwargs.weight", "input_kwargs.bias")
 
 
 @frozen(eq=False)
@@ -66,7 +57,7 @@ def may_agree(call: Call, forms: Iterable[Form]) -> bool:
 
 
 def expected_of(
-    row: Row,
+    call: Call,
     parts: Mapping[int, Parts],
     groups: Sequence[Sequence[int]],
     *,
@@ -82,7 +73,6 @@ def expected_of(
     weights: whether modules' parameters are recorded; else the weights that functions get stand for them.
     asked: patterns of ``record.slot`` that every rank should agree on.
     """
-    call = row.call
     by_slot = _by_slot(parts)
     yield from _placed(by_slot)
     for slot, values in by_slot.items():
@@ -110,9 +100,8 @@ def _by_slot(parts: Mapping[int, Parts]) -> dict[str, dict[int, Value]]:
 def _reason(call: Call, slot: str, value: Value, *, updates: bool, weights: bool) -> Reason | None:
     if call.kind == "module" and not call.backward and value.side == "parameter":
         return "weight"
-    names = (*_WEIGHTS[call.what], *_NAMES) if call.what in _WEIGHTS else ()
-    function = call.kind == "api" and not call.backward
-    if not weights and function and slot in names and value.tensor.get("requires_grad"):
+    is_weight = call.role(slot) in ("weight", "bias")  # for dumps without modules
+    if not weights and is_weight and value.tensor.get("requires_grad"):
         return "weight"
     return "update" if updates and in_update(call) else None
 
@@ -137,7 +126,9 @@ def _computed(call: Call, parts: Mapping[int, Parts]) -> Iterator[Expected]:
     same: dict[str, list[int]] = {}
     for rank, part in parts.items():
         took = part.side("in")
-        if took and all(_is_whole(v) and trusted(v.tensor) for v in took):
+        # None has values that come later, or is a view of something else.
+        whole = all(v.tensor.get("type") in ("torch.Tensor", "mindspore.Tensor") for v in took)
+        if took and whole and all(trusted(v.tensor) for v in took):
             key = repr((sorted((v.slot, mark(v.tensor)) for v in took), part.others))
             same.setdefault(key, []).append(rank)
     for ranks in same.values():
@@ -147,8 +138,3 @@ def _computed(call: Call, parts: Mapping[int, Parts]) -> Iterator[Expected]:
                 first = next(iter(values.values()))
                 if first.side == "out":
                     yield Expected("computed", slot, {r: v.tensor for r, v in values.items()}, tolerance)
-
-
-def _is_whole(value: Value) -> bool:
-    """Return whether a tensor has no values that come later, and is no view of something else."""
-    return value.tensor.get("type") in ("torch.Tensor", "mindspore.Tensor")

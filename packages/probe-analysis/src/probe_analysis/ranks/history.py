@@ -71,13 +71,14 @@ def same_updates(runs: Mapping[int, CompactRun], replicas: Replicas, history: Hi
 
 def note_inputs(label: str, rows: Sequence[Row], runs: Mapping[int, CompactRun], history: History) -> None:
     """Note it when every replica gets the same data: data-parallel ranks should not."""
-    calls = (row for row in rows if row.call.kind == "module" and not row.call.backward)
-    row = next((row for row in calls if row.call.parent is None), None)
-    if row is None or len(row.calls) < 2:
+    firsts = ((next(iter(row.values())), row) for row in rows)
+    tops = ((c, row) for c, row in firsts if c.kind == "module" and not c.backward and c.parent is None)
+    call, row = next(tops, (None, {}))
+    if call is None or len(row) < 2:
         return
-    inputs: dict[int, Parts] = {rank: runs[rank].read(call) for rank, call in row.calls.items()}
+    inputs: dict[int, Parts] = {rank: runs[rank].read(each) for rank, each in row.items()}
     marks = {repr([mark(v.tensor) for v in took]) for parts in inputs.values() if (took := parts.side("in"))}
     if len(marks) == 1:
-        text = f"all ranks give {row.call.name} the same inputs, so they all compute the same. Right for"
+        text = f"all ranks give {call.name} the same inputs, so they all compute the same. Right for"
         more = "tensor parallelism; in data parallelism a DistributedSampler is missing."
         history.note("inputs", label, f"{text} {more}")

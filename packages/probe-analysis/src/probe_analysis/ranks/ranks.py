@@ -77,7 +77,11 @@ def ranks(
     found: list[Disagreement] = []
     for label, runs in steps.of_several(runs_of(dump, step=step)):
         if not steps.compared:
-            replicas, history = _begun(runs, groups)
+            if missing := {rank for group in groups for rank in group} - set(runs):
+                least = min(missing)
+                raise UsageError(f"The groups name rank {least}, but the dump has the ranks {_listed(runs)}.")
+            weights = {rank: weights_of(run) for rank, run in runs.items()}
+            replicas, history = replicas_of(runs, weights, groups), History(any(weights.values()))
         steps.compared[label] = tuple(runs)
         found += compare_step(label, runs, replicas, history, agree, tolerance, progress)
     if not steps.compared:
@@ -91,15 +95,6 @@ def ranks(
     first, numbers = found[0] if found else None, next(iter(steps.compared.values()))
     notes = (*steps.notes(), *history.notes)
     return Ranks(first, tuple(found), dict(history.checked), replicas, numbers, tuple(steps.compared), notes)
-
-
-def _begun(runs: Mapping[int, CompactRun], groups: Sequence[Sequence[int]]) -> tuple[Replicas, History]:
-    """Return which ranks are replicas by the first step, and an empty history. groups: those that the user named."""
-    missing = {rank for group in groups for rank in group} - set(runs)
-    if missing:
-        raise UsageError(f"The groups name rank {min(missing)}, but the dump has the ranks {_listed(runs)}.")
-    weights = {rank: weights_of(run) for rank, run in runs.items()}
-    return replicas_of(runs, weights, groups), History(any(weights.values()))
 
 
 @define

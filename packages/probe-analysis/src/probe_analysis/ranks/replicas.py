@@ -10,7 +10,7 @@ from attrs import frozen
 
 from probe_analysis.calls import Run
 
-from .collectives import makes_pipes
+from .collectives import PIPES, collective
 from .equality import mark
 from .placement import is_divided
 
@@ -25,11 +25,6 @@ class Weight:
     path: str
     cls: str
     name: str
-
-    @property
-    def full_name(self) -> str:
-        """Return the name that the model has for it, as ``blocks.0.up.weight``."""
-        return f"{self.path}.{self.name}" if self.path else self.name
 
 
 @frozen
@@ -121,14 +116,15 @@ def _parallel(runs: Mapping[int, Run], weights: Weights) -> str:
     for weight in next(iter(weights.values())):
         if "Parallel" in weight.cls and "DataParallel" not in weight.cls:
             return f"{weight.path} is a {weight.cls} (tensor parallelism)"
-        if (
-            "_fsdp_wrapped_module" in weight.path
-            or "FullySharded" in weight.cls
-            or "_flat_param" in weight.name
-        ):
+        marks = (
+            ("_fsdp_wrapped_module", weight.path),
+            ("FullySharded", weight.cls),
+            ("_flat_param", weight.name),
+        )
+        if any(mark in text for mark, text in marks):
             return f"{weight.path} is sharded by FSDP"
         if "experts" in weight.path.split("."):
             return f"{weight.path} is an expert (expert parallelism)"
-    if any(makes_pipes(run) for run in runs.values()):
+    if any(collective(call) in PIPES for run in runs.values() for call in run.calls):
         return "tensors are sent from rank to rank (pipeline parallelism)"
     return ""

@@ -9,35 +9,29 @@ from attrs import frozen
 from probe_analysis.align import align
 from probe_analysis.calls import Call, Run
 
-__all__ = ["Alone", "Row", "rows_of"]
+__all__ = ["Missing", "Row", "rows_of"]
+
+
+#: One call as each rank made it, the lowest rank first.
+Row = Mapping[int, Call]
 
 
 @frozen(eq=False)
-class Row:
-    """Hold one call as each rank made it. calls: rank -> its call, the lowest rank first."""
+class Missing:
+    """Hold a call that not all ranks make that should.
 
-    calls: Mapping[int, Call]
-
-    @property
-    def call(self) -> Call:
-        """Return the call of the lowest rank."""
-        return next(iter(self.calls.values()))
-
-
-@frozen(eq=False)
-class Alone:
-    """Hold a call that some ranks do not make: a call of the lowest rank without a partner, or of another rank."""
+    group: the ranks in question: of a collective call, those of its group that are in the dump.
+    present, absent: which of them make it, and which do not.
+    """
 
     call: Call
+    group: tuple[int, ...]
     present: tuple[int, ...]
     absent: tuple[int, ...]
 
 
-def rows_of(runs: Mapping[int, Run]) -> tuple[list[Row], list[Alone]]:
-    """Return the calls of a step in the order of the lowest rank, and those that not every rank makes.
-
-    runs: rank -> its run.
-    """
+def rows_of(runs: Mapping[int, Run]) -> tuple[list[Row], list[Missing]]:
+    """Return the calls of a step in the order of the lowest rank, and those that not every rank makes."""
     first, *others = runs
     found: dict[str, dict[int, Call]] = {call.name: {first: call} for call in runs[first].calls}
     extra: dict[str, dict[int, Call]] = {}
@@ -60,5 +54,7 @@ def rows_of(runs: Mapping[int, Run]) -> tuple[list[Row], list[Alone]]:
             if name not in unreached[rank] and not (name in extra and rank != first and runs[rank].was_cut)
         }
         if absent:
-            alone.append(Alone(next(iter(calls.values())), tuple(calls), tuple(sorted(absent))))
-    return [Row(calls) for calls in found.values()], alone
+            alone.append(
+                Missing(next(iter(calls.values())), tuple(runs), tuple(calls), tuple(sorted(absent)))
+            )
+    return list(found.values()), alone

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls import Call, Parts, Progress, Run
+from probe_analysis.calls import Call, Progress
+from probe_analysis.compare import distance
 
-from .collectives import Missing, collective, is_collective, rounds
+from .collectives import collective, is_collective, results_of, rounds
 from .compact_run import CompactRun
-from .disagreement import Disagreement, difference, odd_of, ranks_text
+from .disagreement import Disagreement, odd_of, ranks_text
 from .equality import parted
 from .expected import Expected, expected_of, in_update, may_agree
 from .history import History, note_inputs, same_updates
 from .placement import global_form
 from .replicas import Replicas
-from .rows import Alone, Row, rows_of
+from .rows import Missing, Row, rows_of
 from .unreduced import Local, unreduced
 
 __all__ = ["compare_step"]
@@ -47,7 +47,7 @@ def compare_step(
     found = [*at.missing(alone), *at.collectives()]
     updates = same_updates(runs, replicas, history, label)
     for n, row in enumerate(rows):
-        if len(row.calls) > 1:
+        if len(row) > 1:
             found += at.row(row, updates, asked)
         if progress is not None and n % 256 == 255:
             progress(label, n + 1, len(rows))
@@ -69,16 +69,16 @@ class _Step:
 
     def row(self, row: Row, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
         """Yield where the ranks disagree in one call."""
-        call = row.call
+        call = next(iter(row.values()))
         if collective(call):
             return  # paired by their groups instead
-        forms = {self.runs[rank].form(each) for rank, each in row.calls.items()}
+        forms = {self.runs[rank].form(each) for rank, each in row.items()}
         if not asked and not may_agree(call, forms):
             return
-        parts = {rank: self.runs[rank].read(each) for rank, each in row.calls.items()}
+        parts = {rank: self.runs[rank].read(each) for rank, each in row.items()}
         taken: set[tuple[int, ...]] = set()
         for expected in expected_of(
-            row, parts, self.replicas.groups, updates=updates, weights=self.history.weights, asked=asked
+            call, parts, self.replicas.groups, updates=updates, weights=self.history.weights, asked=asked
         ):
             if expected.reason == "asked":
                 self.history.asked.update(p for p in asked if fnmatchcase(f"{call.name}.{expected.slot}", p))
@@ -97,16 +97,16 @@ class _Step:
         for each in sorted(missing, key=lambda m: -len(m.present)):
             yield self._absent(each)
         for joint in together:
-            for slot, values in joint.results(self.runs):
+            for slot, values in results_of(joint, self.runs):
                 if len(values) > 1:
                     expected = Expected("collective", slot, {rank: v.tensor for rank, v in values.items()})
-                    found = self._compare(next(iter(joint.calls.values())), expected)
+                    found = self._compare(next(iter(joint.values())), expected)
                     if found is not None:
                         yield found
 
-    def missing(self, alone: Sequence[Alone]) -> Iterator[Disagreement]:
+    def missing(self, alone: Sequence[Missing]) -> Iterator[Disagreement]:
         """Yield the calls of modules that only some of the replicas make; note other calls."""
-        others: list[Alone] = []
+        others: list[Missing] = []
         for each in alone:
             call = each.call
             if call.kind == "api" and not in_update(call):
@@ -131,7 +131,9 @@ class _Step:
             what = f"{ranks_text(absent)} {have} no {call.name}, which {ranks_text(present)} made"
             then = "A reduction of its gradients waits for ever, or takes in zeros."
         else:
-            form = _form(self._maker(call, present).read(call)) if collective(call) else ""
+            # A collective is told from others of its name by the first tensor that it takes.
+            took = self._maker(call, present).read(call).values if collective(call) else ()
+            form = f" ({took[0].tensor['dtype']} {took[0].tensor['shape']})" if took else ""
             group = ", ".join(map(str, each.group))
             what = f"{call.name}{form} is called on {ranks_text(present)}, of the group {group}, and has no "
             what += f"counterpart on {ranks_text(absent)}"
@@ -139,15 +141,15 @@ class _Step:
         what = what[0].upper() + what[1:]
         parting = tuple(sorted((present, absent), key=lambda ranks: -len(ranks)))
         odd = odd_of(parting) or absent
-        found, run = self._made(call, present)
-        return Disagreement(self.label, found, "", "call", parting, odd, what, f"{what}. {then}", run)
+        found = self._made(call, present)
+        return Disagreement(self.label, found, "", "call", parting, odd, what, f"{what}. {then}")
 
     def _compare(self, call: Call, expected: Expected) -> Disagreement | None:
         reason, slot, tensors = expected.reason, expected.slot, expected.tensors
         self.history.checked[reason] += 1
         key = call.name, slot
         limit = max(self.tolerance, expected.tolerance)
-        parting = _formed(tensors) if reason == "form" else parted(tensors, limit)
+        parting = parted(tensors, key=global_form) if reason == "form" else parted(tensors, limit)
         if len(parting) < 2:
             if reason == "weight":
                 self.history.agreed[key] = self.label
@@ -155,7 +157,9 @@ class _Step:
         if reason == "weight" and not self.history.weights and key not in self.history.agreed:
             return None  # never agreed, and only the function says that it is a weight
         odd = odd_of(parting)
-        words = detail = difference(slot, parting, tensors)
+        most, other = parting[0], parting[-1]
+        said = distance(tensors[other[0]], tensors[most[0]]).what
+        words = detail = f"{slot} on {ranks_text(other)} against {ranks_text(most)}: {said}"
         if reason == "update":
             lonely, more = unreduced({r: (self.local[r], tensor) for r, tensor in tensors.items()})
             odd = odd or lonely
@@ -165,13 +169,12 @@ class _Step:
             words += f". {self._since(key)}"
         says = _SAYS[reason].format(where=_PLACES.get(call.parent or "", ""))
         sentence = f"{call.name} {says}: {words}".rstrip(".") + "."
-        made, run = self._made(call, tensors)
-        return Disagreement(self.label, made, slot, reason, parting, odd, detail, sentence, run)
+        made = self._made(call, tensors)
+        return Disagreement(self.label, made, slot, reason, parting, odd, detail, sentence)
 
-    def _made(self, call: Call, ranks: Iterable[int]) -> tuple[Call, Run]:
-        """Return a call as one of the first of these ranks that makes it, and the run of that rank."""
-        run = self._maker(call, ranks).plain
-        return evolve(call, rank=run.rank), run
+    def _made(self, call: Call, ranks: Iterable[int]) -> Call:
+        """Return a call as that of the first of these ranks that makes it."""
+        return evolve(call, rank=self._maker(call, ranks).rank)
 
     def _maker(self, call: Call, ranks: Iterable[int]) -> CompactRun:
         """Return the first run that makes a call; one of these ranks where one does."""
@@ -199,16 +202,3 @@ _SAYS = {
 
 
 _PLACES = {OPTIMIZER: "in the optimizer's step", CLIP_GRAD: "in the clipping of the gradients"}
-
-
-def _form(parts: Parts) -> str:
-    """Return dtype and shape of the first tensor that a collective takes, to tell it from others of its name."""
-    first = next((v.tensor for v in parts.values), None)
-    return "" if first is None else f" ({first['dtype']} {first['shape']})"
-
-
-def _formed(tensors: Mapping[int, Mapping[str, Any]]) -> tuple[tuple[int, ...], ...]:
-    forms: dict[tuple[str, ...], list[int]] = {}
-    for rank, tensor in tensors.items():
-        forms.setdefault(global_form(tensor), []).append(rank)
-    return tuple(sorted((tuple(f) for f in forms.values()), key=lambda f: (-len(f), f)))

@@ -11,9 +11,9 @@ from attrs import frozen
 from probe_analysis.diff import CallDiff, RunDiff, Verdict
 
 from .columns import numbers, whole
+from .numbering import Numbering
 from .record_columns import SIDES
 from .run_columns import RunColumns
-from .texts import Texts
 
 __all__ = ["Compared", "compared"]
 
@@ -42,7 +42,7 @@ class Compared:
         return self.a.places.get(verdict.call.name, -1)
 
 
-def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Texts) -> Compared:
+def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Numbering) -> Compared:
     """Return a comparison as columns."""
     pair = [-1] * len(a.nodes)
     back = [-1] * len(b.nodes)
@@ -52,7 +52,6 @@ def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Texts) -> Comp
     # In the order of the tree, so that what is around a call comes before it.
     extra = sorted(found.alignment.only_b, key=lambda call: b.places[call.name])
     alone = {call.name: len(a.nodes) + i for i, call in enumerate(extra)}
-    across = found.a.framework != found.b.framework and bool(found.a.framework and found.b.framework)
     changed = [call for call in found.calls if not call.exact]
     places = [a.places[call.pair.a.name] for call in changed]
     both = list(zip(changed, places, strict=True))
@@ -60,7 +59,7 @@ def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Texts) -> Comp
     document = {
         "a": a.number,
         "b": b.number,
-        "across": across,
+        "across": found.a.is_across(found.b),
         "state": verdict.state,
         "sentence": verdict.sentence,
         "amounts": f"{found.amounts}.",
@@ -92,7 +91,7 @@ def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) ->
     return -1
 
 
-def _values(changed: Sequence[tuple[CallDiff, int]], texts: Texts) -> dict[str, Any]:
+def _values(changed: Sequence[tuple[CallDiff, int]], texts: Numbering) -> dict[str, Any]:
     """Return the tensors that differ: where, how far, and what their saved values say."""
     rows = [(place, value) for call, place in changed for value in call.values]
 
@@ -101,10 +100,10 @@ def _values(changed: Sequence[tuple[CallDiff, int]], texts: Texts) -> dict[str, 
 
     return {
         "node": whole([place for place, _ in rows]),
-        "slot": whole([texts.of(value.slot) for _, value in rows]),
+        "slot": whole([texts[value.slot] for _, value in rows]),
         "side": whole([SIDES.index(value.side) for _, value in rows]),
         "relative": numbers([value.distance.relative for _, value in rows]),
-        "what": whole([texts.of(value.distance.what) for _, value in rows]),
+        "what": whole([texts[value.distance.what] for _, value in rows]),
         "maxAbs": of(lambda e: e.max_abs),
         "maxRel": of(lambda e: e.max_rel),
         "cosine": of(lambda e: e.cosine),

@@ -6,7 +6,6 @@ from typing import Any
 
 from probe_format.errors import FormatError
 from probe_format.excerpts import text
-from probe_format.schema import Report
 
 from probe_analysis.calls import Run
 
@@ -25,8 +24,14 @@ def coverage_of(run: Run) -> dict[str, Any]:
     facts = [[key, _words(header[key])] for key in _FACTS if header.get(key) is not None]
     facts.append(["folder", str(run.rank.path)])
     tables: dict[str, list[list[str]]] = {"The run": facts}
-    report, why = _report(run)
-    if report is None:
+    why = "Nothing says what was not seen: the dump has no report.json (msprobe writes none)."
+    try:
+        report = run.rank.report
+    except FormatError as error:
+        report, why = None, f"What was not seen is not known: {error}"
+    if run.rank.source == "journal":
+        why = "The run did not end: what is here was read from its journal, up to where it stopped."
+    if report is None or run.rank.source == "journal":
         return {"sentence": why, "tables": tables}
     for key, value in (("state", report.state), ("started", report.started), ("ended", report.ended)):
         if value:
@@ -45,17 +50,6 @@ def coverage_of(run: Run) -> dict[str, Any]:
     counts = ((kind, each) for kind, table in report.counts.items() for each in table.items())
     tables["Counts"] = [[kind, what, str(count)] for kind, (what, count) in counts]
     return {"sentence": _sentence(report.counts, tables), "tables": {k: v for k, v in tables.items() if v}}
-
-
-def _report(run: Run) -> tuple[Report | None, str]:
-    """Return what says what was not seen; without it, why there is nothing."""
-    if run.rank.source == "journal":
-        return None, "The run did not end: what is here was read from its journal, up to where it stopped."
-    try:
-        found = run.rank.report
-    except FormatError as error:
-        return None, f"What was not seen is not known: {error}"
-    return found, "Nothing says what was not seen: the dump has no report.json (msprobe writes none)."
 
 
 def _sentence(counts: Any, tables: dict[str, list[list[str]]]) -> str:

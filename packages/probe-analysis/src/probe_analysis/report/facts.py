@@ -14,7 +14,7 @@ from probe_analysis.compare import as_float, dtype_name
 from probe_analysis.nonfinite import broken
 
 from .columns import numbers, whole
-from .texts import Texts
+from .numbering import Numbering
 
 __all__ = ["Facts"]
 
@@ -37,8 +37,8 @@ class Facts:
     exact: number, statistic, text: whole numbers that float64 does not have.
     """
 
-    texts: Texts
-    _known: dict[Any, int] = field(factory=dict, repr=False)
+    texts: Numbering
+    _known: Numbering = field(factory=Numbering, repr=False)
     _statistics: tuple[list[float], ...] = field(factory=lambda: ([], [], [], []), repr=False)
     _marks: list[int] = field(factory=list, repr=False)
     _words: dict[str, list[int]] = field(
@@ -48,8 +48,10 @@ class Facts:
 
     def of(self, tensor: Mapping[str, Any]) -> int:
         """Return the number of a tensor's description; a new one gets the next."""
-        key = _key(tensor)
-        found = self._known.setdefault(key, len(self._marks))
+        told = (value for name, value in tensor.items() if name != "data_name")
+        # 1, 1.0 and True are equal in Python, but not in a dump.
+        values = [value if type(value) in (float, str) else repr(value) for value in told]
+        found = self._known[*values, *tensor]
         if found == len(self._marks):
             self._add(tensor)
         return found
@@ -62,14 +64,15 @@ class Facts:
             column.append(value)
         self._marks.append(marks)
         checksum = tensor.get("md5")
+        sizes = (str(n) if type(n) is int and n < 1 << 63 else brief(n) for n in tensor["shape"])
         for name, text in (
             ("dtype", dtype_name(str(tensor["dtype"]))),
-            ("shape", cut("x".join(map(_size, tensor["shape"])), 200) or "scalar"),
+            ("shape", cut("x".join(sizes), 200) or "scalar"),
             ("broken", broken(tensor)),
             ("md5", checksum if isinstance(checksum, str) else ""),
             ("more", _more(tensor)),
         ):
-            self._words[name].append(self.texts.of(text))
+            self._words[name].append(self.texts[text])
 
     def _statistic(self, which: int, value: Any) -> tuple[int, float]:
         """Return (what it is, the nearest number) of a statistic."""
@@ -91,17 +94,6 @@ class Facts:
             **{name: whole(column) for name, column in self._words.items()},
             "exact": [list(each) for each in self.exact],
         }
-
-
-def _size(size: Any) -> str:
-    return str(size) if type(size) is int and size < 1 << 63 else brief(size)
-
-
-def _key(tensor: Mapping[str, Any]) -> Any:
-    """Return what tells a description from others. 1, 1.0 and True are equal in Python, but not in a dump."""
-    told = (value for name, value in tensor.items() if name != "data_name")
-    values = [value if type(value) in (float, str) else repr(value) for value in told]
-    return (*values, *tensor)
 
 
 def _more(tensor: Mapping[str, Any]) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from probe_analysis.calls import AtCall
 from probe_analysis.diff import Diff
 from probe_analysis.nonfinite import Finding, NonFinite, Risk
 
 from .compared import Compared
 from .run_columns import RunColumns
 
-__all__ = ["nonfinite_finding", "unchecked", "verdict_finding"]
+__all__ = ["finding", "nonfinite_finding", "verdict_finding"]
 
 #: How many values that are close to the limits of their dtype are on the page.
 _RISKS = 200
@@ -36,18 +37,10 @@ def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
                 firsts.append([text, each.a.number, each.a.places[call.pair.a.name]])
     each_alone = ("first", found.only_a), ("second", found.only_b)
     alone = [f"In the {which} dump alone: {', '.join(labels)}." for which, labels in each_alone if labels]
-    return {
-        "kind": "verdict",
-        "state": verdict.state,
-        "title": f"{of.a.run.label} with {of.b.run.label}",
-        "sentence": verdict.sentence,
-        "line": verdict.line,
-        "modules": list(verdict.modules),
-        "run": of.a.number,
-        "node": of.place(verdict),
-        "notes": [of.document["amounts"], *alone],
-        "lists": [["The first call that differs by itself, in each run and pass", firsts]] if firsts else [],
-    }
+    title = f"{of.a.run.label} with {of.b.run.label}"
+    lists = [["The first call that differs by itself, in each run and pass", firsts]] if firsts else []
+    place, notes = (of.a.number, of.place(verdict)), [of.document["amounts"], *alone]
+    return finding({"kind": "verdict"}, verdict.state, title, verdict.sentence, verdict, place, notes, lists)
 
 
 def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> dict[str, Any]:
@@ -76,26 +69,28 @@ def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> di
             rows.append([f"{risk.run.label} {risk.sentence}", *_place(runs, risk, risk.call.name)])
         title = f"Close to the limits of their dtype: {len(found.risks)} values"
         lists.append([title + (f", the first {_RISKS} here" if len(found.risks) > _RISKS else ""), rows])
-    run, node = (-1, -1) if first is None else _place(runs, first, first.call.name)
-    return {
-        "kind": "finite",
-        "dump": dump,
-        "state": "different" if first is not None else "same" if found.known else "unknown",
-        "title": " ".join(part for part in (which, "" if first is None else first.run.label) if part),
-        "sentence": found.sentence,
-        "line": "" if first is None else first.line,
-        "modules": [] if first is None else list(first.modules),
-        "run": run,
-        "node": node,
-        "notes": list(found.lost),
-        "lists": [each for each in lists if each[1]],
-    }
+    state = "different" if first is not None else "same" if found.known else "unknown"
+    title = " ".join(part for part in (which, "" if first is None else first.run.label) if part)
+    place = (-1, -1) if first is None else _place(runs, first, first.call.name)
+    shown = [each for each in lists if each[1]]
+    kind = {"kind": "finite", "dump": dump}
+    return finding(kind, state, title, found.sentence, first, place, found.lost, shown)
 
 
-def unchecked(what: str, why: str) -> dict[str, Any]:
-    """Return a finding that says why there is none."""
-    blank: dict[str, Any] = {"line": "", "modules": [], "run": -1, "node": -1, "notes": [], "lists": []}
-    return {"kind": "finite", "state": "unknown", "title": what, "sentence": why, **blank}
+def finding(
+    kind: dict[str, Any],
+    state: str,
+    title: str,
+    sentence: str,
+    at: AtCall | None = None,
+    place: tuple[int, int] = (-1, -1),
+    notes: Sequence[str] = (),
+    lists: Sequence[Any] = (),
+) -> dict[str, Any]:
+    """Return a finding as the page has it. place: the number of its run, and of its line in the tree."""
+    where = {"line": at.line if at else "", "modules": list(at.modules if at else ())}
+    told = {"state": state, "title": title, "sentence": sentence, **where}
+    return {**kind, **told, "run": place[0], "node": place[1], "notes": list(notes), "lists": list(lists)}
 
 
 def _place(runs: Runs, found: Finding | Risk, name: str) -> tuple[int, int]:

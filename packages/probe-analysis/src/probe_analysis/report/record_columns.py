@@ -13,10 +13,11 @@ from probe_format.read import Loss
 from probe_format.schema import parts_of
 
 from probe_analysis.calls import Call, Parts
+from probe_analysis.compare import plain
 from probe_analysis.nonfinite import Watch
 
 from .facts import Facts
-from .texts import Texts
+from .numbering import Numbering
 
 __all__ = ["SIDES", "RecordColumns"]
 
@@ -24,10 +25,6 @@ SIDES = ("in", "parameter", "out")
 #: How many arguments of one call that are no tensors are in the page.
 _ARGUMENTS = 60
 _NOT_RECORDED = "was seen and not recorded: a filter of the configuration leaves it out"
-
-
-def _whole() -> array[int]:
-    return array("q")
 
 
 @define(eq=False)
@@ -39,13 +36,13 @@ class RecordColumns:
     slots, sides, facts: of all tensors, in the order in which their records were read.
     """
 
-    texts: Texts
+    texts: Numbering
     known: Facts
     watch: Watch
     error: FormatError | None = None
-    slots: array[int] = field(factory=_whole)
-    sides: array[int] = field(factory=_whole)
-    facts: array[int] = field(factory=_whole)
+    slots: array[int] = field(factory=lambda: array("q"))
+    sides: array[int] = field(factory=lambda: array("q"))
+    facts: array[int] = field(factory=lambda: array("q"))
     _places: dict[str, tuple[int, int, int, int]] = field(factory=dict, repr=False)
 
     def take(self, call: Call, record: Any, parts: Parts) -> None:
@@ -74,10 +71,19 @@ class RecordColumns:
     def _take(self, name: str, parts: Parts, note: str) -> None:
         begin = len(self.slots)
         for value in parts.values:
-            self.slots.append(self.texts.of(value.slot))
+            self.slots.append(self.texts[value.slot])
             self.sides.append(SIDES.index(value.side))
             self.facts.append(self.known.of(value.tensor))
-        self._places[name] = begin, len(self.slots), self.texts.of(note), self.texts.of(_arguments(parts))
+        self._places[name] = begin, len(self.slots), self.texts[note], self.texts[_arguments(parts)]
+
+
+_NOTES = {
+    "incomplete": "the process ended inside of it",
+    "recompute": "activation checkpointing ran it again",
+    "in_backward": "called while a backward pass ran",
+    "later_passes": "more than one backward pass reached it; this is the first",
+    "partial": "the backward pass did not reach every use of its inputs",
+}
 
 
 def _note(record: Any, lost: Sequence[Loss]) -> str:
@@ -86,28 +92,16 @@ def _note(record: Any, lost: Sequence[Loss]) -> str:
     record = record if isinstance(record, dict) else {}
     if record.get("raised"):
         notes.append(f"ended in an exception: {_text(record['raised'])}")
-    if record.get("incomplete"):
-        notes.append("the process ended inside of it")
-    if "recompute" in record:
-        notes.append("activation checkpointing ran it again")
-    if record.get("in_backward"):
-        notes.append("called while a backward pass ran")
-    if record.get("later_passes"):
-        notes.append("more than one backward pass reached it; this is the first")
-    if record.get("partial"):
-        notes.append("the backward pass did not reach every use of its inputs")
+    again = "recompute"  # told as well where nothing was recorded of it
+    notes += [what for key, what in _NOTES.items() if record.get(key) or (key == again and key in record)]
     return "; ".join(notes)
 
 
 def _arguments(parts: Parts) -> str:
     """Return the arguments that are no tensors, one a line."""
-    lines = [f"{slot} = {_text(_plain(value))}" for slot, value in parts.others[:_ARGUMENTS]]
+    lines = [f"{slot} = {_text(plain(value))}" for slot, value in parts.others[:_ARGUMENTS]]
     more = len(parts.others) - len(lines)
     return "\n".join(lines + ([f"... and {more} more"] if more else []))
-
-
-def _plain(value: Any) -> Any:
-    return value["value"] if isinstance(value, dict) and "value" in value else value
 
 
 def _text(value: Any) -> str:

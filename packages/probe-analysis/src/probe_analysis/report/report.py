@@ -16,10 +16,10 @@ from probe_analysis.align import Mapping
 from probe_analysis.calls import Call, Parts, Progress, Run, Source, runs_of
 from probe_analysis.compare import Tolerance
 from probe_analysis.diff import Diff, diff_runs
-from probe_analysis.nonfinite import NonFinite, non_finite_in
+from probe_analysis.nonfinite import NonFinite, Watch, non_finite_in
 
 from .compared import Compared, compared
-from .findings import nonfinite_finding, unchecked, verdict_finding
+from .findings import finding, nonfinite_finding, verdict_finding
 from .page import html_of
 from .record_columns import RecordColumns
 from .run_columns import RunColumns, Writer
@@ -114,7 +114,8 @@ class _Draft:
     def open(self, dump: Dump, step: int | None, rank: int | None) -> None:
         """Keep the runs of a dump; their records come later."""
         self.opened.append(list(runs_of(dump, step=step, rank=rank)))
-        self.records |= {id(run.rank): self.writer.records(run) for run in self.opened[-1]}
+        texts, facts = self.writer.texts, self.writer.facts
+        self.records |= {id(run.rank): RecordColumns(texts, facts, Watch(run)) for run in self.opened[-1]}
 
     def take(self, call: Call, record: Any, parts: Parts) -> None:
         """Take a record that was read. parts: what is in it."""
@@ -147,7 +148,8 @@ class _Draft:
         except FormatError as error:
             if not self.unread and not isinstance(error, DamagedError):
                 raise
-            self.findings.append(unchecked(what, f"This could not be found out: {error}"))
+            why = f"This could not be found out: {error}"
+            self.findings.append(finding({"kind": "finite"}, "unknown", what, why))
 
     def compare(self, found: Diff) -> None:
         """Keep how the runs differ, for the page."""
@@ -182,5 +184,5 @@ class _Draft:
             "facts": self.writer.facts.columns(),
             "stacks": self.writer.stacks,
             "unread": [list(each) for each in self.unread.items()],
-            "texts": self.writer.texts.all,  # last: all that is above puts texts there
+            "texts": list(self.writer.texts),  # last: all that is above puts texts there
         }

@@ -7,25 +7,42 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
-from probe_analysis.calls import Progress, Run, is_own
-from probe_analysis.nonfinite import Watch
+from probe_analysis.calls import Call, Progress, Run, is_own
 
 from .columns import whole
 from .coverage import coverage_of
 from .facts import Facts
-from .nodes import Node, nodes_of
+from .numbering import Numbering
 from .record_columns import RecordColumns
-from .texts import Texts
 
-__all__ = ["RunColumns", "Writer"]
+__all__ = ["Node", "RunColumns", "Writer"]
 
 
 _KINDS = {"module": 0, "api": 1, "parameters_grad": 2, "debug": 3}
 _NO_RECORD = 4
 #: What is said of each line of the tree.
 _COLUMNS = ("name", "parent", "backward", "kind", "order", "stack", "note", "arguments", "begin")
+
+
+@frozen(eq=False)
+class Node:
+    """Hold a line of the tree.
+
+    call: what was recorded; None for a call that was seen and left out.
+    parent: the place of the call around it among the nodes; -1 at the top.
+    """
+
+    name: str
+    call: Call | None
+    parent: int
+
+
+def _nodes(run: Run) -> list[Node]:
+    parents = run.rank.construct.with_records(run.by_name, "backward", "forward")
+    places: dict[str | None, int] = {None: -1, **{name: i for i, name in enumerate(parents)}}
+    return [Node(name, run.by_name.get(name), places[parent]) for name, parent in parents.items()]
 
 
 @frozen(eq=False)
@@ -48,17 +65,10 @@ class RunColumns:
 class Writer:
     """Write runs for one page, which share texts, descriptions of tensors, and stacks."""
 
-    texts: Texts = field(factory=Texts)
-    facts: Facts = field(init=False)
+    texts: Numbering = field(factory=lambda: Numbering({"": 0}))
+    facts: Facts = field(default=Factory(lambda self: Facts(self.texts), takes_self=True))
     stacks: list[dict[str, Any]] = field(factory=lambda: [{"frames": [], "own": -1}])
-    _stack_numbers: dict[tuple[str, ...], int] = field(factory=lambda: {(): 0}, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.facts = Facts(self.texts)
-
-    def records(self, run: Run) -> RecordColumns:
-        """Return where the records of a run are collected."""
-        return RecordColumns(self.texts, self.facts, Watch(run))
+    _stack_numbers: Numbering = field(factory=lambda: Numbering({(): 0}), repr=False)
 
     def run(
         self, records: RecordColumns, number: int, dump: int, progress: Progress | None = None
@@ -71,15 +81,16 @@ class Writer:
         Raises FormatError when a file of the run is damaged; a damaged record alone is said in its place.
         """
         run = records.watch.run
-        nodes = nodes_of(run)
+        nodes = _nodes(run)
         rows = []
         order = array("q")  # the tensors of the columns of records, as they come in the tree
         for i, node in enumerate(nodes):
             call = node.call
             kind, at = (_NO_RECORD, -1) if call is None else (_KINDS[call.kind], call.order)
+            backward = ".backward" in node.name if call is None else call.backward
             begin, end, note, argument = records.of(node.name, call)
-            name, stack = self.texts.of(node.name), self._stack(run, node)
-            rows.append((name, node.parent, node.backward, kind, at, stack, note, argument, len(order)))
+            name, stack = self.texts[node.name], self._stack(run, node)
+            rows.append((name, node.parent, backward, kind, at, stack, note, argument, len(order)))
             order.extend(range(begin, end))
             if progress is not None and i % 512 == 511:
                 progress(run.label, i + 1, len(nodes))
@@ -100,10 +111,10 @@ class Writer:
         return RunColumns(run, number, nodes, {node.name: i for i, node in enumerate(nodes)}, document)
 
     def _stack(self, run: Run, node: Node) -> int:
-        frames = run.rank.stack.of(node.name) if node.call is None else run.stack_of(node.call)
-        found = self._stack_numbers.setdefault(frames, len(self.stacks))
+        frames = run.rank.stack.of(node.name) if node.call is None else node.call.stack
+        found = self._stack_numbers[frames]
         if found == len(self.stacks):
             own = next((i for i, frame in enumerate(frames) if is_own(frame)), -1)
-            plain = [self.texts.of(" ".join(frame.split())) for frame in frames]
+            plain = [self.texts[" ".join(frame.split())] for frame in frames]
             self.stacks.append({"frames": plain, "own": own})
         return found

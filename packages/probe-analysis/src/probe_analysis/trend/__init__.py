@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from .picture import draw
-from .series import Point, Series, magnitude
-from .sources import QUANTITIES, STATISTICS, Quantity, Statistic
+from .series import Series, magnitude
+from .sources import QUANTITIES, STATISTICS
 from .sparkline import sparkline
 from .trend import Trend, trend
 
 __all__ = [
     "QUANTITIES",
     "STATISTICS",
-    "Point",
-    "Quantity",
     "Series",
-    "Statistic",
     "Trend",
     "draw",
     "magnitude",

@@ -61,7 +61,8 @@ def _over_steps(axes: Any, trend: Trend) -> None:
 def _over_layers(axes: Any, trend: Trend) -> None:
     ordered = sorted(trend.series, key=lambda series: series.place)
     for rank in trend.ranks:
-        sizes = [_size(next((value for _, value in series.values(rank)), None)) for series in ordered]
+        values = ([p.value for p in series.points if p.rank == rank] for series in ordered)
+        sizes = [_size(of_rank[0] if of_rank else None) for of_rank in values]
         axes.plot(range(len(sizes)), sizes, marker=".", label="all" if rank is None else f"rank {rank}")
     axes.set_xlabel("layer, in the order of execution")
     _finish(axes, trend)
@@ -86,7 +87,8 @@ def _map(figure: Any, axes: Any, trend: Trend, shown: list[Any]) -> None:
             value = series.of_step(step)
             if value is not None and not math.isfinite(value):
                 axes.text(x, y, "x", ha="center", va="center", color="red")
-    axes.set_yticks(range(len(shown)), [_short(series.name) for series in shown], fontsize=6)
+    names = [name if len(name := series.name) <= 48 else f"…{name[-47:]}" for series in shown]
+    axes.set_yticks(range(len(shown)), names, fontsize=6)
     ticks = range(0, len(trend.steps), 1 + len(trend.steps) // 20)
     axes.set_xticks(ticks, [str(trend.steps[i]) for i in ticks], fontsize=7)
     axes.set_xlabel("step")
@@ -98,7 +100,3 @@ def _map(figure: Any, axes: Any, trend: Trend, shown: list[Any]) -> None:
 def _size(value: float | None) -> float:
     """Return the magnitude, NaN where there is none that a line can be drawn through."""
     return abs(value) if value is not None and math.isfinite(value) else math.nan
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 48 else f"…{name[-47:]}"

@@ -45,19 +45,10 @@ class Series:
         """Return layer and tensor, as ``blocks.0.up.weight``."""
         return f"{self.layer}.{self.what}" if self.layer else self.what
 
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Return the steps that it has values of."""
-        return tuple(dict.fromkeys(point.step for point in self.points))
-
     def of_step(self, step: int) -> float | None:
         """Return its value in a step: of several ranks that of the largest magnitude, or one that is not finite."""
         values = [p.value for p in self.points if p.step == step and p.value is not None]
         return max(values, key=magnitude, default=None)
-
-    def values(self, rank: int | None) -> tuple[tuple[int, float | None], ...]:
-        """Return (step, value) of one rank."""
-        return tuple((point.step, point.value) for point in self.points if point.rank == rank)
 
 
 def span(values: Iterable[float | None]) -> float:

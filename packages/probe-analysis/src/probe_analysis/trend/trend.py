@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from probe_format.errors import FormatError
 
 from probe_analysis.calls import Progress, Source, runs_of
@@ -56,11 +56,12 @@ class Trend:
         """Return the number that a series is ranked by."""
         if len(self.steps) > 1:
             return series.change
-        return series.apart if len(self.ranks) > 1 else self._from_middle(series)
-
-    def _from_middle(self, series: Series) -> float:
+        if len(self.ranks) > 1:
+            return series.apart
         value = series.of_step(self.steps[0])
-        return 1.0 if value is None else span([value, _middle(self.series)])
+        firsts = (each.points[0].value for each in self.series)
+        sizes = [abs(v) for v in firsts if v is not None and math.isfinite(v) and v]
+        return 1.0 if value is None else span([value, median(sizes) if sizes else 0.0])
 
 
 def trend(
@@ -116,7 +117,7 @@ def trend(
     ranks = tuple(dict.fromkeys(run.rank.number for run in runs))
     whole = Trend(quantity, statistic, tuple(series), steps, ranks, _rule(steps, ranks), tuple(notes))
     first = sorted(series, key=lambda each: (-whole.ranked(each), each.place))
-    return Trend(quantity, statistic, tuple(first), steps, ranks, whole.rule, tuple(notes))
+    return evolve(whole, series=tuple(first))
 
 
 def _series(key: tuple[str, str], points: list[Point], place: int) -> Series:
@@ -133,11 +134,6 @@ def _rule(steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
         return "one step: ranked by the largest magnitude through the smallest over the ranks"
     what = "ranked by how many times a magnitude is larger or smaller than the median layer's"
     return f"one step and rank: {what}"
-
-
-def _middle(series: tuple[Series, ...]) -> float:
-    sizes = [abs(v) for each in series if (v := each.points[0].value) is not None and math.isfinite(v) and v]
-    return median(sizes) if sizes else 0.0
 
 
 def _update(last: Found, found: Found, statistic: Statistic) -> tuple[float | None, bool]:

@@ -20,7 +20,8 @@ _LISTED = 5
 def story(rank: Rank) -> Iterator[str]:
     """Yield sentences on the origin of the first value that is not finite, and on how many records follow."""
     found = list(suspects(rank))
-    if not found and not _has_statistics(rank):
+    parts = (parts_of(record.json) for record in rank.records)
+    if not found and not any("Max" in value.tensor for part in parts for value in part.values):
         yield "nothing recorded has statistics, so what is finite is not known"
         return
     unknown = ", but for what is lost" if rank.lost else ""
@@ -38,18 +39,14 @@ def story(rank: Rank) -> Iterator[str]:
             if first is not None:
                 yield _beginning(first, by_name, _NAN, "NaN")
     with_nan = sum("NaN" in suspect.given | suspect.made for suspect in found)
-    makers = [o for o in begun if not (o.outside or o.at.given or _follows(o.name, by_name))]
-    makers = [o for o in makers if not rank.lost.given(o.name)]
+    makers = [o for o in begun if not (o.outside or o.at.given or rank.lost.given(o.name))]
+    makers = [o for o in makers if _is_call(o.name) and _forward(o.name, by_name) is None]
     made = f"; {len(makers)} made it from finite inputs" if makers else ""
     yield f"not finite: {len(found)} of {len(rank.records)} records ({with_nan} with NaN){made}"
     for origin in makers[:_LISTED]:
         yield f"  made by {_said(origin.name, origin.made)}"
     if len(makers) > _LISTED:
         yield f"  ... and {len(makers) - _LISTED} more"
-
-
-def _has_statistics(rank: Rank) -> bool:
-    return any("Max" in value.tensor for record in rank.records for value in parts_of(record.json).values)
 
 
 def _is_call(name: str) -> bool:
@@ -61,11 +58,6 @@ def _forward(name: str, bad: Mapping[str, Suspect]) -> str | None:
     """Return the name of the forward record of a backward one, where it has such values as well."""
     forward = with_direction(name, "forward")
     return forward if forward != name and forward in bad else None
-
-
-def _follows(name: str, bad: Mapping[str, Suspect]) -> bool:
-    """Return whether a record has its values from its forward call, or is not a call."""
-    return not _is_call(name) or _forward(name, bad) is not None
 
 
 def _beginning(origin: Origin, bad: Mapping[str, Suspect], kinds: frozenset[str] | None, what: str) -> str:

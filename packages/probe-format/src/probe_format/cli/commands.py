@@ -6,11 +6,13 @@ import argparse
 import itertools
 from collections.abc import Callable, Iterator
 
+from attrs import fields
+
 from probe_format.errors import FormatError
-from probe_format.read.dump import Rank, Step, open
-from probe_format.read.verify import STATES, Verdict, verify_rank
+from probe_format.read.dump import Rank, open
+from probe_format.read.verify import STATES, verify_rank
 from probe_format.terminal import ProgressLine, say, tell
-from probe_format.write.recovery import Recovery, recover_rank
+from probe_format.write.recovery import recover_rank
 
 from .bad import story
 from .show import heading, summary, tree
@@ -23,31 +25,18 @@ _MOST = 20
 
 
 def _chosen(arguments: argparse.Namespace) -> list[Rank]:
-    steps: tuple[Step, ...] = open(arguments.dir).steps
-    chosen = [
-        rank
-        for step in steps
-        for rank in step.ranks
-        if arguments.step in (None, step.number)
-        and arguments.rank in (None, rank.number)
-        and arguments.mode in (None, step.mode)
-    ]
+    ranks: tuple[Rank, ...] = open(arguments.dir).ranks
+    asked = arguments.step, arguments.rank, arguments.mode
+    there_is = ((rank, (rank.step, rank.number, rank.mode)) for rank in ranks)
+    chosen = [rank for rank, its in there_is if all(x in (None, y) for x, y in zip(asked, its, strict=True))]
     if not chosen:
-        there = ", ".join(sorted({r.label for s in steps for r in s.ranks}))
+        there = ", ".join(sorted({rank.label for rank in ranks}))
         raise FormatError(f"{arguments.dir} has no such step, rank or mode; it has {there}.")
     return chosen
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    view = View(
-        arguments.filter,
-        arguments.level,
-        arguments.depth,
-        arguments.bad,
-        arguments.brief,
-        arguments.stack,
-        arguments.full,
-    )
+    view = View(**{each.name: getattr(arguments, each.name) for each in fields(View)})
     worst = 0
     for rank in _chosen(arguments):
         try:
@@ -76,43 +65,32 @@ def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    progress = _progress("verify")
-    verdicts: list[Verdict] = []
-    for rank in _chosen(arguments):
-        verdict = verify_rank(rank, progress)
-        verdicts.append(verdict)
-        say(f"{verdict.state:<9} {verdict.path}")
-        say(*(f"    {problem}" for problem in verdict.problems), *(f"    ({note})" for note in verdict.notes))
-    worst = max((verdict.state for verdict in verdicts), key=STATES.index)
-    return {"complete": 0, "recovered": 0, "torn": 3, "damaged": 4}[worst]
-
-
-def _recover(arguments: argparse.Namespace) -> int:
-    found: list[Recovery] = []
-    for rank in _chosen(arguments):
-        recovery = recover_rank(rank)
-        found.append(recovery)
-        amount = (
-            f" {recovery.records} records, {recovery.tensors} tensors."
-            if recovery.outcome != "nothing"
-            else ""
-        )
-        say(f"{recovery.outcome:<8} {recovery.path}{':' if amount else ''}{amount}", f"    {recovery.detail}")
-    outcomes = {recovery.outcome for recovery in found}
-    return 3 if "partial" in outcomes else 0 if "whole" in outcomes else 1
-
-
-def _progress(command: str) -> Callable[[Rank, int, int], None]:
-    """Return a function that shows on stderr how many tensor files of a rank are done."""
     line = ProgressLine(terminal=0.2, elsewhere=10.0)
 
-    def show(rank: Rank, done: int, total: int) -> None:
-        text = f"probe {command}: {rank.label}: {done} of {total} tensor files"
+    def progress(rank: Rank, done: int, total: int) -> None:
+        text = f"probe verify: {rank.label}: {done} of {total} tensor files"
         line.show(text, now=line.live and done == total > 1000)
         if done == total:
             line.end()
 
-    return show
+    worst = 0
+    for rank in _chosen(arguments):
+        verdict = verify_rank(rank, progress)
+        worst = max(worst, STATES.index(verdict.state))
+        say(f"{verdict.state:<9} {verdict.path}")
+        say(*(f"    {problem}" for problem in verdict.problems), *(f"    ({note})" for note in verdict.notes))
+    return {"complete": 0, "recovered": 0, "torn": 3, "damaged": 4}[STATES[worst]]
+
+
+def _recover(arguments: argparse.Namespace) -> int:
+    outcomes = set()
+    for rank in _chosen(arguments):
+        recovery = recover_rank(rank)
+        outcomes.add(recovery.outcome)
+        nothing = recovery.outcome == "nothing"
+        amount = "" if nothing else f": {recovery.records} records, {recovery.tensors} tensors."
+        say(f"{recovery.outcome:<8} {recovery.path}{amount}", f"    {recovery.detail}")
+    return 3 if "partial" in outcomes else 0 if "whole" in outcomes else 1
 
 
 #: The function of each command: it takes the parsed words and returns the exit code.

@@ -24,6 +24,15 @@ _COMMANDS = {
     "recover": "write the JSON files of a run that was killed, from its journal",
 }
 
+#: The flags of ``show``.
+_FLAGS = {
+    "bad": "what is not finite: the call that made it first, how many records have it, and a few of them",
+    "all": "with --bad: the tree of all of them",
+    "full": "max, min and every digit, and the arguments that are not tensors",
+    "brief": "names without their tensors",
+    "stack": "with the line that made the call",
+}
+
 _EXIT = """\
 exit codes:
   show     0  shown                       1  not a dump, or not readable
@@ -95,17 +104,8 @@ def _show_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
     command.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
     command.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
-    command.add_argument(
-        "--bad",
-        action="store_true",
-        help="what is not finite: the call that made it first, how many records have it, and a few of them",
-    )
-    command.add_argument("--all", action="store_true", help="with --bad: the tree of all of them")
-    command.add_argument(
-        "--full", action="store_true", help="max, min and every digit, and the arguments that are not tensors"
-    )
-    command.add_argument("--brief", action="store_true", help="names without their tensors")
-    command.add_argument("--stack", action="store_true", help="with the line that made the call")
+    for flag, what in _FLAGS.items():
+        command.add_argument(f"--{flag}", action="store_true", help=what)
 
 
 def _positive(text: str) -> int:

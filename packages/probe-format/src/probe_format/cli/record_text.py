@@ -48,7 +48,9 @@ def record_lines(record: Record, indent: str, view: View) -> Iterator[str]:
 def caller_line(stack: tuple[str, ...], indent: str, view: View) -> Iterator[str]:
     """Yield the line of the code that made the call, where the view shows it and it is known."""
     if view.stack and stack:
-        yield f"{indent}{INDENT}@ {_caller(stack)}"
+        # The innermost frame outside the framework and Probe, also in an installed model package.
+        frame = next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0])
+        yield f"{indent}{INDENT}@ {' '.join(frame.split())}"
 
 
 _MACHINERY = re.compile(
@@ -56,11 +58,6 @@ _MACHINERY = re.compile(
     rf"(?:site|dist)-packages/(?:{'|'.join((*FRAMEWORKS, *OWN_MODULES))})/"
     r"|lib/python3\.\d+/(?:contextlib|functools|threading)\.py)"
 )
-
-
-def _caller(stack: tuple[str, ...]) -> str:
-    """Return the innermost frame outside the framework and Probe, also in an installed model package."""
-    return " ".join(next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0]).split())
 
 
 def _marks(record: Record) -> str:

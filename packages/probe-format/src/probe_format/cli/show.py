@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from probe_format.excerpts import brief, text
-from probe_format.names import ModuleName, ParamsGradName, is_name, parse_name
 from probe_format.read.dump import Rank
 
 from .record_text import INDENT, caller_line, record_lines
@@ -63,7 +61,10 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
     """Yield the lines of the tree. Nodes without a record are shown where something below them is."""
     view = view or View()
     records = rank.records
-    children, parents = _family(rank)
+    parents = rank.construct.with_records(records.names, "forward")
+    children: dict[str | None, list[str]] = {None: []}
+    for name, parent in parents.items():
+        children.setdefault(parent, []).append(name)
     if len(records):
         wanted = {record.name for record in records if view.takes(record)}
     else:  # task structure writes construct.json and no records
@@ -93,43 +94,3 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
                 yield f"{indent}{INDENT}... {len(below)} inside"
             continue
         todo.extend((child, depth + 1) for child in reversed(below))
-
-
-def _family(rank: Rank) -> tuple[dict[str | None, list[str]], dict[str, str | None]]:
-    """Return children and parent of each node and record, also of records that construct.json lacks."""
-    nodes = rank.construct.parents
-    parents = {name: parent if parent in nodes else None for name, parent in nodes.items()}
-    for name in rank.records.names:
-        if name not in parents:
-            parents[name] = _owner(name, nodes)
-    for name in _unreachable(parents):
-        parents[name] = None
-    children: dict[str | None, list[str]] = {None: []}
-    for name, parent in parents.items():
-        children.setdefault(parent, []).append(name)
-    return children, parents
-
-
-def _unreachable(parents: dict[str, str | None]) -> list[str]:
-    """Return the first node of each cycle in a damaged construct.json, where a cut makes all reachable."""
-    done: set[str] = set()
-    circles: list[str] = []
-    for name in parents:
-        trail: set[str] = set()
-        node: str | None = name
-        while node is not None and node not in done and node not in trail:
-            trail.add(node)
-            node = parents[node]
-        if node in trail and node is not None:
-            circles.append(node)
-        done |= trail
-    return circles
-
-
-def _owner(name: str, nodes: Any) -> str | None:
-    """Return the module call under which parameter gradients are shown, the module's first."""
-    parsed = parse_name(name) if is_name(name) else None
-    if isinstance(parsed, ParamsGradName):
-        first = str(ModuleName(parsed.prefix, parsed.path, parsed.cls, "forward", 0))
-        return first if first in nodes else None
-    return None

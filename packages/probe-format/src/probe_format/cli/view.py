@@ -16,7 +16,7 @@ __all__ = ["View"]
 class View:
     """Select what `summary` and `tree` show.
 
-    text: only records with this in their name.
+    filter: only records with this in their name.
     level: only modules (``L0``) or only API calls (``L1``).
     depth: levels of nesting, None for all.
     bad: only records with a value that is not finite.
@@ -25,7 +25,7 @@ class View:
     full: with max and min, and with arguments that are not tensors.
     """
 
-    text: str = ""
+    filter: str = ""
     level: Literal["L0", "L1"] | None = None
     depth: int | None = None
     bad: bool = False
@@ -41,9 +41,6 @@ class View:
 
     def takes_name(self, name: str) -> bool:
         """Return whether the name alone allows the record to be shown."""
-        return self.text in name and self.level in (None, _level(name))
-
-
-def _level(name: str) -> str:
-    parsed = parse_name(name) if is_name(name) else None
-    return "L0" if isinstance(parsed, ModuleName | ParamsGradName) else "L1"
+        parsed = parse_name(name) if is_name(name) else None
+        level = "L0" if isinstance(parsed, ModuleName | ParamsGradName) else "L1"
+        return self.filter in name and self.level in (None, level)

@@ -234,15 +234,7 @@ def known_forms(where: Path) -> Iterator[None]:
     """Raise DamagedError for what an event of a wrong form in the journal of this folder leads to."""
     try:
         yield
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        IndexError,
-        RecursionError,
-        OverflowError,
-    ) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
         raise DamagedError(
             f"{where / layout.JOURNAL} has an event of an unknown form ({brief(error, 300)}). If a newer version "
             "wrote it, install that version of probe-format."

@@ -91,15 +91,10 @@ def _below(path: Path) -> Iterator[RankFolder]:
             (
                 _alone(child)
                 for child in step.path.iterdir()
-                if layout.RANK_DIR.fullmatch(child.name) and _holds(child)
+                if layout.RANK_DIR.fullmatch(child.name) and child.is_dir() and any(child.iterdir())
             ),
             key=lambda folder: (-1 if folder.rank is None else folder.rank, folder.path.name),
         )
-
-
-def _holds(path: Path) -> bool:
-    """Return whether a rank's folder has anything in it, so that one without its dump.json is noticed."""
-    return path.is_dir() and any(path.iterdir())
 
 
 def _alone(path: Path, file: Path | None = None) -> RankFolder:

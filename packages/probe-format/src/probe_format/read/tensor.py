@@ -29,6 +29,8 @@ __all__ = ["Statistic", "Tensor"]
 Statistic = float | int | bool | None
 #: No framework supports more dimensions.
 _MOST_DIMENSIONS = 64
+#: What a path has, and no name of a file.
+_OUTSIDE = frozenset("/\\\0")
 
 
 @frozen(slots=False, eq=False, repr=False)
@@ -134,13 +136,7 @@ class Tensor:
         name = self.json.get("data_name")
         if name is None:
             return None
-        if (
-            not isinstance(name, str)
-            or name in ("", ".", "..")
-            or "/" in name
-            or "\\" in name
-            or "\0" in name
-        ):
+        if not isinstance(name, str) or name in ("", ".", "..") or not _OUTSIDE.isdisjoint(name):
             raise FormatError(f"{self.name}: the data_name {brief(name)} is not a file name.")
         rank = self.record.rank
         here = rank.path / layout.TENSORS / name

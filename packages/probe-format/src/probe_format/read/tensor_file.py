@@ -94,7 +94,8 @@ class TensorFiles:
         found = content.tensors[0]
         if not found.plain or content.crc is None:  # sparse or quantised, by msprobe
             return ""
-        problem = _differs(found, tensor) if tensor.type == "torch.Tensor" or _is_local(tensor) else ""
+        local = "global_shape" in tensor.json  # a DTensor, whose file has the local part as its record has
+        problem = _differs(found, tensor) if tensor.type == "torch.Tensor" or local else ""
         if problem:
             return f"its file {path.name} {problem}."
         if self.checksums and tensor.checksum:
@@ -123,8 +124,3 @@ def _differs(found: PtTensor, tensor: Tensor) -> str:
     if width is None or found.count * found.width == math.prod(tensor.shape) * width:
         return ""
     return f"holds {found.count * found.width} bytes, not those of {wanted}{brief(list(tensor.shape))}"
-
-
-def _is_local(tensor: Tensor) -> bool:
-    """Return whether a DTensor's record has the shape of its local part, which is in the file."""
-    return "global_shape" in tensor.json

@@ -6,7 +6,7 @@ from .dump import parse_object
 from .finite import kinds_asked_for, kinds_of, non_finite
 from .parts import Parts, Side, Value, parts_of
 from .report import Report
-from .tensor_objects import is_tensor, others, path_text, tensors, why_lost
+from .tensor_objects import is_tensor, others, path_text, tensors, walk, why_lost
 from .written import only_views, writes_into
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "parts_of",
     "path_text",
     "tensors",
+    "walk",
     "why_lost",
     "writes_into",
 ]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import field, frozen
 
 from probe_format.errors import FormatError, Problem
 from probe_format.excerpts import brief
+from probe_format.names import Direction, ModuleName, ParamsGradName, is_name, parse_name
 
 from .dump import parse_object
+from .tensor_objects import is_whole
 
-__all__ = ["MICRO_STEPS", "Construct", "check_construct", "construct_of", "parse_construct"]
+__all__ = ["Construct", "check_construct", "parse_construct"]
 
-MICRO_STEPS = "megatron_micro_step_number"
+_MICRO_STEPS = "megatron_micro_step_number"
 
 
 @frozen
@@ -42,15 +44,21 @@ class Construct:
             parent = self.parents.get(parent)
         return tuple(found)
 
-    def children(self) -> dict[str | None, list[str]]:
-        """Return the nodes under each parent, in the order of the file; roots under None.
+    def with_records(self, names: Iterable[str], *ways: Direction) -> dict[str, str | None]:
+        """Return the parent of each node, and of the records that are no nodes; each can be reached from the top.
 
-        A node whose parent is not in the file counts as a root, so that every node can be reached.
+        names: of the records.
+        ways: gradients of parameters stand under their module's first call of the first of these directions.
         """
-        below: dict[str | None, list[str]] = {None: []}
-        for name, parent in self.parents.items():
-            below.setdefault(parent if parent in self.parents else None, []).append(name)
-        return below
+        found = {name: parent if parent in self.parents else None for name, parent in self.parents.items()}
+        for name in names:
+            if name not in found:
+                parsed = parse_name(name) if is_name(name) else None
+                calls: Iterable[str] = ()
+                if isinstance(parsed, ParamsGradName):
+                    calls = (str(ModuleName(parsed.prefix, parsed.path, parsed.cls, way, 0)) for way in ways)
+                found[name] = next((call for call in calls if call in self.parents), None)
+        return found | dict.fromkeys(_circles(found))
 
     def faults(self) -> list[Problem]:
         """Return the parents that do not exist, and the nodes that enclose themselves."""
@@ -59,17 +67,25 @@ class Construct:
             for name, parent in self.parents.items()
             if parent is not None and parent not in self.parents
         ]
-        done: set[str] = set()
-        for name in self.parents:
-            trail: set[str] = set()
-            node: str | None = name
-            while node is not None and node not in done and node not in trail:
-                trail.add(node)
-                node = self.parents.get(node)
-            if node in trail:
-                found.append(Problem(f"construct.json {brief(node)}", "encloses itself."))
-            done |= trail
+        circles = _circles(self.parents)
+        found += [Problem(f"construct.json {brief(node)}", "encloses itself.") for node in circles]
         return found
+
+
+def _circles(parents: Mapping[str, str | None]) -> list[str]:
+    """Return the first node of each circle, where a cut makes all reachable."""
+    done: set[str] = set()
+    circles: list[str] = []
+    for name in parents:
+        trail: set[str] = set()
+        node: str | None = name
+        while node is not None and node not in done and node not in trail:
+            trail.add(node)
+            node = parents.get(node)
+        if node in trail and node is not None:
+            circles.append(node)
+        done |= trail
+    return circles
 
 
 def check_construct(document: Any) -> list[Problem]:
@@ -81,7 +97,7 @@ def check_construct(document: Any) -> list[Problem]:
             f"construct.json {brief(name)}", f"{brief(parent)} is not a parent; a name or null belongs here."
         )
         for name, parent in document.items()
-        if not (_is_whole(parent) if name == MICRO_STEPS else _is_parent(parent))
+        if not (is_whole(parent) if name == _MICRO_STEPS else _is_parent(parent))
     ]
 
 
@@ -90,15 +106,10 @@ def parse_construct(raw: bytes, where: str = "construct.json") -> Construct:
     document = parse_object(raw, where)
     for problem in check_construct(document):
         raise FormatError(f"{where}: {problem}")
-    return construct_of(document)
-
-
-def construct_of(document: dict[str, Any]) -> Construct:
-    """Return the Construct in a document that `check_construct` has passed."""
     parents: dict[str, str | None] = {}
     micro_steps: dict[str, int] = {}
     for name, parent in document.items():
-        if name == MICRO_STEPS:
+        if name == _MICRO_STEPS:
             continue
         if isinstance(parent, list):
             parents[name], micro_steps[name] = parent[0], int(parent[1])
@@ -109,9 +120,5 @@ def construct_of(document: dict[str, Any]) -> Construct:
 
 def _is_parent(x: Any) -> bool:
     if isinstance(x, list):
-        return len(x) == 2 and (x[0] is None or isinstance(x[0], str)) and _is_whole(x[1])
+        return len(x) == 2 and (x[0] is None or isinstance(x[0], str)) and is_whole(x[1])
     return x is None or isinstance(x, str)
-
-
-def _is_whole(x: Any) -> bool:
-    return not isinstance(x, bool) and (isinstance(x, int) or (isinstance(x, float) and x.is_integer()))

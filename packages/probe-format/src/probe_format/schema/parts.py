@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from probe_format.values import ValuePath
+from probe_format.values import ValuePath, is_leaf
 
-from .tensor_objects import is_tensor, others, path_text, tensors, why_lost
+from .tensor_objects import is_tensor, path_text, tensors, walk, why_lost
 
 __all__ = ["Parts", "Side", "Value", "parts_of", "side_of"]
 
@@ -84,14 +84,17 @@ def parts_of(record: Any) -> Parts:
         for name, item in items:
             if is_tensor(item):
                 values.append(Value(f"{key}.{name}", side, item))
-            elif (
-                isinstance(item, dict) and item.keys() == _PLAIN
-            ):  # the most frequent argument, without a walk
-                if side == "in":
-                    arguments.append((f"{key}.{name}", item))
-            elif item is not None:
-                values += [Value(path_text((key, name, *path)), side, node) for path, node in tensors(item)]
-                if side == "in":
-                    found = [leaf for leaf in others(item) if leaf[1] is not None and not why_lost(leaf[1])]
-                    arguments += [(path_text((key, name, *path)), leaf) for path, leaf in found]
+                continue
+            # The most frequent argument is taken without a walk.
+            found = [((), item)] if isinstance(item, dict) and item.keys() == _PLAIN else walk(item, is_leaf)
+            for path, node in found:
+                if is_tensor(node):
+                    values.append(Value(path_text((key, name, *path)), side, node))
+                    continue
+                if isinstance(node, dict) and node.keys() != _PLAIN:
+                    inner = tensors(node)  # it may carry a tensor: torch's P2POp does
+                    values += [Value(path_text((key, name, *path, *x)), side, tensor) for x, tensor in inner]
+                empty = isinstance(node, list | dict) and not node
+                if side == "in" and node is not None and not empty and not why_lost(node):
+                    arguments.append((path_text((key, name, *path)), node))
     return Parts(tuple(values), tuple(arguments))

@@ -11,7 +11,7 @@ from probe_format.excerpts import brief
 
 from .dump import parse_object
 
-__all__ = ["Stack", "check_stack", "parse_stack", "stack_of"]
+__all__ = ["Stack", "check_stack", "parse_stack"]
 
 
 @frozen
@@ -56,11 +56,6 @@ def parse_stack(raw: bytes, where: str = "stack.json") -> Stack:
     document = parse_object(raw, where)
     for problem in check_stack(document):
         raise FormatError(f"{where}: {problem}")
-    return stack_of(document)
-
-
-def stack_of(document: dict[str, Any]) -> Stack:
-    """Return the Stack in a document that `check_stack` has passed."""
     if document and all(_is_group(entry) for entry in document.values()):
         return Stack(tuple((tuple(names), tuple(frames)) for names, frames in document.values()))
     groups: dict[tuple[str, ...], list[str]] = {}

@@ -4,12 +4,12 @@ A value is null, a list of values, an object of values, or a leaf: an object who
 user's objects a key ``type`` holds a value, never a bare string, so the two cannot be confused.) A leaf that also
 has a ``dtype`` and a ``shape`` is a tensor or a numpy array.
 
-Each walk keeps its own stack instead of recursing: a damaged file may nest deeper than Python can.
+The walk keeps its own stack instead of recursing: a damaged file may nest deeper than Python can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from probe_format.errors import Problem
@@ -17,17 +17,19 @@ from probe_format.excerpts import brief
 from probe_format.values import ValuePath, is_leaf
 
 __all__ = [
-    "NON_FINITE",
     "check_foreign",
     "check_values",
+    "is_count",
     "is_tensor",
+    "is_whole",
     "others",
     "path_text",
     "tensors",
+    "walk",
     "why_lost",
 ]
 
-NON_FINITE = ("NaN", "Infinity", "-Infinity")
+_NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _BROKEN = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")
 _COUNTS = ("nan_count", "posinf_count", "neginf_count", "zero_count")
@@ -55,53 +57,45 @@ def why_lost(node: Any) -> str:
     return why if isinstance(why, str) else ""
 
 
-def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
-    """Yield every tensor below ``value`` with its path of keys and indexes, in document order."""
+def walk(
+    value: Any, ends: Callable[[dict[str, Any]], bool], path: ValuePath = ()
+) -> Iterator[tuple[ValuePath, Any]]:
+    """Yield what is below ``value`` and holds no values, with its path of keys and indexes, in document order.
+
+    ends: whether an object stands for one value; lists and objects that hold nothing stand for themselves.
+    path: of ``value``.
+    """
     # Each path is made when it is yielded: all paths of a long, deeply nested list would fill the memory.
-    todo: list[tuple[ValuePath, str | int | None, Any]] = [((), None, value)]
+    todo: list[tuple[ValuePath, str | int | None, Any]] = [(path, None, value)]
     while todo:
         above, last, node = todo.pop()
-        if isinstance(node, list):
-            path = above if last is None else (*above, last)
-            todo.extend((path, i, node[i]) for i in range(len(node) - 1, -1, -1))
-        elif isinstance(node, dict):
-            path = above if last is None else (*above, last)
-            if is_tensor(node):
-                yield path, node
-            else:
-                todo.extend((path, key, node[key]) for key in reversed(node))
+        at = above if last is None else (*above, last)
+        if isinstance(node, list) and node:
+            todo.extend((at, i, node[i]) for i in range(len(node) - 1, -1, -1))
+        elif isinstance(node, dict) and node and not ends(node):
+            todo.extend((at, key, node[key]) for key in reversed(node))
+        else:
+            yield at, node
+
+
+def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
+    """Yield every tensor below ``value`` with its path."""
+    return ((path, node) for path, node in walk(value, is_tensor) if node and isinstance(node, dict))
 
 
 def others(value: Any) -> Iterator[tuple[ValuePath, Any]]:
     """Yield every leaf below ``value`` that is not a tensor (numbers, texts, None, no encoding), with its path."""
-    todo: list[tuple[ValuePath, str | int | None, Any]] = [((), None, value)]
-    while todo:
-        above, last, node = todo.pop()
-        path = above if last is None else (*above, last)
-        if isinstance(node, list):
-            todo.extend((path, i, node[i]) for i in range(len(node) - 1, -1, -1))
-        elif isinstance(node, dict) and not is_leaf(node):
-            todo.extend((path, key, node[key]) for key in reversed(node))
-        elif not is_tensor(node):
-            yield path, node
+    found = walk(value, is_leaf)
+    return ((path, node) for path, node in found if not (is_tensor(node) or node == [] or node == {}))
 
 
 def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
     """Yield every fault in a value that Probe wrote, by the strict grammar."""
-    todo: list[tuple[ValuePath, str | int | None, Any]] = [(path, None, value)]
-    while todo:
-        above, last, node = todo.pop()
-        if node is None:
-            continue
-        at = above if last is None else (*above, last)
-        if isinstance(node, list):
-            todo.extend((at, i, node[i]) for i in range(len(node) - 1, -1, -1))
-        elif not isinstance(node, dict):
-            yield Problem(path_text(at), f"a bare {type(node).__name__} where an encoded value belongs.")
-        elif is_tensor(node):
+    for at, node in walk(value, lambda node: is_leaf(node) or isinstance(node.get("class_type"), str), path):
+        if is_tensor(node):
             yield from _check_tensor(node, at, strict=True)
-        elif not is_leaf(node) and not isinstance(node.get("class_type"), str):
-            todo.extend((at, key, node[key]) for key in reversed(node))
+        elif not isinstance(node, dict | list | None):
+            yield Problem(path_text(at), f"a bare {type(node).__name__} where an encoded value belongs.")
 
 
 def check_foreign(value: Any, path: ValuePath) -> Iterator[Problem]:
@@ -112,7 +106,7 @@ def check_foreign(value: Any, path: ValuePath) -> Iterator[Problem]:
 
 def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Iterator[Problem]:
     for size in node["shape"]:
-        if not _is_count(size):
+        if not is_count(size):
             yield Problem(path_text((*at, "shape")), f"{brief(size)} is not a size.")
             break
     if not strict:
@@ -121,7 +115,7 @@ def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Itera
     if any(key not in node for key in _STATISTICS) and "md5" not in node and "unsupported" not in node:
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
     for key in (*_STATISTICS, "finite_max", "finite_min"):
-        if key in node and not _is_statistic(node[key]):
+        if key in node and not (isinstance(node[key], bool | int | float | None) or node[key] in _NON_FINITE):
             yield Problem(
                 f"{where}.{key}", f"{brief(node[key])} is not a number, 'NaN', 'Infinity' or '-Infinity'."
             )
@@ -130,7 +124,7 @@ def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Itera
         absent = [key for key in _BROKEN if key not in node]
         yield Problem(where, f"has {present[0]} but not {absent[0]}; the five go together.")
     for key in _COUNTS:
-        if key in node and not _is_count(node[key]):
+        if key in node and not is_count(node[key]):
             yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a count.")
     for key in _TEXTS:
         if key in node and not isinstance(node[key], str):
@@ -144,14 +138,11 @@ def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Itera
         yield Problem(f"{where}.md5", f"{brief(node['md5'])} is neither a text nor null.")
 
 
-def _is_count(x: Any) -> bool:
-    # JSON Schema accepts 3.0 as an integer, so this check does too.
-    return not isinstance(x, bool) and ((isinstance(x, int) and x >= 0) or _whole(x))
+def is_whole(x: Any) -> bool:
+    """Return whether JSON Schema takes a value for an integer: 3.0 as well."""
+    return not isinstance(x, bool) and (isinstance(x, int) or (isinstance(x, float) and x.is_integer()))
 
 
-def _whole(x: Any) -> bool:
-    return isinstance(x, float) and x.is_integer() and x >= 0
-
-
-def _is_statistic(x: Any) -> bool:
-    return x is None or isinstance(x, bool | int | float) or x in NON_FINITE
+def is_count(x: Any) -> bool:
+    """Return whether a value is a whole number from 0 up."""
+    return is_whole(x) and x >= 0

@@ -27,7 +27,7 @@ def writes_into(name: str, slot: str) -> bool:
 
 def only_views(name: str) -> bool:
     """Return whether the function of a record computes nothing: it returns a part or another view of what it got."""
-    return _api(name) in _VIEWS
+    return _api(name) in _VIEWING
 
 
 def _api(name: str) -> str:
@@ -39,33 +39,11 @@ def _api(name: str) -> str:
     return parsed.api if isinstance(parsed, ApiName) and parsed.direction == "forward" else ""
 
 
-_VIEWS = frozenset(
-    (
-        *("alias", "as_strided", "chunk", "detach", "diagonal", "expand", "expand_as", "flatten", "movedim"),
-        *(
-            "narrow",
-            "permute",
-            "ravel",
-            "reshape",
-            "reshape_as",
-            "select",
-            "split",
-            "split_with_sizes",
-            "squeeze",
-        ),
-        *(
-            "swapaxes",
-            "swapdims",
-            "t",
-            "tensor_split",
-            "transpose",
-            "unbind",
-            "unflatten",
-            "unfold",
-            "unsqueeze",
-        ),
-        *("view", "view_as"),
-    )
+_VIEWS = (
+    "alias as_strided chunk detach diagonal expand expand_as flatten movedim narrow permute ravel reshape reshape_as "
+    "select split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold "
+    "unsqueeze view view_as"
 )
 _OPERATORS = "add sub mul matmul truediv floordiv mod pow and or xor lshift rshift"
 _IN_PLACE = frozenset(f"i{operator}__" for operator in _OPERATORS.split())
+_VIEWING = frozenset(_VIEWS.split())

@@ -16,14 +16,10 @@ from attrs import frozen
 from probe_format.errors import DamagedError
 
 from .checksum import crc32
+from .pt_file import END, ENTRY, LOCAL, LOCATOR, WIDE_END
 
 __all__ = ["Member", "read_archive"]
 
-_END = struct.Struct("<IHHHHIIH")
-_LOCATOR = struct.Struct("<IIQI")
-_WIDE_END = struct.Struct("<IQHHIIQQQQ")
-_ENTRY = struct.Struct("<IHHHHHHIIIHHHHHII")
-_LOCAL = struct.Struct("<IHHHHHIIIHH")
 _U16, _U32 = 0xFFFF, 0xFFFFFFFF
 _SIZES_LATER, _UTF8 = 0x8, 0x800
 #: A directory of a tensor has seven entries of some 70 bytes; one of a nested tensor a few more.
@@ -74,18 +70,18 @@ def read_archive(file: BinaryIO, size: int) -> dict[str, Member]:
 
 def _end(file: BinaryIO, size: int) -> tuple[int, int, int]:
     """Return how many entries the directory has, where it begins and where it ends."""
-    if size < _END.size:
+    if size < END.size:
         raise DamagedError("it is too short for the zip file that torch.save writes")
-    stop = size - _END.size
-    mark, disk, first_disk, here, entries, length, start, comment = _END.unpack(_read(file, stop, _END.size))
+    stop = size - END.size
+    mark, disk, first_disk, here, entries, length, start, comment = END.unpack(_read(file, stop, END.size))
     if mark != 0x06054B50 or disk or first_disk or here != entries or comment:
         raise DamagedError("it does not end as the zip file that torch.save writes")
-    before = stop - _LOCATOR.size - _WIDE_END.size
+    before = stop - LOCATOR.size - WIDE_END.size
     if before >= 0:
-        raw = _read(file, before, _WIDE_END.size + _LOCATOR.size)
-        if _LOCATOR.unpack_from(raw, _WIDE_END.size) == (0x07064B50, 0, before, 1):
+        raw = _read(file, before, WIDE_END.size + LOCATOR.size)
+        if LOCATOR.unpack_from(raw, WIDE_END.size) == (0x07064B50, 0, before, 1):
             narrow = (entries, length, start)
-            wide = _WIDE_END.unpack_from(raw)
+            wide = WIDE_END.unpack_from(raw)
             mark, rest, _, _, disk, first_disk, here, entries, length, start = wide
             same = all(a in (b, limit) for a, b, limit in zip(
                 narrow, (entries, length, start), (_U16, _U32, _U32), strict=True
@@ -100,12 +96,12 @@ def _end(file: BinaryIO, size: int) -> tuple[int, int, int]:
 
 def _entry(directory: bytes, at: int) -> tuple[bytes, int, Member, int]:
     """Return one entry of the directory: name, flags, the member (with the start of its header), and its end."""
-    if at + _ENTRY.size > len(directory):
+    if at + ENTRY.size > len(directory):
         raise DamagedError("its directory is cut short")
-    fields = _ENTRY.unpack_from(directory, at)
+    fields = ENTRY.unpack_from(directory, at)
     mark, _, needed, flags, method, _, _, crc, packed, size = fields[:10]
     name_length, extra_length, comment, disk, internal, external, start = fields[10:]
-    at += _ENTRY.size
+    at += ENTRY.size
     name = directory[at : at + name_length]
     extra = directory[at + name_length : at + name_length + extra_length]
     at += name_length + extra_length
@@ -137,11 +133,11 @@ def _wide(extra: bytes, values: list[int]) -> list[int]:
 
 def _member(file: BinaryIO, name: bytes, flags: int, entry: Member, limit: int) -> tuple[Member, int]:
     """Return the member whose local header is at ``entry.start``, after checking its content, and where it ends."""
-    if entry.start + _LOCAL.size > limit:
+    if entry.start + LOCAL.size > limit:
         raise DamagedError(f"its member {_told(name)} begins where nothing is")
-    fields = _LOCAL.unpack(_read(file, entry.start, _LOCAL.size))
+    fields = LOCAL.unpack(_read(file, entry.start, LOCAL.size))
     mark, needed, own_flags, method, _, _, crc, packed, size, name_length, extra_length = fields
-    start = entry.start + _LOCAL.size + name_length + extra_length
+    start = entry.start + LOCAL.size + name_length + extra_length
     stop = start + entry.size
     later = bool(flags & _SIZES_LATER)
     after = (16 if entry.size < _U32 else 24) if later else 0
@@ -154,7 +150,7 @@ def _member(file: BinaryIO, name: bytes, flags: int, entry: Member, limit: int) 
         and stop + after <= limit
         and (crc == entry.crc or (later and crc == 0))
         and all(n == min(entry.size, _U32) or (later and n in (0, _U32)) for n in (packed, size))
-        and _read(file, entry.start + _LOCAL.size, name_length) == name
+        and _read(file, entry.start + LOCAL.size, name_length) == name
     )
     if not right:
         raise DamagedError(f"the header of its member {_told(name)} does not agree with its directory")

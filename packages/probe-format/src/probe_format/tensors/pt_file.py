@@ -15,11 +15,16 @@ from probe_format.errors import FormatError
 
 from .checksum import crc32
 
-__all__ = ["PT_DTYPES", "pt_bytes", "pt_frame"]
+__all__ = ["PT_DTYPES", "STORAGES", "UNTYPED", "pt_bytes", "pt_frame"]
 
 Buffer = bytes | memoryview
 
-_STORAGES = {
+#: The parts of a zip: before each member, of each in the directory, and three at the end.
+LOCAL, ENTRY = struct.Struct("<IHHHHHIIIHH"), struct.Struct("<IHHHHHHIIIHHHHHII")
+WIDE_END, LOCATOR, END = struct.Struct("<IQHHIIQQQQ"), struct.Struct("<IIQI"), struct.Struct("<IHHHHIIH")
+
+#: dtype -> its storage in torch, and the bytes of an element.
+STORAGES = {
     "float32": ("FloatStorage", 4),
     "float64": ("DoubleStorage", 8),
     "float16": ("HalfStorage", 2),
@@ -33,18 +38,17 @@ _STORAGES = {
     "complex64": ("ComplexFloatStorage", 8),
     "complex128": ("ComplexDoubleStorage", 16),
 }
-_UNTYPED = {
+#: Dtypes that have no storage of their own -> the bytes of an element.
+UNTYPED = {
     "uint16": 2,
     "uint32": 4,
     "uint64": 8,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
+    **dict.fromkeys(
+        ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1
+    ),
 }
 #: torch dtype names (without ``torch.``) that `pt_bytes` can write.
-PT_DTYPES = frozenset(_STORAGES) | frozenset(_UNTYPED)
+PT_DTYPES = frozenset(STORAGES) | frozenset(UNTYPED)
 
 
 def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
@@ -53,9 +57,8 @@ def pt_bytes(dtype: str, shape: Sequence[int], data: Buffer) -> list[Buffer]:
     dtype: torch's name without ``torch.``, one of `PT_DTYPES`.
     data: its contiguous bytes.
     """
-    first, second, third, last = _template(dtype, tuple(shape), memoryview(data).nbytes)
-    crc = crc32(data).to_bytes(4, "little")
-    return [first + crc + second, data, third + crc + last]
+    head, tail = pt_frame(dtype, shape, memoryview(data).nbytes, crc32(data))
+    return [head, data, tail]
 
 
 def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[bytes, bytes]:
@@ -101,10 +104,8 @@ def _local(name: str, crc: int, size: int, offset: int) -> bytes:
     base = offset + 30 + len(full) + len(wide) + 4
     pad = b"FB" + struct.pack("<H", -base % 64) + b"Z" * (-base % 64)
     extra = wide + pad
-    fixed = struct.pack(
-        "<IHHHHHIIIHH", 0x04034B50, 45 if wide else 0, 0, 0, 0, 0x21, crc, short, short, len(full), len(extra)
-    )
-    return fixed + full + extra
+    sizes = crc, short, short, len(full), len(extra)
+    return LOCAL.pack(0x04034B50, 45 if wide else 0, 0, 0, 0, 0x21, *sizes) + full + extra
 
 
 def _central(name: str, crc: int, size: int, offset: int) -> bytes:
@@ -112,35 +113,16 @@ def _central(name: str, crc: int, size: int, offset: int) -> bytes:
     wide = struct.pack("<HHQQ", 1, 16, size, size) if size >= _U32 else b""
     short = min(size, _U32)
     version = 45 if wide else 0
-    fixed = struct.pack(
-        "<IHHHHHHIIIHHHHHII",
-        0x02014B50,
-        version,
-        version,
-        0,
-        0,
-        0,
-        0x21,
-        crc,
-        short,
-        short,
-        len(full),
-        len(wide),
-        0,
-        0,
-        0,
-        0,
-        offset,
-    )
-    return fixed + full + wide
+    sizes = crc, short, short, len(full), len(wide)
+    return ENTRY.pack(0x02014B50, version, version, 0, 0, 0, 0x21, *sizes, 0, 0, 0, 0, offset) + full + wide
 
 
 def _end(entries: int, size: int, offset: int) -> bytes:
     wide = b""
     if offset >= _U32:
-        record = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, entries, entries, size, offset)
-        wide = record + struct.pack("<IIQI", 0x07064B50, 0, offset + size, 1)
-    return wide + struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, entries, entries, size, min(offset, _U32), 0)
+        record = WIDE_END.pack(0x06064B50, 44, 45, 45, 0, 0, entries, entries, size, offset)
+        wide = record + LOCATOR.pack(0x07064B50, 0, offset + size, 1)
+    return wide + END.pack(0x06054B50, 0, 0, entries, entries, size, min(offset, _U32), 0)
 
 
 def _pickle(dtype: str, shape: tuple[int, ...], nbytes: int) -> bytes:
@@ -150,11 +132,11 @@ def _pickle(dtype: str, shape: tuple[int, ...], nbytes: int) -> bytes:
     for n in reversed(shape):
         strides.insert(0, step)
         step *= max(n, 1)
-    if dtype in _STORAGES:
-        storage, width = _STORAGES[dtype]
+    if dtype in STORAGES:
+        storage, width = STORAGES[dtype]
         rebuild, extra = b"_rebuild_tensor_v2", b""
         count = nbytes // width
-    elif dtype in _UNTYPED:
+    elif dtype in UNTYPED:
         storage, count = "UntypedStorage", nbytes
         rebuild, extra = b"_rebuild_tensor_v3", b"ctorch\n" + dtype.encode() + b"\n"
     else:

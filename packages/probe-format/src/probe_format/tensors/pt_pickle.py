@@ -6,7 +6,7 @@ The walk knows the few opcodes that a tensor needs, and ends at any other.
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import Any
 
 from attrs import frozen
@@ -63,94 +63,45 @@ def walk(pickle: bytes, names: Container[str]) -> Any:
 
 def _walk(pickle: bytes, names: Container[str]) -> Any:
     stack: list[Any] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     for op, arg, at in pickletools.genops(pickle):
-        step = _STEPS.get(op.name)
-        if step is None:
-            raise FormatError(f"its pickle has the opcode {op.name}, which no tensor needs")
-        if op.name == "GLOBAL" and (name := _dotted(arg)) not in names:
-            raise FormatError(f"its pickle names {name[:80]!a}, which no tensor needs")
-        if op.name == "STOP":
-            if len(stack) != 1 or at != len(pickle) - 1 or stack[0] is _MARK:
-                raise ValueError("it does not end where it stops")
-            return stack[0]
-        step(stack, memo, arg)
+        match op.name:
+            case "PROTO":
+                if arg != 2:
+                    raise ValueError(f"it is of protocol {arg}")
+            case "GLOBAL":
+                if (name := str(arg).replace(" ", ".", 1)) not in names:
+                    raise FormatError(f"its pickle names {name[:80]!a}, which no tensor needs")
+                stack.append(Name(name))
+            case "BINPUT" | "LONG_BINPUT":
+                if stack[-1] is _MARK:
+                    raise ValueError("a mark is remembered")
+                memo[arg] = stack[-1]
+            case "BINGET" | "LONG_BINGET":
+                stack.append(memo[arg])
+            case "MARK":
+                stack.append(_MARK)
+            case "TUPLE":
+                begin = len(stack) - 1 - stack[::-1].index(_MARK)
+                stack[begin:] = [tuple(stack[begin + 1 :])]
+            case "EMPTY_TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
+                begin = len(stack) - (0 if op.name == "EMPTY_TUPLE" else int(op.name[-1]))
+                if begin < 0 or _MARK in stack[begin:]:
+                    raise ValueError("a tuple without its items")
+                stack[begin:] = [tuple(stack[begin:])]
+            case "BINPERSID":
+                stack.append(Stored(stack.pop()))
+            case "REDUCE":
+                arguments = stack.pop()
+                stack.append(Call(stack.pop(), arguments))
+            case "NEWTRUE" | "NEWFALSE":
+                stack.append(op.name == "NEWTRUE")
+            case "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT" | "BINUNICODE":
+                stack.append(arg)
+            case "STOP":
+                if len(stack) != 1 or at != len(pickle) - 1 or stack[0] is _MARK:
+                    raise ValueError("it does not end where it stops")
+                return stack[0]
+            case _:
+                raise FormatError(f"its pickle has the opcode {op.name}, which no tensor needs")
     raise ValueError("it does not stop")
-
-
-def _dotted(arg: Any) -> str:
-    return str(arg).replace(" ", ".", 1)
-
-
-def _push(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    stack.append(arg)
-
-
-def _proto(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    if arg != 2:
-        raise ValueError(f"it is of protocol {arg}")
-
-
-def _name(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    stack.append(Name(_dotted(arg)))
-
-
-def _put(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    if stack[-1] is _MARK:
-        raise ValueError("a mark is remembered")
-    memo[arg] = stack[-1]
-
-
-def _get(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    stack.append(memo[arg])
-
-
-def _tuple(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    at = len(stack) - 1
-    while stack[at] is not _MARK:
-        at -= 1
-    items = tuple(stack[at + 1 :])
-    del stack[at:]
-    stack.append(items)
-
-
-def _tuple_of(count: int) -> Callable[[list[Any], dict[int, Any], Any], None]:
-    def step(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-        items = tuple(stack[len(stack) - count :]) if count else ()
-        if len(items) < count or any(item is _MARK for item in items):
-            raise ValueError("a tuple without its items")
-        del stack[len(stack) - count :]
-        stack.append(items)
-
-    return step
-
-
-def _persistent(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    stack.append(Stored(stack.pop()))
-
-
-def _reduce(stack: list[Any], memo: dict[int, Any], arg: Any) -> None:
-    arguments = stack.pop()
-    stack.append(Call(stack.pop(), arguments))
-
-
-_STEPS: dict[str, Callable[[list[Any], dict[int, Any], Any], None]] = {
-    "PROTO": _proto,
-    "STOP": _push,
-    "GLOBAL": _name,
-    "BINPUT": _put,
-    "LONG_BINPUT": _put,
-    "BINGET": _get,
-    "LONG_BINGET": _get,
-    "MARK": lambda stack, memo, arg: stack.append(_MARK),
-    "TUPLE": _tuple,
-    "EMPTY_TUPLE": _tuple_of(0),
-    "TUPLE1": _tuple_of(1),
-    "TUPLE2": _tuple_of(2),
-    "TUPLE3": _tuple_of(3),
-    "BINPERSID": _persistent,
-    "REDUCE": _reduce,
-    "NEWTRUE": lambda stack, memo, arg: stack.append(True),
-    "NEWFALSE": lambda stack, memo, arg: stack.append(False),
-    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"), _push),
-}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from attrs import frozen
 
 from probe_format.errors import DamagedError, FormatError
 
+from .pt_file import STORAGES, UNTYPED
 from .pt_pickle import Call, Name, Stored, walk
 
 __all__ = ["PtTensor", "tensors_of"]
@@ -15,32 +17,17 @@ __all__ = ["PtTensor", "tensors_of"]
 _MOST_DIMENSIONS = 64
 _INT64 = 1 << 63
 
+_QUANTISED_STORAGES = {
+    "qint8": ("QInt8Storage", 1),
+    "quint8": ("QUInt8Storage", 1),
+    "qint32": ("QInt32Storage", 4),
+}
 _STORAGES = {
-    "torch.FloatStorage": ("float32", 4),
-    "torch.DoubleStorage": ("float64", 8),
-    "torch.HalfStorage": ("float16", 2),
-    "torch.BFloat16Storage": ("bfloat16", 2),
-    "torch.LongStorage": ("int64", 8),
-    "torch.IntStorage": ("int32", 4),
-    "torch.ShortStorage": ("int16", 2),
-    "torch.CharStorage": ("int8", 1),
-    "torch.ByteStorage": ("uint8", 1),
-    "torch.BoolStorage": ("bool", 1),
-    "torch.ComplexFloatStorage": ("complex64", 8),
-    "torch.ComplexDoubleStorage": ("complex128", 16),
-    "torch.QInt8Storage": ("qint8", 1),
-    "torch.QUInt8Storage": ("quint8", 1),
-    "torch.QInt32Storage": ("qint32", 4),
+    f"torch.{storage}": (name, width) for name, (storage, width) in (STORAGES | _QUANTISED_STORAGES).items()
 }
 _UNTYPED = "torch.storage.UntypedStorage"
-_DTYPES = {
-    **{f"torch.{name}": 1 for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")},
-    **{f"torch.{name}": 1 for name in ("float8_e8m0fnu", "uint8", "int8", "bool")},
-    **{f"torch.{name}": 2 for name in ("uint16", "int16", "float16", "bfloat16")},
-    **{f"torch.{name}": 4 for name in ("uint32", "int32", "float32", "complex32")},
-    **{f"torch.{name}": 8 for name in ("uint64", "int64", "float64", "complex64")},
-    "torch.complex128": 16,
-}
+_WIDTHS = {"complex32": 4, **UNTYPED, **{name: width for name, (_, width) in STORAGES.items()}}
+_DTYPES = {f"torch.{name}": width for name, width in _WIDTHS.items()}
 _TENSOR, _TYPED_TENSOR = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"
 _PARAMETER = "torch._utils._rebuild_parameter"
 _QUANTISED, _SPARSE = "torch._utils._rebuild_qtensor", "torch._utils._rebuild_sparse_tensor"
@@ -73,10 +60,7 @@ class PtTensor:
     @property
     def count(self) -> int:
         """Return the number of elements."""
-        count = 1
-        for n in self.shape:
-            count *= n
-        return count
+        return math.prod(self.shape)
 
     @property
     def contiguous(self) -> bool:
@@ -106,7 +90,7 @@ def tensors_of(pickle: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
 def _value(value: Any, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
     function, arguments = _call(value)
     if function == _PARAMETER and len(arguments) == 3 and _hooks(arguments[2]):
-        return _value(arguments[0], sizes) if _call(arguments[0])[0] != _PARAMETER else _nothing(value)
+        function, arguments = _call(arguments[0])  # a parameter holds no other
     if function == _TENSOR and len(arguments) == 6:
         return (_tensor(arguments, None, sizes),)
     if function == _TYPED_TENSOR and len(arguments) == 7 and isinstance(arguments[6], Name):
@@ -119,10 +103,6 @@ def _value(value: Any, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
         return tuple(
             _part(item, sizes) for item in arguments[1] if _call(item)[0] in (_TENSOR, _TYPED_TENSOR)
         )
-    return _nothing(value)
-
-
-def _nothing(value: Any) -> tuple[PtTensor, ...]:
     raise FormatError("its pickle is not that of a tensor")
 
 
@@ -160,9 +140,7 @@ def _tensor(arguments: Any, dtype: str | None, sizes: dict[str, int], *, plain: 
         raise DamagedError(
             f"its member {member} has {sizes[member]} bytes, and its pickle says {count * width}"
         )
-    elements = 1
-    for n in shape:
-        elements *= max(n, 1)
+    elements = math.prod(max(n, 1) for n in shape)
     last = offset + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
     if elements >= _INT64 or (0 not in shape and (last >= count or elements > count)):
         raise DamagedError("its pickle has a shape that is larger than what is stored")
