@@ -58,10 +58,10 @@ class Coverage:
     def json(self) -> dict[str, Any]:
         """Return the content of the tally event. Must not run while events are written (`RankWriter.finish`)."""
         with self._lock:
+            written = {what: count.n for what, count in self.written.items()}
             counts = {kind: dict(table) for kind, table in self.counts.items()}
-            for what, count in self.written.items():
-                for kind in ("seen", "recorded"):
-                    counts[kind][what] = counts[kind].get(what, 0) + count.n
+            for kind in ("seen", "recorded"):
+                counts[kind] = written | {w: n + written.get(w, 0) for w, n in counts[kind].items()}
             return {
                 "counts": {
                     kind: {what: n for what, n in table.items() if n} for kind, table in counts.items()

@@ -18,7 +18,7 @@ _told: list[Callable[[torch.Tensor], None]] = []
 
 
 def watched_swaps(let_go: Callable[[torch.Tensor], None]) -> Held:
-    """Call ``let_go``, which must not raise, with each tensor that is about to be swapped, until the result is undone."""
+    """Call ``let_go``, which must not raise, with each tensor about to be swapped, until the result is undone."""
     # swap_tensors first looks for weak references, through the name `weakref` of its module. Replacing that name
     # catches every caller, also one that imported swap_tensors earlier. Nothing else in torch.utils uses the name.
     _told.append(let_go)
