@@ -23,8 +23,8 @@ from probe_kernel.read.computed_statistics import NUMBERS, numbers
 from probe_kernel.read.execution_order import read_order
 from probe_kernel.read.file_name import parse_file_name
 from probe_kernel.read.mapping_csv import read_mapping
-from probe_kernel.read.statistic_csv import read_table, table_text
-from probe_kernel.read.statistic_line import Row
+from probe_kernel.read.statistic_csv import read_table
+from probe_kernel.read.statistic_line import Row, table_text
 from trees import CONV, TIME, conv, tensor
 
 FIXED = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape"

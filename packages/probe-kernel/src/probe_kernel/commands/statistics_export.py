@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from probe_format.errors import FormatError
 from probe_format.safe_files import replace_file
 from probe_format.terminal import say
 
 from probe_kernel.export.export import export
+from probe_kernel.files.dtypes import dtype_of
 from probe_kernel.output_folder import folder_in
 from probe_kernel.read.categories import check_categories
-from probe_kernel.read.computed_statistics import NUMBERS
-from probe_kernel.read.dump import open
-from probe_kernel.read.statistic_csv import STATISTIC, table_text
-from probe_kernel.read.statistic_rows import row
+from probe_kernel.read.computed_statistics import NUMBERS, numbers
+from probe_kernel.read.dump import TensorSlot, open
+from probe_kernel.read.statistic_csv import STATISTIC
+from probe_kernel.read.statistic_line import Row, table_text
 
 from .command import Command, add_folder, chosen, report, tried
 
@@ -51,12 +54,24 @@ def _statistics(arguments: argparse.Namespace) -> int:
             say(f"{path} is there already and stays as it is.")
             continue
         slots = [slot for kernel in iteration.kernels for slot in kernel.slots if slot.part is not None]
-        rows = [found for slot in slots if (found := tried(partial(row, slot, categories), problems))]
+        rows = [found for slot in slots if (found := tried(partial(_row, slot, categories), problems))]
         text = "\n".join(table_text(rows, categories)) + "\n"
         replace_file(path, os.fsencode(text))  # whole or not at all: a later run keeps the file
         written += 1
         say(f"{path}: {len(rows)} tensors")
     return report(problems) or (0 if written else 1)
+
+
+def _row(slot: TensorSlot, categories: Sequence[str]) -> Row:
+    """Compute the line of one tensor. Raises like `TensorSlot.load`."""
+    kernel, array = slot.kernel, slot.load()
+    try:
+        size = dtype_of(slot.dtype).size(array.size)  # two bytes for each bfloat16, though its file has four
+    except FormatError:  # unknown, or not in the name
+        size = array.nbytes
+    place = (kernel.op_type, kernel.name, kernel.task, kernel.stream, slot.timestamp, slot.io, slot.index)
+    dtype = slot.dtype.lower() or array.dtype.name
+    return Row(*place, dtype, array.shape, size, slot.format, numbers(array, categories, slot.dtype))
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:

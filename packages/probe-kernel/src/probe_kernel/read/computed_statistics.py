@@ -38,23 +38,18 @@ def numbers(
     out: dict[str, Value] = {"count": array.size}
     if array.dtype.kind in "biuf" and is_numeric(dtype):
         out.update(_numbers(array))
-    if "md5" in categories:
-        out["md5"] = hashlib.md5(_bytes(array), usedforsecurity=False).hexdigest()
-    if "sha1" in categories:
-        out["sha1"] = hashlib.sha1(_bytes(array), usedforsecurity=False).hexdigest()
+    for name in {"md5", "sha1"}.intersection(categories):
+        raw: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        out[name] = hashlib.new(name, raw, usedforsecurity=False).hexdigest()
     return {name: out.get(name) for name in categories}
 
 
-def _bytes(array: npt.NDArray[Any]) -> Any:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
 def _numbers(array: npt.NDArray[Any]) -> dict[str, Value]:
-    stats = stats_of(array)
-    finite = not (stats.nan or stats.posinf or stats.neginf)
-    some = array[np.isfinite(array)] if not finite else array
-    real = stats_of(some) if not finite else stats
-    norm = stats.norm if some.size and stats.norm is not None else None
+    stats = real = stats_of(array)
+    some = array
+    if stats.nan or stats.posinf or stats.neginf:
+        some = array[np.isfinite(array)]
+        real = stats_of(some)
     with np.errstate(invalid="ignore"):
         below, above = int(np.count_nonzero(some < 0)), int(np.count_nonzero(some > 0))
     return {
@@ -67,7 +62,7 @@ def _numbers(array: npt.NDArray[Any]) -> dict[str, Value]:
         "negative inf count": stats.neginf,
         "positive inf count": stats.posinf,
         "zero count": some.size - below - above,
-        "l2norm": norm,
+        "l2norm": stats.norm if some.size else None,
     }
 
 

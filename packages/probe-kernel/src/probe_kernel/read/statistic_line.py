@@ -1,8 +1,9 @@
-"""Parse and format one line of a statistic.csv: the numbers of one tensor."""
+"""Parse and format the lines of a statistic.csv: each has the numbers of one tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from attrs import field, frozen
 
@@ -10,29 +11,35 @@ from .categories import CATEGORIES
 from .file_name import MOST_SLOTS, FileName
 from .statistic_cell import MOST_DIMENSIONS, Value, name_text, shape_of, value_of, value_text, whole
 
-__all__ = ["Row", "columns_of", "header_text", "is_header", "missing_columns", "row_of", "row_text"]
+__all__ = ["NEEDED", "Row", "columns_of", "row_of", "table_text"]
 
-_FIXED = (
-    "Op Type", "Op Name", "Task ID", "Stream ID", "Timestamp", "IO", "Slot", "Data Size", "Data Type", "Shape",
-)  # fmt: skip
+#: A column -> its field of a Row, and what reads its cell. A name keeps its blanks: the files' names have them, too.
+_FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "Op Type": ("op_type", str),
+    "Op Name": ("op_name", str),
+    "Task ID": ("task", whole),
+    "Stream ID": ("stream", whole),
+    "Timestamp": ("timestamp", whole),
+    "IO": ("io", str.lower),
+    "Slot": ("slot", whole),
+    "Data Size": ("size", lambda cell: whole(cell) if cell else None),
+    "Data Type": ("dtype", str.strip),
+    "Shape": ("shape", shape_of),
+    "Format": ("format", str.strip),
+}
+_OPTIONAL = ("Data Size", "Format")
 #: Every spelling of a column, in lower case -> its key in this module.
 _COLUMNS = {
     **{column.lower(): key for key, column in CATEGORIES.items()},
-    **{column.lower(): column for column in _FIXED},
+    **{column.lower(): column for column in _FIELDS},
+    **{key: key for key in ("l2norm", "max", "min", "avg")},
     "input/output": "IO",
     "index": "Slot",
-    "format": "Format",
     "md5 value": "md5",
-    "l2norm": "l2norm",
     "mean value": "avg",
-    "max": "max",
-    "min": "min",
-    "avg": "avg",
 }
-_NEEDED = ("IO", "Slot", "Data Type", "Shape")
-_KNOWN = frozenset({*_FIXED, "Format"})
-_NAMES = frozenset({"Op Type", "Op Name"})
-_NUMBERS = frozenset(CATEGORIES) - {"md5", "sha1"}
+NEEDED = ("IO", "Slot", "Data Type", "Shape")
+"""The columns that every statistic.csv has."""
 
 
 @frozen
@@ -62,22 +69,17 @@ class Row:
     values: Mapping[str, Value] = field(factory=dict)
 
 
-def is_header(cells: list[str]) -> bool:
-    """Return whether a line names columns, in any order, rather than holding their values."""
-    known = {_COLUMNS.get(cell.lower()) for cell in cells}
-    return len(known.intersection(_NEEDED)) > 1 or cells[0].lower() in ("op type", "input/output", "io")
+def columns_of(cells: list[str]) -> list[str] | None:
+    """Return the keys of the columns that a header names, in any order, None for a line that holds values.
 
-
-def columns_of(cells: list[str]) -> list[str]:
-    """Return the keys of the columns that a header names; a column not known here keeps its name."""
-    while cells and not cells[-1]:
-        cells = cells[:-1]
-    return [_COLUMNS.get(cell.lower(), cell) for cell in cells]
-
-
-def missing_columns(columns: list[str]) -> list[str]:
-    """Return the columns that every statistic.csv needs and this one lacks."""
-    return [name for name in _NEEDED if name not in columns]
+    A column not known here keeps its name.
+    """
+    columns = [_COLUMNS.get(cell.lower(), cell) for cell in cells]
+    if len({*columns}.intersection(NEEDED)) < 2 and cells[0].lower() not in ("op type", "input/output", "io"):
+        return None
+    while not columns[-1]:
+        columns.pop()
+    return columns
 
 
 def _repair(cells: list[str], columns: list[str]) -> list[str]:
@@ -109,62 +111,47 @@ def row_of(cells: list[str], columns: list[str], owner: FileName | None) -> tupl
 
     Raises ValueError when the line does not fit the header or a cell is damaged, KeyError when a column is missing.
     """
-    cells = _repair(cells, columns)
-    # Names keep their blanks: the names of the files have them, too.
-    of = {c: cell if c in _NAMES else cell.strip() for c, cell in zip(columns, cells, strict=True)}
+    fields: dict[str, Any] = {}
     if owner is not None:
-        of = {
-            "Op Type": owner.op_type,
-            "Op Name": owner.op_name,
-            "Task ID": str(owner.task),
-            "Stream ID": str(owner.stream or 0),
-            "Timestamp": str(owner.timestamp),
-            **of,
-        }
-    io = of["IO"].lower()
-    if io not in ("input", "output"):
-        raise ValueError(f"{of['IO']!r} is neither input nor output")
-    slot = whole(of["Slot"])
-    if slot >= MOST_SLOTS:
-        raise ValueError(f"no kernel has a slot {slot}")
+        keys = ("op_type", "op_name", "task", "stream", "timestamp")
+        fields = {key: getattr(owner, key) or 0 for key in keys}
     values: dict[str, Value] = {}
     odd: dict[str, str] = {}
-    for key, cell in of.items():
-        if key in _KNOWN:
+    for column, cell in zip(columns, _repair(cells, columns), strict=True):
+        if column in _FIELDS:
+            name, read = _FIELDS[column]
+            fields[name] = read(cell if read is str else cell.strip())
             continue
-        value = value_of(key, cell)
-        if isinstance(value, str) and key in _NUMBERS:
-            odd[CATEGORIES[key]] = cell
+        value = value_of(column, cell.strip())
+        if isinstance(value, str) and column in CATEGORIES and column not in ("md5", "sha1"):
+            odd[CATEGORIES[column]] = cell.strip()
         else:
-            values[key] = value
-    row = Row(
-        op_type=of["Op Type"],
-        op_name=of["Op Name"],
-        task=whole(of["Task ID"]),
-        stream=whole(of["Stream ID"]),
-        timestamp=whole(of["Timestamp"]),
-        io=io,
-        slot=slot,
-        dtype=of["Data Type"],
-        shape=shape_of(of["Shape"]),
-        size=whole(of["Data Size"]) if of.get("Data Size") else None,
-        format=of.get("Format", ""),
-        values=values,
-    )
+            values[column] = value
+    for column, (name, _) in _FIELDS.items():
+        if name not in fields and column not in _OPTIONAL:
+            raise KeyError(column)
+    row = Row(**fields, values=values)
+    if row.io not in ("input", "output"):
+        raise ValueError(f"{row.io!r} is neither input nor output")
+    if row.slot >= MOST_SLOTS:
+        raise ValueError(f"no kernel has a slot {row.slot}")
     return row, odd
 
 
-def header_text(categories: Sequence[str]) -> str:
-    """Return the header of a statistic.csv as MindSpore writes it."""
-    return ",".join([*_FIXED, *(CATEGORIES[key] for key in categories)])
-
-
-def row_text(row: Row, categories: Sequence[str]) -> str:
-    """Return a line of a statistic.csv as MindSpore writes it: with a comma at its end."""
-    names = [name_text(row.op_type), name_text(row.op_name)]
-    head = [*names, row.task, row.stream, row.timestamp, row.io, row.slot, row.size]
-    shape = "" if row.shape is None else f'"({",".join(map(str, row.shape))})"'
-    values = ["null" if (v := row.values.get(key)) is None else value_text(v) for key in categories]
-    return (
-        ",".join([*("" if h is None else str(h) for h in head), name_text(row.dtype), shape, *values]) + ","
-    )
+def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a statistic.csv as MindSpore writes it: each but the header ends in a comma."""
+    fixed = [column for column in _FIELDS if column != "Format"]
+    yield ",".join([*fixed, *(CATEGORIES[key] for key in categories)])
+    for row in rows:
+        numbers = [
+            row.task,
+            row.stream,
+            row.timestamp,
+            row.io,
+            row.slot,
+            "" if row.size is None else row.size,
+        ]
+        shape = "" if row.shape is None else f'"({",".join(map(str, row.shape))})"'
+        values = ["null" if (v := row.values.get(key)) is None else value_text(v) for key in categories]
+        names = [name_text(row.op_type), name_text(row.op_name)]
+        yield ",".join([*names, *map(str, numbers), name_text(row.dtype), shape, *values]) + ","
