@@ -121,7 +121,7 @@ class Rank:
         """Yield what could not be understood outside the iterations: graphs, order, metadata, unknown files."""
         for graph in self.graphs.values():
             try:
-                yield from graph.problems
+                yield from graph.graph.problems
             except (FormatError, OSError) as error:
                 yield str(error)
         for read in (lambda: self.order, lambda: self.history, lambda: self.metadata):
@@ -138,7 +138,7 @@ class Rank:
 
 @frozen(slots=False, eq=False)
 class LazyGraph:
-    """Parse a graph's file at the first use. Each property raises FormatError when the file cannot be parsed."""
+    """Parse a graph's file at the first use. graph raises FormatError when the file cannot be parsed."""
 
     path: Path
 
@@ -146,8 +146,3 @@ class LazyGraph:
     def graph(self) -> Graph:
         """Return the parsed graph."""
         return read_ir(self.path)
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Return the parts of the graph that could not be understood."""
-        return self.graph.problems

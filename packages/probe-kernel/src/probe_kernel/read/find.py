@@ -130,8 +130,7 @@ def find(path: Path) -> list[KernelFolder]:
 
 
 def _order(folder: KernelFolder) -> tuple[int, str, int, int, str]:
-    numbers = (-1 if n is None else n for n in (folder.rank, folder.graph, folder.number))
-    rank, graph, number = numbers
+    rank, graph, number = (-1 if n is None else n for n in (folder.rank, folder.graph, folder.number))
     return (rank, folder.net or "", graph, number, str(folder.path))
 
 

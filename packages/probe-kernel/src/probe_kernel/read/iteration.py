@@ -6,15 +6,13 @@ from functools import cached_property
 from pathlib import Path
 
 from attrs import frozen
-from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
 from .executions import group
 from .file_name import flat
 from .find import KernelFolder
-from .kernel import Kernel, KernelId, TensorSlot
+from .kernel import Kernel
 from .listing import Listing, list_files
-from .loaders import contents
 from .overflow import Overflow, is_overflow, read_overflow
 from .statistic_csv import STATISTIC, Table, read_table
 
@@ -94,24 +92,4 @@ class Iteration:
     @cached_property
     def _grouped(self) -> tuple[tuple[Kernel, ...], list[str]]:
         """Return the kernels, and what could not be read or grouped."""
-        files: list[TensorSlot] = []
-        arguments: dict[tuple[str, str], Path] = {}
-        problems: list[str] = []
-        for path, name in self._names.files:
-            if name.kind == "args":
-                arguments[name.op_type, name.op_name] = path
-            if name.kind == "args" or is_overflow(name):
-                continue
-            try:
-                held = contents(path, name)
-            except (FormatError, OSError) as error:
-                problems.append(str(error))
-                continue
-            key = KernelId(name.op_type, name.op_name, name.task or 0, name.stream or 0)
-            files += (TensorSlot(key, p.io, p.slot, name.timestamp or 0, path, p) for p in held.parts)
-            problems += held.problems
-        rows = (
-            TensorSlot(KernelId(r.op_type, r.op_name, r.task, r.stream), r.io, r.slot, r.timestamp, row=r)
-            for r in self.statistics.rows
-        )
-        return group(self.folder, files, rows, arguments, problems), problems
+        return group(self.folder, self._names.files, self.statistics.rows)

@@ -65,14 +65,6 @@ def contents(path: Path, name: FileName) -> Contents:
     return READERS[name.kind](path, name) if name.kind in READERS else Contents()
 
 
-def _npy(path: Path, name: FileName) -> Contents:
-    return _one(name, lambda: npy_header(path).shape, lambda _: load_npy(path))
-
-
-def _raw(path: Path, name: FileName) -> Contents:
-    return _one(name, lambda: None, partial(_load_raw, path, name.dtype))
-
-
 def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
     dtype = dtype_of(dtype_name)
     raw = np.fromfile(path, np.uint8)
@@ -137,8 +129,8 @@ def _one(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Arr
 
 
 READERS: dict[Kind, Reader] = {
-    "npy": _npy,
-    "raw": _raw,
+    "npy": lambda path, name: _one(name, lambda: npy_header(path).shape, lambda _: load_npy(path)),
+    "raw": lambda path, name: _one(name, lambda: None, partial(_load_raw, path, name.dtype)),
     "pt": _pt,
     "bin": _bin,
     "part": _part_of_bin,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from probe_format.errors import DamagedError, FormatError
+from probe_format.errors import FormatError
 from probe_format.schema import parse_object
 
 from probe_kernel.files.bin_file import open_bin
@@ -65,9 +65,7 @@ def read_overflow(path: Path, name: FileName) -> Overflow:
             if section.io == "output" and section.size <= _MOST and is_opdebug(raw := section.raw()):
                 try:
                     return Overflow(path, name.timestamp or 0, opdebug_json(raw))
-                except DamagedError as error:
-                    raise DamagedError(f"{path}: {error}.") from None
                 except FormatError as error:
-                    raise FormatError(f"{path}: {error}.") from None
+                    raise type(error)(f"{path}: {error}.") from None
         raise FormatError(f"{path} is called an overflow file, and has no record of one.")
     return Overflow(path, name.timestamp or 0, parse_object(path.read_bytes(), str(path)))
