@@ -15,8 +15,8 @@ import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
-from .dtypes import decode, dtype_of, lies_as_it_is, shaped
-from .dump_data import DumpData, Piece, Tensor, parse_dump_data
+from .dtypes import decode, dtype_of, lies_as_it_is
+from .dump_data import DumpData, Tensor, parse_dump_data
 
 __all__ = ["BinFile", "Section", "open_bin"]
 
@@ -90,10 +90,7 @@ class Section:
             raise DamagedError(
                 f"{self.path}: {self} has {self.size} bytes, and {dtype.name} {shape} has {dtype.size(count)}."
             )
-        values = decode(self.raw(), dtype)
-        if dtype.packed_codes:
-            return values
-        return shaped(values[:count], self.tensor.shape, f"{self.path}: {self}")
+        return decode(self.raw(), dtype, self.tensor.shape, f"{self.path}: {self}")
 
     def __str__(self) -> str:
         return f"{self.io}.{self.slot}"
@@ -173,15 +170,9 @@ def _first_version(path: Path, total: int, length: int) -> BinFile:
 
 
 def _sections(path: Path, header: DumpData, at: int, total: int) -> Iterator[Section]:
-    for io, parts in (
-        ("input", header.inputs),
-        ("output", header.outputs),
-        ("l1buffer", header.buffers),
-        ("space", header.spaces),
-    ):
-        each: tuple[Tensor | Piece, ...] = parts
-        for slot, part in enumerate(each):
-            tensor = part if isinstance(part, Tensor) else None
+    for io, parts in header.parts.items():
+        for slot, part in enumerate(parts):
+            tensor = part if io in ("input", "output") else None
             if part.inline is not None:
                 yield Section(path, io, slot, 0, len(part.inline), tensor, part.inline)
                 continue

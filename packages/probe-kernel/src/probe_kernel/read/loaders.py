@@ -18,7 +18,7 @@ from probe_format.errors import DamagedError
 from probe_format.tensors import load_npy, load_pt, npy_header
 
 from probe_kernel.files.bin_file import Section, open_bin
-from probe_kernel.files.dtypes import decode, dtype_of, shaped
+from probe_kernel.files.dtypes import decode, dtype_of
 
 from .file_name import FileName, Kind
 
@@ -79,8 +79,7 @@ def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
             f"{path} has {raw.size} bytes, which is not {dtype.name}"
             + ("." if count is None else f"{list(shape or ())}.")
         )
-    values = decode(raw, dtype)
-    return values if shape is None or dtype.packed_codes else shaped(values[:count], shape, str(path))
+    return decode(raw, dtype, shape, str(path))
 
 
 def _pt(path: Path, name: FileName) -> Contents:
