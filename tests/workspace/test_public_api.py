@@ -121,7 +121,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {
-        "TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_all",
+        "TYPES", "Conversion", "ConvertOutcome", "bin_files", "convert_all",
         "convert_file",
     },
     "probe_kernel.export": {"Exported", "export"},

@@ -15,7 +15,7 @@ from probe_kernel.control.backends import Backend
 from probe_kernel.control.description import KernelDump
 from probe_kernel.control.environment import changed
 from probe_kernel.control.mindspore_run import KernelRun
-from probe_kernel.control.notes import notes_of
+from probe_kernel.control.option_rules import notes_of
 from probe_kernel.control.readiness import find_backend, ready
 from probe_kernel.control.settings import document_of, settings_text, write_settings
 

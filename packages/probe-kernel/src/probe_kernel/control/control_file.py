@@ -13,8 +13,7 @@ from .backends import Backend, backend_named
 from .control_json import read_json
 from .control_keys import REQUIRED, KeyReader
 from .description import KernelDump
-from .notes import notes_of
-from .option_rules import check
+from .option_rules import check, notes_of
 
 __all__ = ["ControlFile", "load_settings"]
 

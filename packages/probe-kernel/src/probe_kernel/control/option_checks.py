@@ -17,7 +17,7 @@ from .description import KernelDump
 from .iteration_ranges import Iterations, parse_iterations
 from .kernel_patterns import KernelPattern, parse_kernel
 
-__all__ = ["STATISTICS", "Values", "check_values", "dump_folder", "flag", "one_of"]
+__all__ = ["STATISTICS", "Values", "check_values", "flag", "one_of"]
 
 STATISTICS = (*(name for name in CATEGORIES if name != "sha1"), "hash")
 """The thirteen statistics. hash may also be written ``hash:md5`` or ``hash:sha1`` (since MindSpore 2.7.1)."""
@@ -47,7 +47,7 @@ _LEAST = {"overflow_number": 0, "sample_num": 1}
 class Values:
     """Hold the options that are parsed rather than copied.
 
-    path: of the dump; None where no usable one is given.
+    path: where MindSpore will write: the option, else ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, else None.
     """
 
     path: str | None
@@ -71,43 +71,38 @@ def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, 
         if pattern in patterns:
             found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
         patterns.append(pattern)
-    found += _path(dump, environ)
+    path = dump.path if isinstance(dump.path, str) and dump.path else None
+    if path is None and (root := environ.get("MS_DIAGNOSTIC_DATA_PATH")):
+        path = f"{root}/debug_dump"
+    found += _path(dump.path, path)
     found += _net_name(dump.net_name)
     found += _chosen(dump)
     found += _devices(dump.devices)
     found += _statistics(dump.statistic_category)
-    path = dump_folder(dump, environ)
     return Values(path, iterations, tuple(patterns)), tuple(found)
 
 
-def dump_folder(dump: KernelDump, environ: Mapping[str, str]) -> str | None:
-    """Return where MindSpore will write: ``path``, else ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, else None."""
-    if isinstance(dump.path, str) and dump.path:
-        return dump.path
-    root = environ.get("MS_DIAGNOSTIC_DATA_PATH")
-    return f"{root}/debug_dump" if root else None
-
-
-def _path(dump: KernelDump, environ: Mapping[str, str]) -> Iterator[Problem]:
-    if dump.path is not None and not isinstance(dump.path, str):
-        what = f"{dump.path!r} is a {type(dump.path).__name__}, not a path."
-        yield Problem("path", what, 'Write e.g. "/data/dump".')
-        return
-    path = dump_folder(dump, environ)
-    if path is None:
+def _path(given: Any, path: str | None) -> Iterator[Problem]:
+    """Check where MindSpore will write. given: the option, of which ``path`` was made."""
+    if given is not None and not isinstance(given, str):
+        yield Problem(
+            "path", f"{given!r} is a {type(given).__name__}, not a path.", 'Write e.g. "/data/dump".'
+        )
+    elif path is None:
         what = "is not given, and MS_DIAGNOSTIC_DATA_PATH is not set either."
         yield Problem("path", what, 'Write e.g. path="/data/dump".')
-        return
-    where = "path" if dump.path else "MS_DIAGNOSTIC_DATA_PATH"
-    if not path.startswith("/"):
-        absolute = os.path.abspath(path) if dump.path else "/data"
-        yield Problem(where, f"{path!r} is not absolute.", f'Write "{_clean(absolute)}".')
-    odd = sorted(set(re.findall(r"[^A-Za-z0-9_/-]", path)))
-    if odd:
-        what = f"{path!r} has {' '.join(map(repr, odd))}; MindSpore takes only letters, digits, '-', '_' and '/'."
-        yield Problem(where, what, f'Write e.g. "{_clean(path if path.startswith("/") else "/data/dump")}".')
-    if os.path.exists(path) and not os.path.isdir(path):
-        yield Problem(where, f"{path} is a file.", "Give a folder; it need not exist.")
+    else:
+        where = "path" if given else "MS_DIAGNOSTIC_DATA_PATH"
+        absolute = os.path.abspath(path) if given else "/data"
+        if not path.startswith("/"):
+            yield Problem(where, f"{path!r} is not absolute.", f'Write "{_clean(absolute)}".')
+        if odd := sorted(set(re.findall(r"[^A-Za-z0-9_/-]", path))):
+            what = f"{path!r} has {' '.join(map(repr, odd))}; MindSpore takes only letters, digits, '-', '_' and '/'."
+            yield Problem(
+                where, what, f'Write e.g. "{_clean(path if path.startswith("/") else "/data/dump")}".'
+            )
+        if os.path.exists(path) and not os.path.isdir(path):
+            yield Problem(where, f"{path} is a file.", "Give a folder; it need not exist.")
 
 
 def _clean(path: str) -> str:
@@ -119,9 +114,8 @@ def _net_name(name: Any) -> Iterator[Problem]:
         yield Problem("net_name", f"{name!r} is not a name.", 'Write e.g. "ResNet50".')
     elif not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-        yield Problem(
-            "net_name", f"{name!r} may hold letters, digits, '-' and '_' only.", f'Write "{clean}".'
-        )
+        what = f"{name!r} may hold letters, digits, '-' and '_' only."
+        yield Problem("net_name", what, f'Write "{clean}".')
 
 
 def _chosen(dump: KernelDump) -> Iterator[Problem]:

@@ -13,9 +13,8 @@ from probe_runtime.notice import notice
 
 from .backends import Backend, backend_named
 from .description import KernelDump
-from .notes import notes_of
 from .option_checks import Values
-from .option_rules import check
+from .option_rules import check, notes_of
 
 __all__ = ["document_of", "settings", "settings_text", "write_settings"]
 
