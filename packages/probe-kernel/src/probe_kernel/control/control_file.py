@@ -22,9 +22,10 @@ _NAMES = {
     "iterations": "iteration", "devices": "support_device", "inputs": "input_output", "outputs": "input_output",
     "set_dump": "dump_mode", "synchronous": "enable",
 }  # fmt: skip
+_SIDES = 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.'
 _REMEDIES = {
-    "inputs": 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.',
-    "outputs": 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.',
+    "inputs": _SIDES,
+    "outputs": _SIDES,
     "set_dump": 'Write "dump_mode": 0 or 1, or "kernels": [].',
     "synchronous": 'Write "enable": true.',
 }
@@ -57,8 +58,7 @@ def load_settings(
     chosen = backend_named(backend)
     file = Path(path)
     reader = KeyReader(chosen)
-    reader.read(read_json(file, reader.notes))
-    description = KernelDump(**reader.options)
+    description = KernelDump(**reader.read(read_json(file, reader.notes)))
     values, wrong = check(description, chosen, environ)
     problems = [*reader.problems]
     blamed = {problem.where for problem in problems}

@@ -16,7 +16,7 @@ from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.mapping_csv import read_mapping
 from probe_kernel.read.statistic_csv import STATISTIC, read_table
 
-from .iteration_ranges import joined
+from .iteration_ranges import Iterations, joined
 from .kernel_patterns import KernelPattern
 
 __all__ = ["DumpOutcome", "NeverRan", "inspect_dump"]
@@ -55,7 +55,7 @@ class DumpOutcome:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        steps = _listed(self.iterations)
+        steps = str(Iterations(joined((n, n) for n in self.iterations))).replace("|", ", ")
         what = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
         head = f"{what}; iterations {steps}." if self.iterations else f"{what}."
         missing = [f"Nothing was written for {n}" for n in self.never_ran]
@@ -154,7 +154,3 @@ def _execution_order(rank: Path) -> list[str]:
         with contextlib.suppress(FormatError):  # left empty by a full disk: the names of the files remain
             found.update(dict.fromkeys(read_order(path)))
     return list(found)
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in joined((n, n) for n in numbers))
