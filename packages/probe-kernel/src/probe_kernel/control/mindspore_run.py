@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,11 @@ class KernelRun:
 
     def stop(self) -> None:
         """Stop until start(), where version and backend can."""
-        if self.backend.name not in ("cpu",):
-            self._synchronize()
+        if self.backend.name != "cpu":
+            self._attempt(
+                "MindSpore could not synchronise",
+                lambda: importlib.import_module("mindspore").runtime.synchronize(),
+            )
         self.call("_dump_stop")
 
     def step(self) -> None:
@@ -78,29 +81,23 @@ class KernelRun:
     def call(self, name: str, *arguments: int) -> None:
         """Call a function of mindspore._c_expression, where this version has it."""
         function = getattr(self._calls, name, None)
-        if function is None:
-            return
-        try:
-            function(*arguments)
-        except Exception as e:  # a dump that cannot be switched must not end the run
-            self._log_note(f"{name} of this MindSpore failed: {e}")
+        if function is not None:
+            self._attempt(f"{name} of this MindSpore failed", lambda: function(*arguments))
 
-    def _synchronize(self) -> None:
+    def _attempt(self, failure: str, do: Callable[[], object]) -> None:
         try:
-            importlib.import_module("mindspore").runtime.synchronize()
-        except Exception as e:
-            self._log_note(f"MindSpore could not synchronise: {e}")
+            do()
+        except Exception as e:  # a dump that cannot be switched must not end the run
+            text = f"{failure}: {e}"
+            if text not in self._notes:
+                self._notes.append(text)
+                log_once("probe_kernel", text)
 
     def warn(self, text: str) -> None:
         """Warn of something once, and keep it for the outcome."""
         if text not in self._notes:
             self._notes.append(text)
             notice(f"Probe: {text}")
-
-    def _log_note(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes.append(text)
-            log_once("probe_kernel", text)
 
     def finish(self, *, quiet: bool = False) -> None:
         """Look at what was written, and report it.
@@ -111,9 +108,8 @@ class KernelRun:
         try:
             self._outcome = inspect_dump(self.folder, self._values.kernels, notes)
         except Exception as e:
-            self._outcome = DumpOutcome(
-                self.folder, 0, 0, (), 0, (), (*notes, f"The folder is unreadable: {e}")
-            )
+            notes.append(f"The folder is unreadable: {e}")
+            self._outcome = DumpOutcome(self.folder, 0, 0, (), 0, (), tuple(notes))
         log("probe_kernel", str(self._outcome))
         if quiet:
             return

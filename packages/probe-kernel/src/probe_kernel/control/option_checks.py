@@ -47,10 +47,10 @@ _LEAST = {"overflow_number": 0, "sample_num": 1}
 class Values:
     """Hold the options that are parsed rather than copied.
 
-    path: where MindSpore will write: the option, else ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, else None.
+    path: where MindSpore will write: the option, else ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, else empty.
     """
 
-    path: str | None
+    path: str
     iterations: Iterations
     kernels: tuple[KernelPattern, ...]
 
@@ -71,8 +71,8 @@ def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, 
         if pattern in patterns:
             found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
         patterns.append(pattern)
-    path = dump.path if isinstance(dump.path, str) and dump.path else None
-    if path is None and (root := environ.get("MS_DIAGNOSTIC_DATA_PATH")):
+    path = dump.path if isinstance(dump.path, str) else ""
+    if not path and (root := environ.get("MS_DIAGNOSTIC_DATA_PATH")):
         path = f"{root}/debug_dump"
     found += _path(dump.path, path)
     found += _net_name(dump.net_name)
@@ -82,13 +82,13 @@ def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, 
     return Values(path, iterations, tuple(patterns)), tuple(found)
 
 
-def _path(given: Any, path: str | None) -> Iterator[Problem]:
+def _path(given: Any, path: str) -> Iterator[Problem]:
     """Check where MindSpore will write. given: the option, of which ``path`` was made."""
     if given is not None and not isinstance(given, str):
         yield Problem(
             "path", f"{given!r} is a {type(given).__name__}, not a path.", 'Write e.g. "/data/dump".'
         )
-    elif path is None:
+    elif not path:
         what = "is not given, and MS_DIAGNOSTIC_DATA_PATH is not set either."
         yield Problem("path", what, 'Write e.g. path="/data/dump".')
     else:
