@@ -126,9 +126,8 @@ def _list(dump: AclDump) -> Iterator[Problem]:
             yield Problem(f"models[{i}]", what, "Join their layers.")
         names.append(model.model_name)
         if not isinstance(model.layers, tuple) or not all(isinstance(n, str) and n for n in model.layers):
-            yield Problem(
-                f"models[{i}].layers", f"{model.layers!r} is not a list of names.", 'Write e.g. ["conv1"].'
-            )
+            what = f"{model.layers!r} is not a list of names."
+            yield Problem(f"models[{i}].layers", what, 'Write e.g. ["conv1"].')
 
 
 def _statistics(dump: AclDump) -> Iterator[Problem]:
@@ -153,15 +152,8 @@ def _alone(dump: AclDump) -> Iterator[Problem]:
     kind = "debug" if dump.debug else "scene" if dump.scene is not None else None
     if kind is None:
         return
-    given = {
-        "models": dump.models != (),
-        "mode": dump.mode != "all",
-        "level": dump.level is not None,
-        "step": dump.step != "all",
-        "data": dump.data is not None,
-        "stats": dump.stats is not None,
-    }
-    for name in (n for n, is_given in given.items() if is_given):
-        yield Problem(
-            name, f"goes with no {kind} dump: that one chooses its operators itself.", "Leave it out."
-        )
+    plain = AclDump()
+    for name in ("models", "mode", "level", "step", "data", "stats"):
+        if getattr(dump, name) != getattr(plain, name):
+            what = f"goes with no {kind} dump: that one chooses its operators itself."
+            yield Problem(name, what, "Leave it out.")

@@ -74,13 +74,8 @@ def _row_json(row: Row) -> dict[str, Any]:
         out["Max"] = "NaN" if nan else "Infinity" if above else "-Infinity" if top is None else top
         out["Min"] = "NaN" if nan else "-Infinity" if below else "Infinity" if low is None else low
         out["Mean"] = "NaN" if nan or (above and below) else "Infinity" if above else "-Infinity"
-        out |= {
-            "nan_count": nan,
-            "posinf_count": above,
-            "neginf_count": below,
-            "finite_max": top,
-            "finite_min": low,
-        }
+        out |= {"nan_count": nan, "posinf_count": above, "neginf_count": below}
+        out |= {"finite_max": top, "finite_min": low}
     if isinstance(values.get("md5"), str):
         out["file_md5"] = values["md5"]  # the key md5 holds a CRC-32 (spec/values.md)
     return out

@@ -33,9 +33,6 @@ class Line:
     file: str
     line: int
 
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
 
 @frozen
 class Hit:
