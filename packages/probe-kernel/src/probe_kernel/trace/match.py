@@ -80,15 +80,13 @@ def _by_name(
 
     cautious: whether to accept kernels that contradict the operator in anything but their sizes.
     """
-    ways: tuple[tuple[How, Callable[[str], str]], ...] = (
-        ("name", flat),
-        ("last part", lambda full_name: flat(full_name.rpartition("/")[2])),
+    ways: tuple[tuple[How, Callable[[Operator], str]], ...] = (
+        ("name", lambda op: flat(op.full_name)),
+        ("last part", lambda op: flat(op.full_name.rpartition("/")[2])),
     )
     for how, key in ways:
         taken = {id(match.operator) for match in found.values()}
-        by_key = _grouped(
-            (op for op in operators if id(op) not in taken), lambda op, key=key: key(op.full_name)
-        )
+        by_key = _grouped((op for op in operators if id(op) not in taken), key)
         for name, kernel in kernels.items():
             same = by_key.get(name, ())
             if name not in found and len(same) == 1:
