@@ -126,7 +126,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_kernel.export": {"Exported", "export"},
     "probe_kernel.files": {
-        "TARGETS", "BinFile", "DumpData", "Section", "Tensor", "convert", "open_bin",
+        "TARGETS", "BinFile", "Section", "Tensor", "convert", "open_bin",
     },
     "probe_kernel.graph": {"Frame", "Graph", "Operator", "Type", "read_ir"},
     "probe_kernel.level2": {

@@ -43,33 +43,24 @@ def replayed(
     known: dict[int, Any] = {}
 
     def copy(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            if id(value) not in known:  # the same tensor twice stays the same tensor
-                leaf = value.detach().clone().requires_grad_(value.requires_grad)
-                if value.requires_grad:
-                    leaves.append(leaf)
-                known[id(value)] = leaf.clone() if in_place and value.requires_grad else leaf
-            return known[id(value)]
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*(copy(v) for v in value))
-        if isinstance(value, list | tuple):
-            return type(value)(copy(v) for v in value)
-        if isinstance(value, dict):
-            return {k: copy(v) for k, v in value.items()}
-        return value
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in known:  # the same tensor twice stays the same tensor
+            leaf = value.detach().clone().requires_grad_(value.requires_grad)
+            if value.requires_grad:
+                leaves.append(leaf)
+            known[id(value)] = leaf.clone() if in_place and value.requires_grad else leaf
+        return known[id(value)]
 
     with torch.enable_grad():
-        out = original(*copy(args), **copy(dict(kwargs)))
+        tree = importlib.import_module("torch.utils._pytree")
+        copied, keywords = tree.tree_map(copy, (args, dict(kwargs)))
+        out = original(*copied, **keywords)
     return Replay(tuple(leaves), tuple(differentiable(out)))
 
 
 def differentiable(value: Any) -> list[Any]:
     """Return the tensors inside ``value`` that take part in a backward pass, in order."""
     torch = importlib.import_module("torch")
-    if isinstance(value, torch.Tensor):
-        return [value] if value.requires_grad else []
-    if isinstance(value, Mapping):
-        return [t for v in value.values() for t in differentiable(v)]
-    if isinstance(value, list | tuple):
-        return [t for v in value for t in differentiable(v)]
-    return []
+    leaves = importlib.import_module("torch.utils._pytree").tree_leaves(value)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]

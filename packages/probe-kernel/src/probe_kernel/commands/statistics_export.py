@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from probe_format.errors import FormatError
 from probe_format.safe_files import replace_file
 from probe_format.terminal import say
 
 from probe_kernel.export.export import export
-from probe_kernel.files.dtypes import dtype_of
+from probe_kernel.files.dtypes import find_dtype
 from probe_kernel.output_folder import folder_in
 from probe_kernel.read.categories import check_categories
 from probe_kernel.read.computed_statistics import NUMBERS, numbers
@@ -65,10 +64,10 @@ def _statistics(arguments: argparse.Namespace) -> int:
 def _row(slot: TensorSlot, categories: Sequence[str]) -> Row:
     """Compute the line of one tensor. Raises like `TensorSlot.load`."""
     kernel, array = slot.kernel, slot.load()
-    try:
-        size = dtype_of(slot.dtype).size(array.size)  # two bytes for each bfloat16, though its file has four
-    except FormatError:  # unknown, or not in the name
-        size = array.nbytes
+    known = find_dtype(slot.dtype)
+    size = (
+        known.size(array.size) if known else array.nbytes
+    )  # a bfloat16 has two bytes, though its file has four
     place = (kernel.op_type, kernel.name, kernel.task, kernel.stream, slot.timestamp, slot.io, slot.index)
     dtype = slot.dtype.lower() or array.dtype.name
     return Row(*place, dtype, array.shape, size, slot.format, numbers(array, categories, slot.dtype))

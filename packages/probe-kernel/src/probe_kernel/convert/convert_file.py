@@ -127,7 +127,7 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> tuple[
     if how.type == "msnpy":
         parsed = parse_file_name(name)
         # MindSpore's own files have the operator's own name, without its scopes.
-        operator = (file.header.op_name.rpartition("/")[2] or parsed.op_name).replace(".", "_")
+        operator = (file.op_name.rpartition("/")[2] or parsed.op_name).replace(".", "_")
         place = evolve(parsed, op_name=operator, io=section.io, slot=section.slot)
         return str(evolve(place, format=shown, dtype="", shape=None, suffix=".npy")), content
     return f"{head}.{'x'.join(map(str, shape))}.npy" if how.target else f"{head}.npy", content

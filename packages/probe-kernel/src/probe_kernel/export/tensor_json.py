@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.errors import FormatError
 from probe_format.jsonio import finite
 from probe_format.tensors import npy_bytes, npy_header, stats_json, stats_of, write_parts
 
-from probe_kernel.files.dtypes import dtype_of, is_numeric
+from probe_kernel.files.dtypes import find_dtype, is_numeric
 from probe_kernel.read.categories import NOT_FINITE
 from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.read.statistic_line import Row
@@ -47,7 +46,9 @@ def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str
 def head_json(dtype: str, shape: tuple[int, ...], framework: str) -> dict[str, Any]:
     """Return type, dtype and shape, as that framework's dumps have them."""
     if framework == "pytorch":
-        return {"type": "torch.Tensor", "dtype": f"torch.{_plain(dtype)}", "shape": list(shape)}
+        known = find_dtype(dtype)
+        plain = dtype if known is None else known.name
+        return {"type": "torch.Tensor", "dtype": f"torch.{plain}", "shape": list(shape)}
     return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape)}
 
 
@@ -83,10 +84,3 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 def _number(value: Any) -> Any:
     return finite(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _plain(dtype: str) -> str:
-    try:
-        return dtype_of(dtype).name
-    except FormatError:
-        return dtype

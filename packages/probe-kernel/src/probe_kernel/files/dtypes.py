@@ -14,7 +14,7 @@ from probe_format.errors import DamagedError, FormatError
 from probe_format.suggest import did_you_mean
 from probe_format.tensors import widen
 
-__all__ = ["Dtype", "decode", "dtype_of", "is_numeric", "lies_as_it_is"]
+__all__ = ["Dtype", "decode", "dtype_of", "find_dtype", "is_numeric", "lies_as_it_is"]
 
 Array = npt.NDArray[Any]
 
@@ -70,26 +70,24 @@ _ALIASES = {
 }  # fmt: skip
 
 
-def dtype_of(name: str) -> Dtype:
-    """Return the dtype that a dump calls ``name``: ``Float32``, ``BFloat16``, ``DT_BF16``, ``int4``, ...
-
-    Raises FormatError when the name is unknown.
-    """
+def find_dtype(name: str) -> Dtype | None:
+    """Return the dtype that a dump calls ``name`` (``Float32``, ``DT_BF16``, ``int4``, ...), None when unknown."""
     plain = name.lower().removeprefix("dt_")
-    found = _BY_NAME.get(_ALIASES.get(plain, plain))
-    if found is None:
-        raise FormatError(
-            f"{name!r} is not a dtype that is known here. {did_you_mean(plain, _BY_NAME)}".rstrip()
-        )
-    return found
+    return _BY_NAME.get(_ALIASES.get(plain, plain))
+
+
+def dtype_of(name: str) -> Dtype:
+    """Return the dtype that a dump calls ``name``. Raises FormatError when it is unknown."""
+    if (found := find_dtype(name)) is not None:
+        return found
+    near = did_you_mean(name.lower().removeprefix("dt_"), _BY_NAME)
+    raise FormatError(f"{name!r} is not a dtype that is known here. {near}".rstrip())
 
 
 def is_numeric(name: str) -> bool:
     """Return whether `decode` gives values for the dtype ``name``, rather than codes; True for an unknown one."""
-    try:
-        return dtype_of(name).numeric
-    except FormatError:
-        return True
+    found = find_dtype(name)
+    return found is None or found.numeric
 
 
 def lies_as_it_is(dtype: Dtype) -> bool:

@@ -10,7 +10,7 @@ from probe_format.errors import DamagedError
 
 from .protobuf_wire import Value, fields, integers, signed, text
 
-__all__ = ["FORMATS", "DumpData", "Tensor", "parse_dump_data"]
+__all__ = ["FORMATS", "Parts", "Tensor", "parse_dump_data"]
 
 _MOST_DIMENSIONS = 64
 _MOST_TENSORS = 1 << 16
@@ -56,20 +56,12 @@ class Tensor:
     inline: bytes | None = None
 
 
-@frozen
-class DumpData:
-    """Hold a whole header.
-
-    op_name: the full name of the operator.
-    parts: what lies in the file, by ``input``, ``output``, ``l1buffer`` and ``space``, in the order of the file.
-    """
-
-    op_name: str
-    parts: Mapping[str, Sequence[Tensor]]
+Parts = Mapping[str, Sequence[Tensor]]
+"""What lies in a file, by ``input``, ``output``, ``l1buffer`` and ``space``, in the order of the file."""
 
 
-def parse_dump_data(message: memoryview) -> DumpData:
-    """Parse a header. Raises DamagedError when the bytes are not one."""
+def parse_dump_data(message: memoryview) -> tuple[str, Parts]:
+    """Return the full name of the operator, and what lies in the file. Raises DamagedError when it is no header."""
     op_name = ""
     parts: dict[str, list[Tensor]] = {"input": [], "output": [], "l1buffer": [], "space": []}
     for number, value in fields(message):
@@ -85,7 +77,7 @@ def parse_dump_data(message: memoryview) -> DumpData:
             parts[io].append(Tensor(**found))
             if sum(map(len, parts.values())) > _MOST_TENSORS:
                 raise DamagedError(f"the header lists over {_MOST_TENSORS} tensors")
-    return DumpData(op_name, parts)
+    return op_name, parts
 
 
 def _dtype(value: Value) -> str:

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 from attrs import frozen
 from probe_format.errors import FormatError
 
-from probe_kernel.files.dtypes import dtype_of
+from probe_kernel.files.dtypes import find_dtype
 from probe_kernel.graph.model import Operator, Type
 from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.kernel import Kernel
@@ -150,10 +150,8 @@ def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[tuple[str, s
 
 
 def _same_dtype(one: str, other: str) -> bool:
-    try:
-        return not one or not other or dtype_of(one) == dtype_of(other)
-    except FormatError:
-        return True  # an unknown name contradicts nothing
+    known = {find_dtype(one), find_dtype(other)}
+    return None in known or len(known) == 1  # an unknown name contradicts nothing
 
 
 def _same_size(side: Type, shape: tuple[int, ...] | None) -> bool:
