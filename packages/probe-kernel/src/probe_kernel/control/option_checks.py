@@ -11,7 +11,7 @@ from attrs import frozen
 from probe_format.errors import Problem
 from probe_format.suggest import did_you_mean
 
-from probe_kernel.read.categories import CATEGORIES
+from probe_kernel.read.statistics import CATEGORIES
 
 from .description import KernelDump
 from .iteration_ranges import Iterations, parse_iterations
@@ -67,10 +67,10 @@ def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, 
         pattern = parse_kernel(kernel, f"kernels[{i}]")
         if isinstance(pattern, Problem):
             found.append(pattern)
-            continue
-        if pattern in patterns:
+        elif pattern in patterns:
             found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
-        patterns.append(pattern)
+        else:
+            patterns.append(pattern)
     path = dump.path if isinstance(dump.path, str) else ""
     if not path and (root := environ.get("MS_DIAGNOSTIC_DATA_PATH")):
         path = f"{root}/debug_dump"

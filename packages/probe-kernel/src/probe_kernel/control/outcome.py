@@ -13,7 +13,7 @@ from probe_format.suggest import nearest
 
 from probe_kernel.read.execution_order import find_graph_files, read_order
 from probe_kernel.read.file_name import flat, without_number
-from probe_kernel.read.mapping_csv import read_mapping
+from probe_kernel.read.listing import read_mapping
 from probe_kernel.read.statistic_csv import STATISTIC, read_table
 
 from .iteration_ranges import Iterations, joined

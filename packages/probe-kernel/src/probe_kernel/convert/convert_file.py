@@ -19,8 +19,7 @@ from probe_kernel.files.opdebug import is_opdebug, opdebug_json
 from probe_kernel.files.tensor_layouts import convert, in_order
 from probe_kernel.read.file_name import is_file_name, parse_file_name
 from probe_kernel.read.find import walk
-from probe_kernel.read.listing import NO_TRUE_NAME, list_files
-from probe_kernel.read.mapping_csv import read_mapping
+from probe_kernel.read.listing import NO_TRUE_NAME, list_files, read_mapping
 
 from .destination import Destination
 from .reordered import LARGE, Reordered

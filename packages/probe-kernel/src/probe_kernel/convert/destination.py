@@ -13,7 +13,7 @@ from probe_format.safe_files import replace_file
 from probe_format.tensors import write_parts
 
 from probe_kernel.output_folder import file_in
-from probe_kernel.read.mapping_csv import MAPPING
+from probe_kernel.read.find import MAPPING
 
 from .reordered import Reordered
 

@@ -13,9 +13,9 @@ from probe_format.jsonio import finite
 from probe_format.tensors import npy_bytes, npy_header, stats_json, stats_of, write_parts
 
 from probe_kernel.files.dtypes import find_dtype, is_numeric
-from probe_kernel.read.categories import NOT_FINITE
 from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.read.statistic_line import Row
+from probe_kernel.read.statistics import NOT_FINITE
 
 __all__ = ["head_json", "tensor_json"]
 

@@ -13,10 +13,9 @@ from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
 from .file_name import is_file_name
-from .mapping_csv import MAPPING
 from .statistic_csv import STATISTIC
 
-__all__ = ["KernelFolder", "Layout", "find", "is_auxiliary", "is_beside", "walk"]
+__all__ = ["MAPPING", "KernelFolder", "Layout", "find", "is_auxiliary", "is_beside", "walk"]
 
 Layout = Literal["mindspore", "constants", "msprobe", "torch", "o2", "ge", "async", "acl", "folder"]
 """The form of a tree of folders.
@@ -51,8 +50,12 @@ _FORMS: tuple[tuple[Layout, str], ...] = (
     ("acl", rf"(?P<time>{_TIME})/(?P<device>{_D})"),
 )
 _PATTERNS = tuple((layout, re.compile(f"(?:.*/)?{form}")) for layout, form in _FORMS)
+#: Lines "file,true name" for files whose name would have been too long.
+MAPPING = "mapping.csv"
 _OWN = frozenset({STATISTIC, MAPPING})
 _SKIP = frozenset({"graphs", "execution_order", ".dump_metadata", "dump_tensor_data", "__pycache__"})
+
+
 _AUXILIARY = re.compile(
     r"acl_dump_\d+\.json|aclinit\.json|kernel_config\w*\.json|kernel_\w*(?:dump|check)\.json|data_dump\.json"
     r"|\.tmp.*|\..*\.tmp|dump\.json|construct\.json|stack\.json|report\.json"
@@ -135,23 +138,23 @@ def _order(folder: KernelFolder) -> tuple[int, str, int, int, str]:
 
 
 def _kernel_folder(folder: Path, below: list[str], files: list[str]) -> KernelFolder | None:
-    ours = any(name in _OWN or (is_file_name(name) and not is_auxiliary(name)) for name in files)
+    ours = any(name in _OWN or is_file_name(name) for name in files)
     text = folder.as_posix()
     for layout, pattern in _PATTERNS:
         if match := pattern.fullmatch(text):
             # Many folders have a date for a name: they count only with kernel files in them. A rank_0/net/0/0
             # counts also when it is empty, or has only unknown files.
             sure = layout not in ("acl", "torch", "msprobe") and (bool(files) or not below)
-            return _from(layout, folder, match.groupdict()) if ours or sure else None
+            if not ours and not sure:
+                return None
+            found: dict[str, Any] = {
+                key: part if key in ("net", "time") else int(part)
+                for key, part in match.groupdict().items()
+                if part
+            }
+            device = found.pop("device", None)
+            return KernelFolder(folder, layout, **{"rank": device, **found})
     return KernelFolder(folder, "folder") if ours else None
-
-
-def _from(layout: Layout, folder: Path, parts: dict[str, str | None]) -> KernelFolder:
-    found: dict[str, Any] = {
-        key: text if key in ("net", "time") else int(text) for key, text in parts.items() if text
-    }
-    device = found.pop("device", None)
-    return KernelFolder(folder, layout, **{"rank": device, **found})
 
 
 def is_auxiliary(name: str) -> bool:

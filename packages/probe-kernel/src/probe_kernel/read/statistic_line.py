@@ -7,9 +7,9 @@ from typing import Any
 
 from attrs import field, frozen
 
-from .categories import CATEGORIES
 from .file_name import MOST_SLOTS, FileName
 from .statistic_cell import MOST_DIMENSIONS, Value, name_text, shape_of, value_of, value_text, whole
+from .statistics import CATEGORIES
 
 __all__ = ["NEEDED", "Row", "columns_of", "row_of", "table_text"]
 
