@@ -18,44 +18,30 @@ from .statistic_csv import STATISTIC
 __all__ = ["MAPPING", "KernelFolder", "Layout", "find", "is_auxiliary", "is_beside", "walk"]
 
 Layout = Literal["mindspore", "constants", "msprobe", "torch", "o2", "ge", "async", "acl", "folder"]
-"""The form of a tree of folders.
+"""The form of a tree of folders: one of `_FORMS`, or ``folder``, files with nothing above."""
 
-mindspore: rank_R/net/graph/iteration.
-constants: rank_R/net/graph/constants.
-msprobe: rank_R/time/step_N.
-torch: stepN/time/device[/model/id/iteration].
-o2: step/time/device/model/id/iteration.
-ge: the same without the step.
-async: device/net_graph_G/G/iteration (MindSpore 1.5).
-acl: time/device.
-folder: files and nothing above.
-"""
-
-_D, _TIME = r"\d+", r"\d{8,20}"
-_FORMS: tuple[tuple[Layout, str], ...] = (
-    ("mindspore", rf"rank_(?P<rank>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D})"),
-    ("constants", rf"rank_(?P<rank>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/constants"),
-    ("msprobe", rf"rank_?(?P<rank>{_D})?/(?P<time>{_TIME})/step_?(?P<step>{_D})(?:/(?P<net>.+))?"),
-    (
-        "torch",
-        rf"step_?(?P<step>{_D})(?:/rank_?(?P<rank>{_D})?)?/(?P<time>{_TIME})/(?P<device>{_D})"
-        rf"(?:/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D}))?",
-    ),
-    (
-        "o2",
-        rf"(?P<step>{_D})/(?P<time>{_TIME})/(?P<device>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D})",
-    ),
-    ("ge", rf"(?P<time>{_TIME})/(?P<device>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D})"),
-    ("async", rf"(?P<device>{_D})/(?P<net>[^/]+)_graph_{_D}/(?P<graph>{_D})/(?P<iteration>{_D})"),
-    ("acl", rf"(?P<time>{_TIME})/(?P<device>{_D})"),
-)
-_PATTERNS = tuple((layout, re.compile(f"(?:.*/)?{form}")) for layout, form in _FORMS)
+#: The forms, in the order in which they are tried.
+_FORMS: dict[Layout, str] = {
+    "mindspore": "rank_{rank}/{net}/{graph}/{iteration}",
+    "constants": "rank_{rank}/{net}/{graph}/constants",
+    "msprobe": "rank_?{rank}?/{time}/step_?{step}(?:/{nets})?",
+    "torch": "step_?{step}(?:/rank_?{rank}?)?/{time}/{device}(?:/{net}/{graph}/{iteration})?",
+    "o2": "{step}/{time}/{device}/{net}/{graph}/{iteration}",
+    "ge": "{time}/{device}/{net}/{graph}/{iteration}",
+    "async": r"{device}/{net}_graph_\d+/{graph}/{iteration}",  # MindSpore 1.5
+    "acl": "{time}/{device}",
+}
+_PARTS = {
+    **{key: rf"(?P<{key}>\d+)" for key in ("rank", "graph", "iteration", "step", "device")},
+    "net": "(?P<net>[^/]+)",
+    "nets": "(?P<net>.+)",
+    "time": r"(?P<time>\d{8,20})",
+}
+_PATTERNS = {layout: re.compile(f"(?:.*/)?{form.format(**_PARTS)}") for layout, form in _FORMS.items()}
 #: Lines "file,true name" for files whose name would have been too long.
 MAPPING = "mapping.csv"
 _OWN = frozenset({STATISTIC, MAPPING})
 _SKIP = frozenset({"graphs", "execution_order", ".dump_metadata", "dump_tensor_data", "__pycache__"})
-
-
 _AUXILIARY = re.compile(
     r"acl_dump_\d+\.json|aclinit\.json|kernel_config\w*\.json|kernel_\w*(?:dump|check)\.json|data_dump\.json"
     r"|\.tmp.*|\..*\.tmp|dump\.json|construct\.json|stack\.json|report\.json"
@@ -140,7 +126,7 @@ def _order(folder: KernelFolder) -> tuple[int, str, int, int, str]:
 def _kernel_folder(folder: Path, below: list[str], files: list[str]) -> KernelFolder | None:
     ours = any(name in _OWN or is_file_name(name) for name in files)
     text = folder.as_posix()
-    for layout, pattern in _PATTERNS:
+    for layout, pattern in _PATTERNS.items():
         if match := pattern.fullmatch(text):
             # Many folders have a date for a name: they count only with kernel files in them. A rank_0/net/0/0
             # counts also when it is empty, or has only unknown files.
