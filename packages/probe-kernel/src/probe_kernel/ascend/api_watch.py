@@ -37,8 +37,7 @@ def parse_api(text: Any, where: str) -> ApiName | Problem:
 
 
 class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.inside = 0
+    inside = 0
 
 
 @define(eq=False)
@@ -140,28 +139,21 @@ class ApiWatch:
 
     def _forward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run the user's call once, with the dumper on where it can be switched on."""
-        block = self.dumper.dumping(self.config)
+        ran, out, raised = False, None, None
         try:
-            block.__enter__()
+            with self.dumper.dumping(self.config):
+                ran = True
+                try:
+                    out = original(*args, **kwargs)
+                    self.state = "dumped"
+                except BaseException as e:
+                    self.state, self.why = "failed", f"the call raised {type(e).__name__}"
+                    raised = e
         except Exception as e:
             self._fault(e)
-            return original(*args, **kwargs)
-        try:
-            out = original(*args, **kwargs)
-        except BaseException as e:
-            self.state, self.why = "failed", f"the call raised {type(e).__name__}"
-            self._leave(block, e)
-            raise
-        self.state = "dumped"
-        self._leave(block, None)
-        return out
-
-    def _leave(self, block: Any, error: BaseException | None) -> None:
-        try:
-            block.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-        except BaseException as e:
-            if e is not error:
-                self._fault(e)
+        if raised is not None:
+            raise raised
+        return out if ran else original(*args, **kwargs)
 
     def _replay(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -14,7 +14,7 @@ from probe_format.terminal import tell
 
 from probe_kernel.read.dump import Dump, Iteration, open
 
-__all__ = ["Command", "add_folder", "chosen", "report", "tried"]
+__all__ = ["Command", "add_folder", "add_out", "chosen", "report", "tried"]
 
 T = TypeVar("T")
 
@@ -38,6 +38,11 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
     add_rank(parser, "only this rank or device")
     add_step(parser, "only this step or iteration")
+
+
+def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
+    """Add the argument that names the folder to write to. what: its help."""
+    parser.add_argument("-o", "--out", type=Path, required=required, metavar="DIR", help=what)
 
 
 def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:

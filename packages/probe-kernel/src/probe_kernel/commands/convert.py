@@ -14,21 +14,14 @@ from probe_kernel.convert.convert_file import TYPES, Conversion, bin_files
 from probe_kernel.convert.convert_many import convert_all
 from probe_kernel.files.tensor_layouts import TARGETS
 
-from .command import Command, report
+from .command import Command, add_out, report
 
 __all__ = ["CONVERT"]
 
 
 def _convert_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, help="a bin file, or a folder with some in it")
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="where to write; files of an earlier conversion are replaced",
-    )
+    add_out(parser, "where to write; files of an earlier conversion are replaced")
     parser.add_argument("--type", choices=TYPES, default="npy", help="what to write (npy)")
     parser.add_argument(
         "--format",

@@ -19,16 +19,14 @@ from probe_kernel.read.statistic_csv import STATISTIC
 from probe_kernel.read.statistic_line import Row, table_text
 from probe_kernel.read.statistics import NUMBERS, check_categories, numbers
 
-from .command import Command, add_folder, chosen, report, tried
+from .command import Command, add_folder, add_out, chosen, report, tried
 
 __all__ = ["EXPORT", "STATISTICS"]
 
 
 def _statistics_arguments(parser: argparse.ArgumentParser) -> None:
     add_folder(parser)
-    parser.add_argument(
-        "-o", "--out", type=Path, metavar="DIR", help="write there instead of beside the tensors"
-    )
+    add_out(parser, "write there instead of beside the tensors", required=False)
     parser.add_argument(
         "--category",
         action="append",
@@ -74,9 +72,7 @@ def _row(slot: TensorSlot, categories: Sequence[str]) -> Row:
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
-    parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="DIR", help="where to write step<N>/rank<R>"
-    )
+    add_out(parser, "where to write step<N>/rank<R>")
     parser.add_argument(
         "--root",
         default="",

@@ -59,11 +59,9 @@ def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem,
     problems = [each for each in found if isinstance(each, Problem)]
     if not spans and not problems:
         problems.append(Problem(where, f"{value!r} selects no iteration.", _EXAMPLE))
-    problems += (
-        Problem(where, f"{b} is beyond {_MOST}, the last number that MindSpore counts to.", _EXAMPLE)
-        for _, b in spans
-        if b > _MOST
-    )
+    for last in (last for _, last in spans if last > _MOST):
+        what = f"{last} is beyond {_MOST}, the last number that MindSpore counts to."
+        problems.append(Problem(where, what, _EXAMPLE))
     return Iterations(joined(spans)), tuple(problems)
 
 

@@ -37,10 +37,7 @@ def open(path: str | Path) -> Dump:
         ranks.setdefault((folder.rank, key), []).append(folder)
     return Dump(
         Path(path),
-        tuple(
-            Rank(number, members[0].rank_path, tuple(Iteration(folder) for folder in members))
-            for (number, _), members in ranks.items()
-        ),
+        tuple(Rank(n, there[0].rank_path, tuple(map(Iteration, there))) for (n, _), there in ranks.items()),
     )
 
 

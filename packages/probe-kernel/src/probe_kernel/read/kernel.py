@@ -15,9 +15,8 @@ from probe_format.schema import parse_object
 from .file_name import flat
 from .find import KernelFolder
 from .loaders import Part
-from .statistic_cell import Value
 from .statistic_line import Row
-from .statistics import numbers
+from .statistics import Value, numbers
 
 __all__ = ["Kernel", "KernelId", "TensorSlot"]
 

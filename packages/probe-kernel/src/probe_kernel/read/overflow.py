@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +38,15 @@ class Overflow:
     def tasks(self) -> tuple[tuple[int, int], ...]:
         """Return (task, stream) of each unit whose status is not 0; the kernels with these numbers overflowed."""
         found = []
-        for unit in self._reports():
-            status = unit.get("status")
+        for unit in self.units.values():
+            inner = unit.get("data") if isinstance(unit, Mapping) else None
+            report = inner if isinstance(inner, Mapping) else unit
+            status = report.get("status") if isinstance(report, Mapping) else None
             if any(status) if isinstance(status, list) else status:
-                task, stream = unit.get("task_id"), unit.get("stream_id")
+                task, stream = report.get("task_id"), report.get("stream_id")
                 if isinstance(task, int) and isinstance(stream, int):
                     found.append((task, stream))
         return tuple(dict.fromkeys(found))
-
-    def _reports(self) -> Iterator[Mapping[str, Any]]:
-        for unit in self.units.values():
-            if isinstance(unit, Mapping):
-                inner = unit.get("data")
-                yield inner if isinstance(inner, Mapping) else unit
 
 
 def is_overflow(name: FileName) -> bool:

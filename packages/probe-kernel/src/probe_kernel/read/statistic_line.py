@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
 
 from .file_name import MOST_SLOTS, FileName
-from .statistic_cell import MOST_DIMENSIONS, Value, name_text, shape_of, value_of, value_text, whole
-from .statistics import CATEGORIES
+from .statistics import CATEGORIES, Value
 
 __all__ = ["NEEDED", "Row", "columns_of", "row_of", "table_text"]
+
+_DIGITS = re.compile(r"[0-9]{1,30}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
+_FLOAT = re.compile(
+    r"[+-]?(?:(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:e[+-]?[0-9]{1,5})?|inf(?:inity)?|nan)"
+)
+_SHAPE = re.compile(r"\([0-9\s,x]*\)|\[[0-9\s,x]*\]|[0-9\s,x]+")
+_MOST_DIMENSIONS = 64
+
+
+def _whole(text: str) -> int:
+    """Return a whole number from 0 up. Raises ValueError where the cell is something else."""
+    # In ASCII digits: int() would take 1_0 and digits of other scripts.
+    if not _DIGITS.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is not a whole number")
+    return int(text)
+
+
+def _shape_of(text: str) -> tuple[int, ...] | None:
+    """Return a shape such as ``(2,3)``, None where the cell has none. Raises ValueError."""
+    if not text or text.lower() == "null":
+        return None
+    numbers = re.findall(r"[0-9]+", text)
+    if not _SHAPE.fullmatch(text) or len(numbers) > _MOST_DIMENSIONS:
+        raise ValueError(f"{text[:80]!r} is not a shape")
+    return tuple(_whole(number) for number in numbers)
+
 
 #: A column -> its field of a Row, and what reads its cell. A name keeps its blanks: the files' names have them, too.
 _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "Op Type": ("op_type", str),
     "Op Name": ("op_name", str),
-    "Task ID": ("task", whole),
-    "Stream ID": ("stream", whole),
-    "Timestamp": ("timestamp", whole),
+    "Task ID": ("task", _whole),
+    "Stream ID": ("stream", _whole),
+    "Timestamp": ("timestamp", _whole),
     "IO": ("io", str.lower),
-    "Slot": ("slot", whole),
-    "Data Size": ("size", lambda cell: whole(cell) if cell else None),
+    "Slot": ("slot", _whole),
+    "Data Size": ("size", lambda cell: _whole(cell) if cell else None),
     "Data Type": ("dtype", str.strip),
-    "Shape": ("shape", shape_of),
+    "Shape": ("shape", _shape_of),
     "Format": ("format", str.strip),
 }
 _OPTIONAL = ("Data Size", "Format")
@@ -84,7 +112,7 @@ def columns_of(cells: list[str]) -> list[str] | None:
 
 def _repair(cells: list[str], columns: list[str]) -> list[str]:
     """Return a line with the cells of its header: no comma at the end, a shape without quotation marks in one cell."""
-    if len(cells) > len(columns) + MOST_DIMENSIONS:
+    if len(cells) > len(columns) + _MOST_DIMENSIONS:
         raise ValueError(f"it has {len(cells)} cells and its header {len(columns)}")
     while len(cells) > len(columns) and not cells[-1].strip():
         cells = cells[:-1]
@@ -122,7 +150,7 @@ def row_of(cells: list[str], columns: list[str], owner: FileName | None) -> tupl
             name, read = _FIELDS[column]
             fields[name] = read(cell if read is str else cell.strip())
             continue
-        value = value_of(column, cell.strip())
+        value = _value_of(column, cell.strip())
         if isinstance(value, str) and column in CATEGORIES and column not in ("md5", "sha1"):
             odd[CATEGORIES[column]] = cell.strip()
         else:
@@ -136,6 +164,34 @@ def row_of(cells: list[str], columns: list[str], owner: FileName | None) -> tupl
     if row.slot >= MOST_SLOTS:
         raise ValueError(f"no kernel has a slot {row.slot}")
     return row, odd
+
+
+def _value_of(key: str, cell: str) -> Value:
+    """Return the value of a statistic: None for null, and the cell itself where it is not a number.
+
+    key: the statistic, by its name in statistic_category.
+    """
+    low = cell.lower()
+    if low in ("", "null"):
+        return None
+    if key in ("md5", "sha1"):
+        return cell
+    if low in ("true", "false"):
+        return int(low == "true")
+    if _INTEGER.fullmatch(cell):
+        return int(cell)
+    if not _FLOAT.fullmatch(low):
+        return cell
+    value = float(cell)
+    return cell if math.isinf(value) and "inf" not in low else value
+
+
+def _name_text(text: str) -> str:
+    """Return a name as a cell, in quotation marks where it would be read as several cells, or as a part of one."""
+    if text == text.strip() and not re.search(r'[",\r\n\0]|^[(\[]', text):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
@@ -152,6 +208,11 @@ def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
             "" if row.size is None else row.size,
         ]
         shape = "" if row.shape is None else f'"({",".join(map(str, row.shape))})"'
-        values = ["null" if (v := row.values.get(key)) is None else value_text(v) for key in categories]
-        names = [name_text(row.op_type), name_text(row.op_name)]
-        yield ",".join([*names, *map(str, numbers), name_text(row.dtype), shape, *values]) + ","
+        values = ["null" if (v := row.values.get(key)) is None else _number_text(v) for key in categories]
+        names = [_name_text(row.op_type), _name_text(row.op_name)]
+        yield ",".join([*names, *map(str, numbers), _name_text(row.dtype), shape, *values]) + ","
+
+
+def _number_text(value: float | int | str) -> str:
+    """Return a number as a cell, with every digit of a float64."""
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -14,9 +14,9 @@ from probe_format.tensors import stats_of
 
 from probe_kernel.files.dtypes import is_numeric
 
-from .statistic_cell import Value
+__all__ = ["CATEGORIES", "NOT_FINITE", "NUMBERS", "Value", "check_categories", "numbers"]
 
-__all__ = ["CATEGORIES", "NOT_FINITE", "NUMBERS", "check_categories", "numbers"]
+Value = float | int | str | None
 
 #: The name of a statistic in the configuration (statistic_category) -> its column.
 CATEGORIES: Mapping[str, str] = {
