@@ -54,7 +54,7 @@ def dump(
     file = Path(values.path, chosen.file)
     scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"  # msrun's: it runs the script too, but no graph
     calls = None if scheduler else importlib.import_module("mindspore._c_expression")
-    run = KernelRun(found, chosen, file, values.path, values, calls, manual_steps)
+    run = KernelRun(chosen, file, values.path, values, calls, manual_steps)
     if scheduler:
         yield run
         run.finish(quiet=True)

@@ -15,7 +15,6 @@ from probe_runtime.notice import log, log_once, notice
 
 from .backends import Backend
 from .compiled_graphs import compiled_graphs
-from .description import KernelDump
 from .option_checks import Values
 from .outcome import DumpOutcome, inspect_dump
 
@@ -30,7 +29,6 @@ class KernelRun:
     path: the folder of the dump.
     """
 
-    description: KernelDump
     backend: Backend
     file: Path
     path: str

@@ -173,13 +173,11 @@ def _statistics(categories: Any) -> Iterator[Problem]:
         yield Problem("statistic_category", what, "Leave it out to take max, min and l2norm.")
     for i, category in enumerate(categories):
         where = f"statistic_category[{i}]"
-        if category in _WRITTEN:
-            if category in categories[:i]:
-                yield Problem(where, f"{category!r} is there twice.", "Keep one.")
-            continue
         text = category.lower().replace("_", " ").strip() if isinstance(category, str) else ""
-        if text in _WRITTEN or text in _MEANT:
-            hint = f'Write "{_MEANT.get(text, text)}".'
-        else:
+        if category in categories[:i]:
+            yield Problem(where, f"{category!r} is there twice.", "Keep one.")
+        elif category not in _WRITTEN:
             hint = did_you_mean(text, _WRITTEN) or f"There are {', '.join(STATISTICS)}."
-        yield Problem(where, f"{category!r} is not a statistic.", hint)
+            if text in _WRITTEN or text in _MEANT:
+                hint = f'Write "{_MEANT.get(text, text)}".'
+            yield Problem(where, f"{category!r} is not a statistic.", hint)

@@ -41,13 +41,13 @@ def group(
             arguments[name.op_type, name.op_name] = path
         elif not is_overflow(name):
             try:
-                held = contents(path, name)
+                parts, odd = contents(path, name)
             except (FormatError, OSError) as error:
                 problems.append(str(error))
                 continue
             key = KernelId(name.op_type, name.op_name, name.task or 0, name.stream or 0)
-            here += (TensorSlot(key, p.io, p.slot, name.timestamp or 0, path, p) for p in held.parts)
-            problems += held.problems
+            here += (TensorSlot(key, p.io, p.slot, name.timestamp or 0, path, p) for p in parts)
+            problems += odd
     by_files = _executions(here)
     by_rows = _executions(
         TensorSlot(KernelId(r.op_type, r.op_name, r.task, r.stream), r.io, r.slot, r.timestamp, row=r)

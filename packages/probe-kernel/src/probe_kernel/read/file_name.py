@@ -83,12 +83,9 @@ class FileName:
         parts += [str(n) for n in (self.task, self.stream, self.timestamp) if n is not None]
         if self.io:
             parts += [self.io, str(self.slot)]
-        if self.suffix == ".bin" and self.shape is not None:
-            parts += ["_".join(map(str, self.shape)), self.dtype, self.format]
-        else:
-            if self.shape is not None:
-                parts.append("x".join(map(str, self.shape)))
-            parts += [part for part in (self.format, self.dtype) if part]
+        dims = ("_" if self.suffix == ".bin" else "x").join(map(str, self.shape or ()))
+        words = (self.dtype, self.format) if self.suffix == ".bin" else (self.format, self.dtype)
+        parts += [part for part in (dims, *words) if part]
         return ".".join(parts) + self.suffix
 
     @property

@@ -22,7 +22,7 @@ from probe_kernel.files.dtypes import decode, dtype_of
 
 from .file_name import FileName, Kind
 
-__all__ = ["READERS", "Contents", "Part", "Reader", "contents"]
+__all__ = ["READERS", "Part", "Reader", "contents"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...] | None
@@ -49,20 +49,16 @@ class Part:
     load: Callable[[Shape], Array]
 
 
-@frozen
-class Contents:
-    """Hold the tensors in a file. problems: bytes that belong to no tensor, in sentences."""
-
-    parts: tuple[Part, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
+Contents = tuple[tuple[Part, ...], tuple[str, ...]]
 Reader = Callable[[Path, FileName], Contents]
 
 
 def contents(path: Path, name: FileName) -> Contents:
-    """Return the tensors in a file; none where its kind holds none. Raises FormatError when it cannot be read."""
-    return READERS[name.kind](path, name) if name.kind in READERS else Contents()
+    """Return the tensors in a file, and bytes that belong to none, in sentences. Some kinds hold no tensor.
+
+    Raises FormatError when it cannot be read.
+    """
+    return READERS[name.kind](path, name) if name.kind in READERS else ((), ())
 
 
 def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
@@ -93,7 +89,7 @@ def _pt(path: Path, name: FileName) -> Contents:
 def _bin(path: Path, name: FileName) -> Contents:
     file = open_bin(path)
     found = tuple(_section(section) for section in file.sections if section.tensor is not None)
-    return Contents(found, file.problems)
+    return found, file.problems
 
 
 def _section(section: Section) -> Part:
@@ -107,7 +103,7 @@ def _section(section: Section) -> Part:
 
 def _part_of_bin(path: Path, name: FileName) -> Contents:
     if name.io not in ("input", "output"):
-        return Contents()  # buffers and work space: no tensors of the kernel
+        return (), ()  # buffers and work space: no tensors of the kernel
 
     def values(_: Shape) -> Array:
         # msaccucmp writes bfloat16 as float32, and float8 as float64, under the name of the original dtype.
@@ -124,7 +120,7 @@ _WIDENED = {"bfloat16": "float32", "float8_e5m2": "float64", "float8_e4m3fn": "f
 
 
 def _one(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Array]) -> Contents:
-    return Contents((Part(name.io, name.slot or 0, name.format, name.dtype, shape, load),))
+    return (Part(name.io, name.slot or 0, name.format, name.dtype, shape, load),), ()
 
 
 READERS: dict[Kind, Reader] = {
