@@ -87,7 +87,7 @@ def acl_settings(dump: AclDump) -> dict[str, Any]:
         "dump_op_switch": "on" if dump.op_switch else "off",
         "dump_path": dump.path,
         "dump_stats": None if dump.stats is None else list(dump.stats),
-        "dump_step": None if steps.all else str(steps),
+        "dump_step": None if steps.spans is None else str(steps),
     }
     return {"dump": {k: v for k, v in full.items() if v is not None}}
 

@@ -36,14 +36,6 @@ class Iterations:
             return "all"
         return "|".join(str(a) if a == b else f"{a}-{b}" for a, b in self.spans)
 
-    def __contains__(self, number: int) -> bool:
-        return self.spans is None or any(a <= number <= b for a, b in self.spans)
-
-    @property
-    def all(self) -> bool:
-        """Return whether all are selected."""
-        return self.spans is None
-
 
 def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem, ...]]:
     """Return what ``value`` selects, and every problem with it.

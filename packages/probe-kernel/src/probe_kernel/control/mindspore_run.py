@@ -123,7 +123,7 @@ def _remarks(run: KernelRun, compiled: bool) -> Iterator[str]:
             "No graph was compiled in the block: MindSpore dumps the kernels of graphs (GRAPH_MODE, @jit), and in "
             "PyNative mode nothing else."
         )
-    elif run.backend.name == "cpu" and run._values.iterations.all:
+    elif run.backend.name == "cpu" and run._values.iterations.spans is None:
         yield (
             "On a CPU MindSpore goes on dumping each run of a graph until the process ends, also after the block; "
             "give iterations to limit it."

@@ -157,7 +157,7 @@ def _debug_selection(dump: KernelDump, values: Values, backend: Backend) -> Iter
     if dump.set_dump is True:
         yield Problem("set_dump", f"works with op_debug_mode 0 only, not {mode}.", "Leave it out.")
     everywhere = (3, 4) if backend.knows("file_format") else (4,)
-    if mode in everywhere and not values.iterations.all:
+    if mode in everywhere and values.iterations.spans is not None:
         what = f"op_debug_mode {mode} cannot be limited to iterations on {backend.title}."
         yield Problem("iterations", what, 'Write "all".')
     if dump.sample_mode:

@@ -147,11 +147,6 @@ def _operator(draft: _Draft) -> Operator:
         frames=tuple(draft.frames),
         gradient=draft.gradient or full_name.startswith("Gradients/"),
         line=draft.line,
-        uid=_first(_UID, draft.head),
-        forward_uid=_first(_FORWARD_UID, draft.head),
+        uid=(_UID.findall(draft.head) or [""])[0],
+        forward_uid=(_FORWARD_UID.findall(draft.head) or [""])[0],
     )
-
-
-def _first(pattern: re.Pattern[str], text: str) -> str:
-    match = pattern.search(text)
-    return match[1] if match else ""

@@ -49,7 +49,7 @@ def sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
         found = list(pieces(detail, at + 1))
         groups.append(tuple(_type(piece) for piece in found))
         arrow = detail.find(") -> (", at)
-        while arrow >= 0 and _depth(detail, at, arrow) != 1:
+        while arrow >= 0 and detail.count("(", at, arrow) - detail.count(")", at, arrow) != 1:
             arrow = detail.find(") -> (", arrow + 1)
         at = -1 if arrow < 0 else arrow + 5
     if not groups:
@@ -62,10 +62,6 @@ def sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
 def is_device(detail: str) -> bool:
     """Return whether a line of types describes the device, rather than the host."""
     return _DEVICE.search(detail) is not None
-
-
-def _depth(text: str, start: int, end: int) -> int:
-    return text.count("(", start, end) - text.count(")", start, end)
 
 
 def _type(text: str) -> Type:
