@@ -48,7 +48,7 @@ class ApiWatch:
     config: the ACL file for it.
     dumper: what dumps it.
     state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
-    on: whether calls are looked at.
+    on: whether calls are counted and looked at; the gradient of a call that was found is waited for in any case.
     over: whether the watch has ended.
     seen: calls so far, by API.
     why: of a failure.
@@ -106,10 +106,6 @@ class ApiWatch:
             return out
         finally:
             local.inside -= 1
-
-    def pause(self) -> None:
-        """Stop counting and looking at calls; the gradient of a call that was found is still waited for."""
-        self.on = False
 
     def close(self) -> str:
         """End the watch, and return one sentence about its result."""
