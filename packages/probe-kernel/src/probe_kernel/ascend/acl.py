@@ -12,18 +12,12 @@ from probe_format.suggest import did_you_mean
 
 from probe_kernel.control.description import as_tuple, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
-from probe_kernel.control.option_checks import flag, one_of
+from probe_kernel.control.option_checks import choices, flag
 
 __all__ = ["ACL_STATISTICS", "AclDump", "AclModel", "acl_settings"]
 
 ACL_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
 """What ``stats`` may name."""
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "mode": ("all", "input", "output"),
-    "level": ("op", "kernel", "all"),
-    "data": ("tensor", "stats"),
-    "scene": ("lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"),
-}
 
 
 @attrs.frozen
@@ -61,7 +55,9 @@ class AclDump:
     data: Literal["tensor", "stats"] | None = None
     stats: Sequence[str] | None = attrs.field(default=None, converter=as_tuple)
     debug: bool = False
-    scene: str | None = None
+    scene: (
+        Literal["lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"] | None
+    ) = None
     op_switch: bool = True
 
 
@@ -102,8 +98,7 @@ def _problems(dump: AclDump) -> Iterator[Problem]:
         yield Problem("path", "is not given.", 'Write e.g. path="/data/dump".')
     elif dump.path is not None and (not isinstance(dump.path, str) or not dump.path):
         yield Problem("path", f"{dump.path!r} is not a path.", 'Write e.g. path="/data/dump".')
-    for name, options in _CHOICES.items():
-        yield from one_of(name, getattr(dump, name), options)
+    yield from choices(dump)
     for name in ("debug", "op_switch"):
         yield from flag(name, getattr(dump, name))
     yield from parse_iterations(dump.step, "step")[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from attrs import frozen
 from probe_format.errors import Problem
@@ -17,7 +17,7 @@ from .description import KernelDump
 from .iteration_ranges import Iterations, parse_iterations
 from .kernel_patterns import KernelPattern, parse_kernel
 
-__all__ = ["STATISTICS", "Values", "check_values", "flag", "one_of"]
+__all__ = ["STATISTICS", "Values", "check_values", "choices", "flag", "one_of"]
 
 STATISTICS = (*(name for name in CATEGORIES if name != "sha1"), "hash")
 """The thirteen statistics. hash may also be written ``hash:md5`` or ``hash:sha1`` (since MindSpore 2.7.1)."""
@@ -31,14 +31,6 @@ _MEANT = {
     "nan": "nan count",
 }
 
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "saved_data": ("tensor", "statistic", "full"),
-    "op_debug_mode": (0, 1, 2, 3, 4),
-    "file_format": ("npy", "bin"),
-    "stat_calc_mode": ("host", "device"),
-    "device_stat_precision_mode": ("high", "low"),
-    "sample_mode": (0, 1),
-}
 _FLAGS = ("inputs", "outputs", "trans_flag", "save_kernel_args", "set_dump", "synchronous")
 _LEAST = {"overflow_number": 0, "sample_num": 1}
 
@@ -119,8 +111,7 @@ def _net_name(name: Any) -> Iterator[Problem]:
 
 
 def _chosen(dump: KernelDump) -> Iterator[Problem]:
-    for name, options in _CHOICES.items():
-        yield from one_of(name, getattr(dump, name), options)
+    yield from choices(dump)
     for name in _FLAGS:
         if getattr(dump, name) is not None:
             yield from flag(name, getattr(dump, name))
@@ -130,6 +121,14 @@ def _chosen(dump: KernelDump) -> Iterator[Problem]:
             yield Problem(name, f"{value!r} is not a whole number from {least} up.", "Write e.g. 100.")
     if dump.inputs is False and dump.outputs is False:
         yield Problem("outputs", "neither inputs nor outputs are wanted.", "Leave one of them True.")
+
+
+def choices(description: Any) -> Iterator[Problem]:
+    """Yield the problems of the fields that hold none of the values that their types name."""
+    for name, hint in get_type_hints(type(description)).items():
+        for each in (hint, *get_args(hint)):
+            if get_origin(each) is Literal:
+                yield from one_of(name, getattr(description, name), get_args(each))
 
 
 def one_of(name: str, value: Any, options: Sequence[Any]) -> Iterator[Problem]:

@@ -55,12 +55,12 @@ class DumpOutcome:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        steps = str(Iterations(joined((n, n) for n in self.iterations))).replace("|", ", ")
-        what = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
-        head = f"{what}; iterations {steps}." if self.iterations else f"{what}."
-        missing = [f"Nothing was written for {n}" for n in self.never_ran]
-        first = head if self.files else f"Nothing was written below {self.path}."
-        return "\n".join([first, *missing, *self.notes])
+        head = f"Nothing was written below {self.path}."
+        if self.files:
+            head = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
+            steps = str(Iterations(joined((n, n) for n in self.iterations))).replace("|", ", ")
+            head += f"; iterations {steps}." if self.iterations else "."
+        return "\n".join([head, *(f"Nothing was written for {n}" for n in self.never_ran), *self.notes])
 
 
 Seen = set[tuple[str, str]]
@@ -132,9 +132,8 @@ def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> bool:
     numberless = {without_number(n) for n in names}
     if pattern.kind == "name":
         return flat(pattern.text) in names
-    for full in compiled:
-        if pattern.matches(full) and (flat(full) in names or without_number(flat(full)) in numberless):
-            return True
+    if any(pattern.matches(full) and without_number(flat(full)) in numberless for full in compiled):
+        return True
     if pattern.kind == "type":
         wanted = pattern.text.lower()
         return any(
