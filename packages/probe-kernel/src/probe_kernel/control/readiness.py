@@ -64,7 +64,6 @@ def ready(
         named = ", ".join(sorted(given))
         remedy = "Put it into KernelDump(...), or use keywords only."
         problems.append(Problem(named, "was given beside a description.", remedy))
-        given = {}
     found = description if description is not None else KernelDump(**given)
     if not isinstance(found, KernelDump):
         raise UsageError(f"dump wants a KernelDump or its options as keywords; got {found!r}.")

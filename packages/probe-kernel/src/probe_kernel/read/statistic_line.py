@@ -208,11 +208,8 @@ def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
             "" if row.size is None else row.size,
         ]
         shape = "" if row.shape is None else f'"({",".join(map(str, row.shape))})"'
-        values = ["null" if (v := row.values.get(key)) is None else _number_text(v) for key in categories]
+        values = [
+            "null" if (v := row.values.get(key)) is None else str(v).removesuffix(".0") for key in categories
+        ]
         names = [_name_text(row.op_type), _name_text(row.op_name)]
         yield ",".join([*names, *map(str, numbers), _name_text(row.dtype), shape, *values]) + ","
-
-
-def _number_text(value: float | int | str) -> str:
-    """Return a number as a cell, with every digit of a float64."""
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -131,6 +131,9 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
     for operator in operators:
         found = of.get(id(operator))
         runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter) if found else ()
+        full = operator.full_name
+        # Names that are the operator's, whole or its end, but for the number.
+        own = {stem(full), stem(full.rpartition("/")[2])} if full and not found else set()
         yield Hit(
             rank.number,
             number,
@@ -140,14 +143,8 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
             found.how if found else None,
             graph.shared(operator),
             found.cautions if found else (),
-            () if found else tuple(name for name in lost if _could_be(name, operator)),
+            tuple(name for name in lost if stem(name) in own),
         )
-
-
-def _could_be(name: str, operator: Operator) -> bool:
-    """Return whether a name in the files is the operator's, whole or its end, but for the number."""
-    full = operator.full_name
-    return bool(full) and stem(name) in (stem(full), stem(full.rpartition("/")[2]))
 
 
 def _missed(line: Line, graphs: Sequence[Graph]) -> str:
