@@ -16,7 +16,7 @@ from probe_format.suggest import nearest
 from probe_runtime.notice import notice
 
 from .npu import NpuDumper
-from .replay import Replay, differentiable, replayed
+from .replay import backward, differentiable, replayed
 
 __all__ = ["ApiWatch", "parse_api"]
 
@@ -102,7 +102,7 @@ class ApiWatch:
             finally:
                 local.inside += composite
             if replay is not None:
-                self._await_gradient(replay, out)
+                self._await_gradient(*replay, out)
             return out
         finally:
             local.inside -= 1
@@ -153,7 +153,7 @@ class ApiWatch:
 
     def _replay(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Replay | None:
+    ) -> tuple[list[Any], list[Any]] | None:
         api = self.name.api
         in_place = (api.endswith("_") and not api.endswith("__")) or api.startswith("__i")
         try:
@@ -163,27 +163,27 @@ class ApiWatch:
             self._fault(e)
             return None
 
-    def _await_gradient(self, replay: Replay, out: Any) -> None:
+    def _await_gradient(self, inputs: list[Any], outputs: list[Any], out: Any) -> None:
         try:
             torch = importlib.import_module("torch")
             tensors = differentiable(out)
-            if not tensors or len(tensors) != len(replay.outputs) or not replay.inputs:
+            if not tensors or len(tensors) != len(outputs) or not inputs:
                 raise ValueError("no input or output of this call has a gradient")
             self.state = "called"
 
             def arrived(gradients: Any) -> None:
                 if not self.over and self.state == "called":
-                    self._backward(replay, gradients)
+                    self._backward(inputs, outputs, gradients)
 
             self._handle = torch.autograd.graph.register_multi_grad_hook(tensors, arrived)
         except Exception as e:
             self._fault(e)
 
-    def _backward(self, replay: Replay, gradients: Any) -> None:
+    def _backward(self, inputs: list[Any], outputs: list[Any], gradients: Any) -> None:
         self._local.inside += 1
         try:
             with self.dumper.dumping(self.config):
-                replay.backward([None if g is None else g.detach() for g in gradients])
+                backward(inputs, outputs, [None if g is None else g.detach() for g in gradients])
             self.state = "dumped"
         except Exception as e:
             self._fault(e)

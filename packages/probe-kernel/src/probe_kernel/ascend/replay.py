@@ -6,35 +6,23 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
-
-__all__ = ["Replay", "differentiable", "replayed"]
+__all__ = ["backward", "differentiable", "replayed"]
 
 
-@frozen
-class Replay:
-    """Hold a forward pass on copies.
-
-    inputs: the copied leaves with gradients.
-    outputs: as `differentiable` returns them.
-    """
-
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
-
-    def backward(self, gradients: Sequence[Any]) -> None:
-        """Run the backward pass. gradients: of the outputs, None for an output that was not used."""
-        torch = importlib.import_module("torch")
-        pairs = [(o, g) for o, g in zip(self.outputs, gradients, strict=True) if g is not None]
-        if pairs and self.inputs:
-            outputs, given = zip(*pairs, strict=True)
-            torch.autograd.grad(outputs, self.inputs, given, allow_unused=True)
+def backward(inputs: Sequence[Any], outputs: Sequence[Any], gradients: Sequence[Any]) -> None:
+    """Run the backward pass of a replay. gradients: of the outputs, None for an output that was not used."""
+    pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if g is not None]
+    if pairs and inputs:
+        used, given = zip(*pairs, strict=True)
+        importlib.import_module("torch").autograd.grad(used, inputs, given, allow_unused=True)
 
 
 def replayed(
     original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, in_place: bool
-) -> Replay:
+) -> tuple[list[Any], list[Any]]:
     """Run ``original`` on detached copies of its arguments, with gradients on.
+
+    Returns the copied leaves with gradients, and the outputs as `differentiable` returns them.
 
     in_place: whether it writes to an argument; the copies are then not leaves, since autograd would refuse to write.
     """
@@ -56,7 +44,7 @@ def replayed(
         tree = importlib.import_module("torch.utils._pytree")
         copied, keywords = tree.tree_map(copy, (args, dict(kwargs)))
         out = original(*copied, **keywords)
-    return Replay(tuple(leaves), tuple(differentiable(out)))
+    return leaves, differentiable(out)
 
 
 def differentiable(value: Any) -> list[Any]:
