@@ -44,14 +44,10 @@ class _Thread(threading.local):
 class ApiWatch:
     """Watch for one call during one step, and dump it.
 
-    name: the call to dump.
-    config: the ACL file for it.
-    dumper: what dumps it.
+    config: the ACL file.
     state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
-    on: whether calls are counted and looked at; the gradient of a call that was found is waited for in any case.
-    over: whether the watch has ended.
+    on: whether calls are counted and looked at; a gradient is waited for in any case.
     seen: calls so far, by API.
-    why: of a failure.
     """
 
     name: ApiName

@@ -21,12 +21,7 @@ T = TypeVar("T")
 
 @frozen
 class Command:
-    """Describe one subcommand.
-
-    what: its help.
-    add: adds its arguments to a parser.
-    run: runs it and returns the exit code.
-    """
+    """Hold a subcommand's help, what adds its arguments, and what runs it and returns the exit code."""
 
     what: str
     add: Callable[[argparse.ArgumentParser], None]
@@ -46,10 +41,7 @@ def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool = True
 
 
 def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
-    """Return the dump and those of its iterations that --rank and --step select.
-
-    Raises FormatError when they select none.
-    """
+    """Return the dump, and what --rank and --step select. Raises FormatError when that is nothing."""
     dump = open(arguments.dir)
     found = [
         iteration

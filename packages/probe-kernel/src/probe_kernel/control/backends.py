@@ -49,8 +49,8 @@ class Backend:
 
 
 _GRAPH: dict[str, Any] = {
-    "common": (*_DATA, "file_format", "overflow_number"), "file": "kernel_graph_dump.json", "kinds": ("name", "regex"),
-    "acl": True,
+    "common": (*_DATA, "file_format", "overflow_number"), "file": "kernel_graph_dump.json",
+    "kinds": ("name", "regex"), "acl": True,
 }  # fmt: skip
 _R15: dict[str, Any] = {"file": "data_dump.json", "saved": ("tensor",), "kinds": ("name",)}
 _ALL = (

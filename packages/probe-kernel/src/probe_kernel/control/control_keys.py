@@ -35,11 +35,7 @@ _TRANSLATED = (*REQUIRED, "path", "statistic_category", "enable")
 
 @define
 class KeyReader:
-    """Read the keys of a control file as options of a KernelDump.
-
-    problems: what is wrong with it.
-    notes: what in it has no effect, or should be written differently, in sentences.
-    """
+    """Read the keys of a control file as options of a KernelDump. notes: as in a `ControlFile`."""
 
     backend: Backend
     problems: list[Problem] = field(factory=list)

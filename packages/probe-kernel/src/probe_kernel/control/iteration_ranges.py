@@ -23,10 +23,7 @@ Span = tuple[int, int]
 
 @frozen
 class Iterations:
-    """Select iterations, counted from 0.
-
-    spans: first and last of each run, both included; None selects all.
-    """
+    """Select iterations, from 0. spans: first and last of each run, both included; None selects all."""
 
     spans: tuple[Span, ...] | None = None
 

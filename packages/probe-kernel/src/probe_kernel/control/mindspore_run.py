@@ -98,10 +98,7 @@ class KernelRun:
             notice(f"Probe: {text}")
 
     def finish(self, *, quiet: bool = False) -> None:
-        """Look at what was written, and report it.
-
-        quiet: in the log only, as the run has an error of its own.
-        """
+        """Report what was written. quiet: in the log only, as the run has an error of its own."""
         notes = [*self._notes, *_remarks(self, bool(compiled_graphs()))]
         try:
             self._outcome = inspect_dump(self.folder, self._values.kernels, notes)

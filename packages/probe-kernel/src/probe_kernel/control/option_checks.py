@@ -48,10 +48,7 @@ class Values:
 
 
 def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, tuple[Problem, ...]]:
-    """Return the parsed options of ``dump``, and every problem of a single option.
-
-    environ: the process's variables, for MS_DIAGNOSTIC_DATA_PATH.
-    """
+    """Return the parsed options of ``dump``, and every problem of a single one; see `option_rules.check`."""
     iterations, problems = parse_iterations(dump.iterations, "iterations")
     patterns = []
     found = list(problems)

@@ -70,11 +70,9 @@ Seen = set[tuple[str, str]]
 def inspect_dump(
     path: str | os.PathLike[str], requested: Sequence[KernelPattern] = (), notes: Sequence[str] = ()
 ) -> DumpOutcome:
-    """Look through the folder of a dump.
+    """Look through the folder of one rank. Folders with numbers for names are iterations, if they hold files.
 
-    path: the folder of one rank. Folders named with a number are iterations where they hold data files.
     requested: the kernels that were asked for; empty for all.
-    notes: remarks for the outcome.
     """
     files, size = 0, 0
     seen: Seen = set()

@@ -101,10 +101,7 @@ class _Draft:
     tensors: int = 0
 
     def add(self, iteration: Iteration, operators: Known, several: bool) -> None:
-        """Add the kernels of one folder.
-
-        several: the step has more than one graph, so names begin with the graph.
-        """
+        """Add the kernels of a folder. several: the step has several graphs, so names begin with the graph."""
         self.framework = "pytorch" if iteration.folder.layout == "torch" else "mindspore"
         self.faults += iteration.problems
         graph = iteration.folder.graph
@@ -130,7 +127,7 @@ class _Draft:
         return {"input_args": inputs, "input_kwargs": {}, "output": outputs}
 
     def _side(self, record: str, slots: tuple[TensorSlot, ...]) -> list[Any]:
-        """Return the tensors at their index, null where nothing was dumped; none behind a gap of absurd size."""
+        """Return the tensors at their index, null where nothing was dumped; none behind an absurd gap."""
         out: list[Any] = []
         for at, slot in enumerate(slots):
             if slot.index > at + _MOST_GAPS:

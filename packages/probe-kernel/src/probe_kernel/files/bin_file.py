@@ -45,10 +45,7 @@ class Section:
     inline: bytes | None = None
 
     def raw(self) -> Array:
-        """Return its bytes: uint8, one dimension.
-
-        Raises DamagedError when the file is cut short, OSError when it cannot be read.
-        """
+        """Return its bytes: uint8, one dimension. Raises DamagedError when they are cut short, OSError."""
         if self.inline is not None:
             return np.frombuffer(self.inline, np.uint8)
         found = np.fromfile(self.path, np.uint8, count=self.size, offset=self.offset)

@@ -71,7 +71,7 @@ _ALIASES = {
 
 
 def find_dtype(name: str) -> Dtype | None:
-    """Return the dtype that a dump calls ``name`` (``Float32``, ``DT_BF16``, ``int4``, ...), None when unknown."""
+    """Return the dtype that a dump calls ``name`` (``Float32``, ``DT_BF16``, ...), None when unknown."""
     plain = name.lower().removeprefix("dt_")
     return _BY_NAME.get(_ALIASES.get(plain, plain))
 

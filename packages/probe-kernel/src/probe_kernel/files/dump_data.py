@@ -38,7 +38,7 @@ FORMATS = {
 
 @frozen
 class Tensor:
-    """Describe one input or output, as the header has it. A buffer or work space has ``size`` and ``inline`` alone.
+    """Describe one input or output; a buffer or work space has ``size`` and ``inline`` alone.
 
     dtype: its name.
     format: the layout on the device.
@@ -61,7 +61,7 @@ Parts = Mapping[str, Sequence[Tensor]]
 
 
 def parse_dump_data(message: memoryview) -> tuple[str, Parts]:
-    """Return the full name of the operator, and what lies in the file. Raises DamagedError when it is no header."""
+    """Return the operator's full name, and what lies in the file. Raises DamagedError for no header."""
     op_name = ""
     parts: dict[str, list[Tensor]] = {"input": [], "output": [], "l1buffer": [], "space": []}
     for number, value in fields(message):

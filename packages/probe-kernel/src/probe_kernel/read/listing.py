@@ -1,4 +1,4 @@
-"""List the files of one folder, with their true names: mapping.csv has those that would have been too long."""
+"""List the files of one folder, with their true names (mapping.csv has those that were too long)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ class Listing:
 
 
 def list_files(folder: Path) -> Listing:
-    """List the files of a folder; files that cannot be understood are listed as problems.
-
-    Raises OSError when the folder cannot be read.
-    """
+    """List the files of a folder; a problem is what cannot be understood. Raises OSError."""
     mapping = read_mapping(folder)
     files, problems, lost = [], list(mapping.problems), list(mapping.problems)
     for path in sorted(folder.iterdir()):
@@ -60,11 +57,7 @@ def list_files(folder: Path) -> Listing:
 
 @frozen
 class TrueNames:
-    """Hold the true names of renamed files.
-
-    names: file -> true name.
-    problems: lines that cannot be used, in sentences.
-    """
+    """Hold the true names of renamed files, and sentences on lines of mapping.csv of no use."""
 
     names: dict[str, str] = field(factory=dict)
     problems: tuple[str, ...] = ()

@@ -30,7 +30,6 @@ class Table:
 def read_table(path: Path, owner: FileName | None = None) -> Table:
     """Read a statistic.csv.
 
-    path: the file.
     owner: for a csv that a device wrote for one kernel, the file's name, which says which kernel.
 
     Lines and numbers that cannot be read are reported in ``problems``. Raises OSError when the file cannot be opened.
@@ -62,7 +61,7 @@ def read_table(path: Path, owner: FileName | None = None) -> Table:
 
 
 def _records(file: TextIO) -> Iterator[tuple[int, list[str] | None, list[str]]]:
-    """Yield each record: the number of its first line, its cells (None where the csv module failed), its lines."""
+    """Yield each record: the number of its first line, its cells (None where csv failed), its lines."""
     taken: list[str] = []
     first = 1
 
@@ -122,7 +121,7 @@ class _Draft:
         return ""
 
     def problem(self, text: str) -> None:
-        """Record a sentence, if there is one, up to a limit: a million bad lines do not need a million sentences."""
+        """Record a sentence, if any, up to a limit: a million bad lines do not need a million of them."""
         if not text:
             return
         if len(self.problems) < _MOST_PROBLEMS:

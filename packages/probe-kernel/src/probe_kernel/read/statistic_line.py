@@ -41,7 +41,7 @@ def _shape_of(text: str) -> tuple[int, ...] | None:
     return tuple(_whole(number) for number in numbers)
 
 
-#: A column -> its field of a Row, and what reads its cell. A name keeps its blanks: the files' names have them, too.
+#: A column -> its field of a Row, and what reads its cell. Names keep their blanks, as those of files do.
 _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "Op Type": ("op_type", str),
     "Op Name": ("op_name", str),
@@ -133,7 +133,6 @@ def _repair(cells: list[str], columns: list[str]) -> list[str]:
 def row_of(cells: list[str], columns: list[str], owner: FileName | None) -> tuple[Row, dict[str, str]]:
     """Return a line as a row, and those of its cells that should be numbers and are not, by column.
 
-    cells: the cells of the line.
     columns: the keys of the header's columns (`columns_of`).
     owner: which kernel the line is of, where the csv does not say so.
 
@@ -167,10 +166,7 @@ def row_of(cells: list[str], columns: list[str], owner: FileName | None) -> tupl
 
 
 def _value_of(key: str, cell: str) -> Value:
-    """Return the value of a statistic: None for null, and the cell itself where it is not a number.
-
-    key: the statistic, by its name in statistic_category.
-    """
+    """Return the value of a statistic: None for null, and the cell itself where it is not a number."""
     low = cell.lower()
     if low in ("", "null"):
         return None

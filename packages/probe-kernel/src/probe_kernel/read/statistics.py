@@ -1,4 +1,4 @@
-"""List the statistics that a dump can have, and compute them from the values, for dumps that have only tensors."""
+"""List the statistics that a dump can have, and compute them for dumps that have only tensors."""
 
 from __future__ import annotations
 
