@@ -69,13 +69,8 @@ def acl_settings(dump: AclDump) -> dict[str, Any]:
     problems = list(_problems(dump))
     if problems:
         raise ConfigError(problems)
-    if dump.debug:
-        return {"dump": {"dump_debug": "on", "dump_path": dump.path}}
-    if dump.scene is not None:
-        inside = {"dump_path": dump.path, "dump_scene": dump.scene}
-        return {"dump": {k: v for k, v in inside.items() if v is not None}}
     steps, _ = parse_iterations(dump.step, "step")
-    full = {
+    full: dict[str, Any] = {
         "dump_data": dump.data,
         "dump_level": dump.level,
         "dump_list": [_entry(m) for m in dump.models],
@@ -85,6 +80,8 @@ def acl_settings(dump: AclDump) -> dict[str, Any]:
         "dump_stats": None if dump.stats is None else list(dump.stats),
         "dump_step": None if steps.spans is None else str(steps),
     }
+    if dump.debug or dump.scene is not None:
+        full = {"dump_debug": "on" if dump.debug else None, "dump_path": dump.path, "dump_scene": dump.scene}
     return {"dump": {k: v for k, v in full.items() if v is not None}}
 
 

@@ -25,12 +25,10 @@ _NAMES = {
     "iterations": "iteration", "devices": "support_device", "inputs": "input_output", "outputs": "input_output",
     "set_dump": "dump_mode", "synchronous": "enable",
 }  # fmt: skip
-_SIDES = 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.'
 _REMEDIES = {
-    "inputs": _SIDES,
-    "outputs": _SIDES,
-    "set_dump": 'Write "dump_mode": 0 or 1, or "kernels": [].',
-    "synchronous": 'Write "enable": true.',
+    "input_output": 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.',
+    "dump_mode": 'Write "dump_mode": 0 or 1, or "kernels": [].',
+    "enable": 'Write "enable": true.',
 }
 
 
@@ -68,7 +66,7 @@ def load_settings(
     for problem in wrong:
         option, bracket, index = problem.where.partition("[")
         key = _NAMES.get(option, option)
-        remedy = _REMEDIES.get(option, problem.remedy)
+        remedy = _REMEDIES.get(key, problem.remedy)
         if key in REQUIRED and problem.remedy.startswith("Leave it out"):
             remedy = f'Write "{key}": {REQUIRED[key]}.'
         if key not in blamed:

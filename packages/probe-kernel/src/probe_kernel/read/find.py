@@ -84,11 +84,10 @@ class KernelFolder:
     @property
     def label(self) -> str:
         """Return the folder in words: ``rank 0, Net, graph 0, iteration 3``."""
-        named = {
-            "rank": self.rank, "step": self.step, "net": self.net, "graph": self.graph, "iteration": self.iteration,
-        }  # fmt: skip
         words = [
-            value if key == "net" else f"{key} {value}" for key, value in named.items() if value is not None
+            value if key == "net" else f"{key} {value}"
+            for key in ("rank", "step", "net", "graph", "iteration")
+            if (value := getattr(self, key)) is not None
         ]
         if self.layout == "constants":
             words.append("constants")

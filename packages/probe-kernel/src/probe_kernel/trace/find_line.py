@@ -134,17 +134,10 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
         full = operator.full_name
         # Names that are the operator's, whole or its end, but for the number.
         own = {stem(full), stem(full.rpartition("/")[2])} if full and not found else set()
-        yield Hit(
-            rank.number,
-            number,
-            operator,
-            operator.frame_at(line.file, line.line),
-            runs,
-            found.how if found else None,
-            graph.shared(operator),
-            found.cautions if found else (),
-            tuple(name for name in lost if stem(name) in own),
-        )
+        near = tuple(name for name in lost if stem(name) in own)
+        frame, shared = operator.frame_at(line.file, line.line), graph.shared(operator)
+        how, cautions = (found.how, found.cautions) if found else (None, ())
+        yield Hit(rank.number, number, operator, frame, runs, how, shared, cautions, near)
 
 
 def _missed(line: Line, graphs: Sequence[Graph]) -> str:
