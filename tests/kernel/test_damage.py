@@ -54,7 +54,7 @@ def test_bytes_behind_the_last_tensor_are_named_and_the_tensor_is_read(
 def test_a_header_without_a_tensor_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     header = block(1, b"2.0") + number(2, TIME) + block(6, b"Default/x/Op-op1")
     path = written(tmp_path, struct.pack("<Q", len(header)) + header + bytes(5))
-    assert open_bin(path).header.op_name == "Default/x/Op-op1"
+    assert open_bin(path).op_name == "Default/x/Op-op1"
     assert cli.main(["check", str(tmp_path)]) == 3
     err = capsys.readouterr().err
     assert "names no tensor, and 5 bytes that nothing describes" in err and str(path) in err

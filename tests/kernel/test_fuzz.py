@@ -34,8 +34,7 @@ from probe_kernel.files.tensor_layouts import TARGETS
 from probe_kernel.graph.ir_text import parse_ir, read_ir
 from probe_kernel.read.execution_order import read_history, read_order
 from probe_kernel.read.file_name import is_file_name, parse_file_name
-from probe_kernel.read.listing import list_files
-from probe_kernel.read.mapping_csv import read_mapping
+from probe_kernel.read.listing import list_files, read_mapping
 from probe_kernel.read.overflow import read_overflow
 from probe_kernel.read.statistic_csv import read_table
 from probe_kernel.trace.find_line import parse_line

@@ -15,7 +15,7 @@ from probe_format.layout import TENSORS
 from probe_kernel import cli
 from probe_kernel.control.settings import write_settings
 from probe_kernel.convert.destination import Destination
-from probe_kernel.read.mapping_csv import read_mapping
+from probe_kernel.read.listing import read_mapping
 from trees import CONV, TIME, conv, tensor
 
 FLOATS = made(1, 2, (3,), np.float32([1, 2, 3]).tobytes())

@@ -121,12 +121,12 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {
-        "TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_all",
+        "TYPES", "Conversion", "ConvertOutcome", "bin_files", "convert_all",
         "convert_file",
     },
     "probe_kernel.export": {"Exported", "export"},
     "probe_kernel.files": {
-        "TARGETS", "BinFile", "DumpData", "Piece", "Section", "Tensor", "convert", "open_bin",
+        "TARGETS", "BinFile", "Section", "Tensor", "convert", "open_bin",
     },
     "probe_kernel.graph": {"Frame", "Graph", "Operator", "Type", "read_ir"},
     "probe_kernel.level2": {

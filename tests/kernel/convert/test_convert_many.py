@@ -22,7 +22,7 @@ from probe_kernel.files.bin_file import open_bin
 from probe_kernel.files.dump_data import parse_dump_data
 from probe_kernel.files.opdebug import opdebug_json
 from probe_kernel.files.tensor_layouts import convert
-from probe_kernel.read.mapping_csv import read_mapping
+from probe_kernel.read.listing import read_mapping
 
 FLOATS = made(1, 2, (3,), np.float32([1, 2, 3]).tobytes())
 LONG = "y" * 240

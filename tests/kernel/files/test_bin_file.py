@@ -72,7 +72,7 @@ def test_layouts_of_the_samples(tmp_path: Path) -> None:
 
 
 def test_the_reader_of_dumps_gives_the_same_tensors() -> None:
-    found = contents(DATA / CONV, parse_file_name(CONV)).parts
+    found = contents(DATA / CONV, parse_file_name(CONV))[0]
     assert [(p.io, p.slot) for p in found][:3] == [("input", 0), ("input", 1), ("output", 0)]
     for part in found:
         np.testing.assert_array_equal(

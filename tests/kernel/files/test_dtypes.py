@@ -40,7 +40,7 @@ def test_an_unknown_dtype_is_named_with_its_neighbours() -> None:
 def test_raw_files_are_read_by_the_dtype_in_their_name(tmp_path: Path) -> None:
     path = tmp_path / "Cast.Default_Cast-op1.3.7.16.output.0.ND.bfloat16"
     path.write_bytes(b"\x80\x3f\x00\xc0" * 3)
-    (part,) = contents(path, parse_file_name(path.name)).parts
+    (part,) = contents(path, parse_file_name(path.name))[0]
     assert part.shape() is None
     np.testing.assert_array_equal(part.load(None), [1, -2] * 3)
     np.testing.assert_array_equal(part.load((3, 2)), [[1, -2]] * 3)
@@ -54,6 +54,6 @@ def test_raw_files_are_read_by_the_dtype_in_their_name(tmp_path: Path) -> None:
 def test_a_packed_dtype_loses_its_filling_with_the_shape(tmp_path: Path) -> None:
     path = tmp_path / "Cast.c.3.7.16.output.0.ND.int4"
     path.write_bytes(bytes([0x21, 0x03]))
-    (part,) = contents(path, parse_file_name(path.name)).parts
+    (part,) = contents(path, parse_file_name(path.name))[0]
     np.testing.assert_array_equal(part.load((3,)), [1, 2, 3])
     np.testing.assert_array_equal(part.load(None), [1, 2, 3, 0])

@@ -51,14 +51,6 @@ def test_each_form_of_the_documents(text: str, kind: str, found: dict[str, objec
     assert str(name) == text
 
 
-def test_parameters_and_constants_are_told_from_kernels() -> None:
-    weight = parse_file_name("Parameter.conv1_weight.0.0.16.output.0.DefaultFormat.Float32.npy")
-    constant = parse_file_name("Parameter.data-3.0.0.16.output.0.DefaultFormat.Float32.npy")
-    kernel = parse_file_name("Add.Default_Add-op1.0.0.16.output.0.DefaultFormat.Float32.npy")
-    assert weight.is_parameter and constant.is_parameter
-    assert not kernel.is_parameter
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "statistic.csv", "mapping.csv", "1270012411.npy", "notes.txt", "a.b.c.d", "Add.x.0.0.016.input.0.ND.npy",

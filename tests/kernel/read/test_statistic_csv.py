@@ -18,13 +18,12 @@ from hypothesis.extra import numpy as hnp
 from probe_format.cli.main import main
 from probe_format.errors import ConfigError
 from probe_kernel import cli
-from probe_kernel.read.categories import CATEGORIES, check_categories
-from probe_kernel.read.computed_statistics import NUMBERS, numbers
 from probe_kernel.read.execution_order import read_order
 from probe_kernel.read.file_name import parse_file_name
-from probe_kernel.read.mapping_csv import read_mapping
-from probe_kernel.read.statistic_csv import read_table, table_text
-from probe_kernel.read.statistic_line import Row
+from probe_kernel.read.listing import read_mapping
+from probe_kernel.read.statistic_csv import read_table
+from probe_kernel.read.statistic_line import Row, table_text
+from probe_kernel.read.statistics import CATEGORIES, NUMBERS, check_categories, numbers
 from trees import CONV, TIME, conv, tensor
 
 FIXED = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape"

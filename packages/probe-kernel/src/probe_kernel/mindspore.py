@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ from probe_format.errors import ConfigError, Problem, UsageError
 
 from probe_kernel.control.backends import Backend
 from probe_kernel.control.description import KernelDump
-from probe_kernel.control.environment import changed
 from probe_kernel.control.mindspore_run import KernelRun
-from probe_kernel.control.notes import notes_of
+from probe_kernel.control.option_rules import notes_of
 from probe_kernel.control.readiness import find_backend, ready
 from probe_kernel.control.settings import document_of, settings_text, write_settings
 
@@ -51,45 +50,62 @@ def dump(
     """
     if _open:
         raise UsageError(f"A kernel dump is open in this process already ({_open[0].path}). End it first.")
-    found, chosen, values, path = ready(description, backend, diagnostic_data_path, options)
-    file = Path(path, chosen.file)
-    if os.environ.get("MS_ROLE") == "MS_SCHED":  # msrun's scheduler runs the script too, but no graph
-        run = KernelRun(found, chosen, file, path, values, None, manual_steps)
+    found, chosen, values = ready(description, backend, diagnostic_data_path, options)
+    file = Path(values.path, chosen.file)
+    scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"  # msrun's: it runs the script too, but no graph
+    calls = None if scheduler else importlib.import_module("mindspore._c_expression")
+    run = KernelRun(chosen, file, values.path, values, calls, manual_steps)
+    if scheduler:
         yield run
         run.finish(quiet=True)
         return
-    with changed(
-        {"MS_DIAGNOSTIC_DATA_PATH": os.fspath(diagnostic_data_path)} if diagnostic_data_path else {}
-    ):
-        document = document_of(found, values, chosen)
+    document = document_of(found, values, chosen)
+    try:
+        write_settings(file, settings_text(document))
+    except OSError as e:
+        what = f"{file} cannot be written: {e.strerror}."
+        raise ConfigError([Problem("path", what, "Give another path.")]) from e
+    for note in notes_of(found, values, chosen):
+        run.warn(note)
+    variables = _variables(chosen, file, document)
+    if diagnostic_data_path:
+        variables["MS_DIAGNOSTIC_DATA_PATH"] = os.fspath(diagnostic_data_path)
+    with _changed(variables):
+        _open.append(run)
         try:
-            write_settings(file, settings_text(document))
-        except OSError as e:
-            raise ConfigError(
-                [Problem("path", f"{file} cannot be written: {e.strerror}.", "Give another path.")]
-            ) from e
-        run = KernelRun(found, chosen, file, path, values, _c_expression(), manual_steps)
-        for note in notes_of(found, values, chosen):
-            run.warn(note)
-        with changed(_variables(chosen, file, document)):
-            _open.append(run)
-            try:
-                if (
-                    manual_steps
-                ):  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
-                    run.call("_dump_set_dynamic")
-                    run.call("_set_init_iter", 0)
-                    run.start()
-                yield run
-            except BaseException:
-                run.stop()
-                run.finish(quiet=True)
-                raise
-            else:
-                run.stop()
-            finally:
-                _open.remove(run)
+            if manual_steps:  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
+                run.call("_dump_set_dynamic")
+                run.call("_set_init_iter", 0)
+                run.start()
+            yield run
+        except BaseException:
+            run.stop()
+            run.finish(quiet=True)
+            raise
+        else:
+            run.stop()
+        finally:
+            _open.remove(run)
     run.finish()
+
+
+@contextlib.contextmanager
+def _changed(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set each variable, or remove it where the value is None; restore all of them at the end of the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    try:
+        _apply(variables)
+        yield
+    finally:
+        _apply(before)
+
+
+def _apply(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[str, str | None]:
@@ -101,7 +117,3 @@ def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[s
         "MS_ACL_DUMP_CFG_PATH": str(file) if backend.acl and whole else None,
         **dict(backend.environment),
     }
-
-
-def _c_expression() -> Any:
-    return importlib.import_module("mindspore._c_expression")

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from probe_format.errors import ConfigError, Problem
@@ -104,21 +105,11 @@ def _owner(name: ApiName) -> tuple[Any, str]:
     importlib.import_module("torch")
     for path in _OWNERS.get(name.prefix, ()):
         with contextlib.suppress(ImportError, AttributeError):
-            owner = _at(path)
             *way, last = name.api.split(".")
-            for part in way:
-                owner = getattr(owner, part)
+            owner = resolve_name(".".join((path, *way)))
             if callable(getattr(owner, last)):
                 return owner, last
     return None, ""
-
-
-def _at(path: str) -> Any:
-    first, *rest = path.split(".")
-    found = importlib.import_module(first)
-    for i, part in enumerate(rest):
-        found = getattr(found, part, None) or importlib.import_module(".".join((first, *rest[: i + 1])))
-    return found
 
 
 def _unfound(name: ApiName) -> Iterator[Problem]:
@@ -129,5 +120,5 @@ def _unfound(name: ApiName) -> Iterator[Problem]:
         names: list[str] = []
         for path in _OWNERS[name.prefix]:
             with contextlib.suppress(ImportError, AttributeError):
-                names += [n for n in dir(_at(path)) if not n.startswith("_")]
+                names += [n for n in dir(resolve_name(path)) if not n.startswith("_")]
         yield Problem("api", f"{_OWNERS[name.prefix][0]} has no {name.api!r}.", did_you_mean(name.api, names))

@@ -16,7 +16,7 @@ from probe_format.suggest import nearest
 from probe_runtime.notice import notice
 
 from .npu import NpuDumper
-from .replay import Replay, differentiable, replayed
+from .replay import backward, differentiable, replayed
 
 __all__ = ["ApiWatch", "parse_api"]
 
@@ -37,22 +37,17 @@ def parse_api(text: Any, where: str) -> ApiName | Problem:
 
 
 class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.inside = 0
+    inside = 0
 
 
 @define(eq=False)
 class ApiWatch:
     """Watch for one call during one step, and dump it.
 
-    name: the call to dump.
-    config: the ACL file for it.
-    dumper: what dumps it.
+    config: the ACL file.
     state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
-    on: whether calls are looked at.
-    over: whether the watch has ended.
+    on: whether calls are counted and looked at; a gradient is waited for in any case.
     seen: calls so far, by API.
-    why: of a failure.
     """
 
     name: ApiName
@@ -103,14 +98,10 @@ class ApiWatch:
             finally:
                 local.inside += composite
             if replay is not None:
-                self._await_gradient(replay, out)
+                self._await_gradient(*replay, out)
             return out
         finally:
             local.inside -= 1
-
-    def pause(self) -> None:
-        """Stop counting and looking at calls; the gradient of a call that was found is still waited for."""
-        self.on = False
 
     def close(self) -> str:
         """End the watch, and return one sentence about its result."""
@@ -140,32 +131,25 @@ class ApiWatch:
 
     def _forward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run the user's call once, with the dumper on where it can be switched on."""
-        block = self.dumper.dumping(self.config)
+        ran, out, raised = False, None, None
         try:
-            block.__enter__()
+            with self.dumper.dumping(self.config):
+                ran = True
+                try:
+                    out = original(*args, **kwargs)
+                    self.state = "dumped"
+                except BaseException as e:
+                    self.state, self.why = "failed", f"the call raised {type(e).__name__}"
+                    raised = e
         except Exception as e:
             self._fault(e)
-            return original(*args, **kwargs)
-        try:
-            out = original(*args, **kwargs)
-        except BaseException as e:
-            self.state, self.why = "failed", f"the call raised {type(e).__name__}"
-            self._leave(block, e)
-            raise
-        self.state = "dumped"
-        self._leave(block, None)
-        return out
-
-    def _leave(self, block: Any, error: BaseException | None) -> None:
-        try:
-            block.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-        except BaseException as e:
-            if e is not error:
-                self._fault(e)
+        if raised is not None:
+            raise raised
+        return out if ran else original(*args, **kwargs)
 
     def _replay(
         self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Replay | None:
+    ) -> tuple[list[Any], list[Any]] | None:
         api = self.name.api
         in_place = (api.endswith("_") and not api.endswith("__")) or api.startswith("__i")
         try:
@@ -175,27 +159,27 @@ class ApiWatch:
             self._fault(e)
             return None
 
-    def _await_gradient(self, replay: Replay, out: Any) -> None:
+    def _await_gradient(self, inputs: list[Any], outputs: list[Any], out: Any) -> None:
         try:
             torch = importlib.import_module("torch")
             tensors = differentiable(out)
-            if not tensors or len(tensors) != len(replay.outputs) or not replay.inputs:
+            if not tensors or len(tensors) != len(outputs) or not inputs:
                 raise ValueError("no input or output of this call has a gradient")
             self.state = "called"
 
             def arrived(gradients: Any) -> None:
                 if not self.over and self.state == "called":
-                    self._backward(replay, gradients)
+                    self._backward(inputs, outputs, gradients)
 
             self._handle = torch.autograd.graph.register_multi_grad_hook(tensors, arrived)
         except Exception as e:
             self._fault(e)
 
-    def _backward(self, replay: Replay, gradients: Any) -> None:
+    def _backward(self, inputs: list[Any], outputs: list[Any], gradients: Any) -> None:
         self._local.inside += 1
         try:
             with self.dumper.dumping(self.config):
-                replay.backward([None if g is None else g.detach() for g in gradients])
+                backward(inputs, outputs, [None if g is None else g.detach() for g in gradients])
             self.state = "dumped"
         except Exception as e:
             self._fault(e)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 
 from attrs import frozen
 from probe_format.errors import UsageError
-from probe_format.safe_files import make_folder, replace_file
+
+from probe_kernel.control.settings import settings_text, write_settings
 
 from .acl import AclDump, acl_settings
 
@@ -81,7 +81,6 @@ def write_acl(folder: Path, mode: str) -> Path:
     Raises ConfigError when an option is wrong, OSError when the file cannot be written.
     """
     document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
-    make_folder(folder)
     path = folder / f"kernel_config_{os.getpid()}.json"
-    replace_file(path, f"{json.dumps(document, indent=4)}\n".encode())
+    write_settings(path, settings_text(document))
     return path

@@ -14,19 +14,14 @@ from probe_format.terminal import tell
 
 from probe_kernel.read.dump import Dump, Iteration, open
 
-__all__ = ["Command", "add_folder", "chosen", "report", "tried"]
+__all__ = ["Command", "add_folder", "add_out", "chosen", "report", "tried"]
 
 T = TypeVar("T")
 
 
 @frozen
 class Command:
-    """Describe one subcommand.
-
-    what: its help.
-    add: adds its arguments to a parser.
-    run: runs it and returns the exit code.
-    """
+    """Hold a subcommand's help, what adds its arguments, and what runs it and returns the exit code."""
 
     what: str
     add: Callable[[argparse.ArgumentParser], None]
@@ -40,11 +35,13 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
     add_step(parser, "only this step or iteration")
 
 
-def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
-    """Return the dump and those of its iterations that --rank and --step select.
+def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
+    """Add the argument that names the folder to write to. what: its help."""
+    parser.add_argument("-o", "--out", type=Path, required=required, metavar="DIR", help=what)
 
-    Raises FormatError when they select none.
-    """
+
+def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
+    """Return the dump, and what --rank and --step select. Raises FormatError when that is nothing."""
     dump = open(arguments.dir)
     found = [
         iteration

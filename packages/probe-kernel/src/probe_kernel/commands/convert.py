@@ -14,21 +14,14 @@ from probe_kernel.convert.convert_file import TYPES, Conversion, bin_files
 from probe_kernel.convert.convert_many import convert_all
 from probe_kernel.files.tensor_layouts import TARGETS
 
-from .command import Command, report
+from .command import Command, add_out, report
 
 __all__ = ["CONVERT"]
 
 
 def _convert_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, help="a bin file, or a folder with some in it")
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="where to write; files of an earlier conversion are replaced",
-    )
+    add_out(parser, "where to write; files of an earlier conversion are replaced")
     parser.add_argument("--type", choices=TYPES, default="npy", help="what to write (npy)")
     parser.add_argument(
         "--format",
@@ -51,18 +44,15 @@ def _convert(arguments: argparse.Namespace) -> int:
     shape = _shape(arguments.shape)
     if shape and not arguments.format:
         raise FormatError("--shape says what --format is to cut off: give a --format too.")
-    sources = bin_files(arguments.source)
-    files = sources.files
+    files, faults = bin_files(arguments.source)
     if not files:
-        lost = "".join(f" {problem}" for problem in sources.problems[:3])
+        lost = "".join(f" {problem}" for problem in faults[:3])
         raise FormatError(
             f"{arguments.source} has no bin files (those whose names end with a timestamp).{lost}"
         )
     how = Conversion(arguments.type, arguments.format, shape, tuple(arguments.only))
-    faults: list[str] = [*sources.problems]
-    written = 0
     line = ProgressLine(terminal=0.1, elsewhere=5.0)
-    bad = 0
+    written = bad = 0
     try:
         outcomes = convert_all(files, arguments.source, arguments.out, how, arguments.workers)
         for done, outcome in enumerate(outcomes, start=1):

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from probe_format.errors import FormatError
 
 from probe_kernel.graph.model import Type
-from probe_kernel.read.categories import NOT_FINITE
 from probe_kernel.read.kernel import Kernel, TensorSlot
-from probe_kernel.read.statistic_cell import Value
+from probe_kernel.read.statistics import NOT_FINITE, Value
 from probe_kernel.trace.find_line import Hit
 
 __all__ = ["hit_lines", "is_bad", "slot_line", "times"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,23 +12,21 @@ from probe_format.safe_files import replace_file
 from probe_format.terminal import say
 
 from probe_kernel.export.export import export
+from probe_kernel.files.dtypes import find_dtype
 from probe_kernel.output_folder import folder_in
-from probe_kernel.read.categories import check_categories
-from probe_kernel.read.computed_statistics import NUMBERS
-from probe_kernel.read.dump import open
-from probe_kernel.read.statistic_csv import STATISTIC, table_text
-from probe_kernel.read.statistic_rows import row
+from probe_kernel.read.dump import TensorSlot, open
+from probe_kernel.read.statistic_csv import STATISTIC
+from probe_kernel.read.statistic_line import Row, table_text
+from probe_kernel.read.statistics import NUMBERS, check_categories, numbers
 
-from .command import Command, add_folder, chosen, report, tried
+from .command import Command, add_folder, add_out, chosen, report, tried
 
 __all__ = ["EXPORT", "STATISTICS"]
 
 
 def _statistics_arguments(parser: argparse.ArgumentParser) -> None:
     add_folder(parser)
-    parser.add_argument(
-        "-o", "--out", type=Path, metavar="DIR", help="write there instead of beside the tensors"
-    )
+    add_out(parser, "write there instead of beside the tensors", required=False)
     parser.add_argument(
         "--category",
         action="append",
@@ -51,7 +50,7 @@ def _statistics(arguments: argparse.Namespace) -> int:
             say(f"{path} is there already and stays as it is.")
             continue
         slots = [slot for kernel in iteration.kernels for slot in kernel.slots if slot.part is not None]
-        rows = [found for slot in slots if (found := tried(partial(row, slot, categories), problems))]
+        rows = [found for slot in slots if (found := tried(partial(_row, slot, categories), problems))]
         text = "\n".join(table_text(rows, categories)) + "\n"
         replace_file(path, os.fsencode(text))  # whole or not at all: a later run keeps the file
         written += 1
@@ -59,11 +58,21 @@ def _statistics(arguments: argparse.Namespace) -> int:
     return report(problems) or (0 if written else 1)
 
 
+def _row(slot: TensorSlot, categories: Sequence[str]) -> Row:
+    """Compute the line of one tensor. Raises like `TensorSlot.load`."""
+    kernel, array = slot.kernel, slot.load()
+    known = find_dtype(slot.dtype)
+    size = (
+        known.size(array.size) if known else array.nbytes
+    )  # a bfloat16 has two bytes, though its file has four
+    place = (kernel.op_type, kernel.name, kernel.task, kernel.stream, slot.timestamp, slot.io, slot.index)
+    dtype = slot.dtype.lower() or array.dtype.name
+    return Row(*place, dtype, array.shape, size, slot.format, numbers(array, categories, slot.dtype))
+
+
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
-    parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="DIR", help="where to write step<N>/rank<R>"
-    )
+    add_out(parser, "where to write step<N>/rank<R>")
     parser.add_argument(
         "--root",
         default="",

@@ -23,10 +23,7 @@ Span = tuple[int, int]
 
 @frozen
 class Iterations:
-    """Select iterations, counted from 0.
-
-    spans: first and last of each run, both included; None selects all.
-    """
+    """Select iterations, from 0. spans: first and last of each run, both included; None selects all."""
 
     spans: tuple[Span, ...] | None = None
 
@@ -35,14 +32,6 @@ class Iterations:
         if self.spans is None:
             return "all"
         return "|".join(str(a) if a == b else f"{a}-{b}" for a, b in self.spans)
-
-    def __contains__(self, number: int) -> bool:
-        return self.spans is None or any(a <= number <= b for a, b in self.spans)
-
-    @property
-    def all(self) -> bool:
-        """Return whether all are selected."""
-        return self.spans is None
 
 
 def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem, ...]]:
@@ -59,11 +48,9 @@ def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem,
     problems = [each for each in found if isinstance(each, Problem)]
     if not spans and not problems:
         problems.append(Problem(where, f"{value!r} selects no iteration.", _EXAMPLE))
-    problems += (
-        Problem(where, f"{b} is beyond {_MOST}, the last number that MindSpore counts to.", _EXAMPLE)
-        for _, b in spans
-        if b > _MOST
-    )
+    for last in (last for _, last in spans if last > _MOST):
+        what = f"{last} is beyond {_MOST}, the last number that MindSpore counts to."
+        problems.append(Problem(where, what, _EXAMPLE))
     return Iterations(joined(spans)), tuple(problems)
 
 

@@ -22,11 +22,7 @@ _POSIX = {
 
 @frozen
 class KernelPattern:
-    """Represent one entry of ``kernels``.
-
-    text: as given.
-    kind: how MindSpore's dumper interprets it.
-    """
+    """Represent one entry of ``kernels``. kind: how MindSpore's dumper interprets its text."""
 
     text: str
     kind: Literal["name", "type", "regex"]

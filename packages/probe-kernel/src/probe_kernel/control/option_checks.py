@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from attrs import frozen
 from probe_format.errors import Problem
 from probe_format.suggest import did_you_mean
 
-from probe_kernel.read.categories import CATEGORIES
+from probe_kernel.read.statistics import CATEGORIES
 
 from .description import KernelDump
 from .iteration_ranges import Iterations, parse_iterations
 from .kernel_patterns import KernelPattern, parse_kernel
 
-__all__ = ["STATISTICS", "Values", "check_values", "dump_folder", "flag", "one_of"]
+__all__ = ["STATISTICS", "Values", "check_values", "choices", "flag", "one_of"]
 
 STATISTICS = (*(name for name in CATEGORIES if name != "sha1"), "hash")
 """The thirteen statistics. hash may also be written ``hash:md5`` or ``hash:sha1`` (since MindSpore 2.7.1)."""
@@ -31,14 +31,6 @@ _MEANT = {
     "nan": "nan count",
 }
 
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "saved_data": ("tensor", "statistic", "full"),
-    "op_debug_mode": (0, 1, 2, 3, 4),
-    "file_format": ("npy", "bin"),
-    "stat_calc_mode": ("host", "device"),
-    "device_stat_precision_mode": ("high", "low"),
-    "sample_mode": (0, 1),
-}
 _FLAGS = ("inputs", "outputs", "trans_flag", "save_kernel_args", "set_dump", "synchronous")
 _LEAST = {"overflow_number": 0, "sample_num": 1}
 
@@ -47,19 +39,16 @@ _LEAST = {"overflow_number": 0, "sample_num": 1}
 class Values:
     """Hold the options that are parsed rather than copied.
 
-    path: of the dump; None where no usable one is given.
+    path: where MindSpore will write: the option, else ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, else empty.
     """
 
-    path: str | None
+    path: str
     iterations: Iterations
     kernels: tuple[KernelPattern, ...]
 
 
 def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, tuple[Problem, ...]]:
-    """Return the parsed options of ``dump``, and every problem of a single option.
-
-    environ: the process's variables, for MS_DIAGNOSTIC_DATA_PATH.
-    """
+    """Return the parsed options of ``dump``, and every problem of a single one; see `option_rules.check`."""
     iterations, problems = parse_iterations(dump.iterations, "iterations")
     patterns = []
     found = list(problems)
@@ -67,47 +56,42 @@ def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, 
         pattern = parse_kernel(kernel, f"kernels[{i}]")
         if isinstance(pattern, Problem):
             found.append(pattern)
-            continue
-        if pattern in patterns:
+        elif pattern in patterns:
             found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
-        patterns.append(pattern)
-    found += _path(dump, environ)
+        else:
+            patterns.append(pattern)
+    path = dump.path if isinstance(dump.path, str) else ""
+    if not path and (root := environ.get("MS_DIAGNOSTIC_DATA_PATH")):
+        path = f"{root}/debug_dump"
+    found += _path(dump.path, path)
     found += _net_name(dump.net_name)
     found += _chosen(dump)
     found += _devices(dump.devices)
     found += _statistics(dump.statistic_category)
-    path = dump_folder(dump, environ)
     return Values(path, iterations, tuple(patterns)), tuple(found)
 
 
-def dump_folder(dump: KernelDump, environ: Mapping[str, str]) -> str | None:
-    """Return where MindSpore will write: ``path``, else ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, else None."""
-    if isinstance(dump.path, str) and dump.path:
-        return dump.path
-    root = environ.get("MS_DIAGNOSTIC_DATA_PATH")
-    return f"{root}/debug_dump" if root else None
-
-
-def _path(dump: KernelDump, environ: Mapping[str, str]) -> Iterator[Problem]:
-    if dump.path is not None and not isinstance(dump.path, str):
-        what = f"{dump.path!r} is a {type(dump.path).__name__}, not a path."
-        yield Problem("path", what, 'Write e.g. "/data/dump".')
-        return
-    path = dump_folder(dump, environ)
-    if path is None:
+def _path(given: Any, path: str) -> Iterator[Problem]:
+    """Check where MindSpore will write. given: the option, of which ``path`` was made."""
+    if given is not None and not isinstance(given, str):
+        yield Problem(
+            "path", f"{given!r} is a {type(given).__name__}, not a path.", 'Write e.g. "/data/dump".'
+        )
+    elif not path:
         what = "is not given, and MS_DIAGNOSTIC_DATA_PATH is not set either."
         yield Problem("path", what, 'Write e.g. path="/data/dump".')
-        return
-    where = "path" if dump.path else "MS_DIAGNOSTIC_DATA_PATH"
-    if not path.startswith("/"):
-        absolute = os.path.abspath(path) if dump.path else "/data"
-        yield Problem(where, f"{path!r} is not absolute.", f'Write "{_clean(absolute)}".')
-    odd = sorted(set(re.findall(r"[^A-Za-z0-9_/-]", path)))
-    if odd:
-        what = f"{path!r} has {' '.join(map(repr, odd))}; MindSpore takes only letters, digits, '-', '_' and '/'."
-        yield Problem(where, what, f'Write e.g. "{_clean(path if path.startswith("/") else "/data/dump")}".')
-    if os.path.exists(path) and not os.path.isdir(path):
-        yield Problem(where, f"{path} is a file.", "Give a folder; it need not exist.")
+    else:
+        where = "path" if given else "MS_DIAGNOSTIC_DATA_PATH"
+        absolute = os.path.abspath(path) if given else "/data"
+        if not path.startswith("/"):
+            yield Problem(where, f"{path!r} is not absolute.", f'Write "{_clean(absolute)}".')
+        if odd := sorted(set(re.findall(r"[^A-Za-z0-9_/-]", path))):
+            what = f"{path!r} has {' '.join(map(repr, odd))}; MindSpore takes only letters, digits, '-', '_' and '/'."
+            yield Problem(
+                where, what, f'Write e.g. "{_clean(path if path.startswith("/") else "/data/dump")}".'
+            )
+        if os.path.exists(path) and not os.path.isdir(path):
+            yield Problem(where, f"{path} is a file.", "Give a folder; it need not exist.")
 
 
 def _clean(path: str) -> str:
@@ -119,14 +103,12 @@ def _net_name(name: Any) -> Iterator[Problem]:
         yield Problem("net_name", f"{name!r} is not a name.", 'Write e.g. "ResNet50".')
     elif not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-        yield Problem(
-            "net_name", f"{name!r} may hold letters, digits, '-' and '_' only.", f'Write "{clean}".'
-        )
+        what = f"{name!r} may hold letters, digits, '-' and '_' only."
+        yield Problem("net_name", what, f'Write "{clean}".')
 
 
 def _chosen(dump: KernelDump) -> Iterator[Problem]:
-    for name, options in _CHOICES.items():
-        yield from one_of(name, getattr(dump, name), options)
+    yield from choices(dump)
     for name in _FLAGS:
         if getattr(dump, name) is not None:
             yield from flag(name, getattr(dump, name))
@@ -136,6 +118,14 @@ def _chosen(dump: KernelDump) -> Iterator[Problem]:
             yield Problem(name, f"{value!r} is not a whole number from {least} up.", "Write e.g. 100.")
     if dump.inputs is False and dump.outputs is False:
         yield Problem("outputs", "neither inputs nor outputs are wanted.", "Leave one of them True.")
+
+
+def choices(description: Any) -> Iterator[Problem]:
+    """Yield the problems of the fields that hold none of the values that their types name."""
+    for name, hint in get_type_hints(type(description)).items():
+        for each in (hint, *get_args(hint)):
+            if get_origin(each) is Literal:
+                yield from one_of(name, getattr(description, name), get_args(each))
 
 
 def one_of(name: str, value: Any, options: Sequence[Any]) -> Iterator[Problem]:
@@ -179,13 +169,11 @@ def _statistics(categories: Any) -> Iterator[Problem]:
         yield Problem("statistic_category", what, "Leave it out to take max, min and l2norm.")
     for i, category in enumerate(categories):
         where = f"statistic_category[{i}]"
-        if category in _WRITTEN:
-            if category in categories[:i]:
-                yield Problem(where, f"{category!r} is there twice.", "Keep one.")
-            continue
         text = category.lower().replace("_", " ").strip() if isinstance(category, str) else ""
-        if text in _WRITTEN or text in _MEANT:
-            hint = f'Write "{_MEANT.get(text, text)}".'
-        else:
+        if category in categories[:i]:
+            yield Problem(where, f"{category!r} is there twice.", "Keep one.")
+        elif category not in _WRITTEN:
             hint = did_you_mean(text, _WRITTEN) or f"There are {', '.join(STATISTICS)}."
-        yield Problem(where, f"{category!r} is not a statistic.", hint)
+            if text in _WRITTEN or text in _MEANT:
+                hint = f'Write "{_MEANT.get(text, text)}".'
+            yield Problem(where, f"{category!r} is not a statistic.", hint)

@@ -1,4 +1,7 @@
-"""Check options against each other and against the backend: each rule of the documents is one function."""
+"""Check options against each other and against the backend: each rule of the documents is one function.
+
+A rule refuses what would be wrong, a note tells of what has no effect.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,10 @@ from .backends import Backend
 from .description import KernelDump
 from .option_checks import Values, check_values
 
-__all__ = [
-    "RULES",
-    "check",
-    "debug_directions",
-    "debug_modes",
-    "debug_selection",
-    "device_statistics",
-    "kinds_of_kernels",
-    "overflow_limit",
-    "samples",
-    "set_dump_mode",
-    "statistics_need_data",
-    "statistics_need_npy",
-    "statistics_of_saved",
-    "synchrony",
-    "unknown_options",
-]
+__all__ = ["NOTES", "RULES", "check", "notes_of"]
 
 Rule = Callable[[KernelDump, Values, Backend], Iterator[Problem]]
+Note = Callable[[KernelDump, Values, Backend], Iterator[str]]
 
 
 def check(
@@ -58,7 +46,7 @@ _WHY = {
 }
 
 
-def unknown_options(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _unknown_options(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse an option that the backend does not read."""
     for option, why in _WHY.items():
         if getattr(dump, option) is not None and not backend.knows(option):
@@ -69,7 +57,7 @@ def unknown_options(dump: KernelDump, values: Values, backend: Backend) -> Itera
             yield Problem(option, f"{backend.title} {why}.", "Leave it out.")
 
 
-def kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse patterns that the backend does not know: r1.5 has only names, O2 and GE names and expressions."""
     for pattern in values.kernels:
         if pattern.kind in backend.kinds:
@@ -86,7 +74,7 @@ def kinds_of_kernels(dump: KernelDump, values: Values, backend: Backend) -> Iter
             yield Problem("kernels", what, 'Write e.g. "Default/conv1-Conv2d/Conv2D-op12".')
 
 
-def statistics_of_saved(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _statistics_of_saved(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse a saved_data that the backend does not have."""
     saved = dump.saved_data
     if saved in ("statistic", "full") and saved not in backend.saved and backend.knows("saved_data"):
@@ -95,7 +83,7 @@ def statistics_of_saved(dump: KernelDump, values: Values, backend: Backend) -> I
         yield Problem("saved_data", what, remedy)
 
 
-def statistics_need_npy(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _statistics_need_npy(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse statistics with bin files, which come without; bin is MindSpore's default."""
     if dump.saved_data in ("statistic", "full") and backend.knows("file_format"):
         if dump.file_format == "bin":
@@ -106,14 +94,14 @@ def statistics_need_npy(dump: KernelDump, values: Values, backend: Backend) -> I
             yield Problem("file_format", what, 'Write "npy".')
 
 
-def statistics_need_data(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _statistics_need_data(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse statistics of overflows and of failed kernels: they exist for op_debug_mode 0 only."""
     if dump.saved_data not in (None, "tensor") and dump.op_debug_mode != 0:
         what = f"statistics exist only with op_debug_mode 0, and it is {dump.op_debug_mode!r}."
         yield Problem("saved_data", what, 'Write "tensor".')
 
 
-def device_statistics(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _device_statistics(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Check statistics computed on the device: four of them, and never together with tensors."""
     if not backend.knows("stat_calc_mode"):
         return
@@ -132,7 +120,7 @@ def device_statistics(dump: KernelDump, values: Values, backend: Backend) -> Ite
         yield Problem("device_stat_precision_mode", what, "Leave it out.")
 
 
-def debug_modes(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _debug_modes(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse an op_debug_mode that the backend does not have."""
     mode = dump.op_debug_mode
     if isinstance(mode, bool) or mode in backend.debug_modes or mode not in (0, 1, 2, 3, 4):
@@ -147,7 +135,7 @@ def debug_modes(dump: KernelDump, values: Values, backend: Backend) -> Iterator[
         yield Problem("op_debug_mode", f"{backend.title} has no mode {mode}.", f"Write {listed}.")
 
 
-def debug_directions(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _debug_directions(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Check the sides of debug dumps: overflows have inputs and outputs, exceptions inputs."""
     if dump.op_debug_mode == 3 and not (dump.inputs is True and dump.outputs is True):
         side = "outputs" if dump.inputs is False else "inputs"
@@ -158,7 +146,7 @@ def debug_directions(dump: KernelDump, values: Values, backend: Backend) -> Iter
         yield Problem("inputs", "op_debug_mode 4 dumps inputs only.", "Write inputs=True.")
 
 
-def debug_selection(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _debug_selection(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse a selection where op_debug_mode makes the dumper choose kernels, and partly iterations, itself."""
     mode = dump.op_debug_mode
     if mode == 0:
@@ -169,14 +157,14 @@ def debug_selection(dump: KernelDump, values: Values, backend: Backend) -> Itera
     if dump.set_dump is True:
         yield Problem("set_dump", f"works with op_debug_mode 0 only, not {mode}.", "Leave it out.")
     everywhere = (3, 4) if backend.knows("file_format") else (4,)
-    if mode in everywhere and not values.iterations.all:
+    if mode in everywhere and values.iterations.spans is not None:
         what = f"op_debug_mode {mode} cannot be limited to iterations on {backend.title}."
         yield Problem("iterations", what, 'Write "all".')
     if dump.sample_mode:
         yield Problem("sample_mode", f"works with op_debug_mode 0 only, not {mode}.", "Leave it out.")
 
 
-def overflow_limit(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _overflow_limit(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse overflow_number without overflows, and on O2 without npy files."""
     if dump.overflow_number is None or not backend.knows("overflow_number"):
         return
@@ -187,15 +175,14 @@ def overflow_limit(dump: KernelDump, values: Values, backend: Backend) -> Iterat
         yield Problem("overflow_number", "works with npy files only.", 'Write file_format="npy".')
 
 
-def samples(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _samples(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse sample_num where no samples are taken."""
     if dump.sample_num is not None and backend.knows("sample_num") and dump.sample_mode != 1:
-        yield Problem(
-            "sample_num", "has no effect without sample_mode 1.", "Write sample_mode=1, or leave it out."
-        )
+        what = "has no effect without sample_mode 1."
+        yield Problem("sample_num", what, "Write sample_mode=1, or leave it out.")
 
 
-def set_dump_mode(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _set_dump_mode(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Check set_dump (dump_mode 2): not with a list of kernels, and on O0/O1 only."""
     if dump.set_dump is not True:
         return
@@ -207,7 +194,7 @@ def set_dump_mode(dump: KernelDump, values: Values, backend: Backend) -> Iterato
         yield Problem("set_dump", what, "Leave it out, and choose with kernels.")
 
 
-def synchrony(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
+def _synchrony(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
     """Refuse a synchronous or asynchronous dump where the backend has only the other."""
     if dump.synchronous is None:
         return
@@ -222,18 +209,55 @@ def synchrony(dump: KernelDump, values: Values, backend: Backend) -> Iterator[Pr
 
 
 RULES: tuple[Rule, ...] = (
-    unknown_options,
-    kinds_of_kernels,
-    statistics_of_saved,
-    statistics_need_npy,
-    statistics_need_data,
-    device_statistics,
-    debug_modes,
-    debug_directions,
-    debug_selection,
-    overflow_limit,
-    samples,
-    set_dump_mode,
-    synchrony,
+    _unknown_options,
+    _kinds_of_kernels,
+    _statistics_of_saved,
+    _statistics_need_npy,
+    _statistics_need_data,
+    _device_statistics,
+    _debug_modes,
+    _debug_directions,
+    _debug_selection,
+    _overflow_limit,
+    _samples,
+    _set_dump_mode,
+    _synchrony,
 )
 """All rules; spec/kernel-config.md names each with the sentence of the documents it comes from."""
+
+
+def notes_of(dump: KernelDump, values: Values, backend: Backend) -> tuple[str, ...]:
+    """Return what ``dump`` asks for without effect on ``backend``, each as ``option: why``."""
+    return tuple(text for note in NOTES for text in note(dump, values, backend))
+
+
+def _devices_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
+    """Note a list of devices on a CPU, which has no devices; the documents keep the list."""
+    if backend.name == "cpu" and dump.devices is not None:
+        yield (
+            "devices: has no effect: a CPU has no devices, so every rank dumps. To dump one rank, open the dump on "
+            "that rank only."
+        )
+
+
+def _layout_of_cpu(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
+    """Note that a choice of layouts has no effect on a CPU, which has one layout."""
+    if backend.name == "cpu" and dump.trans_flag is False:
+        yield "trans_flag: has no effect: a CPU has one layout."
+
+
+def _unused_categories(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
+    """Note a choice of statistics where none are computed."""
+    tensors = dump.saved_data in (None, "tensor")
+    if tensors and dump.statistic_category is not None and backend.knows("statistic_category"):
+        yield "statistic_category: has no effect: saved_data is tensor, so there are no statistics."
+
+
+def _sides_of_exception(dump: KernelDump, values: Values, backend: Backend) -> Iterator[str]:
+    """Note outputs in a dump of failed kernels, which have no output."""
+    if dump.op_debug_mode == 4 and dump.inputs is True and dump.outputs is True:
+        yield "outputs: has no effect: op_debug_mode 4 dumps the inputs of a kernel that failed, which has no output."
+
+
+NOTES: tuple[Note, ...] = (_devices_of_cpu, _layout_of_cpu, _unused_categories, _sides_of_exception)
+"""All of them; spec/kernel-config.md names each."""

@@ -13,10 +13,10 @@ from probe_format.suggest import nearest
 
 from probe_kernel.read.execution_order import find_graph_files, read_order
 from probe_kernel.read.file_name import flat, without_number
-from probe_kernel.read.mapping_csv import read_mapping
+from probe_kernel.read.listing import read_mapping
 from probe_kernel.read.statistic_csv import STATISTIC, read_table
 
-from .iteration_ranges import joined
+from .iteration_ranges import Iterations, joined
 from .kernel_patterns import KernelPattern
 
 __all__ = ["DumpOutcome", "NeverRan", "inspect_dump"]
@@ -55,12 +55,12 @@ class DumpOutcome:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        steps = _listed(self.iterations)
-        what = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
-        head = f"{what}; iterations {steps}." if self.iterations else f"{what}."
-        missing = [f"Nothing was written for {n}" for n in self.never_ran]
-        first = head if self.files else f"Nothing was written below {self.path}."
-        return "\n".join([first, *missing, *self.notes])
+        head = f"Nothing was written below {self.path}."
+        if self.files:
+            head = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
+            steps = str(Iterations(joined((n, n) for n in self.iterations))).replace("|", ", ")
+            head += f"; iterations {steps}." if self.iterations else "."
+        return "\n".join([head, *(f"Nothing was written for {n}" for n in self.never_ran), *self.notes])
 
 
 Seen = set[tuple[str, str]]
@@ -70,11 +70,9 @@ Seen = set[tuple[str, str]]
 def inspect_dump(
     path: str | os.PathLike[str], requested: Sequence[KernelPattern] = (), notes: Sequence[str] = ()
 ) -> DumpOutcome:
-    """Look through the folder of a dump.
+    """Look through the folder of one rank. Folders with numbers for names are iterations, if they hold files.
 
-    path: the folder of one rank. Folders named with a number are iterations where they hold data files.
     requested: the kernels that were asked for; empty for all.
-    notes: remarks for the outcome.
     """
     files, size = 0, 0
     seen: Seen = set()
@@ -132,9 +130,8 @@ def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> bool:
     numberless = {without_number(n) for n in names}
     if pattern.kind == "name":
         return flat(pattern.text) in names
-    for full in compiled:
-        if pattern.matches(full) and (flat(full) in names or without_number(flat(full)) in numberless):
-            return True
+    if any(pattern.matches(full) and without_number(flat(full)) in numberless for full in compiled):
+        return True
     if pattern.kind == "type":
         wanted = pattern.text.lower()
         return any(
@@ -154,7 +151,3 @@ def _execution_order(rank: Path) -> list[str]:
         with contextlib.suppress(FormatError):  # left empty by a full disk: the names of the files remain
             found.update(dict.fromkeys(read_order(path)))
     return list(found)
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in joined((n, n) for n in numbers))

@@ -45,8 +45,8 @@ def find_backend() -> str:
 
 def ready(
     description: KernelDump | None, backend: str | None, diagnostic: Any, options: dict[str, Any]
-) -> tuple[KernelDump, Backend, Values, str]:
-    """Return the description of a dump, its backend, its parsed options, and its folder.
+) -> tuple[KernelDump, Backend, Values]:
+    """Return the description of a dump, its backend, and its parsed options.
 
     diagnostic: MS_DIAGNOSTIC_DATA_PATH for the dump, or None.
     options: fields of a KernelDump, as given.
@@ -62,12 +62,8 @@ def ready(
     given = {k: v for k, v in options.items() if k in known}
     if description is not None and given:
         named = ", ".join(sorted(given))
-        problems.append(
-            Problem(
-                named, "was given beside a description.", "Put it into KernelDump(...), or use keywords only."
-            )
-        )
-        given = {}
+        remedy = "Put it into KernelDump(...), or use keywords only."
+        problems.append(Problem(named, "was given beside a description.", remedy))
     found = description if description is not None else KernelDump(**given)
     if not isinstance(found, KernelDump):
         raise UsageError(f"dump wants a KernelDump or its options as keywords; got {found!r}.")
@@ -78,14 +74,13 @@ def ready(
         environ["MS_DIAGNOSTIC_DATA_PATH"] = os.fspath(diagnostic)
     values, wrong = check(found, chosen, environ)
     problems += wrong
-    path = values.path
-    if path is not None and not any(p.where in ("path", "MS_DIAGNOSTIC_DATA_PATH") for p in wrong):
-        problems += _place(path, chosen)
+    if not any(p.where in ("path", "MS_DIAGNOSTIC_DATA_PATH") for p in wrong):
+        problems += _place(values.path, chosen)
     problems += _surroundings(chosen)
-    if problems or path is None:
+    if problems:
         raise ConfigError(problems)
     _too_late(chosen)
-    return found, chosen, values, path
+    return found, chosen, values
 
 
 def _place(path: str, backend: Backend) -> Iterator[Problem]:
@@ -114,9 +109,8 @@ def _surroundings(backend: Backend) -> Iterator[Problem]:
         what = "is 1: operators then run one by one, and a graph dump finds nothing."
         yield Problem("GRAPH_OP_RUN", what, "Unset it.")
     if backend.name == "ascend-o2" and os.environ.get("ENABLE_MS_GE_DUMP") == "1":
-        yield Problem(
-            "ENABLE_MS_GE_DUMP", "is 1, which means the GE dump.", 'Write backend="ge", or unset it.'
-        )
+        what = "is 1, which means the GE dump."
+        yield Problem("ENABLE_MS_GE_DUMP", what, 'Write backend="ge", or unset it.')
 
 
 def _too_late(backend: Backend) -> None:

@@ -13,9 +13,8 @@ from probe_runtime.notice import notice
 
 from .backends import Backend, backend_named
 from .description import KernelDump
-from .notes import notes_of
 from .option_checks import Values
-from .option_rules import check
+from .option_rules import check, notes_of
 
 __all__ = ["document_of", "settings", "settings_text", "write_settings"]
 
@@ -40,11 +39,9 @@ def settings(dump: KernelDump, backend: str, environ: Mapping[str, str] | None =
 
 def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, Any]:
     """Return the control file of a description in which `option_rules.check` finds no problem."""
-    full: dict[str, Any] = {
-        "op_debug_mode": dump.op_debug_mode,
+    own: dict[str, Any] = {
         "dump_mode": 2 if dump.set_dump else int(bool(values.kernels)),
         "path": dump.path or "",
-        "net_name": dump.net_name,
         "iteration": str(values.iterations),
         "saved_data": dump.saved_data or "tensor",
         "input_output": 0 if dump.inputs and dump.outputs else 1 if dump.inputs else 2,
@@ -52,22 +49,15 @@ def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, 
         "support_device": list(range(8) if dump.devices is None else dump.devices),
         "statistic_category": list(dump.statistic_category or ("max", "min", "l2norm")),
         "file_format": dump.file_format or "bin",
-        "overflow_number": dump.overflow_number,
         "enable": dump.synchronous is not False,
         "trans_flag": dump.trans_flag is not False,
-        "stat_calc_mode": dump.stat_calc_mode,
-        "device_stat_precision_mode": dump.device_stat_precision_mode,
-        "sample_mode": dump.sample_mode,
-        "sample_num": dump.sample_num,
-        "save_kernel_args": dump.save_kernel_args,
     }
-    # Options that were not given are left out: the dumper has defaults, and refuses a superfluous overflow_number.
-    document: dict[str, Any] = {
-        "common_dump_settings": {k: full[k] for k in chosen.common if full[k] is not None}
-    }
-    if chosen.e2e:
-        document["e2e_dump_settings"] = {k: full[k] for k in chosen.e2e if full[k] is not None}
-    return document
+    document = {}
+    for section, keys in (("common_dump_settings", chosen.common), ("e2e_dump_settings", chosen.e2e)):
+        given = {key: own.get(key, getattr(dump, key, None)) for key in keys}
+        # Options that were not given are left out: the dumper has defaults, and refuses a superfluous overflow_number.
+        document[section] = {key: value for key, value in given.items() if value is not None}
+    return {section: keys for section, keys in document.items() if keys}
 
 
 def settings_text(document: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .convert_file import TYPES, Conversion, ConvertOutcome, Sources, bin_files, convert_file
+from .convert_file import TYPES, Conversion, ConvertOutcome, bin_files, convert_file
 from .convert_many import convert_all
 
-__all__ = ["TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_all", "convert_file"]
+__all__ = ["TYPES", "Conversion", "ConvertOutcome", "bin_files", "convert_all", "convert_file"]

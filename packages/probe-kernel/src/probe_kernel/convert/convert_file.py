@@ -9,24 +9,22 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from attrs import frozen
+from attrs import evolve, frozen
 from probe_format.errors import FormatError, ProbeError
 from probe_format.tensors import npy_bytes, npy_head, pt_bytes
 
 from probe_kernel.files.bin_file import BinFile, Section, open_bin
 from probe_kernel.files.dtypes import dtype_of
-from probe_kernel.files.dump_data import Tensor
 from probe_kernel.files.opdebug import is_opdebug, opdebug_json
 from probe_kernel.files.tensor_layouts import convert, in_order
-from probe_kernel.read.file_name import FileName, is_file_name, parse_file_name
+from probe_kernel.read.file_name import is_file_name, parse_file_name
 from probe_kernel.read.find import walk
-from probe_kernel.read.listing import NO_TRUE_NAME, list_files
-from probe_kernel.read.mapping_csv import read_mapping
+from probe_kernel.read.listing import NO_TRUE_NAME, list_files, read_mapping
 
 from .destination import Destination
 from .reordered import LARGE, Reordered
 
-__all__ = ["TYPES", "Conversion", "ConvertOutcome", "Sources", "bin_files", "convert_file"]
+__all__ = ["TYPES", "Conversion", "ConvertOutcome", "bin_files", "convert_file"]
 
 Array = npt.NDArray[Any]
 Type = Literal["npy", "bin", "pt", "msnpy"]
@@ -121,10 +119,16 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> tuple[
             values = values.reshape(1)
         if how.type == "bin":
             dims = "_".join(map(str, values.shape if how.target else (values.size,)))
-            return f"{head}.{dims}.{_dtype(tensor, values)}.{shown}.bin", [_memory(values)]
+            # The tensor's own dtype where the bytes are its codes, else that of the values.
+            dtype = values.dtype.name if dtype_of(tensor.dtype).numeric else tensor.dtype
+            return f"{head}.{dims}.{dtype}.{shown}.bin", [_memory(values)]
     content, shape = found or (npy_bytes(values), values.shape)
     if how.type == "msnpy":
-        return _for_mindspore(file, name, section, shown), content
+        parsed = parse_file_name(name)
+        # MindSpore's own files have the operator's own name, without its scopes.
+        operator = (file.op_name.rpartition("/")[2] or parsed.op_name).replace(".", "_")
+        place = evolve(parsed, op_name=operator, io=section.io, slot=section.slot)
+        return str(evolve(place, format=shown, dtype="", shape=None, suffix=".npy")), content
     return f"{head}.{'x'.join(map(str, shape))}.npy" if how.target else f"{head}.npy", content
 
 
@@ -143,22 +147,6 @@ def _large(
     return None if view.flags.c_contiguous or not found.is_close else (found, shape)
 
 
-def _dtype(tensor: Tensor, values: Array) -> str:
-    """Return the dtype for the file's name: the tensor's own where the bytes are its codes, else the values'."""
-    return values.dtype.name if dtype_of(tensor.dtype).numeric else tensor.dtype
-
-
-def _for_mindspore(file: BinFile, name: str, section: Section, layout: str) -> str:
-    """Return the name that MindSpore gives a tensor file, with the operator's own name instead of its scopes."""
-    parsed = parse_file_name(name)
-    operator = file.header.op_name.rpartition("/")[2] or parsed.op_name
-    plain = FileName(
-        parsed.op_type, operator.replace(".", "_"), parsed.task, parsed.stream, parsed.timestamp,
-        section.io, section.slot, layout, "", None, ".npy",
-    )  # fmt: skip
-    return str(plain)
-
-
 def _memory(values: Array) -> memoryview:
     flat: Any = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
     return memoryview(flat)
@@ -171,20 +159,8 @@ def _message(path: Path, error: BaseException) -> str:
     return text if str(path) in text else f"{path}: {text}"
 
 
-@frozen
-class Sources:
-    """List the files to convert.
-
-    files: each with its true name, in order.
-    problems: files whose true name is lost.
-    """
-
-    files: tuple[tuple[Path, str], ...]
-    problems: tuple[str, ...] = ()
-
-
-def bin_files(source: Path) -> Sources:
-    """Return every ``bin`` file at or below ``source`` with its true name (mapping.csv).
+def bin_files(source: Path) -> tuple[list[tuple[Path, str]], list[str]]:
+    """Return the ``bin`` files at or below ``source`` with their true names, and those that lost theirs.
 
     A ``source`` that is a file is taken as a bin file, whatever its name. Raises FormatError when ``source`` does not
     exist, OSError when a folder cannot be opened.
@@ -192,8 +168,8 @@ def bin_files(source: Path) -> Sources:
     if source.is_file():
         name = read_mapping(source.parent).names.get(source.name, source.name)
         if name == source.name or is_file_name(name):
-            return Sources(((source, name),))
-        return Sources(((source, source.name),), (f"{source}: {NO_TRUE_NAME}; it keeps its own.",))
+            return [(source, name)], []
+        return [(source, source.name)], [f"{source}: {NO_TRUE_NAME}; it keeps its own."]
     if not source.is_dir():
         raise FormatError(f"There is no file or folder {source}.")
     files: list[tuple[Path, str]] = []
@@ -202,4 +178,4 @@ def bin_files(source: Path) -> Sources:
         here = list_files(folder)
         files += [(path, str(name)) for path, name in here.files if name.kind == "bin"]
         problems += [f"{folder}: {lost}" for lost in here.lost]
-    return Sources(tuple(files), tuple(problems))
+    return files, problems

@@ -26,8 +26,6 @@ def convert_all(
     """Convert ``files`` to ``out``, in the same folders as below ``source``; yield the outcomes as they are ready.
 
     files: as `bin_files` returns them.
-    source: where they are.
-    how: the form to convert to.
     workers: threads; by default one for each core, at most 8. Reading, writing and numpy's copies let others run.
 
     Each worker has two files at most in its queue, so memory is bounded by the largest files. A conversion that is

@@ -13,7 +13,7 @@ from probe_format.safe_files import replace_file
 from probe_format.tensors import write_parts
 
 from probe_kernel.output_folder import file_in
-from probe_kernel.read.mapping_csv import MAPPING
+from probe_kernel.read.find import MAPPING
 
 from .reordered import Reordered
 
@@ -35,10 +35,8 @@ class Destination:
     ) -> Path:
         """Write a file, in place of one that an earlier conversion wrote; return its path.
 
-        folder: where to.
-        name: the file's name, which is shortened where it is too long.
+        name: is shortened where it is too long.
         source: the bin file that it is converted from.
-        parts: its bytes, or what they are made of.
 
         Raises FormatError when another source has become that file, or the name is not one of a file in ``folder``;
         OSError when the file cannot be written.

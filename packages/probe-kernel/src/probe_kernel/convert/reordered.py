@@ -30,10 +30,8 @@ _WORKERS = 2
 
 @frozen
 class Reordered:
-    """The content of a file: some bytes, and after them the elements of a view in C order.
+    """The content of a file: ``head``, and after it the elements of a ``view`` of ``base`` in C order.
 
-    head: the bytes.
-    view: of ``base``.
     base: an array whose memory is not read: it only gives the view its shape and strides.
     source: the file that has the elements of the base.
     offset: where they begin in it.

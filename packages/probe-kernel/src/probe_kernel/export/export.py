@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from .tensor_json import head_json, tensor_json
 __all__ = ["Exported", "export"]
 
 _MOST_GAPS = 1024
-_FRAMEWORKS = {"torch": "pytorch"}
 
 
 @frozen
@@ -38,15 +37,7 @@ class Exported:
     faults: tuple[str, ...] = ()
 
 
-def export(
-    dump: Dump,
-    out: Path,
-    *,
-    tool: str,
-    root: str = "",
-    values: bool = True,
-    progress: Callable[[Iteration], None] | None = None,
-) -> Iterator[Exported]:
+def export(dump: Dump, out: Path, *, tool: str, root: str = "", values: bool = True) -> Iterator[Exported]:
     """Write ``out/step<N>/rank<R>/`` for each step (or iteration) and rank; yield each when it is complete.
 
     out: the folder to write to.
@@ -55,7 +46,6 @@ def export(
     names of the Cells are the same in both dumps.
     values: whether the tensors are written too (as links, where a file can stay as it is), and not their statistics
         alone.
-    progress: called with each folder that was read.
 
     Raises UsageError when ``out`` has a dump already, OSError when it cannot be written.
     """
@@ -73,8 +63,6 @@ def export(
             several = len({(i.folder.net, i.folder.graph) for i in iterations}) > 1
             for iteration in iterations:
                 draft.add(iteration, graphs.get(iteration.folder.graph, {}), several)
-                if progress is not None:
-                    progress(iteration)
             yield draft.write()
 
 
@@ -113,18 +101,15 @@ class _Draft:
     tensors: int = 0
 
     def add(self, iteration: Iteration, operators: Known, several: bool) -> None:
-        """Add the kernels of one folder.
-
-        several: the step has more than one graph, so names begin with the graph.
-        """
-        self.framework = _FRAMEWORKS.get(iteration.folder.layout, "mindspore")
+        """Add the kernels of a folder. several: the step has several graphs, so names begin with the graph."""
+        self.framework = "pytorch" if iteration.folder.layout == "torch" else "mindspore"
         self.faults += iteration.problems
+        graph = iteration.folder.graph
+        prefix = f"graph{graph}." if several and graph is not None else ""
         for kernel in iteration.kernels:
             operator, scope = operators.get(kernel.name, (None, ""))
-            prefix = (
-                f"graph{iteration.folder.graph}." if several and iteration.folder.graph is not None else ""
-            )
-            direction: Direction = "backward" if _is_gradient(kernel, operator) else "forward"
+            gradient = operator.gradient if operator else kernel.name.startswith("Gradients_")
+            direction: Direction = "backward" if gradient else "forward"
             name = f"Kernel.{prefix}{kernel.op_type}.{kernel.name}.{kernel.count}.{direction}"
             while name in self.data:  # two nets, or two streams, have a kernel of the same name
                 name = name.replace("Kernel.", "Kernel.other.", 1)
@@ -136,32 +121,30 @@ class _Draft:
             self.coverage.add("recorded", "kernels")
 
     def _record(self, name: str, kernel: Kernel, direction: str) -> dict[str, Any]:
-        inputs = _by_index(self._near(kernel.inputs), lambda slot: self._tensor(name, slot))
-        outputs = _by_index(self._near(kernel.outputs), lambda slot: self._tensor(name, slot))
+        inputs, outputs = self._side(name, kernel.inputs), self._side(name, kernel.outputs)
         if direction == "backward":
             return {"input": inputs, "output": outputs}
         return {"input_args": inputs, "input_kwargs": {}, "output": outputs}
 
-    def _near(self, slots: tuple[TensorSlot, ...]) -> tuple[TensorSlot, ...]:
-        """Return the slots without a gap of absurd size before them: each missing index is a null in dump.json."""
-        near = tuple(slot for at, slot in enumerate(slots) if slot.index <= at + _MOST_GAPS)
-        for slot in slots[len(near) :]:
-            self.faults.append(
-                f"{slot.kernel.name} {slot} is left out: over {_MOST_GAPS} slots before it are empty."
-            )
-            self.coverage.add("failed", "tensor files")
-        return near
+    def _side(self, record: str, slots: tuple[TensorSlot, ...]) -> list[Any]:
+        """Return the tensors at their index, null where nothing was dumped; none behind an absurd gap."""
+        out: list[Any] = []
+        for at, slot in enumerate(slots):
+            if slot.index > at + _MOST_GAPS:
+                what = f"is left out: over {_MOST_GAPS} slots before it are empty."
+                self.faults.append(f"{slot.kernel.name} {slot} {what}")
+                self.coverage.add("failed", "tensor files")
+            else:
+                out += [None] * (slot.index - len(out))
+                out.append(self._tensor(record, slot))
+        return out
 
     def _tensor(self, record: str, slot: TensorSlot) -> dict[str, Any]:
         self.tensors += 1
         self.coverage.add("recorded", "tensors")
-        file = (
-            self.folder / TENSORS / tensor_file_name(record, slot.io, [slot.index], "npy")
-            if self.values
-            else None
-        )
+        name = tensor_file_name(record, slot.io, [slot.index], "npy")
         try:
-            return tensor_json(slot, self.framework, file)
+            return tensor_json(slot, self.framework, self.folder / TENSORS / name if self.values else None)
         except (FormatError, OSError) as error:
             self.faults.append(str(error))
             self.coverage.add("failed", "tensor files")
@@ -189,15 +172,3 @@ class _Draft:
         documents = Documents(header, self.data, stack, self.construct, self.coverage.json(), faults)
         write_documents(self.folder, documents, state="complete", journal_bytes=None)
         return Exported(self.folder, len(self.data), self.tensors, tuple(self.faults))
-
-
-def _is_gradient(kernel: Kernel, operator: Operator | None) -> bool:
-    return operator.gradient if operator else kernel.name.startswith("Gradients_")
-
-
-def _by_index(slots: tuple[TensorSlot, ...], json: Callable[[TensorSlot], Any]) -> list[Any]:
-    """Return the tensors at their index; null where nothing was dumped."""
-    out: list[Any] = [None] * (max((slot.index for slot in slots), default=-1) + 1)
-    for slot in slots:
-        out[slot.index] = json(slot)
-    return out

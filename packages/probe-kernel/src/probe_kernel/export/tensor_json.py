@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.errors import FormatError
 from probe_format.jsonio import finite
 from probe_format.tensors import npy_bytes, npy_header, stats_json, stats_of, write_parts
 
-from probe_kernel.files.dtypes import dtype_of, is_numeric
-from probe_kernel.read.categories import NOT_FINITE
+from probe_kernel.files.dtypes import find_dtype, is_numeric
 from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.read.statistic_line import Row
+from probe_kernel.read.statistics import NOT_FINITE
 
 __all__ = ["head_json", "tensor_json"]
 
@@ -47,7 +46,9 @@ def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str
 def head_json(dtype: str, shape: tuple[int, ...], framework: str) -> dict[str, Any]:
     """Return type, dtype and shape, as that framework's dumps have them."""
     if framework == "pytorch":
-        return {"type": "torch.Tensor", "dtype": f"torch.{_plain(dtype)}", "shape": list(shape)}
+        known = find_dtype(dtype)
+        plain = dtype if known is None else known.name
+        return {"type": "torch.Tensor", "dtype": f"torch.{plain}", "shape": list(shape)}
     return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape)}
 
 
@@ -74,13 +75,8 @@ def _row_json(row: Row) -> dict[str, Any]:
         out["Max"] = "NaN" if nan else "Infinity" if above else "-Infinity" if top is None else top
         out["Min"] = "NaN" if nan else "-Infinity" if below else "Infinity" if low is None else low
         out["Mean"] = "NaN" if nan or (above and below) else "Infinity" if above else "-Infinity"
-        out |= {
-            "nan_count": nan,
-            "posinf_count": above,
-            "neginf_count": below,
-            "finite_max": top,
-            "finite_min": low,
-        }
+        out |= {"nan_count": nan, "posinf_count": above, "neginf_count": below}
+        out |= {"finite_max": top, "finite_min": low}
     if isinstance(values.get("md5"), str):
         out["file_md5"] = values["md5"]  # the key md5 holds a CRC-32 (spec/values.md)
     return out
@@ -88,10 +84,3 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 def _number(value: Any) -> Any:
     return finite(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _plain(dtype: str) -> str:
-    try:
-        return dtype_of(dtype).name
-    except FormatError:
-        return dtype

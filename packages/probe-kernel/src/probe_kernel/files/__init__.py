@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .bin_file import BinFile, Section, open_bin
-from .dump_data import DumpData, Piece, Tensor
+from .dump_data import Tensor
 from .tensor_layouts import TARGETS, convert
 
-__all__ = ["TARGETS", "BinFile", "DumpData", "Piece", "Section", "Tensor", "convert", "open_bin"]
+__all__ = ["TARGETS", "BinFile", "Section", "Tensor", "convert", "open_bin"]

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
-from .dtypes import decode, dtype_of, lies_as_it_is, shaped
-from .dump_data import DumpData, Piece, Tensor, parse_dump_data
+from .dtypes import decode, find_dtype, lies_as_it_is
+from .dump_data import Parts, Tensor, parse_dump_data
 
 __all__ = ["BinFile", "Section", "open_bin"]
 
@@ -45,10 +45,7 @@ class Section:
     inline: bytes | None = None
 
     def raw(self) -> Array:
-        """Return its bytes: uint8, one dimension.
-
-        Raises DamagedError when the file is cut short, OSError when it cannot be read.
-        """
+        """Return its bytes: uint8, one dimension. Raises DamagedError when they are cut short, OSError."""
         if self.inline is not None:
             return np.frombuffer(self.inline, np.uint8)
         found = np.fromfile(self.path, np.uint8, count=self.size, offset=self.offset)
@@ -60,11 +57,8 @@ class Section:
         """Return numpy's dtype of its elements; None where they do not lie in the file as numpy has them."""
         if self.tensor is None or self.inline is not None:
             return None
-        try:
-            dtype = dtype_of(self.tensor.dtype)
-        except FormatError:
-            return None
-        if not lies_as_it_is(dtype) or dtype.size(math.prod(self.tensor.shape)) != self.size:
+        dtype = find_dtype(self.tensor.dtype)
+        if dtype is None or not lies_as_it_is(dtype) or dtype.size(math.prod(self.tensor.shape)) != self.size:
             return None
         return np.dtype(dtype.base)
 
@@ -78,22 +72,16 @@ class Section:
         """
         if self.tensor is None:
             return self.raw()
-        try:
-            dtype = dtype_of(self.tensor.dtype)
-        except FormatError:
-            raise FormatError(
-                f"{self.path}: {self} is of dtype {self.tensor.dtype}, which is not a number."
-            ) from None
+        dtype = find_dtype(self.tensor.dtype)
+        if dtype is None:
+            raise FormatError(f"{self.path}: {self} is of dtype {self.tensor.dtype}, which is not a number.")
         count = math.prod(self.tensor.shape)
         if dtype.size(count) != self.size:
             shape = list(self.tensor.shape)
             raise DamagedError(
                 f"{self.path}: {self} has {self.size} bytes, and {dtype.name} {shape} has {dtype.size(count)}."
             )
-        values = decode(self.raw(), dtype)
-        if dtype.packed_codes:
-            return values
-        return shaped(values[:count], self.tensor.shape, f"{self.path}: {self}")
+        return decode(self.raw(), dtype, self.tensor.shape, f"{self.path}: {self}")
 
     def __str__(self) -> str:
         return f"{self.io}.{self.slot}"
@@ -101,13 +89,13 @@ class Section:
 
 @frozen
 class BinFile:
-    """Hold the header of a file, and where its tensors are. No tensor is read before it is loaded.
+    """Tell where the tensors of a file are. None is read before it is loaded.
 
+    op_name: the full name of the operator.
     problems: bytes that the header does not describe, in sentences; the tensors can be read all the same.
     """
 
-    path: Path
-    header: DumpData
+    op_name: str
     sections: tuple[Section, ...]
     problems: tuple[str, ...] = ()
 
@@ -139,11 +127,11 @@ def open_bin(path: Path) -> BinFile:
         file.seek(8)
         message = memoryview(file.read(length))
     try:
-        header = parse_dump_data(message)
+        op_name, parts = parse_dump_data(message)
     except DamagedError as e:
         raise DamagedError(f"{path} has no readable header: {e}.") from e
-    found = tuple(_sections(path, header, 8 + length, total))
-    return BinFile(path, header, found, tuple(_unaccounted(path, found, 8 + length, total)))
+    found = tuple(_sections(path, parts, 8 + length, total))
+    return BinFile(op_name, found, tuple(_unaccounted(path, found, 8 + length, total)))
 
 
 def _unaccounted(path: Path, sections: tuple[Section, ...], start: int, total: int) -> Iterator[str]:
@@ -163,25 +151,19 @@ def _first_version(path: Path, total: int, length: int) -> BinFile:
         raise DamagedError(f"{why}.")
     try:
         with path.open("rb") as file:  # mapped, so that a damaged file need not be read into memory whole
-            header = parse_dump_data(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+            op_name, parts = parse_dump_data(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
     except DamagedError as e:
         raise DamagedError(f"{why}; nor is the whole file a message ({e}).") from e
-    found = tuple(_sections(path, header, 0, 0))
+    found = tuple(_sections(path, parts, 0, 0))
     if not found:
         raise DamagedError(f"{why}.")
-    return BinFile(path, header, found)
+    return BinFile(op_name, found)
 
 
-def _sections(path: Path, header: DumpData, at: int, total: int) -> Iterator[Section]:
-    for io, parts in (
-        ("input", header.inputs),
-        ("output", header.outputs),
-        ("l1buffer", header.buffers),
-        ("space", header.spaces),
-    ):
-        each: tuple[Tensor | Piece, ...] = parts
+def _sections(path: Path, parts: Parts, at: int, total: int) -> Iterator[Section]:
+    for io, each in parts.items():
         for slot, part in enumerate(each):
-            tensor = part if isinstance(part, Tensor) else None
+            tensor = part if io in ("input", "output") else None
             if part.inline is not None:
                 yield Section(path, io, slot, 0, len(part.inline), tensor, part.inline)
                 continue

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from probe_format.errors import DamagedError, FormatError
 from probe_format.suggest import did_you_mean
 from probe_format.tensors import widen
 
-__all__ = ["Dtype", "decode", "dtype_of", "is_numeric", "lies_as_it_is", "shaped"]
+__all__ = ["Dtype", "decode", "dtype_of", "find_dtype", "is_numeric", "lies_as_it_is"]
 
 Array = npt.NDArray[Any]
 
@@ -69,26 +70,24 @@ _ALIASES = {
 }  # fmt: skip
 
 
-def dtype_of(name: str) -> Dtype:
-    """Return the dtype that a dump calls ``name``: ``Float32``, ``BFloat16``, ``DT_BF16``, ``int4``, ...
-
-    Raises FormatError when the name is unknown.
-    """
+def find_dtype(name: str) -> Dtype | None:
+    """Return the dtype that a dump calls ``name`` (``Float32``, ``DT_BF16``, ...), None when unknown."""
     plain = name.lower().removeprefix("dt_")
-    found = _BY_NAME.get(_ALIASES.get(plain, plain))
-    if found is None:
-        raise FormatError(
-            f"{name!r} is not a dtype that is known here. {did_you_mean(plain, _BY_NAME)}".rstrip()
-        )
-    return found
+    return _BY_NAME.get(_ALIASES.get(plain, plain))
+
+
+def dtype_of(name: str) -> Dtype:
+    """Return the dtype that a dump calls ``name``. Raises FormatError when it is unknown."""
+    if (found := find_dtype(name)) is not None:
+        return found
+    near = did_you_mean(name.lower().removeprefix("dt_"), _BY_NAME)
+    raise FormatError(f"{name!r} is not a dtype that is known here. {near}".rstrip())
 
 
 def is_numeric(name: str) -> bool:
     """Return whether `decode` gives values for the dtype ``name``, rather than codes; True for an unknown one."""
-    try:
-        return dtype_of(name).numeric
-    except FormatError:
-        return True
+    found = find_dtype(name)
+    return found is None or found.numeric
 
 
 def lies_as_it_is(dtype: Dtype) -> bool:
@@ -96,37 +95,29 @@ def lies_as_it_is(dtype: Dtype) -> bool:
     return dtype.name not in _DECODERS and not dtype.packed_codes
 
 
-def decode(raw: Array, dtype: Dtype) -> Array:
+def decode(raw: Array, dtype: Dtype, shape: tuple[int, ...] | None = None, what: str = "") -> Array:
     """Return the values in a file's bytes.
 
-    raw: uint8, one dimension. The result has one dimension, too.
+    raw: uint8, one dimension.
+    shape: of the result; by default, and for packed codes, it has one dimension.
+    what: names the tensor in an error.
 
     A dtype that numpy does not have becomes the smallest one that holds every value: bfloat16 and float8 float32,
     complex32 complex64, int4 int8, uint1 uint8. int2, uint2, hifloat8 and e8m0 stay bytes. int4 and uint1 are packed,
     low bits first: an odd number of elements leaves padding at the end.
-    """
-    special = _DECODERS.get(dtype.name)
-    words = raw.view(dtype.base)
-    return words if special is None else special(words)
 
-
-def shaped(values: Array, shape: tuple[int, ...], what: str, order: Literal["C", "F"] = "C") -> Array:
-    """Return ``values`` in the shape ``shape``, which has as many elements.
-
-    what: names the tensor in the error.
-    order: C or F, as in the file.
     Raises DamagedError when the shape is impossible.
     """
+    special = _DECODERS.get(dtype.name)
+    values = raw.view(dtype.base) if special is None else special(raw.view(dtype.base))
+    if shape is None or dtype.packed_codes:
+        return values
     try:
-        return values.reshape(shape, order=order)
+        return values[: math.prod(shape)].reshape(shape)
     except ValueError as error:  # too many dimensions, or empty with others beyond all memory
         raise DamagedError(
             f"{what} says it has {len(shape)} dimensions, {list(shape)[:8]}: {error}."
         ) from None
-
-
-def _complex32(halves: Array) -> Array:
-    return halves.astype(np.float32).view(np.complex64)
 
 
 def _int4(codes: Array) -> Array:
@@ -134,15 +125,11 @@ def _int4(codes: Array) -> Array:
     return (pairs ^ 8) - 8  # the fourth bit is the sign
 
 
-def _uint1(codes: Array) -> Array:
-    return np.unpackbits(codes, bitorder="little")
-
-
 _DECODERS: dict[str, Callable[[Array], Array]] = {
     "bfloat16": partial(widen, name="bfloat16"),
-    "complex32": _complex32,
+    "complex32": lambda halves: halves.astype(np.float32).view(np.complex64),
     "int4": _int4,
-    "uint1": _uint1,
+    "uint1": partial(np.unpackbits, bitorder="little"),
     "float8_e5m2": partial(widen, name="float8e5m2"),
     "float8_e4m3fn": partial(widen, name="float8e4m3fn"),
 }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -11,7 +10,7 @@ from probe_format.errors import DamagedError
 
 from .protobuf_wire import Value, fields, integers, signed, text
 
-__all__ = ["FORMATS", "DumpData", "Piece", "Tensor", "parse_dump_data"]
+__all__ = ["FORMATS", "Parts", "Tensor", "parse_dump_data"]
 
 _MOST_DIMENSIONS = 64
 _MOST_TENSORS = 1 << 16
@@ -39,7 +38,7 @@ FORMATS = {
 
 @frozen
 class Tensor:
-    """Describe one input or output, as the header has it.
+    """Describe one input or output; a buffer or work space has ``size`` and ``inline`` alone.
 
     dtype: its name.
     format: the layout on the device.
@@ -49,98 +48,61 @@ class Tensor:
     inline: the bytes, in files of the first version.
     """
 
-    dtype: str
-    format: str
+    dtype: str = "DTYPE_0"
+    format: str = FORMATS[0]
     shape: tuple[int, ...] = ()
     original_shape: tuple[int, ...] = ()
     size: int = 0
     inline: bytes | None = None
 
 
-@frozen
-class Piece:
-    """Describe a buffer (``l1buffer``) or work space (``space``), whose bytes have no dtype or shape."""
-
-    size: int
-    inline: bytes | None = None
+Parts = Mapping[str, Sequence[Tensor]]
+"""What lies in a file, by ``input``, ``output``, ``l1buffer`` and ``space``, in the order of the file."""
 
 
-@frozen
-class DumpData:
-    """Hold a whole header.
-
-    time: in microseconds.
-    op_name: the full name of the operator.
-    """
-
-    version: str = ""
-    time: int = 0
-    op_name: str = ""
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
-    buffers: tuple[Piece, ...] = ()
-    spaces: tuple[Piece, ...] = ()
-
-
-def parse_dump_data(message: memoryview) -> DumpData:
-    """Parse a header. Raises DamagedError when the bytes are not one."""
-    found: dict[str, Any] = {}
-    parts: dict[str, list[Any]] = {}
+def parse_dump_data(message: memoryview) -> tuple[str, Parts]:
+    """Return the operator's full name, and what lies in the file. Raises DamagedError for no header."""
+    op_name = ""
+    parts: dict[str, list[Tensor]] = {"input": [], "output": [], "l1buffer": [], "space": []}
     for number, value in fields(message):
-        if number in _PLAIN:
-            key, plain = _PLAIN[number]
-            found[key] = plain(value)
+        if number == 6:
+            op_name = text(value)
         elif number in _PARTS:
-            key, part = _PARTS[number]
-            parts.setdefault(key, []).append(part(_message(value)))
+            io, readers = _PARTS[number]
+            found = {}
+            for part, inner in fields(_message(value)):
+                if part in readers:
+                    key, read = readers[part]
+                    found[key] = read(inner)
+            parts[io].append(Tensor(**found))
             if sum(map(len, parts.values())) > _MOST_TENSORS:
                 raise DamagedError(f"the header lists over {_MOST_TENSORS} tensors")
-    found |= {key: tuple(each) for key, each in parts.items()}
-    return DumpData(**found)
+    return op_name, parts
 
 
-def _tensor(message: memoryview, *, data: int, size: int, original: int) -> Tensor:
-    dtype = format_ = nbytes = 0
-    shape: tuple[int, ...] = ()
-    original_shape: tuple[int, ...] = ()
-    inline: bytes | None = None
-    for number, value in fields(message):
-        if number == 1:
-            dtype = signed(_integer(value))
-        elif number == 2:
-            format_ = signed(_integer(value))
-        elif number == 3:
-            shape = _shape(_message(value))
-        elif number == data:
-            inline = bytes(_message(value)) or None
-        elif number == size:
-            nbytes = _integer(value)
-        elif number == original:
-            original_shape = _shape(_message(value))
+def _dtype(value: Value) -> str:
+    number = signed(_integer(value))
+    return _DTYPES.get(number, f"DTYPE_{number}")
+
+
+def _format(value: Value) -> str:
+    number = signed(_integer(value))
     # The upper bits of a format carry its sub-format and C0 in newer releases.
-    name = FORMATS.get(format_) or FORMATS.get(format_ & 0xFF) or f"FORMAT_{format_}"
-    return Tensor(_DTYPES.get(dtype, f"DTYPE_{dtype}"), name, shape, original_shape, nbytes, inline)
+    return FORMATS.get(number) or FORMATS.get(number & 0xFF) or f"FORMAT_{number}"
 
 
-def _piece(message: memoryview) -> Piece:
-    size, inline = 0, None
-    for number, value in fields(message):
-        if number == 2:
-            inline = bytes(_message(value)) or None
-        elif number == 3:
-            size = _integer(value)
-    return Piece(size, inline)
-
-
-def _shape(message: memoryview) -> tuple[int, ...]:
+def _shape(value: Value) -> tuple[int, ...]:
     dims: list[int] = []
-    for number, value in fields(message):
-        if number == 1:
-            for dim in integers(value):
-                dims.append(dim)
-                if len(dims) > _MOST_DIMENSIONS:
-                    raise DamagedError(f"a shape has over {_MOST_DIMENSIONS} dimensions")
+    for number, sizes in fields(_message(value)):
+        for dim in integers(sizes) if number == 1 else ():
+            dims.append(dim)
+            if len(dims) > _MOST_DIMENSIONS:
+                raise DamagedError(f"a shape has over {_MOST_DIMENSIONS} dimensions")
     return tuple(dims)
+
+
+def _inline(value: Value) -> bytes | None:
+    return bytes(_message(value)) or None
 
 
 def _integer(value: Value) -> int:
@@ -155,13 +117,13 @@ def _message(value: Value) -> memoryview:
     return value
 
 
-#: The fields of a header by their numbers: what they are called here, and how they are read.
-_PLAIN: dict[int, tuple[str, Callable[[Value], int | str]]] = {
-    1: ("version", text), 2: ("time", _integer), 6: ("op_name", text),
-}  # fmt: skip
-_PARTS: dict[int, tuple[str, Callable[[memoryview], Tensor | Piece]]] = {
-    3: ("outputs", partial(_tensor, data=5, size=6, original=7)),
-    4: ("inputs", partial(_tensor, data=4, size=5, original=6)),
-    5: ("buffers", _piece),
-    8: ("spaces", _piece),
+Readers = dict[int, tuple[str, Callable[[Value], Any]]]
+"""The fields of a part by their numbers: what they are called here, and how they are read."""
+_TENSOR: Readers = {1: ("dtype", _dtype), 2: ("format", _format), 3: ("shape", _shape)}
+_PIECE: Readers = {2: ("inline", _inline), 3: ("size", _integer)}
+_PARTS: dict[int, tuple[str, Readers]] = {
+    3: ("output", {**_TENSOR, 5: ("inline", _inline), 6: ("size", _integer), 7: ("original_shape", _shape)}),
+    4: ("input", {**_TENSOR, 4: ("inline", _inline), 5: ("size", _integer), 6: ("original_shape", _shape)}),
+    5: ("l1buffer", _PIECE),
+    8: ("space", _PIECE),
 }

@@ -18,13 +18,12 @@ Raw = npt.NDArray[np.uint8]
 _OLD_SIZE = 2048
 _NEW = 0x5A5A5A5A
 _TASK = ("model_id", "stream_id", "task_id", "task_type")
-# unit -> (first number, the further fields, number of the status)
+#: unit -> the place of its first number, and the places of those that do not follow it.
 _UNITS = {
-    "DHA Atomic Add": (0, ("pc_start", "para_base"), 64),
-    "L2 Atomic Add": (16, ("pc_start", "para_base"), 96),
-    "AI Core": (32, ("pc_start", "para_base"), 130),
+    "DHA Atomic Add": (0, {"status": 64}),
+    "L2 Atomic Add": (16, {"status": 96}),
+    "AI Core": (32, {"kernel_code": 128, "block_idx": 129, "status": 130}),
 }
-_MORE = {"AI Core": (("kernel_code", 128), ("block_idx", 129))}
 _HEX = {"pc_start", "para_base", "kernel_code", "src_addr", "dst_addr"}
 _CORE = (*_TASK, "context_id", "thread_id", "pc_start", "para_base", "core_id", "block_id", "status")
 #: The units of the new form by their numbers, with the 64-bit numbers that each has.
@@ -55,10 +54,9 @@ def opdebug_json(raw: Raw) -> dict[str, Any]:
         raise FormatError(f"an overflow record has {_OLD_SIZE} bytes, and this one {raw.size}")
     words = raw.view("<u8")
     out: dict[str, Any] = {}
-    for unit, (first, fields, status) in _UNITS.items():
-        names = [*((name, first + i) for i, name in enumerate((*_TASK, *fields))), *_MORE.get(unit, ())]
-        found = {name: int(words[at]) for name, at in names}
-        out[unit] = {**_with_addresses_in_hex(found), "status": int(words[status])}
+    for unit, (first, more) in _UNITS.items():
+        places = {name: at for at, name in enumerate((*_TASK, "pc_start", "para_base"), first)} | more
+        out[unit] = _with_addresses_in_hex({name: int(words[at]) for name, at in places.items()})
     return out
 
 

@@ -14,7 +14,8 @@ __all__ = ["Value", "fields", "integers", "signed", "text"]
 
 Value = int | memoryview
 _MOST_FIELDS = 1 << 20  # far beyond any header: millions of tiny ones would take minutes
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}  # the wire types of numbers of a fixed size, and their bytes
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
@@ -38,8 +39,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
             size, at = _varint(message, at)
             yield number, _take(message, at, size)
             at += size
-        elif kind in (_FIXED64, _FIXED32):
-            size = 8 if kind == _FIXED64 else 4
+        elif size := _FIXED.get(kind, 0):
             yield number, int.from_bytes(_take(message, at, size), "little")
             at += size
         else:

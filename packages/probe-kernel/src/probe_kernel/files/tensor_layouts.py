@@ -55,12 +55,10 @@ def in_order(array: Array, source: str, target: str, original: Shape = ()) -> tu
     """
     if target not in TARGETS:
         raise FormatError(f"There is no conversion to {target!r}. {did_you_mean(target, TARGETS)}".rstrip())
-    if source == target:
+    # The device calls every unpadded tensor NCHW, whatever its number of dimensions.
+    called, source = source, "ND" if source in _PLAIN and array.ndim != len(source) else source
+    if target in (called, source):
         return array, array.shape
-    if source in _PLAIN and array.ndim != len(source):
-        source = "ND"  # the device calls every unpadded tensor NCHW, whatever its number of dimensions
-        if target == source:
-            return array, array.shape
     what = f"{source} {list(array.shape)}"
     if source == "FRACTAL_NZ":
         found, shape = _from_nz(array, original, what)

@@ -9,7 +9,6 @@ from pathlib import Path
 from attrs import define, evolve, field
 from probe_format.errors import FormatError
 
-from .ir_types import is_device, pieces, sides_of
 from .model import Frame, Graph, Operator, Type
 
 __all__ = ["parse_ir", "read_ir"]
@@ -27,6 +26,12 @@ _NAME = re.compile(
 )
 _UID = re.compile(r'[{ ]unique_id: "(\w+)"')
 _FORWARD_UID = re.compile(r'forward_unique_id: "(\w+)"')
+_DEVICE = re.compile(r"<(?P<dtype>\w+?)x(?P<format>[A-Za-z]\w*)\[const vector\][\[{](?P<shape>[^\]}]*)[\]}]")
+_HOST = re.compile(
+    r"<(?:Ref\[)?Tensor\[(?P<dtype>\w+)\]\]?(?:x\[const vector\]\[(?P<old>[^\]]*)\]|, \((?P<shape>[^()]*)\))?"
+)
+_SCALAR = re.compile(r"<(?P<dtype>\w+), NoShape")
+_OPEN, _CLOSE = "([{<", ")]}>"
 _SHARED = "<~~This line of code can be shared"
 
 
@@ -126,8 +131,8 @@ def _operator(draft: _Draft) -> Operator:
     device: tuple[tuple[Type, ...], tuple[Type, ...]] = ((), ())
     for detail in draft.details:
         if "<" in detail and detail.startswith(":"):
-            sides = sides_of(detail)
-            if is_device(detail):
+            sides = _sides_of(detail)
+            if _DEVICE.search(detail):
                 device = sides
             elif host is None:
                 host = sides
@@ -139,7 +144,7 @@ def _operator(draft: _Draft) -> Operator:
         ref=ref,
         op=op,
         full_name=full_name,
-        args=tuple(pieces(draft.head, start)),
+        args=tuple(_pieces(draft.head, start)),
         inputs=inputs,
         outputs=outputs,
         device_inputs=device[0],
@@ -147,11 +152,67 @@ def _operator(draft: _Draft) -> Operator:
         frames=tuple(draft.frames),
         gradient=draft.gradient or full_name.startswith("Gradients/"),
         line=draft.line,
-        uid=_first(_UID, draft.head),
-        forward_uid=_first(_FORWARD_UID, draft.head),
+        uid=(_UID.findall(draft.head) or [""])[0],
+        forward_uid=(_FORWARD_UID.findall(draft.head) or [""])[0],
     )
 
 
-def _first(pattern: re.Pattern[str], text: str) -> str:
-    match = pattern.search(text)
-    return match[1] if match else ""
+def _pieces(text: str, start: int) -> Iterator[str]:
+    """Yield the pieces between commas from ``start`` (after a bracket) to the bracket that closes it."""
+    depth, piece = 0, start
+    quoted = False
+    for at in range(start, len(text)):
+        char = text[at]
+        if char == '"':
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif char in _OPEN:
+            depth += 1
+        elif char in _CLOSE and not text.startswith("->", at - 1):
+            if depth == 0:
+                if text[piece:at].strip():
+                    yield text[piece:at].strip()
+                return
+            depth -= 1
+        elif char == "," and depth == 0:
+            yield text[piece:at].strip()
+            piece = at + 1
+    raise ValueError("a bracket is not closed")
+
+
+def _sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
+    """Return inputs and outputs of ``: (<A>, <B>) -> (<C>)``. MindSpore 1.5 has ``(<A>) -> (<B>) -> (<C>)`` too."""
+    groups: list[tuple[Type, ...]] = []
+    at = detail.find("(")
+    while at >= 0:
+        found = list(_pieces(detail, at + 1))
+        groups.append(tuple(_type(piece) for piece in found))
+        arrow = detail.find(") -> (", at)
+        while arrow >= 0 and detail.count("(", at, arrow) - detail.count(")", at, arrow) != 1:
+            arrow = detail.find(") -> (", arrow + 1)
+        at = -1 if arrow < 0 else arrow + 5
+    if not groups:
+        raise ValueError(f"no types in {detail[:60]!r}")
+    if len(groups) == 1:  # the operator Return has no outputs
+        return groups[0], ()
+    return tuple(one for group in groups[:-1] for one in group), groups[-1]
+
+
+def _type(text: str) -> Type:
+    if match := _DEVICE.match(text):
+        return Type(text, match["dtype"], _shape(match["shape"]), match["format"])
+    if match := _HOST.match(text):
+        dims = match["old"] if match["old"] is not None else match["shape"]
+        return Type(text, match["dtype"], None if dims is None else _shape(dims))
+    if match := _SCALAR.match(text):
+        return Type(text, match["dtype"])
+    return Type(text)
+
+
+def _shape(text: str) -> tuple[int, ...] | None:
+    numbers = [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        return tuple(int(n) for n in numbers)
+    except ValueError:
+        return None

@@ -111,8 +111,6 @@ class Graph:
         A gradient's own name can have the wrong Cell: the second BiasAddGrad of a net is often called after the layer
         of the first.
         """
-        if not operator.forward_uid:
-            return operator.full_name
         return self._by_uid.get(operator.forward_uid, operator.full_name)
 
     @cached_property
@@ -126,12 +124,8 @@ class Graph:
         """
         if operator.gradient or operator.uid in self._with_gradient:
             return 0
-        return sum(
-            other is not operator
-            and not other.gradient
-            and (other.op, other.frames) == (operator.op, operator.frames)
-            for other in self.operators
-        )
+        own = (operator.op, operator.frames)
+        return sum(not op.gradient and (op.op, op.frames) == own for op in self.operators) - 1
 
     @cached_property
     def _with_gradient(self) -> frozenset[str]:

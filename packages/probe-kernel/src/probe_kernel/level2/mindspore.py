@@ -121,10 +121,7 @@ class MindSporeKernels:
         self.run.stop()
 
     def start(self, step: int = 0) -> None:
-        """Begin or resume dumping.
-
-        step: the number of the next iteration, where `prepare` was not called before.
-        """
+        """Begin or resume dumping. step: the number of the next iteration, where not prepared before."""
         self.prepare(step)
         if self.run is not None:
             self.run.start()

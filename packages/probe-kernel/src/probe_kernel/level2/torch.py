@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
+from attrs import define
 from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
 from probe_runtime.config import Config
@@ -51,7 +51,6 @@ class TorchKernels:
 
     config: Config
     watch: ApiWatch | None = None
-    reports: list[str] = field(factory=list)
     _dumper: NpuDumper | None = None
 
     def start(self, step: int = 0) -> None:
@@ -81,7 +80,7 @@ class TorchKernels:
     def stop(self) -> None:
         """Stop watching for the call. A gradient that comes before step() is still dumped."""
         if self.watch is not None:
-            self.watch.pause()
+            self.watch.on = False
 
     def step(self) -> None:
         """End the step, and report the result for its call."""
@@ -89,7 +88,6 @@ class TorchKernels:
         if watch is None:
             return
         report = watch.close()
-        self.reports.append(report)
         if watch.state == "dumped":
             log("probe_kernel", report)
         elif watch.state != "failed":  # a failure was reported when it happened

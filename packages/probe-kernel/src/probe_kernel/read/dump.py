@@ -37,10 +37,7 @@ def open(path: str | Path) -> Dump:
         ranks.setdefault((folder.rank, key), []).append(folder)
     return Dump(
         Path(path),
-        tuple(
-            Rank(number, members[0].rank_path, tuple(Iteration(folder) for folder in members))
-            for (number, _), members in ranks.items()
-        ),
+        tuple(Rank(n, there[0].rank_path, tuple(map(Iteration, there))) for (n, _), there in ranks.items()),
     )
 
 
@@ -121,7 +118,7 @@ class Rank:
         """Yield what could not be understood outside the iterations: graphs, order, metadata, unknown files."""
         for graph in self.graphs.values():
             try:
-                yield from graph.problems
+                yield from graph.graph.problems
             except (FormatError, OSError) as error:
                 yield str(error)
         for read in (lambda: self.order, lambda: self.history, lambda: self.metadata):
@@ -138,7 +135,7 @@ class Rank:
 
 @frozen(slots=False, eq=False)
 class LazyGraph:
-    """Parse a graph's file at the first use. Each property raises FormatError when the file cannot be parsed."""
+    """Parse a graph's file at the first use. graph raises FormatError when the file cannot be parsed."""
 
     path: Path
 
@@ -146,8 +143,3 @@ class LazyGraph:
     def graph(self) -> Graph:
         """Return the parsed graph."""
         return read_ir(self.path)
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Return the parts of the graph that could not be understood."""
-        return self.graph.problems

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from string import digits
+from typing import Any, Literal
 
 from attrs import frozen
 from probe_format.errors import FormatError
@@ -28,22 +29,24 @@ MOST_SLOTS = 100_000
 _SLOT = r"(?:0|[1-9][0-9]{0,4})"
 _N = r"(?:0|[1-9][0-9]{0,19})"
 _WORD = r"[A-Za-z][A-Za-z0-9_]*"
-_HEAD = re.compile(
-    rf"(?P<op_type>[^./\0]+)\.(?P<op_name>[^/\0]+?)\.(?P<task>{_N})(?:\.(?P<stream>{_N}))?\.(?P<timestamp>{_N})"
-    r"(?P<tail>"
+_LAYOUT = r"[A-Za-z][A-Za-z0-9_:]*"
+#: Groups are the fields of a FileName; those of another form of name have a digit behind the field.
+_NAME = re.compile(
+    r"(?P<op_type>[^./\0]+)\.(?:(?P<op_name>[^./\0]+)(?P<suffix>\.json)"
+    rf"|(?P<op_name1>[^/\0]+?)\.(?P<task>{_N})(?:\.(?P<stream>{_N}))?\.(?P<timestamp>{_N})"
+    r"(?:"
     rf"|\.(?P<io>input|output)\.(?P<slot>{_SLOT})(?:"
-    rf"\.(?P<format>[A-Za-z][A-Za-z0-9_:]*)(?:\.(?P<dtype>{_WORD}))?\.npy"
-    rf"|\.(?P<raw_format>[A-Za-z][A-Za-z0-9_:]*)\.(?P<raw_dtype>(?!(?:npy|bin|pt|json|csv)$){_WORD})"
-    rf"|\.(?P<shape>{_N}(?:x{_N})*)\.(?:npy|pt)"
-    rf"|\.(?P<flat>{_N}(?:_{_N})*)\.(?P<bin_dtype>{_WORD})\.(?P<bin_format>[A-Za-z][A-Za-z0-9_:]*)\.bin"
-    r"|\.(?:npy|pt|json)"
+    rf"\.(?P<format>{_LAYOUT})(?:\.(?P<dtype>{_WORD}))?(?P<suffix1>\.npy)"
+    rf"|\.(?P<format1>{_LAYOUT})\.(?P<dtype1>(?!(?:npy|bin|pt|json|csv)$){_WORD})"
+    rf"|\.(?P<shape>{_N}(?:x{_N})*)(?P<suffix2>\.(?:npy|pt))"
+    rf"|\.(?P<shape1>{_N}(?:_{_N})*)\.(?P<dtype2>{_WORD})\.(?P<format2>{_LAYOUT})(?P<suffix3>\.bin)"
+    r"|(?P<suffix4>\.(?:npy|pt|json))"
     r")"
-    rf"|\.(?P<piece>l1buffer|space)\.(?P<piece_slot>{_SLOT})\.bin"
-    r"|\.csv"
-    r")",
+    rf"|\.(?P<io1>l1buffer|space)\.(?P<slot1>{_SLOT})(?P<suffix5>\.bin)"
+    r"|(?P<suffix6>\.csv)"
+    r"))",
     re.DOTALL,
 )
-_ARGS = re.compile(r"(?P<op_type>[^./\0]+)\.(?P<op_name>[^./\0]+)\.json", re.DOTALL)
 _NUMBER = re.compile(r"-op\d+$")
 _UNSAFE = re.compile(r"[./\\ ]")
 
@@ -80,72 +83,41 @@ class FileName:
         parts += [str(n) for n in (self.task, self.stream, self.timestamp) if n is not None]
         if self.io:
             parts += [self.io, str(self.slot)]
-        if self.suffix == ".bin" and self.shape is not None:
-            parts += ["_".join(map(str, self.shape)), self.dtype, self.format]
-        else:
-            if self.shape is not None:
-                parts.append("x".join(map(str, self.shape)))
-            parts += [part for part in (self.format, self.dtype) if part]
+        dims = ("_" if self.suffix == ".bin" else "x").join(map(str, self.shape or ()))
+        words = (self.dtype, self.format) if self.suffix == ".bin" else (self.format, self.dtype)
+        parts += [part for part in (dims, *words) if part]
         return ".".join(parts) + self.suffix
 
     @property
     def kind(self) -> Kind:
         """Return the kind of the file, by its name."""
-        if self.task is None:
-            return "args"
-        if self.suffix == ".json":
-            return "overflow"
-        if self.suffix == ".bin":
-            return "part"
-        if self.suffix:
-            return "npy" if self.suffix == ".npy" else "pt" if self.suffix == ".pt" else "csv"
-        return "raw" if self.io else "bin"
-
-    @property
-    def is_parameter(self) -> bool:
-        """Return whether this is a weight, an input of the graph or a constant, rather than a kernel's tensor."""
-        return self.op_type == "Parameter"
+        kinds: dict[str, Kind] = {
+            ".npy": "npy", ".pt": "pt", ".csv": "csv", ".bin": "part", ".json": "overflow",
+            "": "raw" if self.io else "bin",
+        }  # fmt: skip
+        return "args" if self.task is None else kinds[self.suffix]
 
 
 def parse_file_name(text: str) -> FileName:
     """Parse a file's name. Raises FormatError when neither MindSpore, ACL nor msaccucmp writes such names."""
-    match = _HEAD.fullmatch(text)
-    if match is not None:
-        return _tensor_name(match)
-    if args := _ARGS.fullmatch(text):
-        return FileName(args["op_type"], args["op_name"], suffix=".json")
-    raise FormatError(
-        f"{text!r} is not the name of a kernel dump file. Expected e.g. "
-        "'Conv2D.Default_conv1_Conv2D-op0.0.0.1623124369613540.output.0.DefaultFormat.Float32.npy'."
-    )
-
-
-def _tensor_name(match: re.Match[str]) -> FileName:
-    tail = match["tail"]
-    suffix = "" if match["raw_dtype"] else next((s for s in _SUFFIXES if tail.endswith(s)), "")
-    slot = match["slot"] or match["piece_slot"]
-    dims = match["shape"] or match["flat"]
-    return FileName(
-        op_type=match["op_type"],
-        op_name=match["op_name"],
-        task=int(match["task"]),
-        stream=None if match["stream"] is None else int(match["stream"]),
-        timestamp=int(match["timestamp"]),
-        io=match["io"] or match["piece"] or "",
-        slot=None if slot is None else int(slot),
-        format=match["format"] or match["raw_format"] or match["bin_format"] or "",
-        dtype=match["dtype"] or match["raw_dtype"] or match["bin_dtype"] or "",
-        shape=None if dims is None else tuple(int(n) for n in re.split("[x_]", dims)),
-        suffix=suffix,
-    )
-
-
-_SUFFIXES = (".npy", ".bin", ".pt", ".json", ".csv")
+    match = _NAME.fullmatch(text)
+    if match is None:
+        raise FormatError(
+            f"{text!r} is not the name of a kernel dump file. Expected e.g. "
+            "'Conv2D.Default_conv1_Conv2D-op0.0.0.1623124369613540.output.0.DefaultFormat.Float32.npy'."
+        )
+    found: dict[str, Any] = {
+        key.rstrip(digits): part for key, part in match.groupdict().items() if part is not None
+    }
+    found |= {key: int(found[key]) for key in ("task", "stream", "timestamp", "slot") if key in found}
+    if "shape" in found:
+        found["shape"] = tuple(map(int, re.split("[x_]", found["shape"])))
+    return FileName(**found)
 
 
 def is_file_name(text: str) -> bool:
     """Return whether `parse_file_name` accepts ``text``."""
-    return _HEAD.fullmatch(text) is not None or _ARGS.fullmatch(text) is not None
+    return _NAME.fullmatch(text) is not None
 
 
 def flat(full_name: str) -> str:

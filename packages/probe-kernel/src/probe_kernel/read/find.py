@@ -13,44 +13,33 @@ from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 
 from .file_name import is_file_name
-from .mapping_csv import MAPPING
 from .statistic_csv import STATISTIC
 
-__all__ = ["KernelFolder", "Layout", "find", "is_auxiliary", "is_beside", "walk"]
+__all__ = ["MAPPING", "KernelFolder", "Layout", "find", "is_auxiliary", "is_beside", "walk"]
 
 Layout = Literal["mindspore", "constants", "msprobe", "torch", "o2", "ge", "async", "acl", "folder"]
-"""The form of a tree of folders.
+"""The form of a tree of folders: one of `_FORMS`, or ``folder``, files with nothing above."""
 
-mindspore: rank_R/net/graph/iteration.
-constants: rank_R/net/graph/constants.
-msprobe: rank_R/time/step_N.
-torch: stepN/time/device[/model/id/iteration].
-o2: step/time/device/model/id/iteration.
-ge: the same without the step.
-async: device/net_graph_G/G/iteration (MindSpore 1.5).
-acl: time/device.
-folder: files and nothing above.
-"""
-
-_D, _TIME = r"\d+", r"\d{8,20}"
-_FORMS: tuple[tuple[Layout, str], ...] = (
-    ("mindspore", rf"rank_(?P<rank>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D})"),
-    ("constants", rf"rank_(?P<rank>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/constants"),
-    ("msprobe", rf"rank_?(?P<rank>{_D})?/(?P<time>{_TIME})/step_?(?P<step>{_D})(?:/(?P<net>.+))?"),
-    (
-        "torch",
-        rf"step_?(?P<step>{_D})(?:/rank_?(?P<rank>{_D})?)?/(?P<time>{_TIME})/(?P<device>{_D})"
-        rf"(?:/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D}))?",
-    ),
-    (
-        "o2",
-        rf"(?P<step>{_D})/(?P<time>{_TIME})/(?P<device>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D})",
-    ),
-    ("ge", rf"(?P<time>{_TIME})/(?P<device>{_D})/(?P<net>[^/]+)/(?P<graph>{_D})/(?P<iteration>{_D})"),
-    ("async", rf"(?P<device>{_D})/(?P<net>[^/]+)_graph_{_D}/(?P<graph>{_D})/(?P<iteration>{_D})"),
-    ("acl", rf"(?P<time>{_TIME})/(?P<device>{_D})"),
-)
-_PATTERNS = tuple((layout, re.compile(f"(?:.*/)?{form}")) for layout, form in _FORMS)
+#: The forms, in the order in which they are tried.
+_FORMS: dict[Layout, str] = {
+    "mindspore": "rank_{rank}/{net}/{graph}/{iteration}",
+    "constants": "rank_{rank}/{net}/{graph}/constants",
+    "msprobe": "rank_?{rank}?/{time}/step_?{step}(?:/{nets})?",
+    "torch": "step_?{step}(?:/rank_?{rank}?)?/{time}/{device}(?:/{net}/{graph}/{iteration})?",
+    "o2": "{step}/{time}/{device}/{net}/{graph}/{iteration}",
+    "ge": "{time}/{device}/{net}/{graph}/{iteration}",
+    "async": r"{device}/{net}_graph_\d+/{graph}/{iteration}",  # MindSpore 1.5
+    "acl": "{time}/{device}",
+}
+_PARTS = {
+    **{key: rf"(?P<{key}>\d+)" for key in ("rank", "graph", "iteration", "step", "device")},
+    "net": "(?P<net>[^/]+)",
+    "nets": "(?P<net>.+)",
+    "time": r"(?P<time>\d{8,20})",
+}
+_PATTERNS = {layout: re.compile(f"(?:.*/)?{form.format(**_PARTS)}") for layout, form in _FORMS.items()}
+#: Lines "file,true name" for files whose name would have been too long.
+MAPPING = "mapping.csv"
 _OWN = frozenset({STATISTIC, MAPPING})
 _SKIP = frozenset({"graphs", "execution_order", ".dump_metadata", "dump_tensor_data", "__pycache__"})
 _AUXILIARY = re.compile(
@@ -95,11 +84,10 @@ class KernelFolder:
     @property
     def label(self) -> str:
         """Return the folder in words: ``rank 0, Net, graph 0, iteration 3``."""
-        named = {
-            "rank": self.rank, "step": self.step, "net": self.net, "graph": self.graph, "iteration": self.iteration,
-        }  # fmt: skip
         words = [
-            value if key == "net" else f"{key} {value}" for key, value in named.items() if value is not None
+            value if key == "net" else f"{key} {value}"
+            for key in ("rank", "step", "net", "graph", "iteration")
+            if (value := getattr(self, key)) is not None
         ]
         if self.layout == "constants":
             words.append("constants")
@@ -130,29 +118,28 @@ def find(path: Path) -> list[KernelFolder]:
 
 
 def _order(folder: KernelFolder) -> tuple[int, str, int, int, str]:
-    numbers = (-1 if n is None else n for n in (folder.rank, folder.graph, folder.number))
-    rank, graph, number = numbers
+    rank, graph, number = (-1 if n is None else n for n in (folder.rank, folder.graph, folder.number))
     return (rank, folder.net or "", graph, number, str(folder.path))
 
 
 def _kernel_folder(folder: Path, below: list[str], files: list[str]) -> KernelFolder | None:
-    ours = any(name in _OWN or (is_file_name(name) and not is_auxiliary(name)) for name in files)
+    ours = any(name in _OWN or is_file_name(name) for name in files)
     text = folder.as_posix()
-    for layout, pattern in _PATTERNS:
+    for layout, pattern in _PATTERNS.items():
         if match := pattern.fullmatch(text):
             # Many folders have a date for a name: they count only with kernel files in them. A rank_0/net/0/0
             # counts also when it is empty, or has only unknown files.
             sure = layout not in ("acl", "torch", "msprobe") and (bool(files) or not below)
-            return _from(layout, folder, match.groupdict()) if ours or sure else None
+            if not ours and not sure:
+                return None
+            found: dict[str, Any] = {
+                key: part if key in ("net", "time") else int(part)
+                for key, part in match.groupdict().items()
+                if part
+            }
+            device = found.pop("device", None)
+            return KernelFolder(folder, layout, **{"rank": device, **found})
     return KernelFolder(folder, "folder") if ours else None
-
-
-def _from(layout: Layout, folder: Path, parts: dict[str, str | None]) -> KernelFolder:
-    found: dict[str, Any] = {
-        key: text if key in ("net", "time") else int(text) for key, text in parts.items() if text
-    }
-    device = found.pop("device", None)
-    return KernelFolder(folder, layout, **{"rank": device, **found})
 
 
 def is_auxiliary(name: str) -> bool:

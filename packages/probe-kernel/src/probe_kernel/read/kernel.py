@@ -12,12 +12,11 @@ from attrs import field, frozen
 from probe_format.errors import FormatError
 from probe_format.schema import parse_object
 
-from .computed_statistics import numbers
 from .file_name import flat
 from .find import KernelFolder
 from .loaders import Part
-from .statistic_cell import Value
 from .statistic_line import Row
+from .statistics import Value, numbers
 
 __all__ = ["Kernel", "KernelId", "TensorSlot"]
 

@@ -1,18 +1,18 @@
-"""List the files of one folder, with their true names."""
+"""List the files of one folder, with their true names (mapping.csv has those that were too long)."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from .file_name import FileName, is_file_name, parse_file_name
-from .find import is_auxiliary
-from .mapping_csv import MAPPING, read_mapping
+from .find import MAPPING, is_auxiliary
 from .statistic_csv import STATISTIC
 
-__all__ = ["NO_TRUE_NAME", "Listing", "list_files"]
+__all__ = ["NO_TRUE_NAME", "Listing", "TrueNames", "list_files", "read_mapping"]
 
 NO_TRUE_NAME = "its true name in mapping.csv is not a file name"
 
@@ -34,10 +34,7 @@ class Listing:
 
 
 def list_files(folder: Path) -> Listing:
-    """List the files of a folder; files that cannot be understood are listed as problems.
-
-    Raises OSError when the folder cannot be read.
-    """
+    """List the files of a folder; a problem is what cannot be understood. Raises OSError."""
     mapping = read_mapping(folder)
     files, problems, lost = [], list(mapping.problems), list(mapping.problems)
     for path in sorted(folder.iterdir()):
@@ -46,7 +43,7 @@ def list_files(folder: Path) -> Listing:
         name = mapping.names.get(path.name, path.name)
         if not path.is_file():  # opening a pipe would block
             problems.append(f"{path.name} is neither a file nor a folder, or a link that leads nowhere.")
-        elif is_file_name(name) and not is_auxiliary(name):
+        elif is_file_name(name):
             files.append((path, parse_file_name(name)))
         elif not is_auxiliary(name):
             why = NO_TRUE_NAME if name != path.name else "it has no kernel file's name"
@@ -56,3 +53,32 @@ def list_files(folder: Path) -> Listing:
             if why != "it has no kernel file's name":
                 lost.append(problems[-1])
     return Listing(tuple(files), tuple(problems), tuple(lost))
+
+
+@frozen
+class TrueNames:
+    """Hold the true names of renamed files, and sentences on lines of mapping.csv of no use."""
+
+    names: dict[str, str] = field(factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+def read_mapping(folder: Path) -> TrueNames:
+    """Read the mapping of a folder, lines ``file,true name`` without a header; empty without mapping.csv."""
+    path = folder / MAPPING
+    if not path.is_file():
+        return TrueNames()
+    names: dict[str, str] = {}
+    problems = []
+    there = frozenset(os.listdir(folder))
+    for number, line in enumerate(path.read_text("utf-8-sig", "surrogateescape").split("\n"), start=1):
+        file, _, name = (part.strip() for part in line.partition(","))
+        if not file and not name:
+            continue
+        if not file or not name:
+            problems.append(f"mapping.csv, line {number}, is not 'file,true name': {line[:80]!r}.")
+        elif file not in there:
+            problems.append(f"mapping.csv, line {number}, names {file[:80]}, which is not in the folder.")
+        else:
+            names[file] = name
+    return TrueNames(names, tuple(problems))

@@ -18,11 +18,11 @@ from probe_format.errors import DamagedError
 from probe_format.tensors import load_npy, load_pt, npy_header
 
 from probe_kernel.files.bin_file import Section, open_bin
-from probe_kernel.files.dtypes import decode, dtype_of, shaped
+from probe_kernel.files.dtypes import decode, dtype_of
 
 from .file_name import FileName, Kind
 
-__all__ = ["READERS", "Contents", "Part", "Reader", "contents"]
+__all__ = ["READERS", "Part", "Reader", "contents"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...] | None
@@ -49,28 +49,16 @@ class Part:
     load: Callable[[Shape], Array]
 
 
-@frozen
-class Contents:
-    """Hold the tensors in a file. problems: bytes that belong to no tensor, in sentences."""
-
-    parts: tuple[Part, ...] = ()
-    problems: tuple[str, ...] = ()
-
-
+Contents = tuple[tuple[Part, ...], tuple[str, ...]]
 Reader = Callable[[Path, FileName], Contents]
 
 
 def contents(path: Path, name: FileName) -> Contents:
-    """Return the tensors in a file; none where its kind holds none. Raises FormatError when it cannot be read."""
-    return READERS[name.kind](path, name) if name.kind in READERS else Contents()
+    """Return the tensors in a file, and bytes that belong to none, in sentences. Some kinds hold no tensor.
 
-
-def _npy(path: Path, name: FileName) -> Contents:
-    return _one(name, lambda: npy_header(path).shape, lambda _: load_npy(path))
-
-
-def _raw(path: Path, name: FileName) -> Contents:
-    return _one(name, lambda: None, partial(_load_raw, path, name.dtype))
+    Raises FormatError when it cannot be read.
+    """
+    return READERS[name.kind](path, name) if name.kind in READERS else ((), ())
 
 
 def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
@@ -87,8 +75,7 @@ def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
             f"{path} has {raw.size} bytes, which is not {dtype.name}"
             + ("." if count is None else f"{list(shape or ())}.")
         )
-    values = decode(raw, dtype)
-    return values if shape is None or dtype.packed_codes else shaped(values[:count], shape, str(path))
+    return decode(raw, dtype, shape, str(path))
 
 
 def _pt(path: Path, name: FileName) -> Contents:
@@ -102,7 +89,7 @@ def _pt(path: Path, name: FileName) -> Contents:
 def _bin(path: Path, name: FileName) -> Contents:
     file = open_bin(path)
     found = tuple(_section(section) for section in file.sections if section.tensor is not None)
-    return Contents(found, file.problems)
+    return found, file.problems
 
 
 def _section(section: Section) -> Part:
@@ -116,7 +103,7 @@ def _section(section: Section) -> Part:
 
 def _part_of_bin(path: Path, name: FileName) -> Contents:
     if name.io not in ("input", "output"):
-        return Contents()  # buffers and work space: no tensors of the kernel
+        return (), ()  # buffers and work space: no tensors of the kernel
 
     def values(_: Shape) -> Array:
         # msaccucmp writes bfloat16 as float32, and float8 as float64, under the name of the original dtype.
@@ -133,12 +120,12 @@ _WIDENED = {"bfloat16": "float32", "float8_e5m2": "float64", "float8_e4m3fn": "f
 
 
 def _one(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Array]) -> Contents:
-    return Contents((Part(name.io, name.slot or 0, name.format, name.dtype, shape, load),))
+    return (Part(name.io, name.slot or 0, name.format, name.dtype, shape, load),), ()
 
 
 READERS: dict[Kind, Reader] = {
-    "npy": _npy,
-    "raw": _raw,
+    "npy": lambda path, name: _one(name, lambda: npy_header(path).shape, lambda _: load_npy(path)),
+    "raw": lambda path, name: _one(name, lambda: None, partial(_load_raw, path, name.dtype)),
     "pt": _pt,
     "bin": _bin,
     "part": _part_of_bin,

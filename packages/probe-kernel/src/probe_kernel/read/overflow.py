@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from probe_format.errors import DamagedError, FormatError
+from probe_format.errors import FormatError
 from probe_format.schema import parse_object
 
 from probe_kernel.files.bin_file import open_bin
@@ -38,19 +38,15 @@ class Overflow:
     def tasks(self) -> tuple[tuple[int, int], ...]:
         """Return (task, stream) of each unit whose status is not 0; the kernels with these numbers overflowed."""
         found = []
-        for unit in self._reports():
-            status = unit.get("status")
+        for unit in self.units.values():
+            inner = unit.get("data") if isinstance(unit, Mapping) else None
+            report = inner if isinstance(inner, Mapping) else unit
+            status = report.get("status") if isinstance(report, Mapping) else None
             if any(status) if isinstance(status, list) else status:
-                task, stream = unit.get("task_id"), unit.get("stream_id")
+                task, stream = report.get("task_id"), report.get("stream_id")
                 if isinstance(task, int) and isinstance(stream, int):
                     found.append((task, stream))
         return tuple(dict.fromkeys(found))
-
-    def _reports(self) -> Iterator[Mapping[str, Any]]:
-        for unit in self.units.values():
-            if isinstance(unit, Mapping):
-                inner = unit.get("data")
-                yield inner if isinstance(inner, Mapping) else unit
 
 
 def is_overflow(name: FileName) -> bool:
@@ -65,9 +61,7 @@ def read_overflow(path: Path, name: FileName) -> Overflow:
             if section.io == "output" and section.size <= _MOST and is_opdebug(raw := section.raw()):
                 try:
                     return Overflow(path, name.timestamp or 0, opdebug_json(raw))
-                except DamagedError as error:
-                    raise DamagedError(f"{path}: {error}.") from None
                 except FormatError as error:
-                    raise FormatError(f"{path}: {error}.") from None
+                    raise type(error)(f"{path}: {error}.") from None
         raise FormatError(f"{path} is called an overflow file, and has no record of one.")
     return Overflow(path, name.timestamp or 0, parse_object(path.read_bytes(), str(path)))

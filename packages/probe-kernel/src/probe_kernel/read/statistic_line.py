@@ -1,38 +1,73 @@
-"""Parse and format one line of a statistic.csv: the numbers of one tensor."""
+"""Parse and format the lines of a statistic.csv: each has the numbers of one tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from attrs import field, frozen
 
-from .categories import CATEGORIES
 from .file_name import MOST_SLOTS, FileName
-from .statistic_cell import MOST_DIMENSIONS, Value, name_text, shape_of, value_of, value_text, whole
+from .statistics import CATEGORIES, Value
 
-__all__ = ["Row", "columns_of", "header_text", "is_header", "missing_columns", "row_of", "row_text"]
+__all__ = ["NEEDED", "Row", "columns_of", "row_of", "table_text"]
 
-_FIXED = (
-    "Op Type", "Op Name", "Task ID", "Stream ID", "Timestamp", "IO", "Slot", "Data Size", "Data Type", "Shape",
-)  # fmt: skip
+_DIGITS = re.compile(r"[0-9]{1,30}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
+_FLOAT = re.compile(
+    r"[+-]?(?:(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:e[+-]?[0-9]{1,5})?|inf(?:inity)?|nan)"
+)
+_SHAPE = re.compile(r"\([0-9\s,x]*\)|\[[0-9\s,x]*\]|[0-9\s,x]+")
+_MOST_DIMENSIONS = 64
+
+
+def _whole(text: str) -> int:
+    """Return a whole number from 0 up. Raises ValueError where the cell is something else."""
+    # In ASCII digits: int() would take 1_0 and digits of other scripts.
+    if not _DIGITS.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is not a whole number")
+    return int(text)
+
+
+def _shape_of(text: str) -> tuple[int, ...] | None:
+    """Return a shape such as ``(2,3)``, None where the cell has none. Raises ValueError."""
+    if not text or text.lower() == "null":
+        return None
+    numbers = re.findall(r"[0-9]+", text)
+    if not _SHAPE.fullmatch(text) or len(numbers) > _MOST_DIMENSIONS:
+        raise ValueError(f"{text[:80]!r} is not a shape")
+    return tuple(_whole(number) for number in numbers)
+
+
+#: A column -> its field of a Row, and what reads its cell. Names keep their blanks, as those of files do.
+_FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "Op Type": ("op_type", str),
+    "Op Name": ("op_name", str),
+    "Task ID": ("task", _whole),
+    "Stream ID": ("stream", _whole),
+    "Timestamp": ("timestamp", _whole),
+    "IO": ("io", str.lower),
+    "Slot": ("slot", _whole),
+    "Data Size": ("size", lambda cell: _whole(cell) if cell else None),
+    "Data Type": ("dtype", str.strip),
+    "Shape": ("shape", _shape_of),
+    "Format": ("format", str.strip),
+}
+_OPTIONAL = ("Data Size", "Format")
 #: Every spelling of a column, in lower case -> its key in this module.
 _COLUMNS = {
     **{column.lower(): key for key, column in CATEGORIES.items()},
-    **{column.lower(): column for column in _FIXED},
+    **{column.lower(): column for column in _FIELDS},
+    **{key: key for key in ("l2norm", "max", "min", "avg")},
     "input/output": "IO",
     "index": "Slot",
-    "format": "Format",
     "md5 value": "md5",
-    "l2norm": "l2norm",
     "mean value": "avg",
-    "max": "max",
-    "min": "min",
-    "avg": "avg",
 }
-_NEEDED = ("IO", "Slot", "Data Type", "Shape")
-_KNOWN = frozenset({*_FIXED, "Format"})
-_NAMES = frozenset({"Op Type", "Op Name"})
-_NUMBERS = frozenset(CATEGORIES) - {"md5", "sha1"}
+NEEDED = ("IO", "Slot", "Data Type", "Shape")
+"""The columns that every statistic.csv has."""
 
 
 @frozen
@@ -62,27 +97,22 @@ class Row:
     values: Mapping[str, Value] = field(factory=dict)
 
 
-def is_header(cells: list[str]) -> bool:
-    """Return whether a line names columns, in any order, rather than holding their values."""
-    known = {_COLUMNS.get(cell.lower()) for cell in cells}
-    return len(known.intersection(_NEEDED)) > 1 or cells[0].lower() in ("op type", "input/output", "io")
+def columns_of(cells: list[str]) -> list[str] | None:
+    """Return the keys of the columns that a header names, in any order, None for a line that holds values.
 
-
-def columns_of(cells: list[str]) -> list[str]:
-    """Return the keys of the columns that a header names; a column not known here keeps its name."""
-    while cells and not cells[-1]:
-        cells = cells[:-1]
-    return [_COLUMNS.get(cell.lower(), cell) for cell in cells]
-
-
-def missing_columns(columns: list[str]) -> list[str]:
-    """Return the columns that every statistic.csv needs and this one lacks."""
-    return [name for name in _NEEDED if name not in columns]
+    A column not known here keeps its name.
+    """
+    columns = [_COLUMNS.get(cell.lower(), cell) for cell in cells]
+    if len({*columns}.intersection(NEEDED)) < 2 and cells[0].lower() not in ("op type", "input/output", "io"):
+        return None
+    while not columns[-1]:
+        columns.pop()
+    return columns
 
 
 def _repair(cells: list[str], columns: list[str]) -> list[str]:
     """Return a line with the cells of its header: no comma at the end, a shape without quotation marks in one cell."""
-    if len(cells) > len(columns) + MOST_DIMENSIONS:
+    if len(cells) > len(columns) + _MOST_DIMENSIONS:
         raise ValueError(f"it has {len(cells)} cells and its header {len(columns)}")
     while len(cells) > len(columns) and not cells[-1].strip():
         cells = cells[:-1]
@@ -103,68 +133,79 @@ def _repair(cells: list[str], columns: list[str]) -> list[str]:
 def row_of(cells: list[str], columns: list[str], owner: FileName | None) -> tuple[Row, dict[str, str]]:
     """Return a line as a row, and those of its cells that should be numbers and are not, by column.
 
-    cells: the cells of the line.
     columns: the keys of the header's columns (`columns_of`).
     owner: which kernel the line is of, where the csv does not say so.
 
     Raises ValueError when the line does not fit the header or a cell is damaged, KeyError when a column is missing.
     """
-    cells = _repair(cells, columns)
-    # Names keep their blanks: the names of the files have them, too.
-    of = {c: cell if c in _NAMES else cell.strip() for c, cell in zip(columns, cells, strict=True)}
+    fields: dict[str, Any] = {}
     if owner is not None:
-        of = {
-            "Op Type": owner.op_type,
-            "Op Name": owner.op_name,
-            "Task ID": str(owner.task),
-            "Stream ID": str(owner.stream or 0),
-            "Timestamp": str(owner.timestamp),
-            **of,
-        }
-    io = of["IO"].lower()
-    if io not in ("input", "output"):
-        raise ValueError(f"{of['IO']!r} is neither input nor output")
-    slot = whole(of["Slot"])
-    if slot >= MOST_SLOTS:
-        raise ValueError(f"no kernel has a slot {slot}")
+        keys = ("op_type", "op_name", "task", "stream", "timestamp")
+        fields = {key: getattr(owner, key) or 0 for key in keys}
     values: dict[str, Value] = {}
     odd: dict[str, str] = {}
-    for key, cell in of.items():
-        if key in _KNOWN:
+    for column, cell in zip(columns, _repair(cells, columns), strict=True):
+        if column in _FIELDS:
+            name, read = _FIELDS[column]
+            fields[name] = read(cell if read is str else cell.strip())
             continue
-        value = value_of(key, cell)
-        if isinstance(value, str) and key in _NUMBERS:
-            odd[CATEGORIES[key]] = cell
+        value = _value_of(column, cell.strip())
+        if isinstance(value, str) and column in CATEGORIES and column not in ("md5", "sha1"):
+            odd[CATEGORIES[column]] = cell.strip()
         else:
-            values[key] = value
-    row = Row(
-        op_type=of["Op Type"],
-        op_name=of["Op Name"],
-        task=whole(of["Task ID"]),
-        stream=whole(of["Stream ID"]),
-        timestamp=whole(of["Timestamp"]),
-        io=io,
-        slot=slot,
-        dtype=of["Data Type"],
-        shape=shape_of(of["Shape"]),
-        size=whole(of["Data Size"]) if of.get("Data Size") else None,
-        format=of.get("Format", ""),
-        values=values,
-    )
+            values[column] = value
+    for column, (name, _) in _FIELDS.items():
+        if name not in fields and column not in _OPTIONAL:
+            raise KeyError(column)
+    row = Row(**fields, values=values)
+    if row.io not in ("input", "output"):
+        raise ValueError(f"{row.io!r} is neither input nor output")
+    if row.slot >= MOST_SLOTS:
+        raise ValueError(f"no kernel has a slot {row.slot}")
     return row, odd
 
 
-def header_text(categories: Sequence[str]) -> str:
-    """Return the header of a statistic.csv as MindSpore writes it."""
-    return ",".join([*_FIXED, *(CATEGORIES[key] for key in categories)])
+def _value_of(key: str, cell: str) -> Value:
+    """Return the value of a statistic: None for null, and the cell itself where it is not a number."""
+    low = cell.lower()
+    if low in ("", "null"):
+        return None
+    if key in ("md5", "sha1"):
+        return cell
+    if low in ("true", "false"):
+        return int(low == "true")
+    if _INTEGER.fullmatch(cell):
+        return int(cell)
+    if not _FLOAT.fullmatch(low):
+        return cell
+    value = float(cell)
+    return cell if math.isinf(value) and "inf" not in low else value
 
 
-def row_text(row: Row, categories: Sequence[str]) -> str:
-    """Return a line of a statistic.csv as MindSpore writes it: with a comma at its end."""
-    names = [name_text(row.op_type), name_text(row.op_name)]
-    head = [*names, row.task, row.stream, row.timestamp, row.io, row.slot, row.size]
-    shape = "" if row.shape is None else f'"({",".join(map(str, row.shape))})"'
-    values = ["null" if (v := row.values.get(key)) is None else value_text(v) for key in categories]
-    return (
-        ",".join([*("" if h is None else str(h) for h in head), name_text(row.dtype), shape, *values]) + ","
-    )
+def _name_text(text: str) -> str:
+    """Return a name as a cell, in quotation marks where it would be read as several cells, or as a part of one."""
+    if text == text.strip() and not re.search(r'[",\r\n\0]|^[(\[]', text):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a statistic.csv as MindSpore writes it: each but the header ends in a comma."""
+    fixed = [column for column in _FIELDS if column != "Format"]
+    yield ",".join([*fixed, *(CATEGORIES[key] for key in categories)])
+    for row in rows:
+        numbers = [
+            row.task,
+            row.stream,
+            row.timestamp,
+            row.io,
+            row.slot,
+            "" if row.size is None else row.size,
+        ]
+        shape = "" if row.shape is None else f'"({",".join(map(str, row.shape))})"'
+        values = [
+            "null" if (v := row.values.get(key)) is None else str(v).removesuffix(".0") for key in categories
+        ]
+        names = [_name_text(row.op_type), _name_text(row.op_name)]
+        yield ",".join([*names, *map(str, numbers), _name_text(row.dtype), shape, *values]) + ","

@@ -33,9 +33,6 @@ class Line:
     file: str
     line: int
 
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
 
 @frozen
 class Hit:
@@ -134,23 +131,13 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
     for operator in operators:
         found = of.get(id(operator))
         runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter) if found else ()
-        yield Hit(
-            rank.number,
-            number,
-            operator,
-            operator.frame_at(line.file, line.line),
-            runs,
-            found.how if found else None,
-            graph.shared(operator),
-            found.cautions if found else (),
-            () if found else tuple(name for name in lost if _could_be(name, operator)),
-        )
-
-
-def _could_be(name: str, operator: Operator) -> bool:
-    """Return whether a name in the files is the operator's, whole or its end, but for the number."""
-    full = operator.full_name
-    return bool(full) and stem(name) in (stem(full), stem(full.rpartition("/")[2]))
+        full = operator.full_name
+        # Names that are the operator's, whole or its end, but for the number.
+        own = {stem(full), stem(full.rpartition("/")[2])} if full and not found else set()
+        near = tuple(name for name in lost if stem(name) in own)
+        frame, shared = operator.frame_at(line.file, line.line), graph.shared(operator)
+        how, cautions = (found.how, found.cautions) if found else (None, ())
+        yield Hit(rank.number, number, operator, frame, runs, how, shared, cautions, near)
 
 
 def _missed(line: Line, graphs: Sequence[Graph]) -> str:

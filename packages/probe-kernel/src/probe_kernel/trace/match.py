@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from attrs import frozen
 from probe_format.errors import FormatError
 
-from probe_kernel.files.dtypes import dtype_of
+from probe_kernel.files.dtypes import find_dtype
 from probe_kernel.graph.model import Operator, Type
 from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.kernel import Kernel
 
 __all__ = ["How", "Match", "agrees", "match", "stem"]
 
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 How = Literal["name", "last part", "order"]
 """What the files were matched by.
 
@@ -78,46 +80,40 @@ def _by_name(
 
     cautious: whether to accept kernels that contradict the operator in anything but their sizes.
     """
-    taken = {id(match.operator) for match in found.values()}
-    ways: tuple[tuple[How, Callable[[str], str]], ...] = (("name", flat), ("last part", _last))
+    ways: tuple[tuple[How, Callable[[Operator], str]], ...] = (
+        ("name", lambda op: flat(op.full_name)),
+        ("last part", lambda op: flat(op.full_name.rpartition("/")[2])),
+    )
     for how, key in ways:
-        by_key: dict[str, list[Operator]] = {}
-        for op in operators:
-            if id(op) not in taken:
-                by_key.setdefault(key(op.full_name), []).append(op)
+        taken = {id(match.operator) for match in found.values()}
+        by_key = _grouped((op for op in operators if id(op) not in taken), key)
         for name, kernel in kernels.items():
             same = by_key.get(name, ())
-            if name in found or len(same) != 1:
-                continue
-            if cautious:
+            if name not in found and len(same) == 1:
                 against = list(_contradictions(same[0], kernel))
-                if all(kind != "elements" for kind, _ in against):
+                if all(cautious and kind != "elements" for kind, _ in against):
                     found[name] = Match(same[0], name, how, tuple(text for _, text in against))
-            elif agrees(same[0], kernel):
-                found[name] = Match(same[0], name, how)
-        taken = {id(match.operator) for match in found.values()}
 
 
-def _last(full_name: str) -> str:
-    return flat(full_name.rpartition("/")[2])
+def _grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def _by_order(operators: list[Operator], kernels: list[Kernel], order: Sequence[str]) -> dict[str, Match]:
     place = {name: at for at, name in enumerate(order)}
     found: dict[str, Match] = {}
-    groups: dict[str, list[Operator]] = {}
-    for op in sorted(operators, key=lambda op: place.get(op.full_name, op.line + len(place))):
-        groups.setdefault(stem(op.full_name), []).append(op)
-    stems: dict[str, list[Kernel]] = {}
-    for kernel in kernels:
-        stems.setdefault(stem(kernel.name), []).append(kernel)
-    for key, candidates in groups.items():
+    in_order = sorted(operators, key=lambda op: place.get(op.full_name, op.line + len(place)))
+    stems = _grouped(kernels, lambda kernel: stem(kernel.name))
+    for key, candidates in _grouped(in_order, lambda op: stem(op.full_name)).items():
+
+        def fitting(kernel: Kernel, candidates: list[Operator] = candidates) -> tuple[int, ...]:
+            return tuple(at for at, op in enumerate(candidates) if agrees(op, kernel))
+
         # Where as many kernels as operators fit each other, the n-th kernel is the n-th operator.
-        alike: dict[tuple[int, ...], list[Kernel]] = {}
-        for kernel in stems.get(key, ()):
-            fitting = tuple(at for at, op in enumerate(candidates) if agrees(op, kernel))
-            alike.setdefault(fitting, []).append(kernel)
-        for places, same in alike.items():
+        for places, same in _grouped(stems.get(key, ()), fitting).items():
             if len(same) == len(places):
                 for kernel, at in zip(sorted(same, key=lambda k: k.timestamp), places, strict=True):
                     found[kernel.name] = Match(candidates[at], kernel.name, "order")
@@ -142,7 +138,7 @@ def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[tuple[str, s
             dtype, shape = slot.dtype, slot.shape
         except (FormatError, OSError):
             continue
-        if not sides or any(_fits(side, dtype, shape) for side in sides):
+        if not sides or any(_same_dtype(s.dtype, dtype) and _same_size(s, shape) for s in sides):
             continue
         there = " or ".join(dict.fromkeys(side.dtype or side.text for side in sides))
         if any(_same_size(side, shape) for side in sides):
@@ -153,10 +149,9 @@ def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[tuple[str, s
             yield "elements", text
 
 
-def _fits(side: Type, dtype: str, shape: tuple[int, ...] | None) -> bool:
-    if side.dtype and dtype and not _same(side.dtype, dtype):
-        return False
-    return _same_size(side, shape)
+def _same_dtype(one: str, other: str) -> bool:
+    known = {find_dtype(one), find_dtype(other)}
+    return None in known or len(known) == 1  # an unknown name contradicts nothing
 
 
 def _same_size(side: Type, shape: tuple[int, ...] | None) -> bool:
@@ -164,10 +159,3 @@ def _same_size(side: Type, shape: tuple[int, ...] | None) -> bool:
         return True
     # Shapes are not compared: after a Reshape that shares the memory, files have the shape before it.
     return math.prod(side.shape) == math.prod(shape)
-
-
-def _same(one: str, other: str) -> bool:
-    try:
-        return dtype_of(one) == dtype_of(other)
-    except FormatError:
-        return True  # an unknown name contradicts nothing
