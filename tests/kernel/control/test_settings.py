@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from probe_format.errors import ConfigError
 from probe_kernel import BACKENDS, KernelDump, settings
-from probe_kernel.control.notes import NOTES
-from probe_kernel.control.option_rules import RULES
+from probe_kernel.control.option_rules import NOTES, RULES
 from probe_kernel.control.settings import settings_text
 
 DOCUMENT = {"iterations": "0|5-8|100-120", "kernels": ["Default/Conv-op12"], "net_name": "ResNet50"}
@@ -209,11 +208,11 @@ def test_what_has_no_effect_is_written_and_told(
 
 
 def test_every_note_is_told_above() -> None:
-    assert {note.__name__ for note in NOTES} == {noted[0] for noted in NOTED}
+    assert {note.name for note in NOTES} == {noted[0] for noted in NOTED}
 
 
 def test_every_rule_is_broken_above() -> None:
-    assert {rule.__name__ for rule in RULES} <= {b[0] for b in BROKEN}
+    assert {rule.name for rule in RULES} <= {b[0] for b in BROKEN}
 
 
 def test_all_problems_come_at_once() -> None:

@@ -15,7 +15,7 @@ from probe_kernel.control.backends import Backend
 from probe_kernel.control.description import KernelDump
 from probe_kernel.control.environment import changed
 from probe_kernel.control.mindspore_run import KernelRun
-from probe_kernel.control.notes import notes_of
+from probe_kernel.control.option_rules import notes_of
 from probe_kernel.control.readiness import find_backend, ready
 from probe_kernel.control.settings import document_of, settings_text, write_settings
 
@@ -70,7 +70,7 @@ def dump(
             ) from e
         run = KernelRun(found, chosen, file, path, values, _c_expression(), manual_steps)
         for note in notes_of(found, values, chosen):
-            run.warn(note)
+            run.warn(str(note))
         with changed(_variables(chosen, file, document)):
             _open.append(run)
             try:

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from attrs import evolve, frozen
-from probe_format.errors import ConfigError
+from probe_format.errors import ConfigError, Problem
 
 from .backends import Backend, backend_named
 from .control_json import read_json
 from .control_keys import REQUIRED, KeyReader
 from .description import KernelDump
-from .notes import notes_of
-from .option_rules import check
+from .option_rules import check, notes_of
 
 __all__ = ["ControlFile", "load_settings"]
 
@@ -61,19 +60,21 @@ def load_settings(
     reader.read(read_json(file, reader.notes))
     description = KernelDump(**reader.options)
     values, wrong = check(description, chosen, environ)
-    problems = [*reader.problems]
-    blamed = {problem.where for problem in problems}
-    for problem in wrong:
-        option, bracket, index = problem.where.partition("[")
-        key = _NAMES.get(option, option)
-        remedy = _REMEDIES.get(option, problem.remedy)
-        if key in REQUIRED and problem.remedy.startswith("Leave it out"):
-            remedy = f'Write "{key}": {REQUIRED[key]}.'
-        if key not in blamed:
-            problems.append(evolve(problem, where=key + bracket + index, remedy=remedy))
+    blamed = {problem.where for problem in reader.problems}
+    problems = [
+        *reader.problems,
+        *(p for p in map(_of_key, wrong) if p.where.partition("[")[0] not in blamed),
+    ]
     if problems:
         raise ConfigError([evolve(problem, where=f"{file}: {problem.where}") for problem in problems])
-    for note in notes_of(description, values, chosen):
-        option, _, why = note.partition(":")
-        reader.notes.append(f"{_NAMES.get(option, option)}:{why}")
+    reader.notes += (str(_of_key(note)) for note in notes_of(description, values, chosen))
     return ControlFile(file, chosen, description, tuple(reader.notes))
+
+
+def _of_key(problem: Problem) -> Problem:
+    """Name the key of the file instead of the option."""
+    option, bracket, index = problem.where.partition("[")
+    key, remedy = _NAMES.get(option, option), _REMEDIES.get(option, problem.remedy)
+    if key in REQUIRED and problem.remedy.startswith("Leave it out"):
+        remedy = f'Write "{key}": {REQUIRED[key]}.'
+    return evolve(problem, where=key + bracket + index, remedy=remedy)

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from attrs import asdict
 from probe_format.errors import ConfigError
 from probe_format.safe_files import make_folder, replace_file
 from probe_runtime.notice import notice
 
 from .backends import Backend, backend_named
 from .description import KernelDump
-from .notes import notes_of
 from .option_checks import Values
-from .option_rules import check
+from .option_rules import check, notes_of
 
 __all__ = ["document_of", "settings", "settings_text", "write_settings"]
 
@@ -40,11 +40,9 @@ def settings(dump: KernelDump, backend: str, environ: Mapping[str, str] | None =
 
 def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, Any]:
     """Return the control file of a description in which `option_rules.check` finds no problem."""
-    full: dict[str, Any] = {
-        "op_debug_mode": dump.op_debug_mode,
+    full: dict[str, Any] = asdict(dump, recurse=False) | {
         "dump_mode": 2 if dump.set_dump else int(bool(values.kernels)),
         "path": dump.path or "",
-        "net_name": dump.net_name,
         "iteration": str(values.iterations),
         "saved_data": dump.saved_data or "tensor",
         "input_output": 0 if dump.inputs and dump.outputs else 1 if dump.inputs else 2,
@@ -52,22 +50,16 @@ def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, 
         "support_device": list(range(8) if dump.devices is None else dump.devices),
         "statistic_category": list(dump.statistic_category or ("max", "min", "l2norm")),
         "file_format": dump.file_format or "bin",
-        "overflow_number": dump.overflow_number,
         "enable": dump.synchronous is not False,
         "trans_flag": dump.trans_flag is not False,
-        "stat_calc_mode": dump.stat_calc_mode,
-        "device_stat_precision_mode": dump.device_stat_precision_mode,
-        "sample_mode": dump.sample_mode,
-        "sample_num": dump.sample_num,
-        "save_kernel_args": dump.save_kernel_args,
     }
     # Options that were not given are left out: the dumper has defaults, and refuses a superfluous overflow_number.
-    document: dict[str, Any] = {
-        "common_dump_settings": {k: full[k] for k in chosen.common if full[k] is not None}
+    sections = {"common_dump_settings": chosen.common, "e2e_dump_settings": chosen.e2e}
+    return {
+        section: {k: full[k] for k in keys if full[k] is not None}
+        for section, keys in sections.items()
+        if keys
     }
-    if chosen.e2e:
-        document["e2e_dump_settings"] = {k: full[k] for k in chosen.e2e if full[k] is not None}
-    return document
 
 
 def settings_text(document: Mapping[str, Any]) -> str:
