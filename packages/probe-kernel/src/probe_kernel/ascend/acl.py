@@ -12,18 +12,12 @@ from probe_format.suggest import did_you_mean
 
 from probe_kernel.control.description import as_tuple, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
-from probe_kernel.control.option_checks import flag, one_of
+from probe_kernel.control.option_checks import check_types
 
 __all__ = ["ACL_STATISTICS", "AclDump", "AclModel", "acl_settings"]
 
 ACL_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
 """What ``stats`` may name."""
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "mode": ("all", "input", "output"),
-    "level": ("op", "kernel", "all"),
-    "data": ("tensor", "stats"),
-    "scene": ("lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"),
-}
 
 
 @attrs.frozen
@@ -61,7 +55,9 @@ class AclDump:
     data: Literal["tensor", "stats"] | None = None
     stats: Sequence[str] | None = attrs.field(default=None, converter=as_tuple)
     debug: bool = False
-    scene: str | None = None
+    scene: (
+        Literal["lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"] | None
+    ) = None
     op_switch: bool = True
 
 
@@ -73,22 +69,21 @@ def acl_settings(dump: AclDump) -> dict[str, Any]:
     problems = list(_problems(dump))
     if problems:
         raise ConfigError(problems)
-    if dump.debug:
-        return {"dump": {"dump_debug": "on", "dump_path": dump.path}}
-    if dump.scene is not None:
-        inside = {"dump_path": dump.path, "dump_scene": dump.scene}
-        return {"dump": {k: v for k, v in inside.items() if v is not None}}
+    full: dict[str, Any]
     steps, _ = parse_iterations(dump.step, "step")
-    full = {
-        "dump_data": dump.data,
-        "dump_level": dump.level,
-        "dump_list": [_entry(m) for m in dump.models],
-        "dump_mode": dump.mode,
-        "dump_op_switch": "on" if dump.op_switch else "off",
-        "dump_path": dump.path,
-        "dump_stats": None if dump.stats is None else list(dump.stats),
-        "dump_step": None if steps.all else str(steps),
-    }
+    if dump.debug or dump.scene is not None:
+        full = {"dump_debug": "on" if dump.debug else None, "dump_path": dump.path, "dump_scene": dump.scene}
+    else:
+        full = {
+            "dump_data": dump.data,
+            "dump_level": dump.level,
+            "dump_list": [_entry(m) for m in dump.models],
+            "dump_mode": dump.mode,
+            "dump_op_switch": "on" if dump.op_switch else "off",
+            "dump_path": dump.path,
+            "dump_stats": dump.stats and list(dump.stats),
+            "dump_step": None if steps.all else str(steps),
+        }
     return {"dump": {k: v for k, v in full.items() if v is not None}}
 
 
@@ -102,17 +97,14 @@ def _problems(dump: AclDump) -> Iterator[Problem]:
         yield Problem("path", "is not given.", 'Write e.g. path="/data/dump".')
     elif dump.path is not None and (not isinstance(dump.path, str) or not dump.path):
         yield Problem("path", f"{dump.path!r} is not a path.", 'Write e.g. path="/data/dump".')
-    for name, options in _CHOICES.items():
-        yield from one_of(name, getattr(dump, name), options)
-    for name in ("debug", "op_switch"):
-        yield from flag(name, getattr(dump, name))
+    yield from check_types(dump)
     yield from parse_iterations(dump.step, "step")[1]
-    yield from _list(dump)
+    yield from _models(dump)
     yield from _statistics(dump)
     yield from _alone(dump)
 
 
-def _list(dump: AclDump) -> Iterator[Problem]:
+def _models(dump: AclDump) -> Iterator[Problem]:
     if not isinstance(dump.models, tuple):
         yield Problem("models", f"{dump.models!r} is not a list of AclModel.", "Write e.g. [AclModel()].")
         return
@@ -153,15 +145,7 @@ def _alone(dump: AclDump) -> Iterator[Problem]:
     kind = "debug" if dump.debug else "scene" if dump.scene is not None else None
     if kind is None:
         return
-    given = {
-        "models": dump.models != (),
-        "mode": dump.mode != "all",
-        "level": dump.level is not None,
-        "step": dump.step != "all",
-        "data": dump.data is not None,
-        "stats": dump.stats is not None,
-    }
-    for name in (n for n, is_given in given.items() if is_given):
-        yield Problem(
-            name, f"goes with no {kind} dump: that one chooses its operators itself.", "Leave it out."
-        )
+    for name in ("models", "mode", "level", "step", "data", "stats"):
+        if getattr(dump, name) != getattr(attrs.fields(AclDump), name).default:
+            what = f"goes with no {kind} dump: that one chooses its operators itself."
+            yield Problem(name, what, "Leave it out.")
