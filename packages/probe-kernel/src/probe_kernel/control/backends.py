@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import evolve, frozen
 from probe_format.errors import ConfigError, Problem
 from probe_format.suggest import did_you_mean
 
@@ -47,53 +47,31 @@ class Backend:
 
 
 _ALL = ("tensor", "statistic", "full")
+_O0O1 = Backend(name="ascend-o0o1", title="Ascend O0/O1", file="kernel_kbyk_dump.json",
+                common=(*_DATA, "overflow_number"),
+                e2e=(*_E2E, "stat_calc_mode", "device_stat_precision_mode", "sample_mode", "sample_num",
+                     "save_kernel_args"),
+                debug_modes=(0, 3, 4), saved=_ALL, asynchronous=True)  # fmt: skip
+_O2 = Backend(name="ascend-o2", title="Ascend O2", file="kernel_graph_dump.json",
+              common=(*_DATA, "file_format", "overflow_number"), e2e=(), debug_modes=(0, 3, 4), saved=_ALL,
+              kinds=("name", "regex"), acl=True)  # fmt: skip
+_CPU = Backend(name="cpu", title="CPU", file="kernel_kbyk_dump.json", common=_DATA, e2e=_E2E,
+               debug_modes=(0,), saved=("tensor",))  # fmt: skip
+_OLD = evolve(_CPU, name="r1.5-sync", title="MindSpore r1.5, synchronous", file="data_dump.json", common=_BASE,
+              kinds=("name",))  # fmt: skip
 
 BACKENDS: dict[str, Backend] = {
     b.name: b
     for b in (
-        Backend(
-            name="ascend-o0o1",
-            title="Ascend O0/O1",
-            file="kernel_kbyk_dump.json",
-            common=(*_DATA, "overflow_number"),
-            e2e=(*_E2E, "stat_calc_mode", "device_stat_precision_mode", "sample_mode", "sample_num",
-                 "save_kernel_args"),
-            debug_modes=(0, 3, 4),
-            saved=_ALL,
-            asynchronous=True,
-        ),
-        Backend(
-            name="ascend-o2",
-            title="Ascend O2",
-            file="kernel_graph_dump.json",
-            common=(*_DATA, "file_format", "overflow_number"),
-            e2e=(),
-            debug_modes=(0, 3, 4),
-            saved=_ALL,
-            kinds=("name", "regex"),
-            acl=True,
-        ),
-        Backend(name="cpu", title="CPU", file="kernel_kbyk_dump.json", common=_DATA, e2e=_E2E,
-                debug_modes=(0,), saved=("tensor",)),
-        Backend(name="gpu", title="GPU", file="kernel_kbyk_dump.json", common=_DATA, e2e=_E2E,
-                debug_modes=(0,), saved=_ALL),
-        Backend(
-            name="ge",
-            title="GE (Ascend O2 with ENABLE_MS_GE_DUMP=1)",
-            file="kernel_graph_dump.json",
-            common=(*_DATA, "file_format", "overflow_number"),
-            e2e=(),
-            debug_modes=(0, 3),
-            saved=_ALL,
-            kinds=("name", "regex"),
-            acl=True,
-            environment=(("ENABLE_MS_GE_DUMP", "1"),),
-        ),
-        Backend(name="r1.5-sync", title="MindSpore r1.5, synchronous", file="data_dump.json",
-                common=_BASE, e2e=_E2E, debug_modes=(0,), saved=("tensor",), kinds=("name",)),
-        Backend(name="r1.5-async", title="MindSpore r1.5, asynchronous", file="data_dump.json",
-                common=(*_BASE, "op_debug_mode"), e2e=(), debug_modes=(0, 1, 2, 3), saved=("tensor",),
-                kinds=("name",), asynchronous=True),
+        _O0O1,
+        _O2,
+        _CPU,
+        evolve(_CPU, name="gpu", title="GPU", saved=_ALL),
+        evolve(_O2, name="ge", title="GE (Ascend O2 with ENABLE_MS_GE_DUMP=1)", debug_modes=(0, 3),
+               environment=(("ENABLE_MS_GE_DUMP", "1"),)),
+        _OLD,
+        evolve(_OLD, name="r1.5-async", title="MindSpore r1.5, asynchronous", common=(*_BASE, "op_debug_mode"),
+               e2e=(), debug_modes=(0, 1, 2, 3), asynchronous=True),
     )
 }  # fmt: skip
 """Every backend by its name."""

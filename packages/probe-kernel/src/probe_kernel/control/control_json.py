@@ -28,16 +28,11 @@ def read_json(path: Path, notes: list[str]) -> Any:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _refusal(path, f"is not text in UTF-8 ({error.reason} at byte {error.start})") from None
+    plain, commas = _without_trailing_commas(text)
     try:
-        return _loads(text, notes)
+        document = _loads(plain, notes)
     except (ValueError, RecursionError) as error:
-        plain, commas = _without_trailing_commas(text)
-        if not commas:
-            raise _refusal(path, f"is not JSON: {error}") from None
-        try:
-            document = _loads(plain, notes)
-        except (ValueError, RecursionError):
-            raise _refusal(path, f"is not JSON: {error}") from None
+        raise _refusal(path, f"is not JSON: {error}") from None
     for line in commas:
         notes.append(
             f"line {line}: a comma before a closing bracket; MindSpore refuses the file until it is gone."

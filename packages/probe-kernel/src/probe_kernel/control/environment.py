@@ -12,17 +12,14 @@ __all__ = ["changed"]
 @contextmanager
 def changed(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set each variable, or remove it where the value is None; restore all of them at the end of the block."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = dict(os.environ)
     try:
-        _apply(variables)
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
         yield
     finally:
-        _apply(before)
-
-
-def _apply(variables: Mapping[str, str | None]) -> None:
-    for name, value in variables.items():
-        if value is None:
+        for name in variables:
             os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+        os.environ.update({name: before[name] for name in variables if name in before})
