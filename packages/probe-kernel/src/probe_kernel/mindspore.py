@@ -11,7 +11,6 @@ from typing import Any
 
 from probe_format.errors import ConfigError, Problem, UsageError
 
-from probe_kernel.control.backends import Backend
 from probe_kernel.control.description import KernelDump
 from probe_kernel.control.environment import changed
 from probe_kernel.control.mindspore_run import KernelRun
@@ -54,54 +53,42 @@ def dump(
     found, chosen, values, path = ready(description, backend, diagnostic_data_path, options)
     file = Path(path, chosen.file)
     if os.environ.get("MS_ROLE") == "MS_SCHED":  # msrun's scheduler runs the script too, but no graph
-        run = KernelRun(found, chosen, file, path, values, None, manual_steps)
+        run = KernelRun(chosen, file, path, values, None, manual_steps)
         yield run
         run.finish(quiet=True)
         return
-    with changed(
-        {"MS_DIAGNOSTIC_DATA_PATH": os.fspath(diagnostic_data_path)} if diagnostic_data_path else {}
-    ):
-        document = document_of(found, values, chosen)
-        try:
-            write_settings(file, settings_text(document))
-        except OSError as e:
-            raise ConfigError(
-                [Problem("path", f"{file} cannot be written: {e.strerror}.", "Give another path.")]
-            ) from e
-        run = KernelRun(found, chosen, file, path, values, _c_expression(), manual_steps)
-        for note in notes_of(found, values, chosen):
-            run.warn(str(note))
-        with changed(_variables(chosen, file, document)):
-            _open.append(run)
-            try:
-                if (
-                    manual_steps
-                ):  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
-                    run.call("_dump_set_dynamic")
-                    run.call("_set_init_iter", 0)
-                    run.start()
-                yield run
-            except BaseException:
-                run.stop()
-                run.finish(quiet=True)
-                raise
-            else:
-                run.stop()
-            finally:
-                _open.remove(run)
-    run.finish()
-
-
-def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[str, str | None]:
-    """Return the variables for the dumper. On O2 MS_ACL_DUMP_CFG_PATH makes operators outside of graphs dump, too."""
+    document = document_of(found, values, chosen)
+    try:
+        write_settings(file, settings_text(document))
+    except OSError as e:
+        what = f"{file} cannot be written: {e.strerror}."
+        raise ConfigError([Problem("path", what, "Give another path.")]) from e
     common = document["common_dump_settings"]
     whole = common["dump_mode"] == 0 and (common["iteration"] != "all" or not common["kernels"])
-    return {
+    variables = {
         "MINDSPORE_DUMP_CONFIG": str(file),
-        "MS_ACL_DUMP_CFG_PATH": str(file) if backend.acl and whole else None,
-        **dict(backend.environment),
+        "MS_ACL_DUMP_CFG_PATH": str(file)
+        if chosen.acl and whole
+        else None,  # O2: also operators outside of graphs
+        **dict(chosen.environment),
     }
-
-
-def _c_expression() -> Any:
-    return importlib.import_module("mindspore._c_expression")
+    if diagnostic_data_path:
+        variables["MS_DIAGNOSTIC_DATA_PATH"] = os.fspath(diagnostic_data_path)
+    calls = importlib.import_module("mindspore._c_expression")
+    run = KernelRun(chosen, file, path, values, calls, manual_steps)
+    for note in notes_of(found, values, chosen):
+        run.warn(str(note))
+    failed = True
+    _open.append(run)
+    try:
+        with changed(variables):
+            if manual_steps:  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
+                run.call("_dump_set_dynamic")
+                run.first_iteration(0)
+                run.start()
+            yield run
+            failed = False
+    finally:
+        run.stop()
+        _open.remove(run)
+        run.finish(quiet=failed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from probe_runtime.notice import log, log_once, notice
 
 from .backends import Backend
 from .compiled_graphs import compiled_graphs
-from .description import KernelDump
 from .option_checks import Values
 from .outcome import DumpOutcome, inspect_dump
 
@@ -30,7 +29,6 @@ class KernelRun:
     path: the folder of the dump.
     """
 
-    description: KernelDump
     backend: Backend
     file: Path
     path: str
@@ -58,8 +56,8 @@ class KernelRun:
 
     def stop(self) -> None:
         """Stop until start(), where version and backend can."""
-        if self.backend.name not in ("cpu",):
-            self._synchronize()
+        if self.backend.name != "cpu":
+            self._attempt(_synchronize, "MindSpore could not synchronise")
         self.call("_dump_stop")
 
     def step(self) -> None:
@@ -78,42 +76,44 @@ class KernelRun:
     def call(self, name: str, *arguments: int) -> None:
         """Call a function of mindspore._c_expression, where this version has it."""
         function = getattr(self._calls, name, None)
-        if function is None:
-            return
+        if function is not None:
+            self._attempt(function, f"{name} of this MindSpore failed", *arguments)
+
+    def _attempt(self, function: Callable[..., Any], failed: str, *arguments: int) -> None:
         try:
             function(*arguments)
         except Exception as e:  # a dump that cannot be switched must not end the run
-            self._log_note(f"{name} of this MindSpore failed: {e}")
-
-    def _synchronize(self) -> None:
-        try:
-            importlib.import_module("mindspore").runtime.synchronize()
-        except Exception as e:
-            self._log_note(f"MindSpore could not synchronise: {e}")
+            text = f"{failed}: {e}"
+            if text not in self._notes:
+                self._notes.append(text)
+                log_once("probe_kernel", text)
 
     def warn(self, text: str) -> None:
-        """Warn of something once, and keep it for the outcome."""
-        if text not in self._notes:
-            self._notes.append(text)
-            notice(f"Probe: {text}")
-
-    def _log_note(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes.append(text)
-            log_once("probe_kernel", text)
+        """Warn of something, and keep it for the outcome."""
+        self._notes.append(text)
+        notice(f"Probe: {text}")
 
     def finish(self, *, quiet: bool = False) -> None:
         """Look at what was written, and report it.
 
         quiet: in the log only, as the run has an error of its own.
         """
-        notes = [*self._notes, *_remarks(self, bool(compiled_graphs()))]
+        notes = [*self._notes]
+        if not compiled_graphs():
+            notes.append(
+                "No graph was compiled in the block: MindSpore dumps the kernels of graphs (GRAPH_MODE, @jit), and in "
+                "PyNative mode nothing else."
+            )
+        elif self.backend.name == "cpu" and self._values.iterations.all:
+            notes.append(
+                "On a CPU MindSpore goes on dumping each run of a graph until the process ends, also after the block; "
+                "give iterations to limit it."
+            )
         try:
             self._outcome = inspect_dump(self.folder, self._values.kernels, notes)
         except Exception as e:
-            self._outcome = DumpOutcome(
-                self.folder, 0, 0, (), 0, (), (*notes, f"The folder is unreadable: {e}")
-            )
+            notes.append(f"The folder is unreadable: {e}")
+            self._outcome = DumpOutcome(self.folder, 0, 0, (), 0, (), tuple(notes))
         log("probe_kernel", str(self._outcome))
         if quiet:
             return
@@ -123,17 +123,8 @@ class KernelRun:
             notice(f"Probe: {self._outcome}")
 
 
-def _remarks(run: KernelRun, compiled: bool) -> Iterator[str]:
-    if not compiled:
-        yield (
-            "No graph was compiled in the block: MindSpore dumps the kernels of graphs (GRAPH_MODE, @jit), and in "
-            "PyNative mode nothing else."
-        )
-    elif run.backend.name == "cpu" and run._values.iterations.all:
-        yield (
-            "On a CPU MindSpore goes on dumping each run of a graph until the process ends, also after the block; "
-            "give iterations to limit it."
-        )
+def _synchronize() -> None:
+    importlib.import_module("mindspore").runtime.synchronize()
 
 
 def current_rank() -> int:

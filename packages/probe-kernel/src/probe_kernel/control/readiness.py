@@ -56,18 +56,13 @@ def ready(
     """
     problems = []
     known = {a.name for a in attrs.fields(KernelDump)}
-    for name in [n for n in options if n not in known]:
+    for name in options.keys() - known:
         hint = did_you_mean(name, known) or f"There are {', '.join(sorted(known))}."
         problems.append(Problem(name, "is not an option of a kernel dump.", hint))
     given = {k: v for k, v in options.items() if k in known}
     if description is not None and given:
-        named = ", ".join(sorted(given))
-        problems.append(
-            Problem(
-                named, "was given beside a description.", "Put it into KernelDump(...), or use keywords only."
-            )
-        )
-        given = {}
+        remedy = "Put it into KernelDump(...), or use keywords only."
+        problems.append(Problem(", ".join(sorted(given)), "was given beside a description.", remedy))
     found = description if description is not None else KernelDump(**given)
     if not isinstance(found, KernelDump):
         raise UsageError(f"dump wants a KernelDump or its options as keywords; got {found!r}.")
@@ -100,10 +95,10 @@ def _place(path: str, backend: Backend) -> Iterator[Problem]:
 
 
 def _surroundings(backend: Backend) -> Iterator[Problem]:
-    if os.environ.get("MINDSPORE_DUMP_CONFIG"):
+    if earlier := os.environ.get("MINDSPORE_DUMP_CONFIG"):
         what = (
-            f"is set already ({os.environ['MINDSPORE_DUMP_CONFIG']}). MindSpore reads it once, with the first "
-            "operator that runs, and may have read that file by now."
+            f"is set already ({earlier}). MindSpore reads it once, with the first operator that runs, and may have "
+            "read that file by now."
         )
         remedy = (
             "Unset it before the process starts. To dump by that file here, give "
