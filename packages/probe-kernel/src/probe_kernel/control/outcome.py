@@ -55,12 +55,14 @@ class DumpOutcome:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        steps = _listed(self.iterations)
+        steps = ", ".join(
+            str(a) if a == b else f"{a}-{b}" for a, b in joined((n, n) for n in self.iterations)
+        )
         what = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
-        head = f"{what}; iterations {steps}." if self.iterations else f"{what}."
-        missing = [f"Nothing was written for {n}" for n in self.never_ran]
-        first = head if self.files else f"Nothing was written below {self.path}."
-        return "\n".join([first, *missing, *self.notes])
+        first = f"{what}; iterations {steps}." if steps else f"{what}."
+        if not self.files:
+            first = f"Nothing was written below {self.path}."
+        return "\n".join([first, *(f"Nothing was written for {n}" for n in self.never_ran), *self.notes])
 
 
 Seen = set[tuple[str, str]]
@@ -99,42 +101,46 @@ def inspect_dump(
         if os.path.basename(folder).isdigit():
             iterations.add(int(os.path.basename(folder)))
     compiled = _execution_order(Path(path))
-    missing = tuple(_never_ran(k, compiled, seen) for k in requested if not _ran(k, compiled, seen))
+    missing = (
+        NeverRan(pattern.text, _why(pattern, compiled))
+        for pattern in requested
+        if not _ran(pattern, compiled, seen)
+    )
     kernels = sum(kind != "Parameter" for kind, _ in seen)
-    return DumpOutcome(str(path), files, size, tuple(sorted(iterations)), kernels, missing, tuple(notes))
+    return DumpOutcome(
+        str(path), files, size, tuple(sorted(iterations)), kernels, tuple(missing), tuple(notes)
+    )
 
 
-def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> NeverRan:
-    meant = [n for n in compiled if pattern.matches(n)]
-    if meant:
+def _why(pattern: KernelPattern, compiled: Sequence[str]) -> str:
+    if meant := [n for n in compiled if pattern.matches(n)]:
         other = ""
         if pattern.kind == "name":  # seen: Cast-op3 in the graph's file ran as Cast-op0
             plain = without_number(pattern.text)
             any_number = pattern.text if plain == pattern.text else f"{plain}-op[0-9]+"
             other = f' Or the backend has given it another number: "name-regex({any_number})" takes any.'
         more = f" and {len(meant) - 1} more" if len(meant) > 1 else ""
-        return NeverRan(
-            pattern.text,
+        return (
             f"{meant[0]}{more} is in the graph, but it was not run in these iterations, "
-            f"or has no tensor on the side that was asked for.{other}",
+            f"or has no tensor on the side that was asked for.{other}"
         )
-    lasts = [without_number(n.rpartition("/")[2]) for n in compiled]
-    near = nearest(pattern.text, dict.fromkeys(lasts if pattern.kind == "type" else compiled), 3, 0.5)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     if pattern.kind == "regex":
         hint = f" It must match the whole name, such as {compiled[0]!r}." if compiled else ""
-    return NeverRan(pattern.text, f"no operator of this name was compiled.{hint}")
+    else:
+        lasts = [without_number(n.rpartition("/")[2]) for n in compiled]
+        near = nearest(pattern.text, dict.fromkeys(lasts if pattern.kind == "type" else compiled), 3, 0.5)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"no operator of this name was compiled.{hint}"
 
 
 def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> bool:
     names = {name for _, name in seen}
-    # Where the backend rewrote a graph, the file's name has another number after -op.
-    numberless = {without_number(n) for n in names}
     if pattern.kind == "name":
         return flat(pattern.text) in names
-    for full in compiled:
-        if pattern.matches(full) and (flat(full) in names or without_number(flat(full)) in numberless):
-            return True
+    # Where the backend rewrote a graph, the file's name has another number after -op.
+    numberless = {without_number(n) for n in names}
+    if any(pattern.matches(full) and without_number(flat(full)) in numberless for full in compiled):
+        return True
     if pattern.kind == "type":
         wanted = pattern.text.lower()
         return any(
@@ -154,7 +160,3 @@ def _execution_order(rank: Path) -> list[str]:
         with contextlib.suppress(FormatError):  # left empty by a full disk: the names of the files remain
             found.update(dict.fromkeys(read_order(path)))
     return list(found)
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in joined((n, n) for n in numbers))
