@@ -14,7 +14,7 @@ from probe_format.terminal import tell
 
 from probe_kernel.read.dump import Dump, Iteration, open
 
-__all__ = ["Command", "add_folder", "chosen", "report", "tried"]
+__all__ = ["Command", "add_folder", "add_out", "add_part", "chosen", "report", "tried"]
 
 T = TypeVar("T")
 
@@ -34,10 +34,20 @@ class Command:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose a dump and a part of it."""
+    """Add the argument that names a dump."""
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
+
+
+def add_part(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose a dump and a part of it."""
+    add_folder(parser)
     add_rank(parser, "only this rank or device")
     add_step(parser, "only this step or iteration")
+
+
+def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
+    """Add the folder to write to. what: its help."""
+    parser.add_argument("-o", "--out", type=Path, required=required, metavar="DIR", help=what)
 
 
 def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
@@ -46,12 +56,9 @@ def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
     Raises FormatError when they select none.
     """
     dump = open(arguments.dir)
-    found = [
-        iteration
-        for rank in dump.ranks
-        for iteration in rank.iterations
-        if arguments.rank in (None, rank.number) and arguments.step in (None, iteration.folder.number)
-    ]
+    ranks = [rank for rank in dump.ranks if arguments.rank in (None, rank.number)]
+    iterations = [iteration for rank in ranks for iteration in rank.iterations]
+    found = [each for each in iterations if arguments.step in (None, each.folder.number)]
     if not found:
         there = "; ".join(iteration.label for iteration in list(dump.iterations)[:10])
         raise FormatError(f"{arguments.dir} has no such rank or step. It has: {there}.")

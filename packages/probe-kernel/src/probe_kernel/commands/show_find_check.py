@@ -10,21 +10,18 @@ from probe_format.terminal import say
 
 from probe_kernel.trace.find_line import find, parse_line
 
-from .command import Command, add_folder, chosen, report, tried
+from .command import Command, add_part, chosen, report, tried
 from .display import hit_lines, is_bad, slot_line, times
 
 __all__ = ["CHECK", "FIND", "SHOW"]
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
-    add_folder(parser)
+    add_part(parser)
     parser.add_argument("--filter", default="", metavar="TEXT", help="only kernels with TEXT in type or name")
     parser.add_argument("--brief", action="store_true", help="names without their tensors")
-    parser.add_argument(
-        "--bad",
-        action="store_true",
-        help="only kernels that hold something not finite, or that cannot be read",
-    )
+    bad = "only kernels that hold something not finite, or that cannot be read"
+    parser.add_argument("--bad", action="store_true", help=bad)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -50,7 +47,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _find_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("line", metavar="SCRIPT:LINE", help="a line of your script, as train.py:175")
-    add_folder(parser)
+    add_part(parser)
     parser.add_argument("--graphs", type=Path, metavar="DIR", help=".ir files from elsewhere (Ascend O2)")
     parser.add_argument("--all", action="store_true", help="also nodes that no kernel is run for")
 
@@ -88,4 +85,4 @@ def _check(arguments: argparse.Namespace) -> int:
 
 SHOW = Command("print the kernels with shapes and statistics", _show_arguments, _show)
 FIND = Command("list the operators of a line of your script, with their files", _find_arguments, _find)
-CHECK = Command("read every file and name those that are damaged or unknown", add_folder, _check)
+CHECK = Command("read every file and name those that are damaged or unknown", add_part, _check)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from functools import partial
-from pathlib import Path
 
 from probe_format.safe_files import replace_file
 from probe_format.terminal import say
@@ -18,22 +17,16 @@ from probe_kernel.read.dump import open
 from probe_kernel.read.statistic_csv import STATISTIC, table_text
 from probe_kernel.read.statistic_rows import row
 
-from .command import Command, add_folder, chosen, report, tried
+from .command import Command, add_folder, add_out, add_part, chosen, report, tried
 
 __all__ = ["EXPORT", "STATISTICS"]
 
 
 def _statistics_arguments(parser: argparse.ArgumentParser) -> None:
-    add_folder(parser)
-    parser.add_argument(
-        "-o", "--out", type=Path, metavar="DIR", help="write there instead of beside the tensors"
-    )
-    parser.add_argument(
-        "--category",
-        action="append",
-        metavar="NAME",
-        help="max, min, l2norm, md5, ...; again for more (all but hashes)",
-    )
+    add_part(parser)
+    add_out(parser, "write there instead of beside the tensors", required=False)
+    category = "max, min, l2norm, md5, ...; again for more (all but hashes)"
+    parser.add_argument("--category", action="append", metavar="NAME", help=category)
 
 
 def _statistics(arguments: argparse.Namespace) -> int:
@@ -60,16 +53,10 @@ def _statistics(arguments: argparse.Namespace) -> int:
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
-    parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="DIR", help="where to write step<N>/rank<R>"
-    )
-    parser.add_argument(
-        "--root",
-        default="",
-        metavar="CELL",
-        help="leave out this Cell and those around it, as network._backbone",
-    )
+    add_folder(parser)
+    add_out(parser, "where to write step<N>/rank<R>")
+    root = "leave out this Cell and those around it, as network._backbone"
+    parser.add_argument("--root", default="", metavar="CELL", help=root)
     parser.add_argument("--statistics", action="store_true", help="without the tensors")
 
 
