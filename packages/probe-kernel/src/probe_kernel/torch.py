@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import os
+import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -103,22 +104,12 @@ def _owner(name: ApiName) -> tuple[Any, str]:
     """Return the object that carries the function, and its name there; (None, "") where it is not found."""
     importlib.import_module("torch")
     for path in _OWNERS.get(name.prefix, ()):
-        with contextlib.suppress(ImportError, AttributeError):
-            owner = _at(path)
-            *way, last = name.api.split(".")
-            for part in way:
-                owner = getattr(owner, part)
+        way, _, last = f"{path}.{name.api}".rpartition(".")
+        with contextlib.suppress(ImportError, AttributeError, ValueError):
+            owner = pkgutil.resolve_name(way)
             if callable(getattr(owner, last)):
                 return owner, last
     return None, ""
-
-
-def _at(path: str) -> Any:
-    first, *rest = path.split(".")
-    found = importlib.import_module(first)
-    for i, part in enumerate(rest):
-        found = getattr(found, part, None) or importlib.import_module(".".join((first, *rest[: i + 1])))
-    return found
 
 
 def _unfound(name: ApiName) -> Iterator[Problem]:
@@ -129,5 +120,5 @@ def _unfound(name: ApiName) -> Iterator[Problem]:
         names: list[str] = []
         for path in _OWNERS[name.prefix]:
             with contextlib.suppress(ImportError, AttributeError):
-                names += [n for n in dir(_at(path)) if not n.startswith("_")]
+                names += [n for n in dir(pkgutil.resolve_name(path)) if not n.startswith("_")]
         yield Problem("api", f"{_OWNERS[name.prefix][0]} has no {name.api!r}.", did_you_mean(name.api, names))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from attrs import define, evolve, field
 from probe_format.errors import FormatError
 
-from .ir_types import is_device, pieces, sides_of
-from .model import Frame, Graph, Operator, Type
+from .ir_types import Sides, pieces, sides_of
+from .model import Frame, Graph, Operator
 
 __all__ = ["parse_ir", "read_ir"]
 
@@ -60,7 +61,6 @@ def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
     """
     operators: list[Operator] = []
     problems: list[str] = []
-    known: dict[str, Frame] = {}
     draft: _Draft | None = None
 
     def finish() -> None:
@@ -81,10 +81,7 @@ def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
             finish()
             draft = None
         elif stripped.startswith(("# In file ", "In file ")):
-            frame = known.get(stripped)
-            if frame is None:
-                frame = known[stripped] = _frame(stripped)
-            draft.frames.append(frame)
+            draft.frames.append(_frame(stripped))
         elif stripped.startswith("# Corresponding forward node candidate"):
             draft.gradient = True
         elif stripped.startswith((":", "#")):
@@ -107,6 +104,7 @@ def _with_own_lines(operators: list[Operator]) -> tuple[Operator, ...]:
     )
 
 
+@lru_cache(10_000)  # the lines of a call are there once for each of its operators
 def _frame(text: str) -> Frame:
     match = _FRAME.fullmatch(text)
     if match is None:
@@ -118,26 +116,24 @@ def _frame(text: str) -> Frame:
 
 def _operator(draft: _Draft) -> Operator:
     match = _HEAD.match(draft.head)
-    ref, op, start = (
-        (match["ref"], match["op"], match.end()) if match else ("", "Return", draft.head.index("(") + 1)
-    )
+    start = match.end() if match else draft.head.index("(") + 1
+    op = match["op"].strip() if match else "Return"
     full_name = ""
-    host: tuple[tuple[Type, ...], tuple[Type, ...]] | None = None
-    device: tuple[tuple[Type, ...], tuple[Type, ...]] = ((), ())
+    host: Sides | None = None
+    device: Sides = ((), ())
     for detail in draft.details:
         if "<" in detail and detail.startswith(":"):
             sides = sides_of(detail)
-            if is_device(detail):
+            if any(one.format for side in sides for one in side):
                 device = sides
             elif host is None:
                 host = sides
         elif (name := _NAME.fullmatch(detail)) is not None and ("/" in name["name"] or "-op" in name["name"]):
             full_name = name["name"]
     inputs, outputs = host or ((), ())
-    op = op.strip().removeprefix("PrimFunc_").removeprefix("DoSignaturePrimitive::S-Prim-")
     return Operator(
-        ref=ref,
-        op=op,
+        ref=match["ref"] if match else "",
+        op=op.removeprefix("PrimFunc_").removeprefix("DoSignaturePrimitive::S-Prim-"),
         full_name=full_name,
         args=tuple(pieces(draft.head, start)),
         inputs=inputs,
@@ -147,11 +143,6 @@ def _operator(draft: _Draft) -> Operator:
         frames=tuple(draft.frames),
         gradient=draft.gradient or full_name.startswith("Gradients/"),
         line=draft.line,
-        uid=_first(_UID, draft.head),
-        forward_uid=_first(_FORWARD_UID, draft.head),
+        uid="".join(_UID.findall(draft.head)[:1]),
+        forward_uid="".join(_FORWARD_UID.findall(draft.head)[:1]),
     )
-
-
-def _first(pattern: re.Pattern[str], text: str) -> str:
-    match = pattern.search(text)
-    return match[1] if match else ""

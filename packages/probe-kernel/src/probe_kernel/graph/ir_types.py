@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from .model import Type
 
-__all__ = ["is_device", "pieces", "sides_of"]
+__all__ = ["Sides", "pieces", "sides_of"]
+
+Sides = tuple[tuple[Type, ...], tuple[Type, ...]]
 
 _DEVICE = re.compile(r"<(?P<dtype>\w+?)x(?P<format>[A-Za-z]\w*)\[const vector\][\[{](?P<shape>[^\]}]*)[\]}]")
 _HOST = re.compile(
@@ -41,7 +43,7 @@ def pieces(text: str, start: int) -> Iterator[str]:
     raise ValueError("a bracket is not closed")
 
 
-def sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
+def sides_of(detail: str) -> Sides:
     """Return inputs and outputs of ``: (<A>, <B>) -> (<C>)``. MindSpore 1.5 has ``(<A>) -> (<B>) -> (<C>)`` too."""
     groups: list[tuple[Type, ...]] = []
     at = detail.find("(")
@@ -57,11 +59,6 @@ def sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
     if len(groups) == 1:  # the operator Return has no outputs
         return groups[0], ()
     return tuple(one for group in groups[:-1] for one in group), groups[-1]
-
-
-def is_device(detail: str) -> bool:
-    """Return whether a line of types describes the device, rather than the host."""
-    return _DEVICE.search(detail) is not None
 
 
 def _depth(text: str, start: int, end: int) -> int:
@@ -80,8 +77,7 @@ def _type(text: str) -> Type:
 
 
 def _shape(text: str) -> tuple[int, ...] | None:
-    numbers = [part.strip() for part in text.split(",") if part.strip()]
     try:
-        return tuple(int(n) for n in numbers)
+        return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         return None

@@ -29,9 +29,7 @@ class Frame:
 
     def covers(self, line: int) -> bool:
         """Return whether this frame contains the line: a block (def, if, for, ...) its first line, a call any line."""
-        if _BLOCK.match(self.text):
-            return line == self.line
-        return self.line <= line <= self.end
+        return line == self.line if _BLOCK.match(self.text) else self.line <= line <= self.end
 
 
 @frozen
@@ -111,8 +109,6 @@ class Graph:
         A gradient's own name can have the wrong Cell: the second BiasAddGrad of a net is often called after the layer
         of the first.
         """
-        if not operator.forward_uid:
-            return operator.full_name
         return self._by_uid.get(operator.forward_uid, operator.full_name)
 
     @cached_property

@@ -10,11 +10,9 @@ __all__ = ["common_problems"]
 
 def common_problems(config: Config) -> list[Problem]:
     """Return the keys that have no meaning at level L2, whatever the framework."""
-    found = []
-    if config.scope:
-        found.append(Problem("scope", "is not for level L2.", "Leave it empty, and choose with list."))
-    if config.tensor_list:
-        found.append(
-            Problem("tensor_list", "is not for level L2.", 'Leave it empty, and write task "tensor".')
-        )
-    return found
+    remedies = {
+        "scope": "Leave it empty, and choose with list.", "tensor_list": 'Leave it empty, and write task "tensor".',
+    }  # fmt: skip
+    return [
+        Problem(key, "is not for level L2.", to_do) for key, to_do in remedies.items() if getattr(config, key)
+    ]

@@ -6,6 +6,7 @@ differs: the files have ``Default_Cast-op0``, graph and execution order ``Defaul
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -78,24 +79,19 @@ def _by_name(
 
     cautious: whether to accept kernels that contradict the operator in anything but their sizes.
     """
-    taken = {id(match.operator) for match in found.values()}
     ways: tuple[tuple[How, Callable[[str], str]], ...] = (("name", flat), ("last part", _last))
     for how, key in ways:
+        taken = {id(match.operator) for match in found.values()}
         by_key: dict[str, list[Operator]] = {}
         for op in operators:
             if id(op) not in taken:
                 by_key.setdefault(key(op.full_name), []).append(op)
         for name, kernel in kernels.items():
             same = by_key.get(name, ())
-            if name in found or len(same) != 1:
-                continue
-            if cautious:
+            if name not in found and len(same) == 1:
                 against = list(_contradictions(same[0], kernel))
-                if all(kind != "elements" for kind, _ in against):
+                if not against or (cautious and all(kind != "elements" for kind, _ in against)):
                     found[name] = Match(same[0], name, how, tuple(text for _, text in against))
-            elif agrees(same[0], kernel):
-                found[name] = Match(same[0], name, how)
-        taken = {id(match.operator) for match in found.values()}
 
 
 def _last(full_name: str) -> str:
@@ -134,10 +130,8 @@ def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[tuple[str, s
     if operator.op != kernel.op_type and stem(operator.full_name) != stem(kernel.name):
         yield "type", f"the files call its type {kernel.op_type}, and the graph calls it {operator.op}"
     for slot in kernel.slots:
-        of = {
-            "input": (operator.device_inputs, operator.inputs), "output": (operator.device_outputs, operator.outputs),
-        }  # fmt: skip
-        sides = [side[slot.index] for side in of[slot.io] if slot.index < len(side)]
+        of = (getattr(operator, f"device_{slot.io}s"), getattr(operator, f"{slot.io}s"))
+        sides = [side[slot.index] for side in of if slot.index < len(side)]
         try:
             dtype, shape = slot.dtype, slot.shape
         except (FormatError, OSError):
@@ -154,8 +148,9 @@ def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[tuple[str, s
 
 
 def _fits(side: Type, dtype: str, shape: tuple[int, ...] | None) -> bool:
-    if side.dtype and dtype and not _same(side.dtype, dtype):
-        return False
+    with contextlib.suppress(FormatError):  # an unknown name contradicts nothing
+        if side.dtype and dtype and dtype_of(side.dtype) != dtype_of(dtype):
+            return False
     return _same_size(side, shape)
 
 
@@ -164,10 +159,3 @@ def _same_size(side: Type, shape: tuple[int, ...] | None) -> bool:
         return True
     # Shapes are not compared: after a Reshape that shares the memory, files have the shape before it.
     return math.prod(side.shape) == math.prod(shape)
-
-
-def _same(one: str, other: str) -> bool:
-    try:
-        return dtype_of(one) == dtype_of(other)
-    except FormatError:
-        return True  # an unknown name contradicts nothing
