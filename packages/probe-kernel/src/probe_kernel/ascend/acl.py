@@ -88,8 +88,8 @@ def acl_settings(dump: AclDump) -> dict[str, Any]:
 
 
 def _entry(model: AclModel) -> dict[str, Any]:
-    named = {} if model.model_name is None else {"model_name": model.model_name}
-    return {**named, **({"layer": list(model.layers)} if model.layers else {})}
+    full = {"model_name": model.model_name, "layer": list(model.layers) or None}
+    return {k: v for k, v in full.items() if v is not None}
 
 
 def _problems(dump: AclDump) -> Iterator[Problem]:
@@ -118,16 +118,15 @@ def _models(dump: AclDump) -> Iterator[Problem]:
             yield Problem(f"models[{i}]", what, "Join their layers.")
         names.append(model.model_name)
         if not isinstance(model.layers, tuple) or not all(isinstance(n, str) and n for n in model.layers):
-            yield Problem(
-                f"models[{i}].layers", f"{model.layers!r} is not a list of names.", 'Write e.g. ["conv1"].'
-            )
+            what = f"{model.layers!r} is not a list of names."
+            yield Problem(f"models[{i}].layers", what, 'Write e.g. ["conv1"].')
 
 
 def _statistics(dump: AclDump) -> Iterator[Problem]:
     if dump.stats is None:
         return
     if dump.data != "stats":
-        what = "is for data 'stats', and data is " + repr(dump.data or "tensor") + "."
+        what = f"is for data 'stats', and data is {dump.data or 'tensor'!r}."
         yield Problem("stats", what, 'Leave it out, or write data="stats".')
     if not isinstance(dump.stats, tuple) or not dump.stats:
         yield Problem("stats", f"{dump.stats!r} is not a list of statistics.", 'Write e.g. ["Max", "Min"].')
@@ -140,12 +139,11 @@ def _statistics(dump: AclDump) -> Iterator[Problem]:
 
 def _alone(dump: AclDump) -> Iterator[Problem]:
     """Refuse other options beside debug or scene: the interface returns an error for the pair."""
+    if not dump.debug and dump.scene is None:
+        return
     if dump.debug and dump.scene is not None:
         yield Problem("scene", "goes with no other kind of dump, debug is on.", "Leave one of them out.")
-    kind = "debug" if dump.debug else "scene" if dump.scene is not None else None
-    if kind is None:
-        return
+    what = f"goes with no {'debug' if dump.debug else 'scene'} dump: that one chooses its operators itself."
     for name in ("models", "mode", "level", "step", "data", "stats"):
         if getattr(dump, name) != getattr(attrs.fields(AclDump), name).default:
-            what = f"goes with no {kind} dump: that one chooses its operators itself."
             yield Problem(name, what, "Leave it out.")

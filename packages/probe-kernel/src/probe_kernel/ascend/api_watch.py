@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from probe_format.suggest import nearest
 from probe_runtime.notice import notice
 
 from .npu import NpuDumper
-from .replay import Replay, differentiable, replayed
+from .replay import Call, Kwargs, Replay, differentiable, replayed
 
 __all__ = ["ApiWatch", "parse_api"]
 
@@ -47,7 +47,7 @@ class ApiWatch:
     config: the ACL file for it.
     dumper: what dumps it.
     state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
-    on: whether calls are looked at.
+    on: whether calls are looked at; the gradient of a call that was found is waited for in any case.
     over: whether the watch has ended.
     seen: calls so far, by API.
     why: of a failure.
@@ -66,13 +66,7 @@ class ApiWatch:
     _handle: Any = None
 
     def api(
-        self,
-        key: str,
-        original: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        *,
-        composite: bool = False,
+        self, key: str, original: Call, args: tuple[Any, ...], kwargs: Kwargs, *, composite: bool = False
     ) -> Any:
         """Run ``original`` and return its result; dump it where it is the call.
 
@@ -103,10 +97,6 @@ class ApiWatch:
         finally:
             local.inside -= 1
 
-    def pause(self) -> None:
-        """Stop counting and looking at calls; the gradient of a call that was found is still waited for."""
-        self.on = False
-
     def close(self) -> str:
         """End the watch, and return one sentence about its result."""
         self.on, self.over = False, True
@@ -136,7 +126,7 @@ class ApiWatch:
     def _key(self) -> str:
         return f"{self.name.prefix}.{self.name.api}"
 
-    def _forward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _forward(self, original: Call, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         """Run the user's call once, with the dumper on where it can be switched on."""
         block = ExitStack()
         with self._harmless():
@@ -152,9 +142,7 @@ class ApiWatch:
             with self._harmless():
                 block.close()
 
-    def _replay(
-        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Replay | None:
+    def _replay(self, original: Call, args: tuple[Any, ...], kwargs: Kwargs) -> Replay | None:
         api = self.name.api
         in_place = (api.endswith("_") and not api.endswith("__")) or api.startswith("__i")
         with self._harmless(), self.dumper.same_random():

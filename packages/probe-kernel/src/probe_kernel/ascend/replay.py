@@ -8,7 +8,10 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Replay", "differentiable", "replayed"]
+__all__ = ["Call", "Kwargs", "Replay", "differentiable", "replayed"]
+
+Call = Callable[..., Any]
+Kwargs = Mapping[str, Any]
 
 
 @frozen
@@ -31,9 +34,7 @@ class Replay:
             torch.autograd.grad(outputs, self.inputs, given, allow_unused=True)
 
 
-def replayed(
-    original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, in_place: bool
-) -> Replay:
+def replayed(original: Call, args: tuple[Any, ...], kwargs: Kwargs, *, in_place: bool) -> Replay:
     """Run ``original`` on detached copies of its arguments, with gradients on.
 
     in_place: whether it writes to an argument; the copies are then not leaves, since autograd would refuse to write.

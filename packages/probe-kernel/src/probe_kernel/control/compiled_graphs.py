@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
 
 __all__ = ["compiled_graphs"]
 
@@ -23,16 +25,15 @@ def compiled_graphs() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for module in _MODULES for name in _in(sys.modules.get(module))))
 
 
-def _in(api: object) -> Iterator[str]:
-    with contextlib.suppress(AttributeError, TypeError):
-        for name in list(api.function_phases):  # type: ignore[attr-defined]
-            yield _readable(str(name))
-    with contextlib.suppress(AttributeError, TypeError):
-        for cache in list(api.cells_compile_cache.values()):  # type: ignore[attr-defined]
-            yield from (_readable(str(phase)) for phase in cache)
-    with contextlib.suppress(AttributeError, TypeError):
-        for phase in list(api.ms_compile_cache):  # type: ignore[attr-defined]
-            yield _readable(str(phase))
+def _in(api: Any) -> Iterator[str]:
+    kept: tuple[Callable[[], Iterable[object]], ...] = (
+        lambda: api.function_phases,
+        lambda: chain.from_iterable(api.cells_compile_cache.values()),
+        lambda: api.ms_compile_cache,
+    )
+    for phases in kept:
+        with contextlib.suppress(AttributeError, TypeError):
+            yield from [_readable(str(phase)) for phase in phases()]
 
 
 def _readable(name: str) -> str:

@@ -11,8 +11,7 @@ from probe_format.errors import Problem
 
 __all__ = ["Iterations", "joined", "parse_iterations"]
 
-_NUMBER = re.compile(r"\d+", re.ASCII)
-_RANGE = re.compile(r"(\d+)-(\d+)", re.ASCII)
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 _NEARLY = re.compile(r"(\d+)(?:-+>?|:|\.\.+|~|to|\u2013|\u2014)(\d+)", re.ASCII)
 _MOST = 2**32 - 1  # the dumpers count in 32 bits
 _EXAMPLE = 'Write e.g. "0|5-8", [0, range(5, 9)] or "all".'
@@ -89,10 +88,8 @@ def _part(text: str, whole: str, where: str) -> Span | Problem:
     """Parse one part of a string, which has no blanks: MindSpore refuses them, though its own document has them."""
     if len(text) > 40:
         return Problem(where, f"{text[:20] + '...'!r} is neither a number nor a range.", _EXAMPLE)
-    if _NUMBER.fullmatch(text):
-        return int(text), int(text)
     if match := _RANGE.fullmatch(text):
-        first, last = int(match[1]), int(match[2])
+        first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             what = f"the range {text!r} ends before it begins; MindSpore takes it and dumps nothing."
             return Problem(where, what, f'Write "{last}-{first}".')

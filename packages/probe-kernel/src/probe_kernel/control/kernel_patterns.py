@@ -69,21 +69,17 @@ def _odd(value: str) -> tuple[str, str] | None:
     if any(c.isspace() for c in value):
         return "has a blank, which MindSpore removes.", f'Write "{"".join(value.split())}".'
     if '"' in value:
-        return (
-            "has a quotation mark, which MindSpore removes.",
-            "Remove it, or write a dot for it in a regex.",
-        )
-    if value.startswith(_PREFIX):
-        if not value.endswith(")"):
-            return "has no closing bracket, so MindSpore takes it for a plain name.", f'Write "{value})".'
+        what = "has a quotation mark, which MindSpore removes."
+        return what, "Remove it, or write a dot for it in a regex."
+    if value.startswith(_PREFIX) and value.endswith(")"):
         return None
+    if value.startswith(_PREFIX):
+        return "has no closing bracket, so MindSpore takes it for a plain name.", f'Write "{value})".'
     low = value.lower().replace("_", "-")
     if low.startswith(("name-regex", "nameregex", "regex(")):
         inside = value.partition("(")[2].rstrip(")") or "Default/.+"
-        return (
-            "is not a regular expression to MindSpore: the form is name-regex(...).",
-            f'Write "{_PREFIX}{inside})".',
-        )
+        what = "is not a regular expression to MindSpore: the form is name-regex(...)."
+        return what, f'Write "{_PREFIX}{inside})".'
     if re.search(r"[*^$\[\](){}|?+]", value):
         guess = value if re.search(r"\.[*+]|[\[(|^$]", value) else value.replace("*", ".*")
         return "looks like a pattern, and would be taken for a plain name.", f'Write "{_PREFIX}{guess})".'
@@ -99,10 +95,11 @@ def _wrong_regex(regex: str) -> tuple[str, str] | None:
         # Measured: the dumper does not decode the JSON text, so each backslash arrives doubled and matches itself.
         plain = regex.replace("\\d", "[0-9]").replace("\\w", "[0-9A-Za-z_]").replace("\\S", "[^ ]")
         plain = re.sub(r"\\([^0-9A-Za-z])", r"[\1]", plain)
-        remedy = (
-            f'Write "{_PREFIX}{plain})".' if "\\" not in plain else "Write [0-9] for a digit, [.] for a dot."
+        what = "has a backslash, which MindSpore's dumper doubles, so it never matches."
+        return (
+            what,
+            "Write [0-9] for a digit, [.] for a dot." if "\\" in plain else f'Write "{_PREFIX}{plain})".',
         )
-        return "has a backslash, which MindSpore's dumper doubles, so it never matches.", remedy
     if found := _NOT_ECMASCRIPT.search(regex):
         what = f"has {found[0]!r}, which C++ (ECMAScript) expressions do not know."
         return what, "Use plain groups, (?:...), (?=...) or (?!...)."

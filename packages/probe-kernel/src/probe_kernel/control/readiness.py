@@ -24,10 +24,6 @@ from .option_rules import check
 
 __all__ = ["find_backend", "ready"]
 
-_INSTALL = (
-    "MindSpore is not installed. Install it (pip install mindspore), or write the file with settings()."
-)
-
 
 def find_backend() -> str:
     """Return the backend of the current context: by the device, and on Ascend by the jit_level (default O0/O1)."""
@@ -109,9 +105,8 @@ def _surroundings(backend: Backend) -> Iterator[Problem]:
         what = "is 1: operators then run one by one, and a graph dump finds nothing."
         yield Problem("GRAPH_OP_RUN", what, "Unset it.")
     if backend.name == "ascend-o2" and os.environ.get("ENABLE_MS_GE_DUMP") == "1":
-        yield Problem(
-            "ENABLE_MS_GE_DUMP", "is 1, which means the GE dump.", 'Write backend="ge", or unset it.'
-        )
+        remedy = 'Write backend="ge", or unset it.'
+        yield Problem("ENABLE_MS_GE_DUMP", "is 1, which means the GE dump.", remedy)
 
 
 def _too_late(backend: Backend) -> None:
@@ -136,4 +131,5 @@ def _mindspore() -> Any:
     try:
         return importlib.import_module("mindspore")
     except ImportError as e:
-        raise UsageError(_INSTALL) from e
+        what = "MindSpore is not installed. Install it (pip install mindspore), or write the file with settings()."
+        raise UsageError(what) from e

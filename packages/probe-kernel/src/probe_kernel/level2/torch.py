@@ -81,7 +81,7 @@ class TorchKernels:
     def stop(self) -> None:
         """Stop watching for the call. A gradient that comes before step() is still dumped."""
         if self.watch is not None:
-            self.watch.pause()
+            self.watch.on = False
 
     def step(self) -> None:
         """End the step, and report the result for its call."""

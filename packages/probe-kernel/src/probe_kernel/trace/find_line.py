@@ -33,9 +33,6 @@ class Line:
     file: str
     line: int
 
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
 
 @frozen
 class Hit:
@@ -161,17 +158,10 @@ def _missed(line: Line, graphs: Sequence[Graph]) -> str:
         near = nearest("".join(name), [file.split("/")[-1] for file in files])
         where = f"Near: {', '.join(near)}." if near else f"They come from {', '.join(files[:5])}."
         return f"No operator of the {len(graphs)} graphs comes from {line.file}. {where}"
-    lines = sorted(
-        {
-            (frame.line, frame.text.strip())
-            for graph in graphs
-            for operator in graph.operators
-            for frame in operator.frames
-            if frame.file in same
-        },
-        key=lambda pair: (abs(pair[0] - line.line), pair[0]),
-    )
-    near_lines = "; ".join(f"{number}: {text}" for number, text in sorted(lines[:4]))
+    frames = (frame for graph in graphs for operator in graph.operators for frame in operator.frames)
+    lines = {frame.line: frame.text.strip() for frame in frames if frame.file in same}
+    nearby = sorted(lines, key=lambda number: (abs(number - line.line), number))[:4]
+    near_lines = "; ".join(f"{number}: {lines[number]}" for number in sorted(nearby))
     return (
         f"No operator comes from line {line.line} of {line.file}. Lines that became operators: {near_lines}. "
         "(A line that only names things, or that the compiler removed, becomes none.)"
