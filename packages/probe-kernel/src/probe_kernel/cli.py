@@ -42,9 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"probe-kernel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        sub = commands.add_parser(
-            name, help=command.what, description=f"{command.what[0].upper()}{command.what[1:]}."
-        )
+        what = command.what
+        sub = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         sub.set_defaults(run=command.run, tool=f"probe-kernel {__version__}")
         command.add(sub)
     return parser

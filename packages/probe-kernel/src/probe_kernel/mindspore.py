@@ -63,15 +63,10 @@ def dump(
     except OSError as e:
         what = f"{file} cannot be written: {e.strerror}."
         raise ConfigError([Problem("path", what, "Give another path.")]) from e
-    common = document["common_dump_settings"]
-    whole = common["dump_mode"] == 0 and (common["iteration"] != "all" or not common["kernels"])
-    variables = {
-        "MINDSPORE_DUMP_CONFIG": str(file),
-        "MS_ACL_DUMP_CFG_PATH": str(file)
-        if chosen.acl and whole
-        else None,  # O2: also operators outside of graphs
-        **dict(chosen.environment),
-    }
+    # On O2 the second makes operators outside of graphs dump, too.
+    whole = chosen.acl and document["common_dump_settings"]["dump_mode"] == 0
+    variables = {"MINDSPORE_DUMP_CONFIG": str(file), "MS_ACL_DUMP_CFG_PATH": str(file) if whole else None}
+    variables |= dict(chosen.environment)
     if diagnostic_data_path:
         variables["MS_DIAGNOSTIC_DATA_PATH"] = os.fspath(diagnostic_data_path)
     calls = importlib.import_module("mindspore._c_expression")

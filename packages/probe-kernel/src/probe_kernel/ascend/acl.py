@@ -20,6 +20,9 @@ ACL_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L
 """What ``stats`` may name."""
 
 
+Scene = Literal["lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"]
+
+
 @attrs.frozen
 class AclModel:
     """Select operators of one model: one entry of ``dump_list``.
@@ -55,9 +58,7 @@ class AclDump:
     data: Literal["tensor", "stats"] | None = None
     stats: Sequence[str] | None = attrs.field(default=None, converter=as_tuple)
     debug: bool = False
-    scene: (
-        Literal["lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"] | None
-    ) = None
+    scene: Scene | None = None
     op_switch: bool = True
 
 

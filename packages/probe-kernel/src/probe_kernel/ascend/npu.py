@@ -68,9 +68,8 @@ def find_npu() -> Any:
         ) from e
     missing = [name for name in _NEEDED if not hasattr(npu, name)]
     if missing:
-        raise UsageError(
-            f"This torch_npu cannot dump kernels: it has no npu.{missing[0]}. Install a newer one."
-        )
+        what = f"it has no npu.{missing[0]}. Install a newer one."
+        raise UsageError(f"This torch_npu cannot dump kernels: {what}")
     return npu
 
 

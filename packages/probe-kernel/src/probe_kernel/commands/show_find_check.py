@@ -28,9 +28,8 @@ def _show(arguments: argparse.Namespace) -> int:
     dump, iterations = chosen(arguments)
     problems = list(dump.problems)
     for iteration in iterations:
-        kernels = [
-            k for k in iteration.kernels if arguments.filter in k.op_type or arguments.filter in k.name
-        ]
+        text = arguments.filter
+        kernels = [k for k in iteration.kernels if text in k.op_type or text in k.name]
         if arguments.bad:
             kernels = [kernel for kernel in kernels if any(map(is_bad, kernel.slots))]
         say(f"{iteration.label}: {len(kernels)} of {len(iteration.kernels)} kernels")

@@ -61,10 +61,8 @@ def load_settings(
     description = KernelDump(**reader.options)
     values, wrong = check(description, chosen, environ)
     blamed = {problem.where for problem in reader.problems}
-    problems = [
-        *reader.problems,
-        *(p for p in map(_of_key, wrong) if p.where.partition("[")[0] not in blamed),
-    ]
+    more = [p for p in map(_of_key, wrong) if p.where.partition("[")[0] not in blamed]
+    problems = [*reader.problems, *more]
     if problems:
         raise ConfigError([evolve(problem, where=f"{file}: {problem.where}") for problem in problems])
     reader.notes += (str(_of_key(note)) for note in notes_of(description, values, chosen))

@@ -33,10 +33,8 @@ def read_json(path: Path, notes: list[str]) -> Any:
         document = _loads(plain, notes)
     except (ValueError, RecursionError) as error:
         raise _refusal(path, f"is not JSON: {error}") from None
-    for line in commas:
-        notes.append(
-            f"line {line}: a comma before a closing bracket; MindSpore refuses the file until it is gone."
-        )
+    what = "a comma before a closing bracket; MindSpore refuses the file until it is gone."
+    notes += (f"line {line}: {what}" for line in commas)
     return document
 
 

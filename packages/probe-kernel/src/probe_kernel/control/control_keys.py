@@ -84,9 +84,7 @@ class KeyReader:
             self.notes.append(f"{key}: has no effect: {self.backend.title} does not read it.")
         elif value is None:
             self._problem(key, "is null; MindSpore wants a value.", "Write one, or remove the key.")
-        elif not isinstance(value, kind) or (
-            kind is int and (isinstance(value, bool) or value not in (0, 1, 2))
-        ):
+        elif not isinstance(value, kind) or (kind is int and (value not in (0, 1, 2) or value is True)):
             self._problem(key, f"is {_short(value)}, {what}.", remedy)
         else:
             return True

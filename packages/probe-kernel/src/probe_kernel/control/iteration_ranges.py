@@ -35,9 +35,6 @@ class Iterations:
             return "all"
         return "|".join(str(a) if a == b else f"{a}-{b}" for a, b in self.spans)
 
-    def __contains__(self, number: int) -> bool:
-        return self.spans is None or any(a <= number <= b for a, b in self.spans)
-
     @property
     def all(self) -> bool:
         """Return whether all are selected."""
@@ -58,11 +55,8 @@ def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem,
     problems = [each for each in found if isinstance(each, Problem)]
     if not spans and not problems:
         problems.append(Problem(where, f"{value!r} selects no iteration.", _EXAMPLE))
-    problems += (
-        Problem(where, f"{b} is beyond {_MOST}, the last number that MindSpore counts to.", _EXAMPLE)
-        for _, b in spans
-        if b > _MOST
-    )
+    what = f"is beyond {_MOST}, the last number that MindSpore counts to."
+    problems += (Problem(where, f"{b} {what}", _EXAMPLE) for _, b in spans if b > _MOST)
     return Iterations(joined(spans)), tuple(problems)
 
 

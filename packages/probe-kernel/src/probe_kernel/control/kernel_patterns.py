@@ -96,10 +96,9 @@ def _wrong_regex(regex: str) -> tuple[str, str] | None:
         plain = regex.replace("\\d", "[0-9]").replace("\\w", "[0-9A-Za-z_]").replace("\\S", "[^ ]")
         plain = re.sub(r"\\([^0-9A-Za-z])", r"[\1]", plain)
         what = "has a backslash, which MindSpore's dumper doubles, so it never matches."
-        return (
-            what,
-            "Write [0-9] for a digit, [.] for a dot." if "\\" in plain else f'Write "{_PREFIX}{plain})".',
-        )
+        if "\\" in plain:
+            return what, "Write [0-9] for a digit, [.] for a dot."
+        return what, f'Write "{_PREFIX}{plain})".'
     if found := _NOT_ECMASCRIPT.search(regex):
         what = f"has {found[0]!r}, which C++ (ECMAScript) expressions do not know."
         return what, "Use plain groups, (?:...), (?=...) or (?!...)."

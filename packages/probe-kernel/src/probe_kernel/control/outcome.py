@@ -55,9 +55,8 @@ class DumpOutcome:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        steps = ", ".join(
-            str(a) if a == b else f"{a}-{b}" for a, b in joined((n, n) for n in self.iterations)
-        )
+        spans = joined((n, n) for n in self.iterations)
+        steps = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
         what = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
         first = f"{what}; iterations {steps}." if steps else f"{what}."
         if not self.files:
@@ -85,10 +84,9 @@ def inspect_dump(
         if os.path.basename(folder) in ("graphs", "execution_order", ".dump_metadata"):
             continue
         here = [n for n in names if not n.endswith((".json", ".csv")) or n.startswith("Opdebug.")]
-        if "statistic.csv" in names:
-            rows = read_table(Path(folder, STATISTIC)).rows
-            seen.update((row.op_type, row.op_name) for row in rows)
-            here.append("statistic.csv")
+        if STATISTIC in names:
+            seen.update((row.op_type, row.op_name) for row in read_table(Path(folder, STATISTIC)).rows)
+            here.append(STATISTIC)
         if not here:
             continue
         old = read_mapping(Path(folder)).names
@@ -101,15 +99,10 @@ def inspect_dump(
         if os.path.basename(folder).isdigit():
             iterations.add(int(os.path.basename(folder)))
     compiled = _execution_order(Path(path))
-    missing = (
-        NeverRan(pattern.text, _why(pattern, compiled))
-        for pattern in requested
-        if not _ran(pattern, compiled, seen)
-    )
+    lost = [pattern for pattern in requested if not _ran(pattern, compiled, seen)]
+    missing = tuple(NeverRan(pattern.text, _why(pattern, compiled)) for pattern in lost)
     kernels = sum(kind != "Parameter" for kind, _ in seen)
-    return DumpOutcome(
-        str(path), files, size, tuple(sorted(iterations)), kernels, tuple(missing), tuple(notes)
-    )
+    return DumpOutcome(str(path), files, size, tuple(sorted(iterations)), kernels, missing, tuple(notes))
 
 
 def _why(pattern: KernelPattern, compiled: Sequence[str]) -> str:

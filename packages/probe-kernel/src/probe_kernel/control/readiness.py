@@ -92,10 +92,10 @@ def _place(path: str, backend: Backend) -> Iterator[Problem]:
 
 def _surroundings(backend: Backend) -> Iterator[Problem]:
     if earlier := os.environ.get("MINDSPORE_DUMP_CONFIG"):
-        what = (
-            f"is set already ({earlier}). MindSpore reads it once, with the first operator that runs, and may have "
-            "read that file by now."
+        once = (
+            "MindSpore reads it once, with the first operator that runs, and may have read that file by now."
         )
+        what = f"is set already ({earlier}). {once}"
         remedy = (
             "Unset it before the process starts. To dump by that file here, give "
             "dump(load_settings(FILE, BACKEND).description); `probe kernel config` checks it."

@@ -55,11 +55,8 @@ def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, 
     }
     # Options that were not given are left out: the dumper has defaults, and refuses a superfluous overflow_number.
     sections = {"common_dump_settings": chosen.common, "e2e_dump_settings": chosen.e2e}
-    return {
-        section: {k: full[k] for k in keys if full[k] is not None}
-        for section, keys in sections.items()
-        if keys
-    }
+    given = {key: value for key, value in full.items() if value is not None}
+    return {name: {k: given[k] for k in keys if k in given} for name, keys in sections.items() if keys}
 
 
 def settings_text(document: Mapping[str, Any]) -> str:

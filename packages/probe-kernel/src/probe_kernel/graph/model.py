@@ -122,12 +122,8 @@ class Graph:
         """
         if operator.gradient or operator.uid in self._with_gradient:
             return 0
-        return sum(
-            other is not operator
-            and not other.gradient
-            and (other.op, other.frames) == (operator.op, operator.frames)
-            for other in self.operators
-        )
+        alike = ((o.op, o.frames) == (operator.op, operator.frames) for o in self.operators if not o.gradient)
+        return sum(alike) - 1
 
     @cached_property
     def _with_gradient(self) -> frozenset[str]:

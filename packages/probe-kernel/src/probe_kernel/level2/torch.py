@@ -40,9 +40,8 @@ def torch_notes(config: Config) -> tuple[str, ...]:
     """Return what in this configuration has no effect at level L2 of PyTorch, in sentences."""
     given = {"device": config.device != "host", "file_format": config.file_format != "npy"}
     given["summary_mode"] = bool(config.statistic_category)
-    return tuple(
-        f"{key}: has no effect with PyTorch: it is for MindSpore's kernels." for key in given if given[key]
-    )
+    what = "has no effect with PyTorch: it is for MindSpore's kernels."
+    return tuple(f"{key}: {what}" for key in given if given[key])
 
 
 @define(eq=False)
