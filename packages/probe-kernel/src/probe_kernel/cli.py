@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from probe_format.cli import exit_code
 
-from probe_kernel.commands.command import Command
 from probe_kernel.commands.config import CONFIG
 from probe_kernel.commands.convert import CONVERT
 from probe_kernel.commands.show_find_check import CHECK, FIND, SHOW
@@ -49,12 +48,4 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-COMMANDS: dict[str, Command] = {
-    "show": SHOW,
-    "find": FIND,
-    "convert": CONVERT,
-    "check": CHECK,
-    "statistics": STATISTICS,
-    "export": EXPORT,
-    "config": CONFIG,
-}
+COMMANDS = {each.name: each for each in (SHOW, FIND, CONVERT, CHECK, STATISTICS, EXPORT, CONFIG)}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from probe_format.errors import ConfigError, Problem, UsageError
 
 from probe_kernel.control.description import KernelDump
-from probe_kernel.control.environment import changed
 from probe_kernel.control.mindspore_run import KernelRun
 from probe_kernel.control.option_rules import notes_of
 from probe_kernel.control.readiness import find_backend, ready
@@ -73,17 +72,26 @@ def dump(
     run = KernelRun(chosen, file, path, values, calls, manual_steps)
     for note in notes_of(found, values, chosen):
         run.warn(str(note))
+    before = {name: os.environ.get(name) for name in variables}
     failed = True
     _open.append(run)
     try:
-        with changed(variables):
-            if manual_steps:  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
-                run.call("_dump_set_dynamic")
-                run.first_iteration(0)
-                run.start()
-            yield run
-            failed = False
+        _set(variables)
+        if manual_steps:  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
+            run.call("_dump_set_dynamic")
+            run.first_iteration(0)
+            run.start()
+        yield run
+        failed = False
     finally:
         run.stop()
+        _set(before)
         _open.remove(run)
         run.finish(quiet=failed)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value

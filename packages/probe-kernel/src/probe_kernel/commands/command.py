@@ -23,11 +23,13 @@ T = TypeVar("T")
 class Command:
     """Describe one subcommand.
 
+    name: in the command line.
     what: its help.
     add: adds its arguments to a parser.
     run: runs it and returns the exit code.
     """
 
+    name: str
     what: str
     add: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
@@ -50,8 +52,8 @@ def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool = True
     parser.add_argument("-o", "--out", type=Path, required=required, metavar="DIR", help=what)
 
 
-def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
-    """Return the dump and those of its iterations that --rank and --step select.
+def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration], list[str]]:
+    """Return the dump, those of its iterations that --rank and --step select, and its problems.
 
     Raises FormatError when they select none.
     """
@@ -62,7 +64,7 @@ def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
     if not found:
         there = "; ".join(iteration.label for iteration in list(dump.iterations)[:10])
         raise FormatError(f"{arguments.dir} has no such rank or step. It has: {there}.")
-    return dump, found
+    return dump, found, list(dump.problems)
 
 
 def tried(read: Callable[[], T], problems: list[str]) -> T | None:

@@ -39,4 +39,6 @@ def _config(arguments: argparse.Namespace) -> int:
     return 0
 
 
-CONFIG = Command("check a control file of MindSpore, and print what of it counts", _arguments, _config)
+CONFIG = Command(
+    "config", "check a control file of MindSpore, and print what of it counts", _arguments, _config
+)

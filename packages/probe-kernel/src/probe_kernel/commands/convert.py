@@ -82,4 +82,4 @@ def _count(text: str) -> int:
     return int(text)
 
 
-CONVERT = Command("turn Ascend's bin files into npy or pt files", _convert_arguments, _convert)
+CONVERT = Command("convert", "turn Ascend's bin files into npy or pt files", _convert_arguments, _convert)

@@ -25,8 +25,7 @@ def _show_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    dump, iterations = chosen(arguments)
-    problems = list(dump.problems)
+    _, iterations, problems = chosen(arguments)
     for iteration in iterations:
         text = arguments.filter
         kernels = [k for k in iteration.kernels if text in k.op_type or text in k.name]
@@ -52,7 +51,7 @@ def _find_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _find(arguments: argparse.Namespace) -> int:
-    dump, _ = chosen(arguments)
+    dump, _, problems = chosen(arguments)
     hits = find(dump, parse_line(arguments.line), arguments.graphs)
     shown = [hit for hit in hits if arguments.rank in (None, hit.rank) and (arguments.all or hit.runs_kernel)]
     frame = next((hit.frame for hit in hits if hit.frame), None)
@@ -63,12 +62,11 @@ def _find(arguments: argparse.Namespace) -> int:
     hidden = len(hits) - len(shown)
     if hidden:
         say(f"({hidden} more nodes that no kernel is run for, or of other ranks; --all shows them)")
-    return report(list(dump.problems))
+    return report(problems)
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    dump, iterations = chosen(arguments)
-    problems = list(dump.problems)
+    _, iterations, problems = chosen(arguments)
     for iteration in iterations:
         tensors = 0
         for kernel in iteration.kernels:
@@ -82,6 +80,8 @@ def _check(arguments: argparse.Namespace) -> int:
     return report(problems)
 
 
-SHOW = Command("print the kernels with shapes and statistics", _show_arguments, _show)
-FIND = Command("list the operators of a line of your script, with their files", _find_arguments, _find)
-CHECK = Command("read every file and name those that are damaged or unknown", add_part, _check)
+SHOW = Command("show", "print the kernels with shapes and statistics", _show_arguments, _show)
+FIND = Command(
+    "find", "list the operators of a line of your script, with their files", _find_arguments, _find
+)
+CHECK = Command("check", "read every file and name those that are damaged or unknown", add_part, _check)

@@ -31,8 +31,7 @@ def _statistics_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _statistics(arguments: argparse.Namespace) -> int:
     categories = check_categories(arguments.category) if arguments.category else NUMBERS
-    dump, iterations = chosen(arguments)
-    problems = list(dump.problems)
+    dump, iterations, problems = chosen(arguments)
     written = 0
     top = dump.path.parent if dump.path.is_file() else dump.path
     for iteration in iterations:
@@ -71,6 +70,6 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 STATISTICS = Command(
-    "write statistic.csv for dumps that have only tensors", _statistics_arguments, _statistics
+    "statistics", "write statistic.csv for dumps that have only tensors", _statistics_arguments, _statistics
 )
-EXPORT = Command("write dump.json, for probe show and probe verify", _export_arguments, _export)
+EXPORT = Command("export", "write dump.json, for probe show and probe verify", _export_arguments, _export)

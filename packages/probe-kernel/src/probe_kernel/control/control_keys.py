@@ -77,14 +77,14 @@ class KeyReader:
 
     def _counts(self, key: str, value: Any, known: set[str]) -> bool:
         """Return whether a key has a usable value and an effect; if not, record why."""
-        kind, what, remedy = _TYPES.get(key, (object, "", ""))
+        kind, what, remedy = _TYPES.get(key, (None, "", ""))
         if key not in known:
             self._unknown(key, known)
         elif not self.backend.knows(key):
             self.notes.append(f"{key}: has no effect: {self.backend.title} does not read it.")
         elif value is None:
             self._problem(key, "is null; MindSpore wants a value.", "Write one, or remove the key.")
-        elif not isinstance(value, kind) or (kind is int and (value not in (0, 1, 2) or value is True)):
+        elif kind and (type(value) is not kind or (kind is int and value not in (0, 1, 2))):
             self._problem(key, f"is {_short(value)}, {what}.", remedy)
         else:
             return True

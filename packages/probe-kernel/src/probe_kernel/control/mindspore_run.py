@@ -57,7 +57,8 @@ class KernelRun:
     def stop(self) -> None:
         """Stop until start(), where version and backend can."""
         if self.backend.name != "cpu":
-            self._attempt(_synchronize, "MindSpore could not synchronise")
+            ms = importlib.import_module("mindspore")
+            self._attempt(lambda: ms.runtime.synchronize(), "MindSpore could not synchronise")
         self.call("_dump_stop")
 
     def step(self) -> None:
@@ -121,10 +122,6 @@ class KernelRun:
             notice(f"Probe: nothing was dumped for {missing}")
         if not self._outcome.files and not self._outcome.never_ran:
             notice(f"Probe: {self._outcome}")
-
-
-def _synchronize() -> None:
-    importlib.import_module("mindspore").runtime.synchronize()
 
 
 def current_rank() -> int:

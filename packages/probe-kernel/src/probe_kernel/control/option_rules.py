@@ -14,8 +14,6 @@ from .option_checks import Values, check_values
 
 __all__ = ["NOTES", "RULES", "Rule", "check", "kinds_of_kernels", "notes_of", "unknown_options"]
 
-Broken = Callable[[KernelDump, Values, Backend], object]
-
 
 @frozen
 class Rule:
@@ -29,7 +27,7 @@ class Rule:
 
     name: str
     option: str
-    broken: Broken
+    broken: Callable[[KernelDump, Values, Backend], object]
     what: str
     remedy: str = ""
 
@@ -104,17 +102,8 @@ def _statistics(dump: KernelDump) -> bool:
     return dump.saved_data in ("statistic", "full")
 
 
-def _limited(dump: KernelDump, backend: Backend) -> bool:
-    return dump.overflow_number is not None and backend.knows("overflow_number")
-
-
 def _on_device(dump: KernelDump, backend: Backend) -> bool:
     return backend.knows("stat_calc_mode") and dump.stat_calc_mode == "device"
-
-
-def _lacks_mode(dump: KernelDump, backend: Backend) -> bool:
-    mode = dump.op_debug_mode
-    return not isinstance(mode, bool) and mode in (0, 1, 2, 3, 4) and mode not in backend.debug_modes
 
 
 RULES = (
@@ -141,13 +130,13 @@ RULES = (
          lambda d, v, b: b.knows("stat_calc_mode") and d.device_stat_precision_mode and not _on_device(d, b),
          'has no effect: it is for stat_calc_mode "device".', "Leave it out."),
     Rule("debug_modes", "op_debug_mode",
-         lambda d, v, b: _lacks_mode(d, b) and d.op_debug_mode in (1, 2),
+         lambda d, v, b: d.op_debug_mode in (1, 2) and 2 not in b.debug_modes and d.op_debug_mode is not True,
          "{d.op_debug_mode} is of MindSpore r1.5.", "Write {modes}."),
     Rule("debug_modes", "op_debug_mode",
-         lambda d, v, b: _lacks_mode(d, b) and d.op_debug_mode in (3, 4) and b.debug_modes == (0,),
+         lambda d, v, b: d.op_debug_mode in (3, 4) and b.debug_modes == (0,),
          "{d.op_debug_mode}: {b.title} finds no overflows and no failing kernels.", "Write 0."),
     Rule("debug_modes", "op_debug_mode",
-         lambda d, v, b: _lacks_mode(d, b) and d.op_debug_mode in (3, 4) and b.debug_modes != (0,),
+         lambda d, v, b: d.op_debug_mode in (3, 4) and d.op_debug_mode not in b.debug_modes != (0,),
          "{b.title} has no mode {d.op_debug_mode}.", "Write {modes}."),
     Rule("debug_directions", "inputs", lambda d, v, b: d.op_debug_mode == 3 and d.inputs is False,
          "an overflow (op_debug_mode 3) is dumped with inputs and outputs, not with outputs alone.",
@@ -168,11 +157,12 @@ RULES = (
     Rule("debug_selection", "sample_mode", lambda d, v, b: d.op_debug_mode != 0 and d.sample_mode,
          "works with op_debug_mode 0 only, not {d.op_debug_mode}.", "Leave it out."),
     Rule("overflow_limit", "overflow_number",
-         lambda d, v, b: _limited(d, b) and d.op_debug_mode != 3,
+         lambda d, v, b: d.overflow_number is not None and d.op_debug_mode != 3 and b.knows("overflow_number"),
          "is for op_debug_mode 3, and it is {d.op_debug_mode!r}; MindSpore refuses it.",
          "Leave it out, or write op_debug_mode=3."),
     Rule("overflow_limit", "overflow_number",
-         lambda d, v, b: _limited(d, b) and b.acl and d.op_debug_mode == 3 and d.file_format != "npy",
+         lambda d, v, b: b.acl and d.overflow_number is not None and d.op_debug_mode == 3
+         and d.file_format != "npy",
          "works with npy files only.", 'Write file_format="npy".'),
     Rule("samples", "sample_num",
          lambda d, v, b: d.sample_num is not None and b.knows("sample_num") and d.sample_mode != 1,

@@ -51,7 +51,7 @@ def sides_of(detail: str) -> Sides:
         found = list(pieces(detail, at + 1))
         groups.append(tuple(_type(piece) for piece in found))
         arrow = detail.find(") -> (", at)
-        while arrow >= 0 and _depth(detail, at, arrow) != 1:
+        while arrow >= 0 and detail.count("(", at, arrow) != detail.count(")", at, arrow) + 1:
             arrow = detail.find(") -> (", arrow + 1)
         at = -1 if arrow < 0 else arrow + 5
     if not groups:
@@ -59,10 +59,6 @@ def sides_of(detail: str) -> Sides:
     if len(groups) == 1:  # the operator Return has no outputs
         return groups[0], ()
     return tuple(one for group in groups[:-1] for one in group), groups[-1]
-
-
-def _depth(text: str, start: int, end: int) -> int:
-    return text.count("(", start, end) - text.count(")", start, end)
 
 
 def _type(text: str) -> Type:

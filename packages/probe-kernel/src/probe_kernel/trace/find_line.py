@@ -129,25 +129,15 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
     of = {id(found.operator): found for found in names.values()}
     lost = dict.fromkeys(k.name for k in kernels if not k.is_parameter and k.name not in names)
     for operator in operators:
-        found = of.get(id(operator))
-        runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter) if found else ()
-        yield Hit(
-            rank.number,
-            number,
-            operator,
-            operator.frame_at(line.file, line.line),
-            runs,
-            found.how if found else None,
-            graph.shared(operator),
-            found.cautions if found else (),
-            () if found else tuple(name for name in lost if _could_be(name, operator)),
-        )
-
-
-def _could_be(name: str, operator: Operator) -> bool:
-    """Return whether a name in the files is the operator's, whole or its end, but for the number."""
-    full = operator.full_name
-    return bool(full) and stem(name) in (stem(full), stem(full.rpartition("/")[2]))
+        place = rank.number, number, operator, operator.frame_at(line.file, line.line)
+        shared = graph.shared(operator)
+        if found := of.get(id(operator)):
+            runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter)
+            yield Hit(*place, runs, found.how, shared, found.cautions)
+        else:  # names in the files that are the operator's, whole or its end, but for the number
+            ends = (operator.full_name, operator.full_name.rpartition("/")[2])
+            stems = {stem(end) for end in ends if end}
+            yield Hit(*place, shared=shared, near=tuple(name for name in lost if stem(name) in stems))
 
 
 def _missed(line: Line, graphs: Sequence[Graph]) -> str:
