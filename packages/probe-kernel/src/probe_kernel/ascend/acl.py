@@ -8,11 +8,10 @@ from typing import Any, Literal
 
 import attrs
 from probe_format.errors import ConfigError, Problem
-from probe_format.suggest import did_you_mean
 
 from probe_kernel.control.description import as_tuple, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
-from probe_kernel.control.option_checks import check_types
+from probe_kernel.control.option_checks import check_types, one_of
 
 __all__ = ["ACL_STATISTICS", "AclDump", "AclModel", "acl_settings"]
 
@@ -133,9 +132,7 @@ def _statistics(dump: AclDump) -> Iterator[Problem]:
         yield Problem("stats", f"{dump.stats!r} is not a list of statistics.", 'Write e.g. ["Max", "Min"].')
         return
     for i, name in enumerate(dump.stats):
-        if name not in ACL_STATISTICS:
-            hint = did_you_mean(str(name), ACL_STATISTICS) or f"There are {', '.join(ACL_STATISTICS)}."
-            yield Problem(f"stats[{i}]", f"{name!r} is not a statistic.", hint)
+        yield from one_of(f"stats[{i}]", str(name), ACL_STATISTICS)
 
 
 def _alone(dump: AclDump) -> Iterator[Problem]:

@@ -57,8 +57,8 @@ _O2 = Backend(name="ascend-o2", title="Ascend O2", file="kernel_graph_dump.json"
               kinds=("name", "regex"), acl=True)  # fmt: skip
 _CPU = Backend(name="cpu", title="CPU", file="kernel_kbyk_dump.json", common=_DATA, e2e=_E2E,
                debug_modes=(0,), saved=("tensor",))  # fmt: skip
-_OLD = evolve(_CPU, name="r1.5-sync", title="MindSpore r1.5, synchronous", file="data_dump.json", common=_BASE,
-              kinds=("name",))  # fmt: skip
+_OLD = evolve(_CPU, name="r1.5-sync", title="MindSpore r1.5, synchronous", file="data_dump.json",
+              common=_BASE, kinds=("name",))  # fmt: skip
 
 BACKENDS: dict[str, Backend] = {
     b.name: b
@@ -70,8 +70,8 @@ BACKENDS: dict[str, Backend] = {
         evolve(_O2, name="ge", title="GE (Ascend O2 with ENABLE_MS_GE_DUMP=1)", debug_modes=(0, 3),
                environment=(("ENABLE_MS_GE_DUMP", "1"),)),
         _OLD,
-        evolve(_OLD, name="r1.5-async", title="MindSpore r1.5, asynchronous", common=(*_BASE, "op_debug_mode"),
-               e2e=(), debug_modes=(0, 1, 2, 3), asynchronous=True),
+        evolve(_OLD, name="r1.5-async", title="MindSpore r1.5, asynchronous", e2e=(),
+               common=(*_BASE, "op_debug_mode"), debug_modes=(0, 1, 2, 3), asynchronous=True),
     )
 }  # fmt: skip
 """Every backend by its name."""

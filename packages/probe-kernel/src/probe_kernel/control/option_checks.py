@@ -23,7 +23,8 @@ STATISTICS = (*(name for name in CATEGORIES if name != "sha1"), "hash")
 """The thirteen statistics. hash may also be written ``hash:md5`` or ``hash:sha1`` (since MindSpore 2.7.1)."""
 _WRITTEN = (*STATISTICS, "hash:md5", "hash:sha1")
 _MEANT = {
-    "mean": "avg", "average": "avg", "norm": "l2norm", "l2": "l2norm", "sha1": "hash:sha1", "nan": "nan count",
+    "mean": "avg", "average": "avg", "norm": "l2norm", "l2": "l2norm", "sha1": "hash:sha1",
+    "nan": "nan count",
 }  # fmt: skip
 _LEAST = {"overflow_number": 0, "sample_num": 1}
 

@@ -157,7 +157,8 @@ RULES = (
     Rule("debug_selection", "sample_mode", lambda d, v, b: d.op_debug_mode != 0 and d.sample_mode,
          "works with op_debug_mode 0 only, not {d.op_debug_mode}.", "Leave it out."),
     Rule("overflow_limit", "overflow_number",
-         lambda d, v, b: d.overflow_number is not None and d.op_debug_mode != 3 and b.knows("overflow_number"),
+         lambda d, v, b: d.overflow_number is not None
+         and b.knows("overflow_number") and d.op_debug_mode != 3,
          "is for op_debug_mode 3, and it is {d.op_debug_mode!r}; MindSpore refuses it.",
          "Leave it out, or write op_debug_mode=3."),
     Rule("overflow_limit", "overflow_number",
@@ -172,7 +173,8 @@ RULES = (
     Rule("set_dump_mode", "set_dump", lambda d, v, b: d.set_dump is True and b.name != "ascend-o0o1",
          "MindSpore refuses set_dump (dump_mode 2) on {b.title}.", "Leave it out, and choose with kernels."),
     Rule("synchrony", "synchronous",
-         lambda d, v, b: not b.knows("enable") and d.synchronous not in (None, False if b.asynchronous else None),
+         lambda d, v, b: not b.knows("enable")
+         and d.synchronous not in (None, False if b.asynchronous else None),
          "{b.title} has one way of dumping.", "Leave it out."),
     Rule("synchrony", "synchronous",
          lambda d, v, b: b.knows("enable") and d.synchronous is False and not b.asynchronous,

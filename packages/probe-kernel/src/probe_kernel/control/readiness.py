@@ -33,10 +33,10 @@ def find_backend() -> str:
         return str(target).lower()
     if os.environ.get("ENABLE_MS_GE_DUMP") == "1":
         return "ge"
-    level = None
     with contextlib.suppress(Exception):
-        level = ms.get_context("jit_level")
-    return "ascend-o2" if level == "O2" else "ascend-o0o1"
+        if ms.get_context("jit_level") == "O2":
+            return "ascend-o2"
+    return "ascend-o0o1"
 
 
 def ready(
@@ -52,7 +52,7 @@ def ready(
     """
     problems = []
     known = {a.name for a in attrs.fields(KernelDump)}
-    for name in options.keys() - known:
+    for name in sorted(options.keys() - known):
         hint = did_you_mean(name, known) or f"There are {', '.join(sorted(known))}."
         problems.append(Problem(name, "is not an option of a kernel dump.", hint))
     given = {k: v for k, v in options.items() if k in known}
