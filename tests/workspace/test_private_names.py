@@ -16,7 +16,6 @@ PRIVATE = re.compile(r"_[a-zA-Z]\w*")
 OF_OTHERS = {
     "_C": "torch: its functions in C++",
     "_backward_hooks": "torch.Tensor: the user's hooks",
-    "_c_expression": "MindSpore: its functions in C++",
     "_exit": "os: end a process as a crash does",
     "_fields": "named tuples",
     "_parameters": "torch.nn.Module",

@@ -66,8 +66,7 @@ def acl_settings(dump: AclDump) -> dict[str, Any]:
 
     Raises ConfigError, with every problem at once, when the description is wrong.
     """
-    problems = list(_problems(dump))
-    if problems:
+    if problems := list(_problems(dump)):
         raise ConfigError(problems)
     full: dict[str, Any]
     steps, _ = parse_iterations(dump.step, "step")

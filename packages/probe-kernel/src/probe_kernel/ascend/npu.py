@@ -66,8 +66,7 @@ def find_npu() -> Any:
             "Kernels of PyTorch are dumped by Ascend's own dumper, and torch_npu is not installed. On a machine with "
             "an NPU install it (pip install torch_npu); elsewhere use level L0, L1 or mix."
         ) from e
-    missing = [name for name in _NEEDED if not hasattr(npu, name)]
-    if missing:
+    if missing := [name for name in _NEEDED if not hasattr(npu, name)]:
         what = f"it has no npu.{missing[0]}. Install a newer one."
         raise UsageError(f"This torch_npu cannot dump kernels: {what}")
     return npu

@@ -23,10 +23,9 @@ _NAMES = {
     "set_dump": "dump_mode", "synchronous": "enable",
 }  # fmt: skip
 _REMEDIES = {
-    "inputs": 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.',
-    "outputs": 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.',
-    "set_dump": 'Write "dump_mode": 0 or 1, or "kernels": [].',
-    "synchronous": 'Write "enable": true.',
+    "input_output": 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.',
+    "dump_mode": 'Write "dump_mode": 0 or 1, or "kernels": [].',
+    "enable": 'Write "enable": true.',
 }
 
 
@@ -72,7 +71,8 @@ def load_settings(
 def _of_key(problem: Problem) -> Problem:
     """Name the key of the file instead of the option."""
     option, bracket, index = problem.where.partition("[")
-    key, remedy = _NAMES.get(option, option), _REMEDIES.get(option, problem.remedy)
+    key = _NAMES.get(option, option)
+    remedy = _REMEDIES.get(key, problem.remedy)
     if key in REQUIRED and problem.remedy.startswith("Leave it out"):
         remedy = f'Write "{key}": {REQUIRED[key]}.'
     return evolve(problem, where=key + bracket + index, remedy=remedy)

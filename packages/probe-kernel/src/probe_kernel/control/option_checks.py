@@ -88,8 +88,7 @@ def _path(path: object, where: str) -> Iterator[Problem]:
     clean = re.sub(r"[^A-Za-z0-9_/-]", "_", absolute)
     if path != absolute:
         yield Problem(where, f"{path!r} is not absolute.", f'Write "{clean}".')
-    odd = sorted(set(re.findall(r"[^A-Za-z0-9_/-]", path)))
-    if odd:
+    if odd := sorted(set(re.findall(r"[^A-Za-z0-9_/-]", path))):
         what = f"{path!r} has {' '.join(map(repr, odd))}; MindSpore takes only letters, digits, '-', '_' and '/'."
         yield Problem(where, what, f'Write e.g. "{clean}".')
     if os.path.exists(path) and not os.path.isdir(path):

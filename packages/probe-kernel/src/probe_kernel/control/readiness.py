@@ -102,16 +102,16 @@ def _surroundings(backend: Backend) -> Iterator[Problem]:
         )
         yield Problem("MINDSPORE_DUMP_CONFIG", what, remedy)
     if backend.acl and os.environ.get("GRAPH_OP_RUN") == "1":
-        what = "is 1: operators then run one by one, and a graph dump finds nothing."
-        yield Problem("GRAPH_OP_RUN", what, "Unset it.")
+        yield Problem(
+            "GRAPH_OP_RUN", "is 1: operators run one by one, and a graph dump finds nothing.", "Unset it."
+        )
     if backend.name == "ascend-o2" and os.environ.get("ENABLE_MS_GE_DUMP") == "1":
         remedy = 'Write backend="ge", or unset it.'
         yield Problem("ENABLE_MS_GE_DUMP", "is 1, which means the GE dump.", remedy)
 
 
 def _too_late(backend: Backend) -> None:
-    graphs = compiled_graphs()
-    if graphs:
+    if graphs := compiled_graphs():
         named = ", ".join(graphs[:3]) + (f" and {len(graphs) - 3} more" if len(graphs) > 3 else "")
         raise UsageError(
             f"MindSpore has compiled a graph in this process already ({named}). It read its dump settings then and "

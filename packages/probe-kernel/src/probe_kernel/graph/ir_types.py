@@ -65,15 +65,14 @@ def _type(text: str) -> Type:
     if match := _DEVICE.match(text):
         return Type(text, match["dtype"], _shape(match["shape"]), match["format"])
     if match := _HOST.match(text):
-        dims = match["old"] if match["old"] is not None else match["shape"]
-        return Type(text, match["dtype"], None if dims is None else _shape(dims))
+        return Type(text, match["dtype"], _shape(match["old"] if match["shape"] is None else match["shape"]))
     if match := _SCALAR.match(text):
         return Type(text, match["dtype"])
     return Type(text)
 
 
-def _shape(text: str) -> tuple[int, ...] | None:
+def _shape(text: str | None) -> tuple[int, ...] | None:
     try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
+        return None if text is None else tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         return None

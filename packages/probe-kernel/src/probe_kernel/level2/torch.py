@@ -62,8 +62,7 @@ class TorchKernels:
             self.watch.on = True
             return
         if self._dumper is None:
-            problems = torch_problems(self.config)
-            if problems:
+            if problems := torch_problems(self.config):
                 raise ConfigError(problems)
             self._dumper = NpuDumper(find_npu())
         name = parse_api(self.config.list[0], "list[0]")

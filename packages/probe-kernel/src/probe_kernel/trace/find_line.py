@@ -84,8 +84,7 @@ def find(dump: Dump, line: Line, graphs: Path | None = None) -> tuple[Hit, ...]:
     for rank in dump.ranks:
         for number, graph in _graphs(rank, graphs, bad):
             seen.append(graph)
-            operators = graph.at(line.file, line.line)
-            if operators:
+            if operators := graph.at(line.file, line.line):
                 hits += _hits(rank, number, graph, operators, line)
     if not seen and bad:
         raise bad[0]
