@@ -64,7 +64,7 @@ ALLOWED: dict[str, tuple[str, Callable[[Difference], bool]]] = {
         ),
     ),
     "the order of counts": (
-        "calls and modules are counted first, and tensors last; they stood in the order in which the first of each came",
+        "calls and modules are counted first, tensors last; they stood in the order in which the first of each came",
         lambda d: (
             set(d.old) <= {"tensors", "arrays", "calls", "modules"}
             if re.fullmatch(r"report.json: counts.\w+: order of keys", d.cause)

@@ -189,7 +189,7 @@ def test_without_torch_npu(tmp_path: Path) -> None:
         ("Functionel.linear.0.forward", "Did you mean 'Functional'"),
         ("Module.fc.Linear.forward.0", "is no API"),
         ("Functional.linear", "not the full name of a call"),
-        (3, "is not the name of a call"),
+        (3, "is not the full name of a call"),
     ],
 )
 def test_a_wrong_name_is_told_at_once(npu: Npu, tmp_path: Path, api: Any, says: str) -> None:

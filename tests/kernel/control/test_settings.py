@@ -208,11 +208,11 @@ def test_what_has_no_effect_is_written_and_told(
 
 
 def test_every_note_is_told_above() -> None:
-    assert {note.__name__.removeprefix("_") for note in NOTES} == {noted[0] for noted in NOTED}
+    assert {note.name for note in NOTES} == {noted[0] for noted in NOTED}
 
 
 def test_every_rule_is_broken_above() -> None:
-    assert {rule.__name__.removeprefix("_") for rule in RULES} <= {b[0] for b in BROKEN}
+    assert {rule.name for rule in RULES} <= {b[0] for b in BROKEN}
 
 
 def test_all_problems_come_at_once() -> None:

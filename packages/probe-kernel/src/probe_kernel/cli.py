@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from probe_format.cli import exit_code
 
-from probe_kernel.commands.command import Command
 from probe_kernel.commands.config import CONFIG
 from probe_kernel.commands.convert import CONVERT
 from probe_kernel.commands.show_find_check import CHECK, FIND, SHOW
@@ -42,20 +41,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"probe-kernel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        sub = commands.add_parser(
-            name, help=command.what, description=f"{command.what[0].upper()}{command.what[1:]}."
-        )
+        what = command.what
+        sub = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         sub.set_defaults(run=command.run, tool=f"probe-kernel {__version__}")
         command.add(sub)
     return parser
 
 
-COMMANDS: dict[str, Command] = {
-    "show": SHOW,
-    "find": FIND,
-    "convert": CONVERT,
-    "check": CHECK,
-    "statistics": STATISTICS,
-    "export": EXPORT,
-    "config": CONFIG,
-}
+COMMANDS = {each.name: each for each in (SHOW, FIND, CONVERT, CHECK, STATISTICS, EXPORT, CONFIG)}

@@ -11,7 +11,6 @@ from typing import Any
 
 from probe_format.errors import ConfigError, Problem, UsageError
 
-from probe_kernel.control.backends import Backend
 from probe_kernel.control.description import KernelDump
 from probe_kernel.control.mindspore_run import KernelRun
 from probe_kernel.control.option_rules import notes_of
@@ -50,12 +49,10 @@ def dump(
     """
     if _open:
         raise UsageError(f"A kernel dump is open in this process already ({_open[0].path}). End it first.")
-    found, chosen, values = ready(description, backend, diagnostic_data_path, options)
-    file = Path(values.path, chosen.file)
-    scheduler = os.environ.get("MS_ROLE") == "MS_SCHED"  # msrun's: it runs the script too, but no graph
-    calls = None if scheduler else importlib.import_module("mindspore._c_expression")
-    run = KernelRun(chosen, file, values.path, values, calls, manual_steps)
-    if scheduler:
+    found, chosen, values, path = ready(description, backend, diagnostic_data_path, options)
+    file = Path(path, chosen.file)
+    if os.environ.get("MS_ROLE") == "MS_SCHED":  # msrun's scheduler runs the script too, but no graph
+        run = KernelRun(chosen, file, path, values, None, manual_steps)
         yield run
         run.finish(quiet=True)
         return
@@ -65,55 +62,36 @@ def dump(
     except OSError as e:
         what = f"{file} cannot be written: {e.strerror}."
         raise ConfigError([Problem("path", what, "Give another path.")]) from e
-    for note in notes_of(found, values, chosen):
-        run.warn(note)
-    variables = _variables(chosen, file, document)
+    # On O2 the second makes operators outside of graphs dump, too.
+    whole = chosen.acl and document["common_dump_settings"]["dump_mode"] == 0
+    variables = {"MINDSPORE_DUMP_CONFIG": str(file), "MS_ACL_DUMP_CFG_PATH": str(file) if whole else None}
+    variables |= dict(chosen.environment)
     if diagnostic_data_path:
         variables["MS_DIAGNOSTIC_DATA_PATH"] = os.fspath(diagnostic_data_path)
-    with _changed(variables):
-        _open.append(run)
-        try:
-            if manual_steps:  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
-                run.call("_dump_set_dynamic")
-                run.call("_set_init_iter", 0)
-                run.start()
-            yield run
-        except BaseException:
-            run.stop()
-            run.finish(quiet=True)
-            raise
-        else:
-            run.stop()
-        finally:
-            _open.remove(run)
-    run.finish()
-
-
-@contextlib.contextmanager
-def _changed(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Set each variable, or remove it where the value is None; restore all of them at the end of the block."""
+    calls = importlib.import_module("mindspore._c_expression")
+    run = KernelRun(chosen, file, path, values, calls, manual_steps)
+    for note in notes_of(found, values, chosen):
+        run.warn(str(note))
     before = {name: os.environ.get(name) for name in variables}
+    failed = True
+    _open.append(run)
     try:
-        _apply(variables)
-        yield
+        _set(variables)
+        if manual_steps:  # from then on MindSpore counts no iterations itself (seen on 2.7.0 and 2.10.0)
+            run.call("_dump_set_dynamic")
+            run.first_iteration(0)
+            run.start()
+        yield run
+        failed = False
     finally:
-        _apply(before)
+        run.stop()
+        _set(before)
+        _open.remove(run)
+        run.finish(quiet=failed)
 
 
-def _apply(variables: Mapping[str, str | None]) -> None:
+def _set(variables: Mapping[str, str | None]) -> None:
     for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
+        os.environ.pop(name, None)
+        if value is not None:
             os.environ[name] = value
-
-
-def _variables(backend: Backend, file: Path, document: dict[str, Any]) -> dict[str, str | None]:
-    """Return the variables for the dumper. On O2 MS_ACL_DUMP_CFG_PATH makes operators outside of graphs dump, too."""
-    common = document["common_dump_settings"]
-    whole = common["dump_mode"] == 0 and (common["iteration"] != "all" or not common["kernels"])
-    return {
-        "MINDSPORE_DUMP_CONFIG": str(file),
-        "MS_ACL_DUMP_CFG_PATH": str(file) if backend.acl and whole else None,
-        **dict(backend.environment),
-    }

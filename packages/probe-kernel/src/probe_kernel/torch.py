@@ -6,10 +6,10 @@ import contextlib
 import functools
 import importlib
 import os
+import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from probe_format.errors import ConfigError, Problem
@@ -104,9 +104,9 @@ def _owner(name: ApiName) -> tuple[Any, str]:
     """Return the object that carries the function, and its name there; (None, "") where it is not found."""
     importlib.import_module("torch")
     for path in _OWNERS.get(name.prefix, ()):
-        with contextlib.suppress(ImportError, AttributeError):
-            *way, last = name.api.split(".")
-            owner = resolve_name(".".join((path, *way)))
+        way, _, last = f"{path}.{name.api}".rpartition(".")
+        with contextlib.suppress(ImportError, AttributeError, ValueError):
+            owner = pkgutil.resolve_name(way)
             if callable(getattr(owner, last)):
                 return owner, last
     return None, ""
@@ -120,5 +120,5 @@ def _unfound(name: ApiName) -> Iterator[Problem]:
         names: list[str] = []
         for path in _OWNERS[name.prefix]:
             with contextlib.suppress(ImportError, AttributeError):
-                names += [n for n in dir(resolve_name(path)) if not n.startswith("_")]
+                names += [n for n in dir(pkgutil.resolve_name(path)) if not n.startswith("_")]
         yield Problem("api", f"{_OWNERS[name.prefix][0]} has no {name.api!r}.", did_you_mean(name.api, names))

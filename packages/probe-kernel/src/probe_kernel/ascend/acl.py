@@ -8,16 +8,18 @@ from typing import Any, Literal
 
 import attrs
 from probe_format.errors import ConfigError, Problem
-from probe_format.suggest import did_you_mean
 
 from probe_kernel.control.description import as_tuple, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
-from probe_kernel.control.option_checks import choices, flag
+from probe_kernel.control.option_checks import check_types, one_of
 
 __all__ = ["ACL_STATISTICS", "AclDump", "AclModel", "acl_settings"]
 
 ACL_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
 """What ``stats`` may name."""
+
+
+Scene = Literal["lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"]
 
 
 @attrs.frozen
@@ -55,9 +57,7 @@ class AclDump:
     data: Literal["tensor", "stats"] | None = None
     stats: Sequence[str] | None = attrs.field(default=None, converter=as_tuple)
     debug: bool = False
-    scene: (
-        Literal["lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"] | None
-    ) = None
+    scene: Scene | None = None
     op_switch: bool = True
 
 
@@ -66,28 +66,29 @@ def acl_settings(dump: AclDump) -> dict[str, Any]:
 
     Raises ConfigError, with every problem at once, when the description is wrong.
     """
-    problems = list(_problems(dump))
-    if problems:
+    if problems := list(_problems(dump)):
         raise ConfigError(problems)
+    full: dict[str, Any]
     steps, _ = parse_iterations(dump.step, "step")
-    full: dict[str, Any] = {
-        "dump_data": dump.data,
-        "dump_level": dump.level,
-        "dump_list": [_entry(m) for m in dump.models],
-        "dump_mode": dump.mode,
-        "dump_op_switch": "on" if dump.op_switch else "off",
-        "dump_path": dump.path,
-        "dump_stats": None if dump.stats is None else list(dump.stats),
-        "dump_step": None if steps.spans is None else str(steps),
-    }
     if dump.debug or dump.scene is not None:
         full = {"dump_debug": "on" if dump.debug else None, "dump_path": dump.path, "dump_scene": dump.scene}
+    else:
+        full = {
+            "dump_data": dump.data,
+            "dump_level": dump.level,
+            "dump_list": [_entry(m) for m in dump.models],
+            "dump_mode": dump.mode,
+            "dump_op_switch": "on" if dump.op_switch else "off",
+            "dump_path": dump.path,
+            "dump_stats": dump.stats and list(dump.stats),
+            "dump_step": None if steps.all else str(steps),
+        }
     return {"dump": {k: v for k, v in full.items() if v is not None}}
 
 
 def _entry(model: AclModel) -> dict[str, Any]:
-    named = {} if model.model_name is None else {"model_name": model.model_name}
-    return {**named, **({"layer": list(model.layers)} if model.layers else {})}
+    full = {"model_name": model.model_name, "layer": list(model.layers) or None}
+    return {k: v for k, v in full.items() if v is not None}
 
 
 def _problems(dump: AclDump) -> Iterator[Problem]:
@@ -95,16 +96,14 @@ def _problems(dump: AclDump) -> Iterator[Problem]:
         yield Problem("path", "is not given.", 'Write e.g. path="/data/dump".')
     elif dump.path is not None and (not isinstance(dump.path, str) or not dump.path):
         yield Problem("path", f"{dump.path!r} is not a path.", 'Write e.g. path="/data/dump".')
-    yield from choices(dump)
-    for name in ("debug", "op_switch"):
-        yield from flag(name, getattr(dump, name))
+    yield from check_types(dump)
     yield from parse_iterations(dump.step, "step")[1]
-    yield from _list(dump)
+    yield from _models(dump)
     yield from _statistics(dump)
     yield from _alone(dump)
 
 
-def _list(dump: AclDump) -> Iterator[Problem]:
+def _models(dump: AclDump) -> Iterator[Problem]:
     if not isinstance(dump.models, tuple):
         yield Problem("models", f"{dump.models!r} is not a list of AclModel.", "Write e.g. [AclModel()].")
         return
@@ -126,26 +125,22 @@ def _statistics(dump: AclDump) -> Iterator[Problem]:
     if dump.stats is None:
         return
     if dump.data != "stats":
-        what = "is for data 'stats', and data is " + repr(dump.data or "tensor") + "."
+        what = f"is for data 'stats', and data is {dump.data or 'tensor'!r}."
         yield Problem("stats", what, 'Leave it out, or write data="stats".')
     if not isinstance(dump.stats, tuple) or not dump.stats:
         yield Problem("stats", f"{dump.stats!r} is not a list of statistics.", 'Write e.g. ["Max", "Min"].')
         return
     for i, name in enumerate(dump.stats):
-        if name not in ACL_STATISTICS:
-            hint = did_you_mean(str(name), ACL_STATISTICS) or f"There are {', '.join(ACL_STATISTICS)}."
-            yield Problem(f"stats[{i}]", f"{name!r} is not a statistic.", hint)
+        yield from one_of(f"stats[{i}]", str(name), ACL_STATISTICS)
 
 
 def _alone(dump: AclDump) -> Iterator[Problem]:
     """Refuse other options beside debug or scene: the interface returns an error for the pair."""
+    if not dump.debug and dump.scene is None:
+        return
     if dump.debug and dump.scene is not None:
         yield Problem("scene", "goes with no other kind of dump, debug is on.", "Leave one of them out.")
-    kind = "debug" if dump.debug else "scene" if dump.scene is not None else None
-    if kind is None:
-        return
-    plain = AclDump()
+    what = f"goes with no {'debug' if dump.debug else 'scene'} dump: that one chooses its operators itself."
     for name in ("models", "mode", "level", "step", "data", "stats"):
-        if getattr(dump, name) != getattr(plain, name):
-            what = f"goes with no {kind} dump: that one chooses its operators itself."
+        if getattr(dump, name) != getattr(attrs.fields(AclDump), name).default:
             yield Problem(name, what, "Leave it out.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +17,40 @@ from probe_format.suggest import nearest
 from probe_runtime.notice import notice
 
 from .npu import NpuDumper
-from .replay import backward, differentiable, replayed
+from .replay import Call, Kwargs, Replay, differentiable, replayed
 
 __all__ = ["ApiWatch", "parse_api"]
 
 
 def parse_api(text: Any, where: str) -> ApiName | Problem:
     """Parse the name of a call, ``Functional.linear.0.backward``; return it, or its problem."""
-    try:
-        name = parse_name(text) if isinstance(text, str) else None
-        why = (
-            "is not the name of a call" if name is None else "is no API: kernels are dumped for one API call"
-        )
-    except FormatError:
-        name, why = None, "is not the full name of a call"
-    if isinstance(name, ApiName):
-        return name
+    why = "is not the full name of a call"
+    with suppress(FormatError):
+        name = parse_name(str(text))
+        if isinstance(name, ApiName):
+            return name
+        why = "is no API: kernels are dumped for one API call"
     example = 'Write a name from a dump.json of level L1, e.g. "Functional.linear.0.backward".'
     return Problem(where, f"{text!r} {why}.", example)
 
 
 class _Thread(threading.local):
-    inside = 0
+    def __init__(self) -> None:
+        self.inside = 0
 
 
 @define(eq=False)
 class ApiWatch:
     """Watch for one call during one step, and dump it.
 
-    config: the ACL file.
+    name: the call to dump.
+    config: the ACL file for it.
+    dumper: what dumps it.
     state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
-    on: whether calls are counted and looked at; a gradient is waited for in any case.
+    on: whether calls are looked at; the gradient of a call that was found is waited for in any case.
+    over: whether the watch has ended.
     seen: calls so far, by API.
+    why: of a failure.
     """
 
     name: ApiName
@@ -63,13 +66,7 @@ class ApiWatch:
     _handle: Any = None
 
     def api(
-        self,
-        key: str,
-        original: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        *,
-        composite: bool = False,
+        self, key: str, original: Call, args: tuple[Any, ...], kwargs: Kwargs, *, composite: bool = False
     ) -> Any:
         """Run ``original`` and return its result; dump it where it is the call.
 
@@ -82,11 +79,7 @@ class ApiWatch:
         with self._lock:
             number = self.seen[key]
             self.seen[key] += 1
-        mine = (
-            self.state == "waiting"
-            and key == f"{self.name.prefix}.{self.name.api}"
-            and number == self.name.count
-        )
+        mine = self.state == "waiting" and key == self._key and number == self.name.count
         local.inside += 1
         try:
             if mine and self.name.direction == "forward":
@@ -98,7 +91,8 @@ class ApiWatch:
             finally:
                 local.inside += composite
             if replay is not None:
-                self._await_gradient(*replay, out)
+                with self._harmless():
+                    self._await_gradient(replay, out)
             return out
         finally:
             local.inside -= 1
@@ -119,8 +113,7 @@ class ApiWatch:
             return f"the kernels of {self.name} are not dumped: {self.why}"
         if self.state == "called":
             return f"{self.name} ran forward, but no gradient came back to it, so its backward kernels are not dumped"
-        key = f"{self.name.prefix}.{self.name.api}"
-        times = self.seen[key]
+        key, times = self._key, self.seen[self._key]
         if times:
             return f"{self.name} is not dumped: {key} was called {times} times, so its numbers end at {times - 1}"
         near = nearest(key, self.seen, 3, 0.5)
@@ -129,64 +122,59 @@ class ApiWatch:
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _forward(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run the user's call once, with the dumper on where it can be switched on."""
-        ran, out, raised = False, None, None
-        try:
-            with self.dumper.dumping(self.config):
-                ran = True
-                try:
-                    out = original(*args, **kwargs)
-                    self.state = "dumped"
-                except BaseException as e:
-                    self.state, self.why = "failed", f"the call raised {type(e).__name__}"
-                    raised = e
-        except Exception as e:
-            self._fault(e)
-        if raised is not None:
-            raise raised
-        return out if ran else original(*args, **kwargs)
+    @property
+    def _key(self) -> str:
+        return f"{self.name.prefix}.{self.name.api}"
 
-    def _replay(
-        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[list[Any], list[Any]] | None:
+    def _forward(self, original: Call, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+        """Run the user's call once, with the dumper on where it can be switched on."""
+        block = ExitStack()
+        with self._harmless():
+            block.enter_context(self.dumper.dumping(self.config))
+            self.state = "dumped"
+        try:
+            return original(*args, **kwargs)
+        except BaseException as e:
+            if self.state == "dumped":
+                self.state, self.why = "failed", f"the call raised {type(e).__name__}"
+            raise
+        finally:
+            with self._harmless():
+                block.close()
+
+    def _replay(self, original: Call, args: tuple[Any, ...], kwargs: Kwargs) -> Replay | None:
         api = self.name.api
         in_place = (api.endswith("_") and not api.endswith("__")) or api.startswith("__i")
-        try:
-            with self.dumper.same_random():
-                return replayed(original, args, kwargs, in_place=in_place)
-        except Exception as e:
-            self._fault(e)
-            return None
+        with self._harmless(), self.dumper.same_random():
+            return replayed(original, args, kwargs, in_place=in_place)
+        return None
 
-    def _await_gradient(self, inputs: list[Any], outputs: list[Any], out: Any) -> None:
-        try:
-            torch = importlib.import_module("torch")
-            tensors = differentiable(out)
-            if not tensors or len(tensors) != len(outputs) or not inputs:
-                raise ValueError("no input or output of this call has a gradient")
-            self.state = "called"
+    def _await_gradient(self, replay: Replay, out: Any) -> None:
+        tensors = differentiable(out)
+        if not tensors or len(tensors) != len(replay.outputs) or not replay.inputs:
+            raise ValueError("no input or output of this call has a gradient")
+        self.state = "called"
 
-            def arrived(gradients: Any) -> None:
-                if not self.over and self.state == "called":
-                    self._backward(inputs, outputs, gradients)
+        def arrived(gradients: Any) -> None:
+            if not self.over and self.state == "called":
+                self._backward(replay, gradients)
 
-            self._handle = torch.autograd.graph.register_multi_grad_hook(tensors, arrived)
-        except Exception as e:
-            self._fault(e)
+        graph = importlib.import_module("torch").autograd.graph
+        self._handle = graph.register_multi_grad_hook(tensors, arrived)
 
-    def _backward(self, inputs: list[Any], outputs: list[Any], gradients: Any) -> None:
+    def _backward(self, replay: Replay, gradients: Any) -> None:
         self._local.inside += 1
-        try:
+        with self._harmless():
             with self.dumper.dumping(self.config):
-                backward(inputs, outputs, [None if g is None else g.detach() for g in gradients])
+                replay.backward([None if g is None else g.detach() for g in gradients])
             self.state = "dumped"
-        except Exception as e:
-            self._fault(e)
-        finally:
-            self._local.inside -= 1
+        self._local.inside -= 1
 
-    def _fault(self, error: BaseException) -> None:
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
         """Record and report a fault of the dump, which never ends the run."""
-        self.state, self.why = "failed", f"{type(error).__name__}: {error}"
-        notice(f"Probe: {self.describe()}")
+        try:
+            yield
+        except Exception as error:
+            self.state, self.why = "failed", f"{type(error).__name__}: {error}"
+            notice(f"Probe: {self.describe()}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,7 @@ from typing import Any
 
 from attrs import frozen
 from probe_format.errors import UsageError
-
-from probe_kernel.control.settings import settings_text, write_settings
+from probe_format.safe_files import make_folder, replace_file
 
 from .acl import AclDump, acl_settings
 
@@ -66,11 +66,9 @@ def find_npu() -> Any:
             "Kernels of PyTorch are dumped by Ascend's own dumper, and torch_npu is not installed. On a machine with "
             "an NPU install it (pip install torch_npu); elsewhere use level L0, L1 or mix."
         ) from e
-    missing = [name for name in _NEEDED if not hasattr(npu, name)]
-    if missing:
-        raise UsageError(
-            f"This torch_npu cannot dump kernels: it has no npu.{missing[0]}. Install a newer one."
-        )
+    if missing := [name for name in _NEEDED if not hasattr(npu, name)]:
+        what = f"it has no npu.{missing[0]}. Install a newer one."
+        raise UsageError(f"This torch_npu cannot dump kernels: {what}")
     return npu
 
 
@@ -81,6 +79,7 @@ def write_acl(folder: Path, mode: str) -> Path:
     Raises ConfigError when an option is wrong, OSError when the file cannot be written.
     """
     document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
+    make_folder(folder)
     path = folder / f"kernel_config_{os.getpid()}.json"
-    write_settings(path, settings_text(document))
+    replace_file(path, f"{json.dumps(document, indent=4)}\n".encode())
     return path

@@ -14,45 +14,57 @@ from probe_format.terminal import tell
 
 from probe_kernel.read.dump import Dump, Iteration, open
 
-__all__ = ["Command", "add_folder", "add_out", "chosen", "report", "tried"]
+__all__ = ["Command", "add_folder", "add_out", "add_part", "chosen", "report", "tried"]
 
 T = TypeVar("T")
 
 
 @frozen
 class Command:
-    """Hold a subcommand's help, what adds its arguments, and what runs it and returns the exit code."""
+    """Describe one subcommand.
 
+    name: in the command line.
+    what: its help.
+    add: adds its arguments to a parser.
+    run: runs it and returns the exit code.
+    """
+
+    name: str
     what: str
     add: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose a dump and a part of it."""
+    """Add the argument that names a dump."""
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
+
+
+def add_part(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose a dump and a part of it."""
+    add_folder(parser)
     add_rank(parser, "only this rank or device")
     add_step(parser, "only this step or iteration")
 
 
 def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
-    """Add the argument that names the folder to write to. what: its help."""
+    """Add the folder to write to. what: its help."""
     parser.add_argument("-o", "--out", type=Path, required=required, metavar="DIR", help=what)
 
 
-def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration]]:
-    """Return the dump, and what --rank and --step select. Raises FormatError when that is nothing."""
+def chosen(arguments: argparse.Namespace) -> tuple[Dump, list[Iteration], list[str]]:
+    """Return the dump, those of its iterations that --rank and --step select, and its problems.
+
+    Raises FormatError when they select none.
+    """
     dump = open(arguments.dir)
-    found = [
-        iteration
-        for rank in dump.ranks
-        for iteration in rank.iterations
-        if arguments.rank in (None, rank.number) and arguments.step in (None, iteration.folder.number)
-    ]
+    ranks = [rank for rank in dump.ranks if arguments.rank in (None, rank.number)]
+    iterations = [iteration for rank in ranks for iteration in rank.iterations]
+    found = [each for each in iterations if arguments.step in (None, each.folder.number)]
     if not found:
         there = "; ".join(iteration.label for iteration in list(dump.iterations)[:10])
         raise FormatError(f"{arguments.dir} has no such rank or step. It has: {there}.")
-    return dump, found
+    return dump, found, list(dump.problems)
 
 
 def tried(read: Callable[[], T], problems: list[str]) -> T | None:

@@ -22,12 +22,8 @@ _VARIABLE = "MINDSPORE_DUMP_CONFIG"
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file",
-        type=Path,
-        nargs="?",
-        help=f"the control file (data_dump.json); without it, the one that {_VARIABLE} names",
-    )
+    what = f"the control file (data_dump.json); without it, the one that {_VARIABLE} names"
+    parser.add_argument("file", type=Path, nargs="?", help=what)
     parser.add_argument("--backend", required=True, choices=BACKENDS, help="for which it is")
 
 
@@ -43,4 +39,6 @@ def _config(arguments: argparse.Namespace) -> int:
     return 0
 
 
-CONFIG = Command("check a control file of MindSpore, and print what of it counts", _arguments, _config)
+CONFIG = Command(
+    "config", "check a control file of MindSpore, and print what of it counts", _arguments, _config
+)

@@ -23,18 +23,12 @@ def _convert_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, help="a bin file, or a folder with some in it")
     add_out(parser, "where to write; files of an earlier conversion are replaced")
     parser.add_argument("--type", choices=TYPES, default="npy", help="what to write (npy)")
-    parser.add_argument(
-        "--format",
-        default="",
-        metavar="LAYOUT",
-        help=f"convert to {', '.join(TARGETS)}; without it, every tensor stays as it lies on the device",
-    )
-    parser.add_argument(
-        "--shape", default="", metavar="N,C,...", help="the tensor's own shape, if the file lacks it"
-    )
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="input.0", help="only this; again for more"
-    )
+    layouts = f"convert to {', '.join(TARGETS)}; without it, every tensor stays as it lies on the device"
+    parser.add_argument("--format", default="", metavar="LAYOUT", help=layouts)
+    shape = "the tensor's own shape, if the file lacks it"
+    parser.add_argument("--shape", default="", metavar="N,C,...", help=shape)
+    only = "only this; again for more"
+    parser.add_argument("--only", action="append", default=[], metavar="input.0", help=only)
     parser.add_argument("--workers", type=_count, metavar="N", help="threads (one for each core, at most 8)")
 
 
@@ -46,13 +40,11 @@ def _convert(arguments: argparse.Namespace) -> int:
         raise FormatError("--shape says what --format is to cut off: give a --format too.")
     files, faults = bin_files(arguments.source)
     if not files:
-        lost = "".join(f" {problem}" for problem in faults[:3])
-        raise FormatError(
-            f"{arguments.source} has no bin files (those whose names end with a timestamp).{lost}"
-        )
+        what = f"{arguments.source} has no bin files (those whose names end with a timestamp)."
+        raise FormatError(" ".join([what, *faults[:3]]))
     how = Conversion(arguments.type, arguments.format, shape, tuple(arguments.only))
-    line = ProgressLine(terminal=0.1, elsewhere=5.0)
     written = bad = 0
+    line = ProgressLine(terminal=0.1, elsewhere=5.0)
     try:
         outcomes = convert_all(files, arguments.source, arguments.out, how, arguments.workers)
         for done, outcome in enumerate(outcomes, start=1):
@@ -88,4 +80,4 @@ def _count(text: str) -> int:
     return int(text)
 
 
-CONVERT = Command("turn Ascend's bin files into npy or pt files", _convert_arguments, _convert)
+CONVERT = Command("convert", "turn Ascend's bin files into npy or pt files", _convert_arguments, _convert)

@@ -10,30 +10,25 @@ from probe_format.terminal import say
 
 from probe_kernel.trace.find_line import find, parse_line
 
-from .command import Command, add_folder, chosen, report, tried
+from .command import Command, add_part, chosen, report, tried
 from .display import hit_lines, is_bad, slot_line, times
 
 __all__ = ["CHECK", "FIND", "SHOW"]
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
-    add_folder(parser)
+    add_part(parser)
     parser.add_argument("--filter", default="", metavar="TEXT", help="only kernels with TEXT in type or name")
     parser.add_argument("--brief", action="store_true", help="names without their tensors")
-    parser.add_argument(
-        "--bad",
-        action="store_true",
-        help="only kernels that hold something not finite, or that cannot be read",
-    )
+    bad = "only kernels that hold something not finite, or that cannot be read"
+    parser.add_argument("--bad", action="store_true", help=bad)
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    dump, iterations = chosen(arguments)
-    problems = list(dump.problems)
+    _, iterations, problems = chosen(arguments)
     for iteration in iterations:
-        kernels = [
-            k for k in iteration.kernels if arguments.filter in k.op_type or arguments.filter in k.name
-        ]
+        text = arguments.filter
+        kernels = [k for k in iteration.kernels if text in k.op_type or text in k.name]
         if arguments.bad:
             kernels = [kernel for kernel in kernels if any(map(is_bad, kernel.slots))]
         say(f"{iteration.label}: {len(kernels)} of {len(iteration.kernels)} kernels")
@@ -50,13 +45,13 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _find_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("line", metavar="SCRIPT:LINE", help="a line of your script, as train.py:175")
-    add_folder(parser)
+    add_part(parser)
     parser.add_argument("--graphs", type=Path, metavar="DIR", help=".ir files from elsewhere (Ascend O2)")
     parser.add_argument("--all", action="store_true", help="also nodes that no kernel is run for")
 
 
 def _find(arguments: argparse.Namespace) -> int:
-    dump, _ = chosen(arguments)
+    dump, _, problems = chosen(arguments)
     hits = find(dump, parse_line(arguments.line), arguments.graphs)
     shown = [hit for hit in hits if arguments.rank in (None, hit.rank) and (arguments.all or hit.runs_kernel)]
     frame = next((hit.frame for hit in hits if hit.frame), None)
@@ -67,12 +62,11 @@ def _find(arguments: argparse.Namespace) -> int:
     hidden = len(hits) - len(shown)
     if hidden:
         say(f"({hidden} more nodes that no kernel is run for, or of other ranks; --all shows them)")
-    return report(list(dump.problems))
+    return report(problems)
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    dump, iterations = chosen(arguments)
-    problems = list(dump.problems)
+    _, iterations, problems = chosen(arguments)
     for iteration in iterations:
         tensors = 0
         for kernel in iteration.kernels:
@@ -86,6 +80,8 @@ def _check(arguments: argparse.Namespace) -> int:
     return report(problems)
 
 
-SHOW = Command("print the kernels with shapes and statistics", _show_arguments, _show)
-FIND = Command("list the operators of a line of your script, with their files", _find_arguments, _find)
-CHECK = Command("read every file and name those that are damaged or unknown", add_folder, _check)
+SHOW = Command("show", "print the kernels with shapes and statistics", _show_arguments, _show)
+FIND = Command(
+    "find", "list the operators of a line of your script, with their files", _find_arguments, _find
+)
+CHECK = Command("check", "read every file and name those that are damaged or unknown", add_part, _check)

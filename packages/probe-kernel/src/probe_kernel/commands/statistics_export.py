@@ -6,7 +6,6 @@ import argparse
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from probe_format.safe_files import replace_file
 from probe_format.terminal import say
@@ -19,26 +18,21 @@ from probe_kernel.read.statistic_csv import STATISTIC
 from probe_kernel.read.statistic_line import Row, table_text
 from probe_kernel.read.statistics import NUMBERS, check_categories, numbers
 
-from .command import Command, add_folder, add_out, chosen, report, tried
+from .command import Command, add_folder, add_out, add_part, chosen, report, tried
 
 __all__ = ["EXPORT", "STATISTICS"]
 
 
 def _statistics_arguments(parser: argparse.ArgumentParser) -> None:
-    add_folder(parser)
+    add_part(parser)
     add_out(parser, "write there instead of beside the tensors", required=False)
-    parser.add_argument(
-        "--category",
-        action="append",
-        metavar="NAME",
-        help="max, min, l2norm, md5, ...; again for more (all but hashes)",
-    )
+    category = "max, min, l2norm, md5, ...; again for more (all but hashes)"
+    parser.add_argument("--category", action="append", metavar="NAME", help=category)
 
 
 def _statistics(arguments: argparse.Namespace) -> int:
     categories = check_categories(arguments.category) if arguments.category else NUMBERS
-    dump, iterations = chosen(arguments)
-    problems = list(dump.problems)
+    dump, iterations, problems = chosen(arguments)
     written = 0
     top = dump.path.parent if dump.path.is_file() else dump.path
     for iteration in iterations:
@@ -61,24 +55,18 @@ def _statistics(arguments: argparse.Namespace) -> int:
 def _row(slot: TensorSlot, categories: Sequence[str]) -> Row:
     """Compute the line of one tensor. Raises like `TensorSlot.load`."""
     kernel, array = slot.kernel, slot.load()
-    known = find_dtype(slot.dtype)
-    size = (
-        known.size(array.size) if known else array.nbytes
-    )  # a bfloat16 has two bytes, though its file has four
+    # a bfloat16 has two bytes, though its file has four
+    size = known.size(array.size) if (known := find_dtype(slot.dtype)) else array.nbytes
     place = (kernel.op_type, kernel.name, kernel.task, kernel.stream, slot.timestamp, slot.io, slot.index)
     dtype = slot.dtype.lower() or array.dtype.name
     return Row(*place, dtype, array.shape, size, slot.format, numbers(array, categories, slot.dtype))
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
+    add_folder(parser)
     add_out(parser, "where to write step<N>/rank<R>")
-    parser.add_argument(
-        "--root",
-        default="",
-        metavar="CELL",
-        help="leave out this Cell and those around it, as network._backbone",
-    )
+    root = "leave out this Cell and those around it, as network._backbone"
+    parser.add_argument("--root", default="", metavar="CELL", help=root)
     parser.add_argument("--statistics", action="store_true", help="without the tensors")
 
 
@@ -93,6 +81,6 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 STATISTICS = Command(
-    "write statistic.csv for dumps that have only tensors", _statistics_arguments, _statistics
+    "statistics", "write statistic.csv for dumps that have only tensors", _statistics_arguments, _statistics
 )
-EXPORT = Command("write dump.json, for probe show and probe verify", _export_arguments, _export)
+EXPORT = Command("export", "write dump.json, for probe show and probe verify", _export_arguments, _export)

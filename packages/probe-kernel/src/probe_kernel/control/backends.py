@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from attrs import frozen
+from attrs import evolve, frozen
 from probe_format.errors import ConfigError, Problem
 from probe_format.suggest import did_you_mean
 
@@ -21,8 +19,8 @@ class Backend:
 
     name: in code.
     title: for users.
-    common, e2e: the keys of the control file's two sections, in the order of the documents.
     file: the name of the control file.
+    common, e2e: the keys of the file's two sections, in the order of the documents.
     debug_modes: the values of op_debug_mode.
     saved: the values of saved_data.
     kinds: the forms of kernel patterns in ``kernels``.
@@ -33,11 +31,11 @@ class Backend:
 
     name: str
     title: str
+    file: str
     common: tuple[str, ...]
-    e2e: tuple[str, ...] = ()
-    file: str = "kernel_kbyk_dump.json"
-    debug_modes: tuple[int, ...] = (0,)
-    saved: tuple[str, ...] = ("tensor", "statistic", "full")
+    e2e: tuple[str, ...]
+    debug_modes: tuple[int, ...]
+    saved: tuple[str, ...]
     kinds: tuple[str, ...] = ("name", "type", "regex")
     asynchronous: bool = False
     acl: bool = False
@@ -48,48 +46,34 @@ class Backend:
         return key in self.common or key in self.e2e
 
 
-_GRAPH: dict[str, Any] = {
-    "common": (*_DATA, "file_format", "overflow_number"), "file": "kernel_graph_dump.json",
-    "kinds": ("name", "regex"), "acl": True,
+_ALL = ("tensor", "statistic", "full")
+_O0O1 = Backend(name="ascend-o0o1", title="Ascend O0/O1", file="kernel_kbyk_dump.json",
+                common=(*_DATA, "overflow_number"),
+                e2e=(*_E2E, "stat_calc_mode", "device_stat_precision_mode", "sample_mode", "sample_num",
+                     "save_kernel_args"),
+                debug_modes=(0, 3, 4), saved=_ALL, asynchronous=True)  # fmt: skip
+_O2 = Backend(name="ascend-o2", title="Ascend O2", file="kernel_graph_dump.json",
+              common=(*_DATA, "file_format", "overflow_number"), e2e=(), debug_modes=(0, 3, 4), saved=_ALL,
+              kinds=("name", "regex"), acl=True)  # fmt: skip
+_CPU = Backend(name="cpu", title="CPU", file="kernel_kbyk_dump.json", common=_DATA, e2e=_E2E,
+               debug_modes=(0,), saved=("tensor",))  # fmt: skip
+_OLD = evolve(_CPU, name="r1.5-sync", title="MindSpore r1.5, synchronous", file="data_dump.json",
+              common=_BASE, kinds=("name",))  # fmt: skip
+
+BACKENDS: dict[str, Backend] = {
+    b.name: b
+    for b in (
+        _O0O1,
+        _O2,
+        _CPU,
+        evolve(_CPU, name="gpu", title="GPU", saved=_ALL),
+        evolve(_O2, name="ge", title="GE (Ascend O2 with ENABLE_MS_GE_DUMP=1)", debug_modes=(0, 3),
+               environment=(("ENABLE_MS_GE_DUMP", "1"),)),
+        _OLD,
+        evolve(_OLD, name="r1.5-async", title="MindSpore r1.5, asynchronous", e2e=(),
+               common=(*_BASE, "op_debug_mode"), debug_modes=(0, 1, 2, 3), asynchronous=True),
+    )
 }  # fmt: skip
-_R15: dict[str, Any] = {"file": "data_dump.json", "saved": ("tensor",), "kinds": ("name",)}
-_ALL = (
-    Backend(
-        name="ascend-o0o1",
-        title="Ascend O0/O1",
-        common=(*_DATA, "overflow_number"),
-        e2e=(
-            *_E2E,
-            "stat_calc_mode",
-            "device_stat_precision_mode",
-            "sample_mode",
-            "sample_num",
-            "save_kernel_args",
-        ),
-        debug_modes=(0, 3, 4),
-        asynchronous=True,
-    ),
-    Backend(name="ascend-o2", title="Ascend O2", debug_modes=(0, 3, 4), **_GRAPH),
-    Backend(name="cpu", title="CPU", common=_DATA, e2e=_E2E, saved=("tensor",)),
-    Backend(name="gpu", title="GPU", common=_DATA, e2e=_E2E),
-    Backend(
-        name="ge",
-        title="GE (Ascend O2 with ENABLE_MS_GE_DUMP=1)",
-        debug_modes=(0, 3),
-        environment=(("ENABLE_MS_GE_DUMP", "1"),),
-        **_GRAPH,
-    ),
-    Backend(name="r1.5-sync", title="MindSpore r1.5, synchronous", common=_BASE, e2e=_E2E, **_R15),
-    Backend(
-        name="r1.5-async",
-        title="MindSpore r1.5, asynchronous",
-        common=(*_BASE, "op_debug_mode"),
-        debug_modes=(0, 1, 2, 3),
-        asynchronous=True,
-        **_R15,
-    ),
-)
-BACKENDS: dict[str, Backend] = {backend.name: backend for backend in _ALL}
 """Every backend by its name."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -21,18 +22,20 @@ def compiled_graphs() -> tuple[str, ...]:
     2.10.0). It drops graphs whose Cell is gone, but keeps the names by which it warns of recompilation. A compile that
     failed counts too: 2.7.0 has read the settings by then.
     """
-    found: dict[str, None] = {}
-    for module in _MODULES:
-        api: Any = sys.modules.get(module)
-        for names in (
-            lambda api=api: api.function_phases,
-            lambda api=api: chain(*api.cells_compile_cache.values()),
-            lambda api=api: api.ms_compile_cache,
-        ):
-            with contextlib.suppress(AttributeError, TypeError):
-                # Without path, addresses and times: __main__.train./home/me/t.py.81 becomes __main__.train.
-                plain = (
-                    re.sub(r"(\./.*|([./]\d+)+\.?)$", "", str(name)) or str(name) for name in list(names())
-                )
-                found.update(dict.fromkeys(plain))
-    return tuple(found)
+    return tuple(dict.fromkeys(name for module in _MODULES for name in _in(sys.modules.get(module))))
+
+
+def _in(api: Any) -> Iterator[str]:
+    kept: tuple[Callable[[], Iterable[object]], ...] = (
+        lambda: api.function_phases,
+        lambda: chain.from_iterable(api.cells_compile_cache.values()),
+        lambda: api.ms_compile_cache,
+    )
+    for phases in kept:
+        with contextlib.suppress(AttributeError, TypeError):
+            yield from [_readable(str(phase)) for phase in phases()]
+
+
+def _readable(name: str) -> str:
+    """Cut off the path, addresses and times: ``__main__.train./home/me/t.py.81`` becomes ``__main__.train``."""
+    return re.sub(r"(\./.*|([./]\d+)+\.?)$", "", name) or name

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve, frozen
 from probe_format.errors import ConfigError, Problem
 
 from .backends import Backend, backend_named
+from .control_json import read_json
 from .control_keys import REQUIRED, KeyReader
 from .description import KernelDump
 from .option_rules import check, notes_of
 
 __all__ = ["ControlFile", "load_settings"]
 
-_MOST_BYTES = 1 << 20
 #: Options of KernelDump -> the key of the file, where they differ.
 _NAMES = {
     "iterations": "iteration", "devices": "support_device", "inputs": "input_output", "outputs": "input_output",
@@ -59,78 +56,23 @@ def load_settings(
     chosen = backend_named(backend)
     file = Path(path)
     reader = KeyReader(chosen)
-    description = KernelDump(**reader.read(_read_json(file, reader.notes)))
+    reader.read(read_json(file, reader.notes))
+    description = KernelDump(**reader.options)
     values, wrong = check(description, chosen, environ)
-    problems = [*reader.problems]
-    blamed = {problem.where for problem in problems}
-    for problem in wrong:
-        option, bracket, index = problem.where.partition("[")
-        key = _NAMES.get(option, option)
-        remedy = _REMEDIES.get(key, problem.remedy)
-        if key in REQUIRED and problem.remedy.startswith("Leave it out"):
-            remedy = f'Write "{key}": {REQUIRED[key]}.'
-        if key not in blamed:
-            problems.append(evolve(problem, where=key + bracket + index, remedy=remedy))
+    blamed = {problem.where for problem in reader.problems}
+    more = [p for p in map(_of_key, wrong) if p.where.partition("[")[0] not in blamed]
+    problems = [*reader.problems, *more]
     if problems:
         raise ConfigError([evolve(problem, where=f"{file}: {problem.where}") for problem in problems])
-    for note in notes_of(description, values, chosen):
-        option, _, why = note.partition(":")
-        reader.notes.append(f"{_NAMES.get(option, option)}:{why}")
+    reader.notes += (str(_of_key(note)) for note in notes_of(description, values, chosen))
     return ControlFile(file, chosen, description, tuple(reader.notes))
 
 
-def _read_json(path: Path, notes: list[str]) -> Any:
-    """Return the document of a control file. Accepts text that MindSpore's documents show but MindSpore refuses.
-
-    notes: gets a sentence for each such place.
-    Raises ConfigError when the file is not JSON, OSError when it cannot be read.
-    """
-    with path.open("rb") as file:
-        raw = file.read(_MOST_BYTES + 1)
-    if len(raw) > _MOST_BYTES:
-        raise _refusal(path, f"has over {_MOST_BYTES} bytes, which no control file has")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _refusal(path, f"is not text in UTF-8 ({error.reason} at byte {error.start})") from None
-    plain, commas = _without_trailing_commas(text)
-    try:
-        document = _loads(plain, notes)
-    except (ValueError, RecursionError) as error:
-        raise _refusal(path, f"is not JSON: {error}") from None
-    for line in commas:
-        what = "a comma before a closing bracket; MindSpore refuses the file until it is gone."
-        notes.append(f"line {line}: {what}")
-    return document
-
-
-def _loads(text: str, notes: list[str]) -> Any:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
-            twice = next(key for i, (key, _) in enumerate(items) if key in dict(items[:i]))
-            notes.append(f"{twice}: is there twice; the last one counts.")
-        return found
-
-    def constant(word: str) -> Any:
-        raise ValueError(f"{word} is not JSON")
-
-    return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
-
-
-def _without_trailing_commas(text: str) -> tuple[str, list[int]]:
-    """Return the text without trailing commas, and the lines that had them."""
-    lines: list[int] = []
-
-    def drop(match: re.Match[str]) -> str:
-        if match[1] is None:
-            return match[0]
-        lines.append(text.count("\n", 0, match.start()) + 1)
-        return match[1]
-
-    return re.sub(r'"(?:[^"\\]|\\.)*"|,(\s*[}\]])', drop, text), lines
-
-
-def _refusal(path: Path, what: str) -> ConfigError:
-    remedy = 'Write a JSON file like {"common_dump_settings": {...}}.'
-    return ConfigError([Problem(str(path), f"{what}.", remedy)])
+def _of_key(problem: Problem) -> Problem:
+    """Name the key of the file instead of the option."""
+    option, bracket, index = problem.where.partition("[")
+    key = _NAMES.get(option, option)
+    remedy = _REMEDIES.get(key, problem.remedy)
+    if key in REQUIRED and problem.remedy.startswith("Leave it out"):
+        remedy = f'Write "{key}": {REQUIRED[key]}.'
+    return evolve(problem, where=key + bracket + index, remedy=remedy)

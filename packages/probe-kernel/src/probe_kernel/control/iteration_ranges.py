@@ -11,8 +11,7 @@ from probe_format.errors import Problem
 
 __all__ = ["Iterations", "joined", "parse_iterations"]
 
-_NUMBER = re.compile(r"\d+", re.ASCII)
-_RANGE = re.compile(r"(\d+)-(\d+)", re.ASCII)
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 _NEARLY = re.compile(r"(\d+)(?:-+>?|:|\.\.+|~|to|\u2013|\u2014)(\d+)", re.ASCII)
 _MOST = 2**32 - 1  # the dumpers count in 32 bits
 _EXAMPLE = 'Write e.g. "0|5-8", [0, range(5, 9)] or "all".'
@@ -23,7 +22,10 @@ Span = tuple[int, int]
 
 @frozen
 class Iterations:
-    """Select iterations, from 0. spans: first and last of each run, both included; None selects all."""
+    """Select iterations, counted from 0.
+
+    spans: first and last of each run, both included; None selects all.
+    """
 
     spans: tuple[Span, ...] | None = None
 
@@ -32,6 +34,11 @@ class Iterations:
         if self.spans is None:
             return "all"
         return "|".join(str(a) if a == b else f"{a}-{b}" for a, b in self.spans)
+
+    @property
+    def all(self) -> bool:
+        """Return whether all are selected."""
+        return self.spans is None
 
 
 def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem, ...]]:
@@ -48,9 +55,8 @@ def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem,
     problems = [each for each in found if isinstance(each, Problem)]
     if not spans and not problems:
         problems.append(Problem(where, f"{value!r} selects no iteration.", _EXAMPLE))
-    for last in (last for _, last in spans if last > _MOST):
-        what = f"{last} is beyond {_MOST}, the last number that MindSpore counts to."
-        problems.append(Problem(where, what, _EXAMPLE))
+    what = f"is beyond {_MOST}, the last number that MindSpore counts to."
+    problems += (Problem(where, f"{b} {what}", _EXAMPLE) for _, b in spans if b > _MOST)
     return Iterations(joined(spans)), tuple(problems)
 
 
@@ -76,10 +82,8 @@ def _part(text: str, whole: str, where: str) -> Span | Problem:
     """Parse one part of a string, which has no blanks: MindSpore refuses them, though its own document has them."""
     if len(text) > 40:
         return Problem(where, f"{text[:20] + '...'!r} is neither a number nor a range.", _EXAMPLE)
-    if _NUMBER.fullmatch(text):
-        return int(text), int(text)
     if match := _RANGE.fullmatch(text):
-        first, last = int(match[1]), int(match[2])
+        first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             what = f"the range {text!r} ends before it begins; MindSpore takes it and dumps nothing."
             return Problem(where, what, f'Write "{last}-{first}".')

@@ -22,7 +22,11 @@ _POSIX = {
 
 @frozen
 class KernelPattern:
-    """Represent one entry of ``kernels``. kind: how MindSpore's dumper interprets its text."""
+    """Represent one entry of ``kernels``.
+
+    text: as given.
+    kind: how MindSpore's dumper interprets it.
+    """
 
     text: str
     kind: Literal["name", "type", "regex"]
@@ -65,21 +69,17 @@ def _odd(value: str) -> tuple[str, str] | None:
     if any(c.isspace() for c in value):
         return "has a blank, which MindSpore removes.", f'Write "{"".join(value.split())}".'
     if '"' in value:
-        return (
-            "has a quotation mark, which MindSpore removes.",
-            "Remove it, or write a dot for it in a regex.",
-        )
-    if value.startswith(_PREFIX):
-        if not value.endswith(")"):
-            return "has no closing bracket, so MindSpore takes it for a plain name.", f'Write "{value})".'
+        what = "has a quotation mark, which MindSpore removes."
+        return what, "Remove it, or write a dot for it in a regex."
+    if value.startswith(_PREFIX) and value.endswith(")"):
         return None
+    if value.startswith(_PREFIX):
+        return "has no closing bracket, so MindSpore takes it for a plain name.", f'Write "{value})".'
     low = value.lower().replace("_", "-")
     if low.startswith(("name-regex", "nameregex", "regex(")):
         inside = value.partition("(")[2].rstrip(")") or "Default/.+"
-        return (
-            "is not a regular expression to MindSpore: the form is name-regex(...).",
-            f'Write "{_PREFIX}{inside})".',
-        )
+        what = "is not a regular expression to MindSpore: the form is name-regex(...)."
+        return what, f'Write "{_PREFIX}{inside})".'
     if re.search(r"[*^$\[\](){}|?+]", value):
         guess = value if re.search(r"\.[*+]|[\[(|^$]", value) else value.replace("*", ".*")
         return "looks like a pattern, and would be taken for a plain name.", f'Write "{_PREFIX}{guess})".'
@@ -95,10 +95,10 @@ def _wrong_regex(regex: str) -> tuple[str, str] | None:
         # Measured: the dumper does not decode the JSON text, so each backslash arrives doubled and matches itself.
         plain = regex.replace("\\d", "[0-9]").replace("\\w", "[0-9A-Za-z_]").replace("\\S", "[^ ]")
         plain = re.sub(r"\\([^0-9A-Za-z])", r"[\1]", plain)
-        remedy = (
-            f'Write "{_PREFIX}{plain})".' if "\\" not in plain else "Write [0-9] for a digit, [.] for a dot."
-        )
-        return "has a backslash, which MindSpore's dumper doubles, so it never matches.", remedy
+        what = "has a backslash, which MindSpore's dumper doubles, so it never matches."
+        if "\\" in plain:
+            return what, "Write [0-9] for a digit, [.] for a dot."
+        return what, f'Write "{_PREFIX}{plain})".'
     if found := _NOT_ECMASCRIPT.search(regex):
         what = f"has {found[0]!r}, which C++ (ECMAScript) expressions do not know."
         return what, "Use plain groups, (?:...), (?=...) or (?!...)."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,8 @@ class KernelRun:
     def stop(self) -> None:
         """Stop until start(), where version and backend can."""
         if self.backend.name != "cpu":
-            self._attempt(
-                "MindSpore could not synchronise",
-                lambda: importlib.import_module("mindspore").runtime.synchronize(),
-            )
+            ms = importlib.import_module("mindspore")
+            self._attempt(lambda: ms.runtime.synchronize(), "MindSpore could not synchronise")
         self.call("_dump_stop")
 
     def step(self) -> None:
@@ -80,26 +78,38 @@ class KernelRun:
         """Call a function of mindspore._c_expression, where this version has it."""
         function = getattr(self._calls, name, None)
         if function is not None:
-            self._attempt(f"{name} of this MindSpore failed", lambda: function(*arguments))
+            self._attempt(function, f"{name} of this MindSpore failed", *arguments)
 
-    def _attempt(self, failure: str, do: Callable[[], object]) -> None:
+    def _attempt(self, function: Callable[..., Any], failed: str, *arguments: int) -> None:
         try:
-            do()
+            function(*arguments)
         except Exception as e:  # a dump that cannot be switched must not end the run
-            text = f"{failure}: {e}"
+            text = f"{failed}: {e}"
             if text not in self._notes:
                 self._notes.append(text)
                 log_once("probe_kernel", text)
 
     def warn(self, text: str) -> None:
-        """Warn of something once, and keep it for the outcome."""
-        if text not in self._notes:
-            self._notes.append(text)
-            notice(f"Probe: {text}")
+        """Warn of something, and keep it for the outcome."""
+        self._notes.append(text)
+        notice(f"Probe: {text}")
 
     def finish(self, *, quiet: bool = False) -> None:
-        """Report what was written. quiet: in the log only, as the run has an error of its own."""
-        notes = [*self._notes, *_remarks(self, bool(compiled_graphs()))]
+        """Look at what was written, and report it.
+
+        quiet: in the log only, as the run has an error of its own.
+        """
+        notes = [*self._notes]
+        if not compiled_graphs():
+            notes.append(
+                "No graph was compiled in the block: MindSpore dumps the kernels of graphs (GRAPH_MODE, @jit), and in "
+                "PyNative mode nothing else."
+            )
+        elif self.backend.name == "cpu" and self._values.iterations.all:
+            notes.append(
+                "On a CPU MindSpore goes on dumping each run of a graph until the process ends, also after the block; "
+                "give iterations to limit it."
+            )
         try:
             self._outcome = inspect_dump(self.folder, self._values.kernels, notes)
         except Exception as e:
@@ -112,19 +122,6 @@ class KernelRun:
             notice(f"Probe: nothing was dumped for {missing}")
         if not self._outcome.files and not self._outcome.never_ran:
             notice(f"Probe: {self._outcome}")
-
-
-def _remarks(run: KernelRun, compiled: bool) -> Iterator[str]:
-    if not compiled:
-        yield (
-            "No graph was compiled in the block: MindSpore dumps the kernels of graphs (GRAPH_MODE, @jit), and in "
-            "PyNative mode nothing else."
-        )
-    elif run.backend.name == "cpu" and run._values.iterations.spans is None:
-        yield (
-            "On a CPU MindSpore goes on dumping each run of a graph until the process ends, also after the block; "
-            "give iterations to limit it."
-        )
 
 
 def current_rank() -> int:

@@ -17,21 +17,15 @@ from .description import KernelDump
 from .iteration_ranges import Iterations, parse_iterations
 from .kernel_patterns import KernelPattern, parse_kernel
 
-__all__ = ["STATISTICS", "Values", "check_values", "choices", "flag", "one_of"]
+__all__ = ["STATISTICS", "Values", "check_types", "check_values", "one_of"]
 
 STATISTICS = (*(name for name in CATEGORIES if name != "sha1"), "hash")
 """The thirteen statistics. hash may also be written ``hash:md5`` or ``hash:sha1`` (since MindSpore 2.7.1)."""
 _WRITTEN = (*STATISTICS, "hash:md5", "hash:sha1")
 _MEANT = {
-    "mean": "avg",
-    "norm": "l2norm",
-    "average": "avg",
-    "sha1": "hash:sha1",
-    "l2": "l2norm",
+    "mean": "avg", "average": "avg", "norm": "l2norm", "l2": "l2norm", "sha1": "hash:sha1",
     "nan": "nan count",
-}
-
-_FLAGS = ("inputs", "outputs", "trans_flag", "save_kernel_args", "set_dump", "synchronous")
+}  # fmt: skip
 _LEAST = {"overflow_number": 0, "sample_num": 1}
 
 
@@ -39,93 +33,78 @@ _LEAST = {"overflow_number": 0, "sample_num": 1}
 class Values:
     """Hold the options that are parsed rather than copied.
 
-    path: where MindSpore will write: the option, else ``debug_dump`` in MS_DIAGNOSTIC_DATA_PATH, else empty.
+    path: of the dump; None where no usable one is given.
     """
 
-    path: str
+    path: str | None
     iterations: Iterations
     kernels: tuple[KernelPattern, ...]
 
 
 def check_values(dump: KernelDump, environ: Mapping[str, str]) -> tuple[Values, tuple[Problem, ...]]:
-    """Return the parsed options of ``dump``, and every problem of a single one; see `option_rules.check`."""
+    """Return the parsed options of ``dump``, and every problem of a single option.
+
+    environ: the process's variables, for MS_DIAGNOSTIC_DATA_PATH.
+    """
     iterations, problems = parse_iterations(dump.iterations, "iterations")
-    patterns = []
     found = list(problems)
-    for i, kernel in enumerate(dump.kernels if isinstance(dump.kernels, tuple) else (dump.kernels,)):
-        pattern = parse_kernel(kernel, f"kernels[{i}]")
-        if isinstance(pattern, Problem):
-            found.append(pattern)
-        elif pattern in patterns:
-            found.append(Problem(f"kernels[{i}]", f"{kernel!r} is there twice.", "Keep one."))
-        else:
-            patterns.append(pattern)
-    path = dump.path if isinstance(dump.path, str) else ""
+    given = dump.kernels if isinstance(dump.kernels, tuple) else (dump.kernels,)
+    patterns = [parse_kernel(kernel, f"kernels[{i}]") for i, kernel in enumerate(given)]
+    kernels = tuple(each for each in patterns if not isinstance(each, Problem))
+    found += (each for each in patterns if isinstance(each, Problem))
+    found += _twice("kernels", given)
+    path = dump.path
     if not path and (root := environ.get("MS_DIAGNOSTIC_DATA_PATH")):
         path = f"{root}/debug_dump"
-    found += _path(dump.path, path)
-    found += _net_name(dump.net_name)
-    found += _chosen(dump)
-    found += _devices(dump.devices)
-    found += _statistics(dump.statistic_category)
-    return Values(path, iterations, tuple(patterns)), tuple(found)
-
-
-def _path(given: Any, path: str) -> Iterator[Problem]:
-    """Check where MindSpore will write. given: the option, of which ``path`` was made."""
-    if given is not None and not isinstance(given, str):
-        yield Problem(
-            "path", f"{given!r} is a {type(given).__name__}, not a path.", 'Write e.g. "/data/dump".'
-        )
-    elif not path:
-        what = "is not given, and MS_DIAGNOSTIC_DATA_PATH is not set either."
-        yield Problem("path", what, 'Write e.g. path="/data/dump".')
-    else:
-        where = "path" if given else "MS_DIAGNOSTIC_DATA_PATH"
-        absolute = os.path.abspath(path) if given else "/data"
-        if not path.startswith("/"):
-            yield Problem(where, f"{path!r} is not absolute.", f'Write "{_clean(absolute)}".')
-        if odd := sorted(set(re.findall(r"[^A-Za-z0-9_/-]", path))):
-            what = f"{path!r} has {' '.join(map(repr, odd))}; MindSpore takes only letters, digits, '-', '_' and '/'."
-            yield Problem(
-                where, what, f'Write e.g. "{_clean(path if path.startswith("/") else "/data/dump")}".'
-            )
-        if os.path.exists(path) and not os.path.isdir(path):
-            yield Problem(where, f"{path} is a file.", "Give a folder; it need not exist.")
-
-
-def _clean(path: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_/-]", "_", path)
-
-
-def _net_name(name: Any) -> Iterator[Problem]:
-    if not isinstance(name, str) or not name:
-        yield Problem("net_name", f"{name!r} is not a name.", 'Write e.g. "ResNet50".')
-    elif not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        clean = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-        what = f"{name!r} may hold letters, digits, '-' and '_' only."
-        yield Problem("net_name", what, f'Write "{clean}".')
-
-
-def _chosen(dump: KernelDump) -> Iterator[Problem]:
-    yield from choices(dump)
-    for name in _FLAGS:
-        if getattr(dump, name) is not None:
-            yield from flag(name, getattr(dump, name))
+    found += _path(path, "path" if dump.path else "MS_DIAGNOSTIC_DATA_PATH")
+    if not isinstance(dump.net_name, str) or not dump.net_name:
+        found.append(Problem("net_name", f"{dump.net_name!r} is not a name.", 'Write e.g. "ResNet50".'))
+    elif (clean := re.sub(r"[^A-Za-z0-9_-]", "_", dump.net_name)) != dump.net_name:
+        what = f"{dump.net_name!r} may hold letters, digits, '-' and '_' only."
+        found.append(Problem("net_name", what, f'Write "{clean}".'))
+    found += check_types(dump)
     for name, least in _LEAST.items():
         value = getattr(dump, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            yield Problem(name, f"{value!r} is not a whole number from {least} up.", "Write e.g. 100.")
+            what = f"{value!r} is not a whole number from {least} up."
+            found.append(Problem(name, what, "Write e.g. 100."))
     if dump.inputs is False and dump.outputs is False:
-        yield Problem("outputs", "neither inputs nor outputs are wanted.", "Leave one of them True.")
+        found.append(Problem("outputs", "neither inputs nor outputs are wanted.", "Leave one of them True."))
+    found += _devices(dump.devices)
+    found += _statistics(dump.statistic_category)
+    return Values(path if isinstance(path, str) else None, iterations, kernels), tuple(found)
 
 
-def choices(description: Any) -> Iterator[Problem]:
-    """Yield the problems of the fields that hold none of the values that their types name."""
+def _path(path: object, where: str) -> Iterator[Problem]:
+    if not path:
+        what = "is not given, and MS_DIAGNOSTIC_DATA_PATH is not set either."
+        yield Problem("path", what, 'Write e.g. path="/data/dump".')
+        return
+    if not isinstance(path, str):
+        what = f"{path!r} is a {type(path).__name__}, not a path."
+        yield Problem("path", what, 'Write e.g. "/data/dump".')
+        return
+    absolute = path if path.startswith("/") else os.path.abspath(path) if where == "path" else "/data/dump"
+    clean = re.sub(r"[^A-Za-z0-9_/-]", "_", absolute)
+    if path != absolute:
+        yield Problem(where, f"{path!r} is not absolute.", f'Write "{clean}".')
+    if odd := sorted(set(re.findall(r"[^A-Za-z0-9_/-]", path))):
+        what = f"{path!r} has {' '.join(map(repr, odd))}; MindSpore takes only letters, digits, '-', '_' and '/'."
+        yield Problem(where, what, f'Write e.g. "{clean}".')
+    if os.path.exists(path) and not os.path.isdir(path):
+        yield Problem(where, f"{path} is a file.", "Give a folder; it need not exist.")
+
+
+def check_types(description: object) -> Iterator[Problem]:
+    """Yield the problems of the fields that are annotated as one of some literals, or as a bool."""
     for name, hint in get_type_hints(type(description)).items():
-        for each in (hint, *get_args(hint)):
-            if get_origin(each) is Literal:
-                yield from one_of(name, getattr(description, name), get_args(each))
+        value = getattr(description, name)
+        kinds = (hint, *get_args(hint))
+        if bool in kinds and type(value) not in kinds:
+            yield Problem(name, f"{value!r} is not a bool.", "Write True or False.")
+        for kind in kinds:
+            if get_origin(kind) is Literal:
+                yield from one_of(name, value, get_args(kind))
 
 
 def one_of(name: str, value: Any, options: Sequence[Any]) -> Iterator[Problem]:
@@ -137,25 +116,18 @@ def one_of(name: str, value: Any, options: Sequence[Any]) -> Iterator[Problem]:
     yield Problem(name, f"{value!r} is not known.", f"{hint} Write {listed}.".strip())
 
 
-def flag(name: str, value: Any) -> Iterator[Problem]:
-    """Yield the problem of an option that is not a bool."""
-    if not isinstance(value, bool):
-        yield Problem(name, f"{value!r} is not a bool.", "Write True or False.")
-
-
 def _devices(devices: Any) -> Iterator[Problem]:
     if devices is None:
         return
-    if not isinstance(devices, Sequence) or isinstance(devices, str):
+    if not isinstance(devices, tuple):
         yield Problem("devices", f"{devices!r} is not a list of numbers.", "Write e.g. [0, 1].")
-        return
-    if not devices:
+    elif not devices:
         yield Problem("devices", "is empty, so no device would dump.", "Leave it out to take 0 to 7.")
-    for i, device in enumerate(devices):
-        if isinstance(device, bool) or not isinstance(device, int) or device < 0:
-            yield Problem(f"devices[{i}]", f"{device!r} is not a device number.", "Write e.g. 0.")
-        elif device in devices[:i]:
-            yield Problem(f"devices[{i}]", f"{device} is there twice.", "Keep one.")
+    else:
+        for i, device in enumerate(devices):
+            if isinstance(device, bool) or not isinstance(device, int) or device < 0:
+                yield Problem(f"devices[{i}]", f"{device!r} is not a device number.", "Write e.g. 0.")
+        yield from _twice("devices", devices)
 
 
 def _statistics(categories: Any) -> Iterator[Problem]:
@@ -163,17 +135,23 @@ def _statistics(categories: Any) -> Iterator[Problem]:
         return
     if not isinstance(categories, tuple):
         yield Problem("statistic_category", f"{categories!r} is not a list.", 'Write e.g. ["max", "min"].')
-        return
-    if not categories:
+    elif not categories:
         what = "is empty, so there would be no statistics."
         yield Problem("statistic_category", what, "Leave it out to take max, min and l2norm.")
-    for i, category in enumerate(categories):
-        where = f"statistic_category[{i}]"
-        text = category.lower().replace("_", " ").strip() if isinstance(category, str) else ""
-        if category in categories[:i]:
-            yield Problem(where, f"{category!r} is there twice.", "Keep one.")
-        elif category not in _WRITTEN:
-            hint = did_you_mean(text, _WRITTEN) or f"There are {', '.join(STATISTICS)}."
+    else:
+        yield from _twice("statistic_category", categories)
+        for i, category in enumerate(categories):
+            if category in _WRITTEN:
+                continue
+            text = category.lower().replace("_", " ").strip() if isinstance(category, str) else ""
             if text in _WRITTEN or text in _MEANT:
                 hint = f'Write "{_MEANT.get(text, text)}".'
-            yield Problem(where, f"{category!r} is not a statistic.", hint)
+            else:
+                hint = did_you_mean(text, _WRITTEN) or f"There are {', '.join(STATISTICS)}."
+            yield Problem(f"statistic_category[{i}]", f"{category!r} is not a statistic.", hint)
+
+
+def _twice(name: str, values: Sequence[Any]) -> Iterator[Problem]:
+    for i, value in enumerate(values):
+        if value in values[:i]:
+            yield Problem(f"{name}[{i}]", f"{value!r} is there twice.", "Keep one.")

@@ -16,7 +16,7 @@ from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.listing import read_mapping
 from probe_kernel.read.statistic_csv import STATISTIC, read_table
 
-from .iteration_ranges import Iterations, joined
+from .iteration_ranges import joined
 from .kernel_patterns import KernelPattern
 
 __all__ = ["DumpOutcome", "NeverRan", "inspect_dump"]
@@ -55,12 +55,13 @@ class DumpOutcome:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        head = f"Nothing was written below {self.path}."
-        if self.files:
-            head = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
-            steps = str(Iterations(joined((n, n) for n in self.iterations))).replace("|", ", ")
-            head += f"; iterations {steps}." if self.iterations else "."
-        return "\n".join([head, *(f"Nothing was written for {n}" for n in self.never_ran), *self.notes])
+        spans = joined((n, n) for n in self.iterations)
+        steps = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+        what = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
+        first = f"{what}; iterations {steps}." if steps else f"{what}."
+        if not self.files:
+            first = f"Nothing was written below {self.path}."
+        return "\n".join([first, *(f"Nothing was written for {n}" for n in self.never_ran), *self.notes])
 
 
 Seen = set[tuple[str, str]]
@@ -70,9 +71,11 @@ Seen = set[tuple[str, str]]
 def inspect_dump(
     path: str | os.PathLike[str], requested: Sequence[KernelPattern] = (), notes: Sequence[str] = ()
 ) -> DumpOutcome:
-    """Look through the folder of one rank. Folders with numbers for names are iterations, if they hold files.
+    """Look through the folder of a dump.
 
+    path: the folder of one rank. Folders named with a number are iterations where they hold data files.
     requested: the kernels that were asked for; empty for all.
+    notes: remarks for the outcome.
     """
     files, size = 0, 0
     seen: Seen = set()
@@ -81,10 +84,9 @@ def inspect_dump(
         if os.path.basename(folder) in ("graphs", "execution_order", ".dump_metadata"):
             continue
         here = [n for n in names if not n.endswith((".json", ".csv")) or n.startswith("Opdebug.")]
-        if "statistic.csv" in names:
-            rows = read_table(Path(folder, STATISTIC)).rows
-            seen.update((row.op_type, row.op_name) for row in rows)
-            here.append("statistic.csv")
+        if STATISTIC in names:
+            seen.update((row.op_type, row.op_name) for row in read_table(Path(folder, STATISTIC)).rows)
+            here.append(STATISTIC)
         if not here:
             continue
         old = read_mapping(Path(folder)).names
@@ -97,39 +99,39 @@ def inspect_dump(
         if os.path.basename(folder).isdigit():
             iterations.add(int(os.path.basename(folder)))
     compiled = _execution_order(Path(path))
-    missing = tuple(_never_ran(k, compiled, seen) for k in requested if not _ran(k, compiled, seen))
+    lost = [pattern for pattern in requested if not _ran(pattern, compiled, seen)]
+    missing = tuple(NeverRan(pattern.text, _why(pattern, compiled)) for pattern in lost)
     kernels = sum(kind != "Parameter" for kind, _ in seen)
     return DumpOutcome(str(path), files, size, tuple(sorted(iterations)), kernels, missing, tuple(notes))
 
 
-def _never_ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> NeverRan:
-    meant = [n for n in compiled if pattern.matches(n)]
-    if meant:
+def _why(pattern: KernelPattern, compiled: Sequence[str]) -> str:
+    if meant := [n for n in compiled if pattern.matches(n)]:
         other = ""
         if pattern.kind == "name":  # seen: Cast-op3 in the graph's file ran as Cast-op0
             plain = without_number(pattern.text)
             any_number = pattern.text if plain == pattern.text else f"{plain}-op[0-9]+"
             other = f' Or the backend has given it another number: "name-regex({any_number})" takes any.'
         more = f" and {len(meant) - 1} more" if len(meant) > 1 else ""
-        return NeverRan(
-            pattern.text,
+        return (
             f"{meant[0]}{more} is in the graph, but it was not run in these iterations, "
-            f"or has no tensor on the side that was asked for.{other}",
+            f"or has no tensor on the side that was asked for.{other}"
         )
-    lasts = [without_number(n.rpartition("/")[2]) for n in compiled]
-    near = nearest(pattern.text, dict.fromkeys(lasts if pattern.kind == "type" else compiled), 3, 0.5)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     if pattern.kind == "regex":
         hint = f" It must match the whole name, such as {compiled[0]!r}." if compiled else ""
-    return NeverRan(pattern.text, f"no operator of this name was compiled.{hint}")
+    else:
+        lasts = [without_number(n.rpartition("/")[2]) for n in compiled]
+        near = nearest(pattern.text, dict.fromkeys(lasts if pattern.kind == "type" else compiled), 3, 0.5)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"no operator of this name was compiled.{hint}"
 
 
 def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> bool:
     names = {name for _, name in seen}
-    # Where the backend rewrote a graph, the file's name has another number after -op.
-    numberless = {without_number(n) for n in names}
     if pattern.kind == "name":
         return flat(pattern.text) in names
+    # Where the backend rewrote a graph, the file's name has another number after -op.
+    numberless = {without_number(n) for n in names}
     if any(pattern.matches(full) and without_number(flat(full)) in numberless for full in compiled):
         return True
     if pattern.kind == "type":

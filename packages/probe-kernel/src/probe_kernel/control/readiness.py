@@ -24,10 +24,6 @@ from .option_rules import check
 
 __all__ = ["find_backend", "ready"]
 
-_INSTALL = (
-    "MindSpore is not installed. Install it (pip install mindspore), or write the file with settings()."
-)
-
 
 def find_backend() -> str:
     """Return the backend of the current context: by the device, and on Ascend by the jit_level (default O0/O1)."""
@@ -37,16 +33,16 @@ def find_backend() -> str:
         return str(target).lower()
     if os.environ.get("ENABLE_MS_GE_DUMP") == "1":
         return "ge"
-    level = None
     with contextlib.suppress(Exception):
-        level = ms.get_context("jit_level")
-    return "ascend-o2" if level == "O2" else "ascend-o0o1"
+        if ms.get_context("jit_level") == "O2":
+            return "ascend-o2"
+    return "ascend-o0o1"
 
 
 def ready(
     description: KernelDump | None, backend: str | None, diagnostic: Any, options: dict[str, Any]
-) -> tuple[KernelDump, Backend, Values]:
-    """Return the description of a dump, its backend, and its parsed options.
+) -> tuple[KernelDump, Backend, Values, str]:
+    """Return the description of a dump, its backend, its parsed options, and its folder.
 
     diagnostic: MS_DIAGNOSTIC_DATA_PATH for the dump, or None.
     options: fields of a KernelDump, as given.
@@ -56,14 +52,13 @@ def ready(
     """
     problems = []
     known = {a.name for a in attrs.fields(KernelDump)}
-    for name in [n for n in options if n not in known]:
+    for name in sorted(options.keys() - known):
         hint = did_you_mean(name, known) or f"There are {', '.join(sorted(known))}."
         problems.append(Problem(name, "is not an option of a kernel dump.", hint))
     given = {k: v for k, v in options.items() if k in known}
     if description is not None and given:
-        named = ", ".join(sorted(given))
         remedy = "Put it into KernelDump(...), or use keywords only."
-        problems.append(Problem(named, "was given beside a description.", remedy))
+        problems.append(Problem(", ".join(sorted(given)), "was given beside a description.", remedy))
     found = description if description is not None else KernelDump(**given)
     if not isinstance(found, KernelDump):
         raise UsageError(f"dump wants a KernelDump or its options as keywords; got {found!r}.")
@@ -74,13 +69,14 @@ def ready(
         environ["MS_DIAGNOSTIC_DATA_PATH"] = os.fspath(diagnostic)
     values, wrong = check(found, chosen, environ)
     problems += wrong
-    if not any(p.where in ("path", "MS_DIAGNOSTIC_DATA_PATH") for p in wrong):
-        problems += _place(values.path, chosen)
+    path = values.path
+    if path is not None and not any(p.where in ("path", "MS_DIAGNOSTIC_DATA_PATH") for p in wrong):
+        problems += _place(path, chosen)
     problems += _surroundings(chosen)
-    if problems:
+    if problems or path is None:
         raise ConfigError(problems)
     _too_late(chosen)
-    return found, chosen, values
+    return found, chosen, values, path
 
 
 def _place(path: str, backend: Backend) -> Iterator[Problem]:
@@ -95,27 +91,27 @@ def _place(path: str, backend: Backend) -> Iterator[Problem]:
 
 
 def _surroundings(backend: Backend) -> Iterator[Problem]:
-    if os.environ.get("MINDSPORE_DUMP_CONFIG"):
-        what = (
-            f"is set already ({os.environ['MINDSPORE_DUMP_CONFIG']}). MindSpore reads it once, with the first "
-            "operator that runs, and may have read that file by now."
+    if earlier := os.environ.get("MINDSPORE_DUMP_CONFIG"):
+        once = (
+            "MindSpore reads it once, with the first operator that runs, and may have read that file by now."
         )
+        what = f"is set already ({earlier}). {once}"
         remedy = (
             "Unset it before the process starts. To dump by that file here, give "
             "dump(load_settings(FILE, BACKEND).description); `probe kernel config` checks it."
         )
         yield Problem("MINDSPORE_DUMP_CONFIG", what, remedy)
     if backend.acl and os.environ.get("GRAPH_OP_RUN") == "1":
-        what = "is 1: operators then run one by one, and a graph dump finds nothing."
-        yield Problem("GRAPH_OP_RUN", what, "Unset it.")
+        yield Problem(
+            "GRAPH_OP_RUN", "is 1: operators run one by one, and a graph dump finds nothing.", "Unset it."
+        )
     if backend.name == "ascend-o2" and os.environ.get("ENABLE_MS_GE_DUMP") == "1":
-        what = "is 1, which means the GE dump."
-        yield Problem("ENABLE_MS_GE_DUMP", what, 'Write backend="ge", or unset it.')
+        remedy = 'Write backend="ge", or unset it.'
+        yield Problem("ENABLE_MS_GE_DUMP", "is 1, which means the GE dump.", remedy)
 
 
 def _too_late(backend: Backend) -> None:
-    graphs = compiled_graphs()
-    if graphs:
+    if graphs := compiled_graphs():
         named = ", ".join(graphs[:3]) + (f" and {len(graphs) - 3} more" if len(graphs) > 3 else "")
         raise UsageError(
             f"MindSpore has compiled a graph in this process already ({named}). It read its dump settings then and "
@@ -135,4 +131,5 @@ def _mindspore() -> Any:
     try:
         return importlib.import_module("mindspore")
     except ImportError as e:
-        raise UsageError(_INSTALL) from e
+        what = "MindSpore is not installed. Install it (pip install mindspore), or write the file with settings()."
+        raise UsageError(what) from e

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from attrs import asdict
 from probe_format.errors import ConfigError
 from probe_format.safe_files import make_folder, replace_file
 from probe_runtime.notice import notice
@@ -39,7 +40,7 @@ def settings(dump: KernelDump, backend: str, environ: Mapping[str, str] | None =
 
 def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, Any]:
     """Return the control file of a description in which `option_rules.check` finds no problem."""
-    own: dict[str, Any] = {
+    full: dict[str, Any] = asdict(dump, recurse=False) | {
         "dump_mode": 2 if dump.set_dump else int(bool(values.kernels)),
         "path": dump.path or "",
         "iteration": str(values.iterations),
@@ -52,12 +53,10 @@ def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, 
         "enable": dump.synchronous is not False,
         "trans_flag": dump.trans_flag is not False,
     }
-    document = {}
-    for section, keys in (("common_dump_settings", chosen.common), ("e2e_dump_settings", chosen.e2e)):
-        given = {key: own.get(key, getattr(dump, key, None)) for key in keys}
-        # Options that were not given are left out: the dumper has defaults, and refuses a superfluous overflow_number.
-        document[section] = {key: value for key, value in given.items() if value is not None}
-    return {section: keys for section, keys in document.items() if keys}
+    # Options that were not given are left out: the dumper has defaults, and refuses a superfluous overflow_number.
+    sections = {"common_dump_settings": chosen.common, "e2e_dump_settings": chosen.e2e}
+    given = {key: value for key, value in full.items() if value is not None}
+    return {name: {k: given[k] for k in keys if k in given} for name, keys in sections.items() if keys}
 
 
 def settings_text(document: Mapping[str, Any]) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from attrs import define, evolve, field
 from probe_format.errors import FormatError
 
-from .model import Frame, Graph, Operator, Type
+from .ir_types import Sides, pieces, sides_of
+from .model import Frame, Graph, Operator
 
 __all__ = ["parse_ir", "read_ir"]
 
@@ -26,12 +28,6 @@ _NAME = re.compile(
 )
 _UID = re.compile(r'[{ ]unique_id: "(\w+)"')
 _FORWARD_UID = re.compile(r'forward_unique_id: "(\w+)"')
-_DEVICE = re.compile(r"<(?P<dtype>\w+?)x(?P<format>[A-Za-z]\w*)\[const vector\][\[{](?P<shape>[^\]}]*)[\]}]")
-_HOST = re.compile(
-    r"<(?:Ref\[)?Tensor\[(?P<dtype>\w+)\]\]?(?:x\[const vector\]\[(?P<old>[^\]]*)\]|, \((?P<shape>[^()]*)\))?"
-)
-_SCALAR = re.compile(r"<(?P<dtype>\w+), NoShape")
-_OPEN, _CLOSE = "([{<", ")]}>"
 _SHARED = "<~~This line of code can be shared"
 
 
@@ -65,7 +61,6 @@ def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
     """
     operators: list[Operator] = []
     problems: list[str] = []
-    known: dict[str, Frame] = {}
     draft: _Draft | None = None
 
     def finish() -> None:
@@ -86,10 +81,7 @@ def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
             finish()
             draft = None
         elif stripped.startswith(("# In file ", "In file ")):
-            frame = known.get(stripped)
-            if frame is None:
-                frame = known[stripped] = _frame(stripped)
-            draft.frames.append(frame)
+            draft.frames.append(_frame(stripped))
         elif stripped.startswith("# Corresponding forward node candidate"):
             draft.gradient = True
         elif stripped.startswith((":", "#")):
@@ -112,6 +104,7 @@ def _with_own_lines(operators: list[Operator]) -> tuple[Operator, ...]:
     )
 
 
+@lru_cache(10_000)  # the lines of a call are there once for each of its operators
 def _frame(text: str) -> Frame:
     match = _FRAME.fullmatch(text)
     if match is None:
@@ -123,28 +116,26 @@ def _frame(text: str) -> Frame:
 
 def _operator(draft: _Draft) -> Operator:
     match = _HEAD.match(draft.head)
-    ref, op, start = (
-        (match["ref"], match["op"], match.end()) if match else ("", "Return", draft.head.index("(") + 1)
-    )
+    start = match.end() if match else draft.head.index("(") + 1
+    op = match["op"].strip() if match else "Return"
     full_name = ""
-    host: tuple[tuple[Type, ...], tuple[Type, ...]] | None = None
-    device: tuple[tuple[Type, ...], tuple[Type, ...]] = ((), ())
+    host: Sides | None = None
+    device: Sides = ((), ())
     for detail in draft.details:
         if "<" in detail and detail.startswith(":"):
-            sides = _sides_of(detail)
-            if _DEVICE.search(detail):
+            sides = sides_of(detail)
+            if any(one.format for side in sides for one in side):
                 device = sides
             elif host is None:
                 host = sides
         elif (name := _NAME.fullmatch(detail)) is not None and ("/" in name["name"] or "-op" in name["name"]):
             full_name = name["name"]
     inputs, outputs = host or ((), ())
-    op = op.strip().removeprefix("PrimFunc_").removeprefix("DoSignaturePrimitive::S-Prim-")
     return Operator(
-        ref=ref,
-        op=op,
+        ref=match["ref"] if match else "",
+        op=op.removeprefix("PrimFunc_").removeprefix("DoSignaturePrimitive::S-Prim-"),
         full_name=full_name,
-        args=tuple(_pieces(draft.head, start)),
+        args=tuple(pieces(draft.head, start)),
         inputs=inputs,
         outputs=outputs,
         device_inputs=device[0],
@@ -152,67 +143,6 @@ def _operator(draft: _Draft) -> Operator:
         frames=tuple(draft.frames),
         gradient=draft.gradient or full_name.startswith("Gradients/"),
         line=draft.line,
-        uid=(_UID.findall(draft.head) or [""])[0],
-        forward_uid=(_FORWARD_UID.findall(draft.head) or [""])[0],
+        uid="".join(_UID.findall(draft.head)[:1]),
+        forward_uid="".join(_FORWARD_UID.findall(draft.head)[:1]),
     )
-
-
-def _pieces(text: str, start: int) -> Iterator[str]:
-    """Yield the pieces between commas from ``start`` (after a bracket) to the bracket that closes it."""
-    depth, piece = 0, start
-    quoted = False
-    for at in range(start, len(text)):
-        char = text[at]
-        if char == '"':
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif char in _OPEN:
-            depth += 1
-        elif char in _CLOSE and not text.startswith("->", at - 1):
-            if depth == 0:
-                if text[piece:at].strip():
-                    yield text[piece:at].strip()
-                return
-            depth -= 1
-        elif char == "," and depth == 0:
-            yield text[piece:at].strip()
-            piece = at + 1
-    raise ValueError("a bracket is not closed")
-
-
-def _sides_of(detail: str) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
-    """Return inputs and outputs of ``: (<A>, <B>) -> (<C>)``. MindSpore 1.5 has ``(<A>) -> (<B>) -> (<C>)`` too."""
-    groups: list[tuple[Type, ...]] = []
-    at = detail.find("(")
-    while at >= 0:
-        found = list(_pieces(detail, at + 1))
-        groups.append(tuple(_type(piece) for piece in found))
-        arrow = detail.find(") -> (", at)
-        while arrow >= 0 and detail.count("(", at, arrow) - detail.count(")", at, arrow) != 1:
-            arrow = detail.find(") -> (", arrow + 1)
-        at = -1 if arrow < 0 else arrow + 5
-    if not groups:
-        raise ValueError(f"no types in {detail[:60]!r}")
-    if len(groups) == 1:  # the operator Return has no outputs
-        return groups[0], ()
-    return tuple(one for group in groups[:-1] for one in group), groups[-1]
-
-
-def _type(text: str) -> Type:
-    if match := _DEVICE.match(text):
-        return Type(text, match["dtype"], _shape(match["shape"]), match["format"])
-    if match := _HOST.match(text):
-        dims = match["old"] if match["old"] is not None else match["shape"]
-        return Type(text, match["dtype"], None if dims is None else _shape(dims))
-    if match := _SCALAR.match(text):
-        return Type(text, match["dtype"])
-    return Type(text)
-
-
-def _shape(text: str) -> tuple[int, ...] | None:
-    numbers = [part.strip() for part in text.split(",") if part.strip()]
-    try:
-        return tuple(int(n) for n in numbers)
-    except ValueError:
-        return None

@@ -29,9 +29,7 @@ class Frame:
 
     def covers(self, line: int) -> bool:
         """Return whether this frame contains the line: a block (def, if, for, ...) its first line, a call any line."""
-        if _BLOCK.match(self.text):
-            return line == self.line
-        return self.line <= line <= self.end
+        return line == self.line if _BLOCK.match(self.text) else self.line <= line <= self.end
 
 
 @frozen
@@ -124,8 +122,8 @@ class Graph:
         """
         if operator.gradient or operator.uid in self._with_gradient:
             return 0
-        own = (operator.op, operator.frames)
-        return sum(not op.gradient and (op.op, op.frames) == own for op in self.operators) - 1
+        alike = ((o.op, o.frames) == (operator.op, operator.frames) for o in self.operators if not o.gradient)
+        return sum(alike) - 1
 
     @cached_property
     def _with_gradient(self) -> frozenset[str]:

@@ -111,8 +111,7 @@ class MindSporeKernels:
         if self.run is not None:
             return
         backend = self.backend or find_backend()
-        problems = mindspore_problems(self.config, backend)
-        if problems:
+        if problems := mindspore_problems(self.config, backend):
             raise ConfigError(problems)
         described = description_of(self.config, backend)
         self.run = self._stack.enter_context(dump(described, backend=backend, manual_steps=True))
@@ -121,7 +120,10 @@ class MindSporeKernels:
         self.run.stop()
 
     def start(self, step: int = 0) -> None:
-        """Begin or resume dumping. step: the number of the next iteration, where not prepared before."""
+        """Begin or resume dumping.
+
+        step: the number of the next iteration, where `prepare` was not called before.
+        """
         self.prepare(step)
         if self.run is not None:
             self.run.start()

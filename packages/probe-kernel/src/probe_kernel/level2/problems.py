@@ -10,8 +10,6 @@ __all__ = ["common_problems"]
 
 def common_problems(config: Config) -> list[Problem]:
     """Return the keys that have no meaning at level L2, whatever the framework."""
-    remedies = {
-        "scope": "Leave it empty, and choose with list.",
-        "tensor_list": 'Leave it empty, and write task "tensor".',
-    }
-    return [Problem(key, "is not for level L2.", remedies[key]) for key in remedies if getattr(config, key)]
+    what = "is not for level L2."
+    remedies = {"scope": "and choose with list.", "tensor_list": 'and write task "tensor".'}
+    return [Problem(k, what, f"Leave it empty, {v}") for k, v in remedies.items() if getattr(config, k)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
 from probe_runtime.config import Config
@@ -40,9 +40,8 @@ def torch_notes(config: Config) -> tuple[str, ...]:
     """Return what in this configuration has no effect at level L2 of PyTorch, in sentences."""
     given = {"device": config.device != "host", "file_format": config.file_format != "npy"}
     given["summary_mode"] = bool(config.statistic_category)
-    return tuple(
-        f"{key}: has no effect with PyTorch: it is for MindSpore's kernels." for key in given if given[key]
-    )
+    what = "has no effect with PyTorch: it is for MindSpore's kernels."
+    return tuple(f"{key}: {what}" for key in given if given[key])
 
 
 @define(eq=False)
@@ -51,6 +50,7 @@ class TorchKernels:
 
     config: Config
     watch: ApiWatch | None = None
+    reports: list[str] = field(factory=list)
     _dumper: NpuDumper | None = None
 
     def start(self, step: int = 0) -> None:
@@ -62,8 +62,7 @@ class TorchKernels:
             self.watch.on = True
             return
         if self._dumper is None:
-            problems = torch_problems(self.config)
-            if problems:
+            if problems := torch_problems(self.config):
                 raise ConfigError(problems)
             self._dumper = NpuDumper(find_npu())
         name = parse_api(self.config.list[0], "list[0]")
@@ -88,6 +87,7 @@ class TorchKernels:
         if watch is None:
             return
         report = watch.close()
+        self.reports.append(report)
         if watch.state == "dumped":
             log("probe_kernel", report)
         elif watch.state != "failed":  # a failure was reported when it happened

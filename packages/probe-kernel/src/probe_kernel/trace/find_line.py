@@ -84,8 +84,7 @@ def find(dump: Dump, line: Line, graphs: Path | None = None) -> tuple[Hit, ...]:
     for rank in dump.ranks:
         for number, graph in _graphs(rank, graphs, bad):
             seen.append(graph)
-            operators = graph.at(line.file, line.line)
-            if operators:
+            if operators := graph.at(line.file, line.line):
                 hits += _hits(rank, number, graph, operators, line)
     if not seen and bad:
         raise bad[0]
@@ -129,15 +128,15 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
     of = {id(found.operator): found for found in names.values()}
     lost = dict.fromkeys(k.name for k in kernels if not k.is_parameter and k.name not in names)
     for operator in operators:
-        found = of.get(id(operator))
-        runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter) if found else ()
-        full = operator.full_name
-        # Names that are the operator's, whole or its end, but for the number.
-        own = {stem(full), stem(full.rpartition("/")[2])} if full and not found else set()
-        near = tuple(name for name in lost if stem(name) in own)
-        frame, shared = operator.frame_at(line.file, line.line), graph.shared(operator)
-        how, cautions = (found.how, found.cautions) if found else (None, ())
-        yield Hit(rank.number, number, operator, frame, runs, how, shared, cautions, near)
+        place = rank.number, number, operator, operator.frame_at(line.file, line.line)
+        shared = graph.shared(operator)
+        if found := of.get(id(operator)):
+            runs = tuple(k for k in kernels if k.name == found.name and not k.is_parameter)
+            yield Hit(*place, runs, found.how, shared, found.cautions)
+        else:  # names in the files that are the operator's, whole or its end, but for the number
+            ends = (operator.full_name, operator.full_name.rpartition("/")[2])
+            stems = {stem(end) for end in ends if end}
+            yield Hit(*place, shared=shared, near=tuple(name for name in lost if stem(name) in stems))
 
 
 def _missed(line: Line, graphs: Sequence[Graph]) -> str:
@@ -148,17 +147,10 @@ def _missed(line: Line, graphs: Sequence[Graph]) -> str:
         near = nearest("".join(name), [file.split("/")[-1] for file in files])
         where = f"Near: {', '.join(near)}." if near else f"They come from {', '.join(files[:5])}."
         return f"No operator of the {len(graphs)} graphs comes from {line.file}. {where}"
-    lines = sorted(
-        {
-            (frame.line, frame.text.strip())
-            for graph in graphs
-            for operator in graph.operators
-            for frame in operator.frames
-            if frame.file in same
-        },
-        key=lambda pair: (abs(pair[0] - line.line), pair[0]),
-    )
-    near_lines = "; ".join(f"{number}: {text}" for number, text in sorted(lines[:4]))
+    frames = (frame for graph in graphs for operator in graph.operators for frame in operator.frames)
+    lines = {frame.line: frame.text.strip() for frame in frames if frame.file in same}
+    nearby = sorted(lines, key=lambda number: (abs(number - line.line), number))[:4]
+    near_lines = "; ".join(f"{number}: {lines[number]}" for number in sorted(nearby))
     return (
         f"No operator comes from line {line.line} of {line.file}. Lines that became operators: {near_lines}. "
         "(A line that only names things, or that the compiler removed, becomes none.)"

@@ -6,22 +6,21 @@ differs: the files have ``Default_Cast-op0``, graph and execution order ``Defaul
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Literal
 
 from attrs import frozen
 from probe_format.errors import FormatError
 
-from probe_kernel.files.dtypes import find_dtype
+from probe_kernel.files.dtypes import dtype_of
 from probe_kernel.graph.model import Operator, Type
 from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.kernel import Kernel
 
 __all__ = ["How", "Match", "agrees", "match", "stem"]
 
-Item = TypeVar("Item")
-Key = TypeVar("Key")
 How = Literal["name", "last part", "order"]
 """What the files were matched by.
 
@@ -80,40 +79,41 @@ def _by_name(
 
     cautious: whether to accept kernels that contradict the operator in anything but their sizes.
     """
-    ways: tuple[tuple[How, Callable[[Operator], str]], ...] = (
-        ("name", lambda op: flat(op.full_name)),
-        ("last part", lambda op: flat(op.full_name.rpartition("/")[2])),
-    )
+    ways: tuple[tuple[How, Callable[[str], str]], ...] = (("name", flat), ("last part", _last))
     for how, key in ways:
         taken = {id(match.operator) for match in found.values()}
-        by_key = _grouped((op for op in operators if id(op) not in taken), key)
+        by_key: dict[str, list[Operator]] = {}
+        for op in operators:
+            if id(op) not in taken:
+                by_key.setdefault(key(op.full_name), []).append(op)
         for name, kernel in kernels.items():
             same = by_key.get(name, ())
             if name not in found and len(same) == 1:
                 against = list(_contradictions(same[0], kernel))
-                if all(cautious and kind != "elements" for kind, _ in against):
+                if not against or (cautious and all(kind != "elements" for kind, _ in against)):
                     found[name] = Match(same[0], name, how, tuple(text for _, text in against))
 
 
-def _grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
+def _last(full_name: str) -> str:
+    return flat(full_name.rpartition("/")[2])
 
 
 def _by_order(operators: list[Operator], kernels: list[Kernel], order: Sequence[str]) -> dict[str, Match]:
     place = {name: at for at, name in enumerate(order)}
     found: dict[str, Match] = {}
-    in_order = sorted(operators, key=lambda op: place.get(op.full_name, op.line + len(place)))
-    stems = _grouped(kernels, lambda kernel: stem(kernel.name))
-    for key, candidates in _grouped(in_order, lambda op: stem(op.full_name)).items():
-
-        def fitting(kernel: Kernel, candidates: list[Operator] = candidates) -> tuple[int, ...]:
-            return tuple(at for at, op in enumerate(candidates) if agrees(op, kernel))
-
+    groups: dict[str, list[Operator]] = {}
+    for op in sorted(operators, key=lambda op: place.get(op.full_name, op.line + len(place))):
+        groups.setdefault(stem(op.full_name), []).append(op)
+    stems: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        stems.setdefault(stem(kernel.name), []).append(kernel)
+    for key, candidates in groups.items():
         # Where as many kernels as operators fit each other, the n-th kernel is the n-th operator.
-        for places, same in _grouped(stems.get(key, ()), fitting).items():
+        alike: dict[tuple[int, ...], list[Kernel]] = {}
+        for kernel in stems.get(key, ()):
+            fitting = tuple(at for at, op in enumerate(candidates) if agrees(op, kernel))
+            alike.setdefault(fitting, []).append(kernel)
+        for places, same in alike.items():
             if len(same) == len(places):
                 for kernel, at in zip(sorted(same, key=lambda k: k.timestamp), places, strict=True):
                     found[kernel.name] = Match(candidates[at], kernel.name, "order")
@@ -130,15 +130,13 @@ def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[tuple[str, s
     if operator.op != kernel.op_type and stem(operator.full_name) != stem(kernel.name):
         yield "type", f"the files call its type {kernel.op_type}, and the graph calls it {operator.op}"
     for slot in kernel.slots:
-        of = {
-            "input": (operator.device_inputs, operator.inputs), "output": (operator.device_outputs, operator.outputs),
-        }  # fmt: skip
-        sides = [side[slot.index] for side in of[slot.io] if slot.index < len(side)]
+        of = (getattr(operator, f"device_{slot.io}s"), getattr(operator, f"{slot.io}s"))
+        sides = [side[slot.index] for side in of if slot.index < len(side)]
         try:
             dtype, shape = slot.dtype, slot.shape
         except (FormatError, OSError):
             continue
-        if not sides or any(_same_dtype(s.dtype, dtype) and _same_size(s, shape) for s in sides):
+        if not sides or any(_fits(side, dtype, shape) for side in sides):
             continue
         there = " or ".join(dict.fromkeys(side.dtype or side.text for side in sides))
         if any(_same_size(side, shape) for side in sides):
@@ -149,9 +147,11 @@ def _contradictions(operator: Operator, kernel: Kernel) -> Iterator[tuple[str, s
             yield "elements", text
 
 
-def _same_dtype(one: str, other: str) -> bool:
-    known = {find_dtype(one), find_dtype(other)}
-    return None in known or len(known) == 1  # an unknown name contradicts nothing
+def _fits(side: Type, dtype: str, shape: tuple[int, ...] | None) -> bool:
+    with contextlib.suppress(FormatError):  # an unknown name contradicts nothing
+        if side.dtype and dtype and dtype_of(side.dtype) != dtype_of(dtype):
+            return False
+    return _same_size(side, shape)
 
 
 def _same_size(side: Type, shape: tuple[int, ...] | None) -> bool:
