@@ -49,7 +49,8 @@ COLUMNS = {
     "type": "type", "dtype": "original_dtype", "shape": "shape", "Max": "max", "Min": "min", "Mean": "mean",
     "Norm": "norm", "nan_count": "nan_count", "posinf_count": "posinf_count", "neginf_count": "neginf_count",
     "zero_count": "zero_count", "finite_max": "finite_max", "finite_min": "finite_min", "md5": "checksum",
-    "requires_grad": "requires_grad", "data_name": "data_name", "device_mesh": "device_mesh",
+    "requires_grad": "requires_grad", "data_name": "data_name", "data_crc32": "data_crc32",
+    "device_mesh": "device_mesh",
     "placements": "placements", "global_shape": "global_shape", "layout": "layout", "shared_with": "shared_with",
     "unsupported": "unsupported", "lost": "lost",
 }  # fmt: skip

@@ -37,7 +37,7 @@ def unlike(found: Any, true: Any, place: str = "") -> Iterator[tuple[str, str]]:
         yield place, "gradient"
     elif isinstance(found, dict) and isinstance(true, dict):
         lost = {key: str(found.get(key)).endswith(ENDED) for key in ("lost", "unsupported")}
-        told = {"data_name"} if lost["lost"] else set()
+        told = {"data_name", "data_crc32"} if lost["lost"] else set()
         told |= {"Max", "Min", "Mean", "Norm"} if lost["unsupported"] else set()
         for key in told & true.keys():
             yield f"{place}.{key}", "wrong" if found.get(key) is not None else "late"

@@ -36,7 +36,7 @@ FRAMES = ["File /home/user/train.py, line 23, in forward, \n x = self.fc(x)"]
 def tensor(folder, values, name):
     array = np.asarray(values, dtype=np.float32)
     parts = npy_bytes(array) if name.endswith(".npy") else pt_bytes("float32", array.shape, array.tobytes())
-    write_parts(folder / FILES / name, parts)
+    crc = write_parts(folder / FILES / name, parts)
     return {
         "type": "torch.Tensor",
         "dtype": "torch.float32",
@@ -44,6 +44,7 @@ def tensor(folder, values, name):
         **stats_json(stats_of(array)),
         "requires_grad": False,
         "data_name": name,
+        "data_crc32": f"{crc:08x}",
         "md5": crc32_hex(array.tobytes()),
     }
 
@@ -119,7 +120,7 @@ def late(folder, *, filled):
     whole = tensor(folder, [[1, 2], [3, 4]], f"{FC}.input.0.pt")
     plain = json({key: whole[key] for key in ("type", "dtype", "shape")})[:-1]
     numbers = b"".join(b",%b:%b" % (json(key), json(whole[key])) for key in ("Max", "Min", "Mean", "Norm"))
-    name = b',"data_name":%b' % json(whole["data_name"])
+    name = b',"data_name":%b,"data_crc32":%b' % (json(whole["data_name"]), json(whole["data_crc32"]))
     x = plain + hole("n", 1) + b',"requires_grad":false' + hole("f", 2) + b"}"
     y = plain + hole("c", 3) + b"}"
     if filled:
@@ -186,6 +187,11 @@ if __name__ == "__main__":
     change(dump, dump.read_bytes().index(b'"Max":4.0') + 6, b"5")
     file = case("damaged_file", end=True) / FILES / f"{FC}.input.0.pt"
     change(file, file.read_bytes().index(np.float32(3).tobytes() + np.float32(4).tobytes()), b"\x01")
+    swapped = case("swapped_files", end=True) / FILES
+    one, other = swapped / f"{FC}.input.0.pt", swapped / f"{BACK}.input.0.pt"
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
     case("torn_lost", lost)
     recover(case("recovered_lost", lost))
     for filled in (True, False):

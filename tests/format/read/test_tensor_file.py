@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import re
 import shutil
 import struct
 import warnings
@@ -12,11 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from probe_format import jsonio, open
 from probe_format.cli import main
 from probe_format.errors import DamagedError, FormatError
+from probe_format.read.tensor_file import TensorFiles
 from probe_format.read.verify import verify
-from probe_format.tensors.files import load_npy, load_pt, pt_bytes
+from probe_format.tensors.files import load_npy, load_pt, npy_bytes, pt_bytes, write_parts
+from probe_format.tensors.narrow_floats import widen
 from probe_format.tensors.pt_read import read_pt
+from probe_format.tensors.stats import stats_json, stats_of
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "probe" / "complete"
 INPUT = "Module.fc.Linear.forward.0.input.0.pt"
@@ -36,9 +41,19 @@ def flips(raw, every=1):
 
 @pytest.fixture
 def dump(tmp_path):
-    """A complete dump that may be changed: its rank folder."""
+    """A complete dump that may be changed: its rank folder. Its records have no checksum of the files' bytes."""
     shutil.copytree(CORPUS, tmp_path / "dump")
-    return tmp_path / "dump" / "step0" / "rank"
+    folder = tmp_path / "dump" / "step0" / "rank"
+    rewrite(folder, re.sub(rb',"data_crc32":"\w+"', b"", (folder / "dump.json").read_bytes()))
+    return folder
+
+
+def rewrite(folder, raw):
+    """Change dump.json and its checksum in the report."""
+    (folder / "dump.json").write_bytes(raw)
+    report = json.loads((folder / "report.json").read_bytes())
+    report["files"]["dump.json"] = {"bytes": len(raw), "crc32": f"{zlib.crc32(raw):08x}"}
+    (folder / "report.json").write_text(json.dumps(report))
 
 
 def damage(folder, name):
@@ -91,6 +106,71 @@ def test_after_any_bit_flip_an_npy_file_is_damaged_or_loads_the_same(dump):
                 before.tobytes(),
             )
             assert same, f"bit {bit & 7} of byte {bit >> 3}"
+
+
+@pytest.mark.parametrize("name", [INPUT, WEIGHT])
+def test_any_bit_flip_is_found_where_the_record_has_the_checksum_of_the_file(tmp_path, name):
+    shutil.copytree(CORPUS, tmp_path / "dump")
+    folder = tmp_path / "dump" / "step0" / "rank"
+    tensors = [tensor for record in open(folder).ranks[0].records for tensor in record.tensors]
+    tensor = next(tensor for tensor in tensors if tensor.json.get("data_name") == name)
+    path = folder / "dump_tensor_data" / name
+    for bit, changed in flips(path.read_bytes(), 7):
+        path.write_bytes(changed)
+        assert TensorFiles(checksums=False, own=True).problem(tensor), f"bit {bit & 7} of byte {bit >> 3}"
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("suffix", ["npy", "pt"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "bfloat16", "float16", "int64", "uint8", "bool", "complex64"]
+)
+def test_the_numbers_of_the_record_are_those_of_the_file(tmp_path, dtype, suffix, own):
+    """As in a dump by msprobe, whose records have no checksum; what has another Max is another tensor's file."""
+    true = np.random.default_rng(0).normal(size=(3, 5)) * 40
+    if dtype == "bfloat16":
+        bits = (true.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        true = widen(bits, dtype)
+        stored, raw = true, bits.tobytes()
+    else:
+        true = stored = true.clip(0, None).astype(dtype) if dtype in ("uint8", "bool") else true.astype(dtype)
+        raw = true.tobytes()
+    name = f"x.{suffix}"
+    write_parts(tmp_path / name, npy_bytes(stored) if suffix == "npy" else pt_bytes(dtype, true.shape, raw))
+    found = stats_json(stats_of(true))
+    said = {"type": "torch.Tensor", "dtype": f"torch.{dtype}", "shape": [3, 5], **found, "data_name": name}
+    check = TensorFiles(checksums=False, own=own)
+    assert check.problem(tensor_at(tmp_path, said)) == ""
+    for key in ("Max", "Min", "Norm"):
+        other = {**said, key: not said[key] if dtype == "bool" and key != "Norm" else said[key] * 1.01 + 1}
+        problem = check.problem(tensor_at(tmp_path, other))
+        assert (
+            problem.startswith(f"its file {name} has the {key} ") if own or key != "Norm" else problem == ""
+        )
+
+
+@pytest.mark.parametrize("values", [[1.0, np.nan], [1.0, np.inf], [-np.inf, 2.0]])
+def test_numbers_that_are_not_finite_are_compared_too(tmp_path, values):
+    values = np.float32(values)
+    write_parts(tmp_path / "x.npy", npy_bytes(values))
+    found = jsonio.loads(jsonio.dumps(stats_json(stats_of(values))))
+    said = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **found, "data_name": "x.npy"}
+    check = TensorFiles(checksums=False, own=True)
+    assert check.problem(tensor_at(tmp_path, said)) == ""
+    assert "its record says 7" in check.problem(tensor_at(tmp_path, {**said, "Max": 7.0}))
+
+
+def tensor_at(folder, said):
+    """The tensor of a dump with one record, whose files are in ``folder``."""
+    rank = folder / "step0" / "rank"
+    (rank / "dump_tensor_data").mkdir(parents=True, exist_ok=True)
+    for file in folder.glob("x.*"):
+        shutil.copy(file, rank / "dump_tensor_data")
+    header = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": str(rank)}
+    record = {"input_args": [said], "input_kwargs": {}, "output": []}
+    (rank / "dump.json").write_text(json.dumps({**header, "data": {"Torch.a.0.forward": record}}))
+    ((tensor,),) = [record.tensors for record in open(rank).ranks[0].records]
+    return tensor
 
 
 def npy(descr="'<f4'", shape="(2, 2)", fortran="False", data=bytes(16), version=(1, 0), more=""):

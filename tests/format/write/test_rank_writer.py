@@ -184,7 +184,7 @@ def test_folders_are_made(tmp_path):
 
 
 def test_the_report_counts_what_is_in_the_records_when_nobody_told_it(tmp_path):
-    writer = RankWriter(tmp_path, HEADER)
+    writer = RankWriter(tmp_path, {**HEADER, "dump_data_dir": "x"})
     bad = {**TENSOR, "Norm": "NaN", "nan_count": 2, "data_name": "x.pt"}
     write_all(writer, call("Torch.a.0.forward", TENSOR, [bad]))
     report = writer.finish(final=True)
@@ -210,7 +210,7 @@ def test_the_report_takes_what_the_tally_tells(tmp_path):
 
 
 def test_tensors_are_counted_whatever_the_texts_beside_them(tmp_path):
-    writer = RankWriter(tmp_path, HEADER)
+    writer = RankWriter(tmp_path, {**HEADER, "dump_data_dir": "x"})
     tricky = {"type": "str", "value": '"dtype":"x" "data_name":"y"'}
     keys = {"dtype": {"type": "str", "value": "dtype"}, '"dtype":"': None, "data_name": tricky}
     write_all(writer, call("Torch.a.0.forward", tricky, keys, {**TENSOR, "data_name": "f.pt"}))

@@ -50,7 +50,7 @@ def bench(tmp_path):
 def test_the_keys_come_in_msprobes_order(tmp_path):
     body = Bench(tmp_path, checksum="md5", zero_count=True)(Tensor(np.float32([1, -3, 0])), file=True)
     assert list(body) == [
-        "type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "data_name", "md5", "zero_count",
+        "type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "data_name", "data_crc32", "md5", "zero_count",
     ]  # fmt: skip
     assert body["type"] == "mindspore.Tensor" and body["dtype"] == "Float32" and body["shape"] == [3]
     assert (body["Max"], body["Min"], body["zero_count"]) == (1.0, -3.0, 1)
@@ -301,7 +301,10 @@ def test_files_behind_the_run_hold_the_bytes_of_the_moment(tmp_path):
         assert np.load(tmp_path / f"r.input.{i}.npy")[0] == i
     assert (tmp_path / "r.input.twin.0.npy").samefile(tmp_path / "r.input.twin.1.npy")
     told = [pair for head, fillers in bench.events for pair in zip(head["h"], fillers, strict=True)]
-    assert [filler for _, filler in told[:2]] == [b',"data_name":"r.input.%d.npy"' % i for i in range(2)]
+    crcs = [zlib.crc32((tmp_path / f"r.input.{i}.npy").read_bytes()) for i in range(2)]
+    assert [filler for _, filler in told[:2]] == [
+        b',"data_name":"r.input.%d.npy","data_crc32":"%08x"' % pair for pair in enumerate(crcs)
+    ]
     assert len(told) == 22 and all(b > a for (a, _), (b, _) in pairwise(told))
 
 

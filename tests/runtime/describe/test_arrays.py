@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,9 @@ def test_an_array_is_described_as_the_reference_says(
         found = jsonio.loads(text)
         assert ("data_name" in found) == (wanted and array.size > 0)
         if "data_name" in found:
-            assert np.load(tmp_path / found.pop("data_name")).tobytes() == np.asarray(array).tobytes()
+            file = tmp_path / found.pop("data_name")
+            assert np.load(file).tobytes() == np.asarray(array).tobytes()
+            assert found.pop("data_crc32") == f"{zlib.crc32(file.read_bytes()):08x}"
         assert list(found) == list(expected) and found == jsonio.loads(jsonio.dumps(expected))
         at, path, numbers = summaries.pop()
         assert (at, path) == (place, (0,)) and numbers["dtype"] == expected["dtype"]

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -24,13 +25,21 @@ def fillers(events):
     return {n: f for e in events if e[0]["k"] == "fill" for n, f in zip(e[0]["h"], e[1], strict=True)}
 
 
+def member(folder, name):
+    """What is told of a file that is there."""
+    return b',"data_name":"%b","data_crc32":"%08x"' % (
+        name.encode(),
+        zlib.crc32((folder / name).read_bytes()),
+    )
+
+
 SLOT = Placement("Mint.add.0.forward", "input", True)
 
 
 def test_names_and_bytes(tmp_path):
     files, events, _ = made(tmp_path)
     told = files.save(SLOT, (0, "x"), "npy", npy_bytes(np.arange(3)))
-    assert told == b',"data_name":"Mint.add.0.forward.input.0.x.npy"' and events == []
+    assert told == member(tmp_path, "Mint.add.0.forward.input.0.x.npy") and events == []
     np.testing.assert_array_equal(np.load(tmp_path / "Mint.add.0.forward.input.0.x.npy"), np.arange(3))
 
 
@@ -113,7 +122,7 @@ def test_behind_the_run_the_bytes_are_those_of_the_moment(tmp_path):
     files.flush()
     names = [f"Mint.add.0.forward.input.{at}.npy" for at in range(10)]
     assert [np.load(tmp_path / name)[0] for name in names] == list(range(10))
-    assert fillers(events) == {at + 1: b',"data_name":"%b"' % name.encode() for at, name in enumerate(names)}
+    assert fillers(events) == {at + 1: member(tmp_path, name) for at, name in enumerate(names)}
     files.close()
     assert not [t for t in threading.enumerate() if t.name == "probe-files"]
 
@@ -162,8 +171,8 @@ def test_a_file_that_cannot_be_written_is_lost_alone_but_a_full_disk_is_raised(
     if deferred:
         assert told == [b"\x1af1\x1a", b"\x1af2\x1a", b"\x1af3\x1a"]
         told = [fillers(events)[n] for n in (1, 2, 3)]
-    assert told[0] == b',"data_name":"Mint.add.0.forward.input.0.npy"'
-    assert told[2] == b',"data_name":"Mint.add.0.forward.input.2.npy"'
+    assert told[0] == member(tmp_path, "Mint.add.0.forward.input.0.npy")
+    assert told[2] == member(tmp_path, "Mint.add.0.forward.input.2.npy")
     assert sorted(os.listdir(tmp_path)) == [
         "Mint.add.0.forward.input.0.npy",
         "Mint.add.0.forward.input.2.npy",

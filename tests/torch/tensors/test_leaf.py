@@ -276,9 +276,11 @@ def test_the_keys_are_in_the_order_of_msprobe(tmp_path: Path) -> None:
     rig = Rig(tmp_path, checksum="md5", zero_count=True)
     x = torch.tensor([0.0, math.nan])
     found = rig.see(x, file=True)
-    assert list(found)[:10] == [
-        *("type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "requires_grad", "data_name", "zero_count")
+    numbers = ("Max", "Min", "Mean", "Norm")
+    assert list(found)[:11] == [
+        *("type", "dtype", "shape", *numbers, "requires_grad", "data_name", "data_crc32", "zero_count")
     ]
+    assert found["data_crc32"] == f"{zlib.crc32((rig.folder / found['data_name']).read_bytes()):08x}"
     assert found["md5"] == f"{zlib.crc32(x.numpy().tobytes()):08x}"
     assert (found["zero_count"], found["nan_count"], found["Max"]) == (1, 1, "NaN")
     assert rig.see(x, file=True) == {**found, "data_name": found["data_name"].replace(".1.", ".2.")}
@@ -471,7 +473,9 @@ def test_what_is_put_off_is_what_would_have_been_said_at_once(
     t = some_tensors()[kind]
     found = rig.see(t, file=True)
     right = fresh(t, tmp_path, zero_count=zero_count)
-    assert found.pop("data_name") == "Torch.a.1.forward.input.0.pt"
+    name = found.pop("data_name")
+    assert name == "Torch.a.1.forward.input.0.pt"
+    assert found.pop("data_crc32") == f"{zlib.crc32((rig.folder / name).read_bytes()):08x}"
     assert set(found) == set(right)
     for key, value in right.items():
         if key in ("Mean", "Norm"):
@@ -498,7 +502,7 @@ def test_changing_the_tensor_meanwhile_changes_neither_numbers_nor_file(
     x.fill_(99.0)
     rig.leaf.flush()
     first, second = map(rig.filled, found)
-    assert {key: value for key, value in first.items() if key != "data_name"} == right
+    assert {key: value for key, value in first.items() if not key.startswith("data_")} == right
     assert second["Max"] == 50.0 or values[1] != values[1]
     assert torch.equal(
         loaded(rig, first).nan_to_num(), torch.tensor(values, dtype=torch.float64).nan_to_num()
@@ -530,7 +534,8 @@ def test_a_late_tensor_is_finished_json_with_holes(tmp_path: Path) -> None:
     assert loads(HOLE.sub(b"", found))["shape"] == [2]
     fillers = rig.fillers
     assert fillers[1] == b',"Max":1.0,"Min":1.0,"Mean":1.0,"Norm":1.4142135623730951'
-    assert fillers[2] == b',"data_name":"Torch.a.1.forward.input.0.pt"'
+    crc = zlib.crc32((rig.folder / "Torch.a.1.forward.input.0.pt").read_bytes())
+    assert fillers[2] == b',"data_name":"Torch.a.1.forward.input.0.pt","data_crc32":"%08x"' % crc
     assert rig.leaf.summary.json()["norms"] == [["Torch.a.1.forward.input_args.0", math.sqrt(2)]]
 
 

@@ -44,7 +44,7 @@ TENSOR = _columns(
     type="text", dtype="text", original_dtype="text", shape="integers", elements="integer", max="double",
     min="double", mean="double", norm="double", finite="boolean", nan_count="integer", posinf_count="integer",
     neginf_count="integer", zero_count="integer", finite_max="double", finite_min="double",
-    requires_grad="boolean", checksum="text", data_name="text", file="text", device_mesh="text",
+    requires_grad="boolean", checksum="text", data_name="text", data_crc32="text", file="text", device_mesh="text",
     placements="texts", global_shape="integers", layout="text", shared_with="texts", unsupported="text",
     lost="text", extra="text",
 )  # fmt: skip

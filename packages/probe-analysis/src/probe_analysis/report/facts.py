@@ -19,10 +19,25 @@ from .numbering import Numbering
 __all__ = ["Facts"]
 
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
+#: What only a tensor's file has; tensors that differ in nothing else are described alike.
+_FILE = {"data_name", "data_crc32"}
 #: Keys that are told by a column, or are not told.
-_TOLD = frozenset(
-    (*_STATISTICS, "type", "dtype", "shape", "md5", "data_name", "requires_grad", "nan_count", "posinf_count")
-) | {"neginf_count"}
+_TOLD = (
+    frozenset(
+        (
+            *_STATISTICS,
+            "type",
+            "dtype",
+            "shape",
+            "md5",
+            "requires_grad",
+            "nan_count",
+            "posinf_count",
+            "neginf_count",
+        )
+    )
+    | _FILE
+)
 
 # What a statistic is: two bits for each in the column `marks`.
 _NUMBER, _ABSENT, _BOOL, _TEXT = range(4)
@@ -48,7 +63,7 @@ class Facts:
 
     def of(self, tensor: Mapping[str, Any]) -> int:
         """Return the number of a tensor's description; a new one gets the next."""
-        told = (value for name, value in tensor.items() if name != "data_name")
+        told = (value for name, value in tensor.items() if name not in _FILE)
         # 1, 1.0 and True are equal in Python, but not in a dump.
         values = [value if type(value) in (float, str) else repr(value) for value in told]
         found = self._known[*values, *tensor]

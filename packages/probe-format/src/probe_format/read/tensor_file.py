@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from attrs import define, field
 
 from probe_format.errors import FormatError
 from probe_format.excerpts import brief
 from probe_format.plain_files import is_file, refuse_link
-from probe_format.tensors.checksum import crc32
-from probe_format.tensors.narrow_floats import bits_of, narrow_name
+from probe_format.tensors.checksum import crc32, file_crc32
+from probe_format.tensors.narrow_floats import bits_of, narrow_name, widen
 from probe_format.tensors.npy_file import map_npy
 from probe_format.tensors.pt_file import PT_DTYPES
+from probe_format.tensors.stats import Stats, stats_of
 
 from .tensor import Tensor
 
@@ -39,10 +42,13 @@ class TensorFiles:
     """Check tensor files, each ``.pt`` file once, however many names are linked to it.
 
     checksums: whether ``md5`` in the records is the CRC-32 of the bytes (the header says so).
+    own: whether Probe wrote the dump, and its numbers are those of its specification.
     """
 
     checksums: bool
+    own: bool
     _seen: dict[tuple[int, int], PtContent] = field(factory=dict)
+    _sums: dict[tuple[int, int], str] = field(factory=dict)
 
     def problem(self, tensor: Tensor) -> str:
         """Return what is wrong with the tensor's file, in a sentence; empty when nothing is."""
@@ -53,59 +59,90 @@ class TensorFiles:
             if not is_file(path):
                 return f"its file {path.name} is missing."
             refuse_link(path)
-            return self._npy(path, tensor) if path.suffix == ".npy" else self._pt(path, tensor)
+            return next(self._problems(path, tensor), "")
         except (OSError, ValueError, MemoryError) as error:
             return f"its file cannot be read ({error})."
         except FormatError as error:
             return f"its file cannot be read: {error}"
 
-    def _npy(self, path: Path, tensor: Tensor) -> str:
+    def _problems(self, path: Path, tensor: Tensor) -> Generator[str]:
+        """Yield what is wrong, of which the first says most."""
+        values = yield from self._npy(path, tensor) if path.suffix == ".npy" else self._pt(path, tensor)
+        wanted, key = tensor.json.get("data_crc32"), _inode(path)
+        if wanted is not None:
+            found = self._sums[key] = self._sums.get(key) or file_crc32(path)
+            if found != wanted:
+                yield f"its file {path.name} was changed: its CRC-32 is {found}, and was {brief(wanted)}."
+        if values is not None and "unsupported" not in tensor.json:
+            yield from self._numbers(path, tensor, stats_of(values))
+
+    def _npy(self, path: Path, tensor: Tensor) -> Generator[str, None, npt.NDArray[Any] | None]:
+        """Yield what is wrong with the form and the checksum of the elements; return them where they are numbers."""
         array = map_npy(path)
         narrow = narrow_name(tensor.dtype)
         stored = tensor.json.get("stored")  # the file of a sparse tensor holds only its stored values
         if isinstance(stored, int):
             if array.size != stored:
-                return f"its file {path.name} holds {array.size} values of {stored}."
+                yield f"its file {path.name} holds {array.size} values of {stored}."
         elif array.shape != tensor.shape:
-            return f"its file {path.name} has the shape {array.shape}, not {brief(tensor.shape)}."
+            yield f"its file {path.name} has the shape {array.shape}, not {brief(tensor.shape)}."
         wanted = "float32" if narrow is not None else tensor.dtype.removeprefix("torch.").lower()
         if wanted in _NUMPY and str(array.dtype) != wanted:
-            return (
-                f"its file {path.name} holds {brief(str(array.dtype))}, not the {wanted} of {tensor.dtype}."
-            )
+            yield f"its file {path.name} holds {brief(str(array.dtype))}, not the {wanted} of {tensor.dtype}."
         if tensor.dtype[:1] in ("<", ">", "|") and str(array.dtype) != tensor.dtype:
-            return f"its file {path.name} holds {brief(str(array.dtype))}, not {brief(tensor.dtype)}."
-        if not (self.checksums and tensor.checksum):
-            return ""
+            yield f"its file {path.name} holds {brief(str(array.dtype))}, not {brief(tensor.dtype)}."
         if narrow is not None:  # the checksum is that of the narrow dtype's bits
-            return self._compare(path, tensor, crc32(bits_of(array, narrow).data))
-        if wanted in _NUMPY:
-            return self._compare(path, tensor, crc32(np.ascontiguousarray(array).data))
-        return ""
+            yield from self._compare(path, tensor, lambda: crc32(bits_of(array, narrow).data))
+        elif wanted in _NUMPY:
+            yield from self._compare(path, tensor, lambda: crc32(np.ascontiguousarray(array).data))
+        return array if wanted in _NUMPY else None
 
-    def _pt(self, path: Path, tensor: Tensor) -> str:
-        stat = path.stat()
-        key = (stat.st_dev, stat.st_ino)
+    def _pt(self, path: Path, tensor: Tensor) -> Generator[str, None, npt.NDArray[Any] | None]:
+        key = _inode(path)
         if key not in self._seen:
             from probe_format.tensors.pt_read import read_pt  # not every dump has .pt files
 
             self._seen[key] = read_pt(path)
         content = self._seen[key]
-        found = content.tensors[0]
-        if not found.plain or content.crc is None:  # sparse or quantised, by msprobe
-            return ""
+        found, crc = content.tensors[0], content.crc
+        if not found.plain or crc is None:  # sparse or quantised, by msprobe
+            return None
         local = "global_shape" in tensor.json  # a DTensor, whose file has the local part as its record has
         problem = _differs(found, tensor) if tensor.type == "torch.Tensor" or local else ""
         if problem:
-            return f"its file {path.name} {problem}."
-        if self.checksums and tensor.checksum:
-            return self._compare(path, tensor, content.crc)
-        return ""
+            yield f"its file {path.name} {problem}."
+        yield from self._compare(path, tensor, lambda: crc)
+        narrow = narrow_name(found.dtype)
+        if found.dtype != tensor.dtype.removeprefix("torch.") or not (narrow or found.dtype in _NUMPY):
+            return None  # bytes of another dtype, or one that numpy has not
+        elements = np.ascontiguousarray(content.elements(path))
+        return (
+            elements.view(found.dtype) if narrow is None else widen(elements.view(f"u{found.width}"), narrow)
+        )
 
-    def _compare(self, path: Path, tensor: Tensor, crc: int) -> str:
-        if f"{crc:08x}" == tensor.checksum:
-            return ""
-        return f"its file {path.name} has the CRC-32 {crc:08x}, its record says {brief(tensor.checksum)}."
+    def _compare(self, path: Path, tensor: Tensor, crc: Callable[[], int]) -> Iterator[str]:
+        if self.checksums and tensor.checksum and (found := f"{crc():08x}") != tensor.checksum:
+            yield f"its file {path.name} has the CRC-32 {found}, its record says {brief(tensor.checksum)}."
+
+    def _numbers(self, path: Path, tensor: Tensor, true: Stats) -> Iterator[str]:
+        """Yield how the record's numbers differ from the true ones. msprobe computes some in the tensor's dtype."""
+        for name, found, said, close in (
+            ("Max", true.max, tensor.max, 1e-6),
+            ("Min", true.min, tensor.min, 1e-6),
+            ("Norm", true.norm, tensor.norm, 1e-3),
+        ):
+            if found is None or said is None:
+                continue
+            sure = math.isfinite(found) and math.isfinite(said) and name != "Norm"
+            if (self.own or sure) and not (
+                math.isclose(found, said, rel_tol=close) or (found != found and said != said)
+            ):
+                yield f"its file {path.name} has the {name} {found}, its record says {said}."
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino
 
 
 def _differs(found: PtTensor, tensor: Tensor) -> str:

@@ -199,7 +199,7 @@ def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> It
     tensors = [tensor for record in rank.records for tensor in record.tensors]
     from .tensor_file import TensorFiles  # only here: it needs all that reads a tensor's file
 
-    files = TensorFiles(checksums=rank.header.get("checksum") == "crc32")
+    files = TensorFiles(rank.header.get("checksum") == "crc32", is_strict(rank.header))
     saved = [tensor for tensor in tensors if tensor.json.get("data_name") is not None]
     names = {name for tensor in saved if isinstance(name := tensor.json["data_name"], str)}
     for done, tensor in enumerate(saved, start=1):

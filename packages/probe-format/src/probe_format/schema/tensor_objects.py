@@ -33,7 +33,7 @@ _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _BROKEN = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")
 _COUNTS = ("nan_count", "posinf_count", "neginf_count", "zero_count")
-_TEXTS = ("data_name", "unsupported", "lost")
+_TEXTS = ("data_name", "data_crc32", "unsupported", "lost")
 
 
 def path_text(path: ValuePath) -> str:

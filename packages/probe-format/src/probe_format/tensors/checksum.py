@@ -1,9 +1,11 @@
-"""Compute checksums of tensor bytes, which the key ``md5`` holds because msprobe's readers expect them there."""
+"""Compute checksums of bytes, which the key ``md5`` holds because msprobe's readers expect them there."""
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +16,9 @@ except ImportError:
 
 Buffer = bytes | memoryview
 
-__all__ = ["crc32", "crc32_hex", "xor_hex"]
+__all__ = ["crc32", "crc32_hex", "file_crc32", "xor_hex"]
+
+_PIECE = 1 << 20
 
 #: zlib's CRC-32 of contiguous bytes; a second argument is the CRC-32 of the bytes before them.
 #: `isal` (extra ``fast``), when installed, is several times as fast.
@@ -24,6 +28,15 @@ crc32: Callable[..., int] = _crc32
 def crc32_hex(data: Buffer) -> str:
     """Return the CRC-32 (zlib) of contiguous bytes as 8 lower-case hex digits; empty input gives ``00000000``."""
     return f"{crc32(data):08x}"
+
+
+def file_crc32(path: Path | str) -> str:
+    """Return the CRC-32 of a file's bytes in the same form, reading it piece by piece. Raises OSError."""
+    found, place = 0, bytearray(min(_PIECE, os.path.getsize(path) + 1))
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(place):
+            found = crc32(memoryview(place)[:count], found)
+    return f"{found:08x}"
 
 
 def xor_hex(data: Buffer) -> str:

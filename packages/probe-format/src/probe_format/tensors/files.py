@@ -18,6 +18,7 @@ import numpy.typing as npt
 from probe_format.errors import DamagedError, FormatError, ProbeError
 from probe_format.safe_files import FILE_MODE
 
+from .checksum import crc32
 from .npy_file import read_npy
 from .pt_file import PT_DTYPES, Buffer, pt_bytes
 
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
-    """Write the parts as one new file; return its size in bytes. An existing file is replaced.
+    """Write the parts as one new file; return the CRC-32 of its bytes. An existing file is replaced.
 
     Raises OSError when it cannot; then there is no file.
     """
@@ -55,12 +56,15 @@ def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
                     todo.extend([r[skip:]] if skip < len(r) else [])
                     skip = max(0, skip - len(r))
                 done += os.writev(fd, todo)
-        return total
     except OSError:
         os.unlink(path)  # half a file is useless, and a full disk needs the space
         raise
     finally:
         os.close(fd)
+    crc = 0
+    for part in parts:
+        crc = crc32(part, crc)
+    return crc
 
 
 def byte_count(parts: Iterable[Buffer]) -> int:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from attrs import frozen
+import numpy.typing as npt
+from attrs import evolve, frozen
 
 from probe_format.errors import DamagedError, FormatError
 
@@ -29,10 +30,23 @@ class PtContent:
 
     tensors: one, or the parts of a sparse or quantised one.
     crc: of a single tensor's elements in C order.
+    start: where its storage begins in the file, in bytes.
     """
 
     tensors: tuple[PtTensor, ...]
     crc: int | None
+    start: int
+
+    def elements(self, path: Path | str) -> npt.NDArray[np.void]:
+        """Return a single tensor's elements, each of as many bytes as its dtype has, mapped from the file."""
+        found = self.tensors[0]
+        if not found.count:
+            return np.empty(found.shape, (np.void, found.width))
+        raw: Any = np.memmap(
+            path, (np.void, found.width), "r", self.start + found.offset * found.width, _reach(found)
+        )
+        stride = [n * found.width for n in found.stride]
+        return np.lib.stride_tricks.as_strided(raw, found.shape, stride, writeable=False)
 
 
 def read_pt(path: Path | str) -> PtContent:
@@ -52,10 +66,9 @@ def read_pt(path: Path | str) -> PtContent:
             raise DamagedError(f"{path} is not a whole PyTorch file: {error}.") from None
         except FormatError as error:
             raise FormatError(f"{path} cannot be checked: {error}.") from None
-        crc = None
-        if len(tensors) == 1:
-            crc = _crc(file, tensors[0], members[tensors[0].storage])
-    return PtContent(tensors, crc)
+        storage = members[tensors[0].storage]
+        content = PtContent(tensors, None, storage.start)
+        return evolve(content, crc=_crc(path, content, storage)) if len(tensors) == 1 else content
 
 
 def _tensors(file: BinaryIO, members: dict[str, Member]) -> tuple[PtTensor, ...]:
@@ -79,18 +92,15 @@ def _content(file: BinaryIO, member: Member) -> bytes:
     return file.read(member.size)
 
 
-def _crc(file: BinaryIO, tensor: PtTensor, member: Member) -> int:
+def _crc(path: Path | str, content: PtContent, member: Member) -> int:
     """Return the CRC-32 of the tensor's elements alone: a view is stored with the whole of its base."""
-    size = tensor.count * tensor.width
-    if not size:
-        return 0
-    if tensor.contiguous and size == member.size:
+    tensor = content.tensors[0]
+    if tensor.contiguous and tensor.count * tensor.width == member.size:
         return member.crc
-    raw: Any = np.memmap(file, np.uint8, "r", member.start, (member.size,))
-    if tensor.contiguous:
-        start = tensor.offset * tensor.width
-        return crc32(raw[start : start + size].data)
-    elements = raw.view(np.dtype((np.void, tensor.width)))[tensor.offset :]
-    stride = [n * tensor.width for n in tensor.stride]
-    view = np.lib.stride_tricks.as_strided(elements, tensor.shape, stride, writeable=False)
-    return crc32(np.ascontiguousarray(view).reshape(-1).view(np.uint8).data)
+    elements = np.ascontiguousarray(content.elements(path))
+    return crc32(elements.reshape(-1).view(np.uint8).data) if elements.size else 0
+
+
+def _reach(tensor: PtTensor) -> int:
+    """Return how many elements lie between the tensor's first and its last one, both counted."""
+    return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride, strict=True))

@@ -50,7 +50,8 @@ class Summary:
             return
         if norm - norm == 0:
             if norm > self.least and not is_whole(tensor.get("dtype")):
-                self.settle()  # those that came before
+                if self.found:  # they came before
+                    self.settle()
                 with self._lock:
                     self._keep(record, slot, float(norm))
         elif order < self.order and (why := non_finite(tensor)):

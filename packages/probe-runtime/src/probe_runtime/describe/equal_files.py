@@ -25,28 +25,28 @@ class EqualFiles:
     """
 
     def __init__(self) -> None:
-        self._files: dict[int, str] = {}
+        self._files: dict[int, tuple[str, int]] = {}
         self._room = _MOST
 
     def write(self, target: str, parts: Sequence[Buffer]) -> int:
-        """Make the file ``target`` of these parts, by a second name where that will do; return its size.
+        """Make the file ``target`` of these parts, by a second name where that will do; return the CRC-32 of its bytes.
 
         Raises OSError when it cannot be made.
         """
         head = parts[0] if target[-3:] == ".pt" else b"".join([*parts[:1], *(p[:_BEGIN] for p in parts[1:2])])
         key, files = hash(head), self._files
         if key in files:
-            found, size = files[key], byte_count(parts)
-            if _holds(found, parts, size):
+            found, crc = files[key]
+            if _holds(found, parts, byte_count(parts)):
                 _link_or_copy(found, target)
-                return size
-        size = write_parts(target, parts)
+                return crc
+        crc = write_parts(target, parts)
         self._room -= 1
         if self._room <= 0:
             files, self._room = {}, _MOST
             self._files = files
-        files[key] = target
-        return size
+        files[key] = target, crc
+        return crc
 
 
 def _holds(path: str, parts: Sequence[Buffer], size: int) -> bool:

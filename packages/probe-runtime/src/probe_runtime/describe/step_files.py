@@ -24,7 +24,7 @@ from .leaf import Placement
 __all__ = ["StepFiles", "WriteFile"]
 
 Buffer = bytes | memoryview
-#: Takes a path and the pieces of a file, and makes the file; returns its size.
+#: Takes a path and the pieces of a file, and makes the file; returns the CRC-32 of its bytes.
 WriteFile = Callable[[str, Sequence[Buffer]], int]
 
 
@@ -69,7 +69,8 @@ class StepFiles:
     def save(
         self, placement: Placement, path: ValuePath, suffix: str, parts: Sequence[Buffer], number: int = 0
     ) -> bytes:
-        """Write one file; return the members that its tensor object gets: its name, a hole, or why it is lost.
+        """Write one file; return the members that its tensor object gets: its name and checksum, a hole, or why
+        it is lost.
 
         placement: the part of a record that the tensor is in.
         path: the path of the tensor in that part.
@@ -86,7 +87,7 @@ class StepFiles:
                 name, number, [bytes(part) for part in parts]
             )  # the run may go on changing the memory
         try:
-            self._write(f"{self._folder}/{name}", parts)
+            return self._written(name, parts)
         except OSError as error:
             if placement.lost is not None:
                 placement.lost(error)
@@ -95,7 +96,14 @@ class StepFiles:
                 raise
             self._fault(name, error)
             return _lost_file(error)
-        return b',"data_name":"%b"' % name.encode()  # nothing in a safe file name is escaped
+
+    def _written(self, name: str, parts: Sequence[Buffer]) -> bytes:
+        """Write a file; return the members that say so. Raises OSError."""
+        crc = self._write(f"{self._folder}/{name}", parts)
+        return b',"data_name":"%b","data_crc32":"%08x"' % (
+            name.encode(),
+            crc,
+        )  # a safe name has nothing to escape
 
     def _later(self, name: str, number: int, parts: Sequence[Buffer]) -> bytes:
         with self._lock:
@@ -106,8 +114,7 @@ class StepFiles:
 
         def write() -> None:
             try:
-                self._write(f"{self._folder}/{name}", parts)
-                filler = b',"data_name":"%b"' % name.encode()
+                filler = self._written(name, parts)
             except Exception as error:
                 filler = _lost_file(error)
                 self._fault(name, error)

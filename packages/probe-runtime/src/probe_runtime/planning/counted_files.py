@@ -38,19 +38,19 @@ class CountedFiles:
     _first: dict[bytes, str] = field(factory=dict)
 
     def write(self, path: str, parts: Sequence[bytes | memoryview]) -> int:
-        """Count a file of these pieces; return its size. Only the sizes of the pieces matter."""
-        self.sizes[path] = size = byte_count(parts)
+        """Count a file of these pieces; return 0 for its checksum. Only the sizes of the pieces matter."""
+        self.sizes[path] = byte_count(parts)
         self.second.discard(path)
-        return size
+        return 0
 
     def once(self, path: str, parts: Sequence[bytes | memoryview], content: bytes) -> int:
-        """Count a file, or a second name of the first one with this content; return its size."""
+        """Count a file, or a second name of the first one with this content; return 0 for its checksum."""
         first = self._first.setdefault(content, path)
         if first == path:
             return self.write(path, parts)
-        self.sizes[path] = size = self.sizes[first]
+        self.sizes[path] = self.sizes[first]
         self.second.add(path)
-        return size
+        return 0
 
     @property
     def names(self) -> int:
