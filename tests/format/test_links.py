@@ -1,17 +1,21 @@
 """Links that somebody planted: nothing is written or removed through them, nothing is read outside of the dump."""
 
 import errno
+import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from probe_format.errors import FormatError
+from probe_format.journal import events
 from probe_format.journal.frames import JournalWriter
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
-from probe_format.safe_files import make_folder, replace_file
+from probe_format.safe_files import Folder, make_folder, replace_file
 from probe_format.tensors.files import write_parts
 from probe_format.write import recover
 from probe_format.write.clear import clear
@@ -172,3 +176,95 @@ def test_dump_data_dir_leads_nowhere_else(tmp_path, dump, elsewhere):
     assert rank in tensor.file.parents
     with pytest.raises(FormatError, match="is missing"):
         tensor.load()
+
+
+class Run:
+    """A step of a run that is being written."""
+
+    def __init__(self, path):
+        self.rank = path / "step0" / "rank"
+        self.writer = RankWriter(self.rank, HEADER)
+        self.tensors = Folder(self.rank / "dump_tensor_data", path)
+        self.save("before.pt")
+
+    def save(self, name):
+        write_parts(name, [b"whole"], self.tensors)
+        self.writer.append(events.fault(name, "told"))
+
+    def end(self):
+        self.writer.finish(final=False)
+        self.save("late.pt")
+        self.writer.finish(final=True)
+
+
+@pytest.mark.parametrize("link", ["step0", "step0/rank", "step0/rank/dump_tensor_data"])
+def test_a_link_put_in_while_a_run_goes_on_leads_nothing_astray(tmp_path, victim, link):
+    run = Run(tmp_path / "dump")
+    moved, there = tmp_path / "moved", tmp_path / "dump" / link
+    there.rename(moved)
+    there.symlink_to(victim)
+    run.save("after.pt")
+    run.end()
+    rank = moved / os.path.relpath(run.rank, there) if link != "step0/rank/dump_tensor_data" else run.rank
+    tensors = rank / "dump_tensor_data" if link != "step0/rank/dump_tensor_data" else moved
+    assert {path.name for path in tensors.iterdir()} == {"before.pt", "after.pt", "late.pt"}
+    report = json.loads((rank / "report.json").read_text())
+    assert report["state"] == "complete" and len(report["faults"]) == 3
+    assert not (rank / "records.journal").exists()
+
+
+def test_a_name_that_a_link_took_is_made_anew(tmp_path, victim):
+    run = Run(tmp_path / "dump")
+    for name in ("dump.json", "report.json", "stack.json"):
+        (run.rank / name).symlink_to(victim / "dump.json")
+    (run.rank / "dump_tensor_data" / "x.pt").symlink_to(victim / "keep.pt")
+    run.save("x.pt")
+    run.end()
+    assert not any(path.is_symlink() for path in run.rank.rglob("*"))
+
+
+def test_what_the_user_closed_is_opened_again_and_his_own_files_stay_his(tmp_path):
+    """`os.closerange`, as daemons do; the numbers then go to the user's files."""
+    script = f"""
+import os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_links import Run
+run = Run(Path("dump"))
+os.closerange(3, 200)
+own = [open(f"own{{i}}", "w+") for i in range(20)]
+run.save("after.pt")
+for file in own:
+    file.write("theirs")
+    file.flush()
+run.end()
+for file in own:
+    file.seek(0)
+    assert file.read() == "theirs", file.name
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    assert all((tmp_path / f"own{i}").read_text() == "theirs" for i in range(20))
+    (rank,) = open_dump(tmp_path / "dump").ranks
+    assert rank.report.state == "complete" and len(rank.report.faults) == 3
+    assert len(list((rank.path / "dump_tensor_data").iterdir())) == 3
+
+
+def test_a_folder_that_another_one_replaced_is_not_written(tmp_path):
+    script = f"""
+import errno, os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_links import Run
+run = Run(Path("dump"))
+os.closerange(3, 200)  # now the folder has to be found again
+run.rank.rename("moved")
+run.rank.mkdir()
+try:
+    run.save("after.pt")
+except OSError as error:
+    assert error.errno in (errno.ESTALE, errno.ENOENT), error
+else:
+    raise AssertionError("written")
+assert list(run.rank.iterdir()) == []
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)

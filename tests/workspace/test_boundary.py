@@ -72,7 +72,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"demo"},
     ),
     "probe_save": (
-        {"claim", "counts", "frameworks", "uncompiled"},
+        {"counts", "frameworks", "uncompiled"},
         {"settings"},
         {"step_journal"},
         {"described_values"},

@@ -70,7 +70,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Dump", "journal_fold", "Loss", "Lost", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records",
         "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
     },
-    "probe_format.safe_files": {"FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"},
+    "probe_format.safe_files": {"Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "replace_file"},
     "probe_format.schema": {
         "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
         "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "walk",
@@ -88,7 +88,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "ValueWalk", "first_met", "is_leaf", "json_key", "remembering", "unsupported",
     },
     "probe_format.write": {
-        "check_writable", "clear", "Count", "Coverage", "Documents", "documents_bytes", "explain",
+        "check_writable", "clear", "Claim", "Count", "Coverage", "Documents", "documents_bytes", "explain", "in_use",
         "FORMAT_VERSION", "RankWriter", "recover", "recover_rank", "Recovery", "slot_of", "Summary", "Tally",
         "write_documents",
     },

@@ -248,12 +248,12 @@ def test_a_new_file_replaces_the_old_one_whole_or_not_at_all(tmp_path, monkeypat
     replaced = []
     real = os.replace
 
-    def replace(source, target):
-        if target.name == "stack.json":
+    def replace(source, target, **folders):
+        if target == "stack.json":
             raise OSError(28, "disk full")
-        replaced.append(target.name)
-        assert json.loads(source.read_bytes())  # whole before it takes the name
-        real(source, target)
+        replaced.append(target)
+        assert json.loads((tmp_path / source).read_bytes())  # whole before it takes the name
+        real(source, target, **folders)
 
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(OSError, match="disk full"):

@@ -1,27 +1,159 @@
-"""Make files and folders that no link redirects and that only the owner and the group can read."""
+"""Hold open files and folders, so that what is written goes into them wherever their paths lead by then."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "refuse_links", "replace_file"]
+__all__ = ["FILE_MODE", "FOLDER_MODE", "Descriptor", "Folder", "make_folder", "replace_file"]
 
 #: The permissions of new files and folders; the umask may take some away.
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def make_folder(path: Path, below: Path | None = None) -> None:
-    """Make ``path`` and what is missing above it. Raises OSError when it cannot.
+class Descriptor:
+    """Hold one file or folder open, and open it again where somebody else in the process closed it.
 
-    below: the folder that the user chose, which may be a link, or lie behind one; what is under it may not.
+    The run may close every descriptor (`os.closerange`) and get the same number for a file of its own, so a number is
+    used only while it surely means what was opened.
+
+    closed: whether `close` was called.
     """
-    if below is not None:
-        refuse_links(path, below)
+
+    def __init__(self, opened: Callable[[], int]) -> None:
+        """Open nothing yet. opened: opens it; called once more whenever it was closed by somebody else."""
+        self._opened = opened
+        self._fd = self._inode = self._device = -1
+        self.closed = False
+
+    @property
+    def fd(self) -> int:
+        """Return the number.
+
+        Raises OSError when it cannot be opened: EBADF after `close`, ESTALE when another one is in its place by now.
+        """
+        if not self._is_ours():
+            if self.closed:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self))
+            self._hold(self._opened())
+        return self._fd
+
+    def _is_ours(self) -> bool:
+        try:
+            found = os.fstat(self._fd)
+        except OSError:
+            return False
+        return found.st_ino == self._inode and found.st_dev == self._device
+
+    def _hold(self, fd: int) -> None:
+        found = os.fstat(fd)
+        if self._inode not in (-1, found.st_ino):
+            os.close(fd)
+            raise OSError(errno.ESTALE, "another one is in its place by now", str(self))
+        self._fd, self._inode, self._device = fd, found.st_ino, found.st_dev
+
+    def close(self) -> None:
+        """Close it where it is open; more calls do nothing."""
+        if self._is_ours():
+            os.close(self._fd)
+        self._fd, self.closed = -1, True
+
+
+class Folder(Descriptor):
+    """Hold a folder: a link that is put in its place later leads nothing astray.
+
+    path: where it was when it was opened.
+    """
+
+    def __init__(self, path: Path, below: Path | None = None) -> None:
+        """Open nothing yet.
+
+        below: the folder that the user chose, which may be a link, or lie behind one; what is under it may not.
+        """
+        super().__init__(lambda: self._walk(make=False))
+        self.path = path
+        self._below = path if below is None else below
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def make(self) -> Folder:
+        """Make it, and what is missing above it, and open it. Raises OSError: ELOOP where it is a link."""
+        make_folder(self._below)
+        self._hold(self._walk(make=True))
+        return self
+
+    def _walk(self, *, make: bool) -> int:
+        fd, at = os.open(self._below, _FOLDER), self._below
+        for name in self.path.relative_to(self._below).parts:
+            at /= name
+            try:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, FOLDER_MODE, dir_fd=fd)
+                inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+            except OSError as error:
+                if at.is_symlink():
+                    raise OSError(
+                        errno.ELOOP, "it is a link, and nothing is written through one", str(at)
+                    ) from None
+                raise OSError(error.errno, error.strerror, str(at)) from None
+            finally:
+                os.close(fd)
+            fd = inner
+        return fd
+
+    def new_file(self, name: str) -> int:
+        """Make a file that is not there yet, and return its descriptor. Raises OSError (FileExistsError)."""
+        return os.open(name, _NEW, FILE_MODE, dir_fd=self.fd)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there. Raises OSError when it cannot."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.fd)
+
+    def replace(self, name: str, content: bytes | Iterable[bytes]) -> None:
+        """Write a file so that its name always refers to a complete one.
+
+        content: all of it, or its pieces, which are written one by one.
+
+        Raises OSError when it cannot, and what making the content raises, changing nothing. The content is first
+        written to a new file with an unpredictable name. A link under the name is replaced, not followed.
+        """
+        temporary = f".{name[:200]}.{os.urandom(8).hex()}.tmp"
+        fd = self.new_file(temporary)
+        try:
+            try:
+                for piece in (content,) if isinstance(content, bytes) else content:
+                    rest = memoryview(piece)
+                    while rest:
+                        rest = rest[os.write(fd, rest) :]
+            finally:
+                os.close(fd)
+            os.replace(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.remove(temporary)
+            raise
+
+
+def replace_file(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Do the same as `Folder.replace` with a file in a folder that is not held."""
+    folder = Folder(path.parent)
+    try:
+        folder.replace(path.name, content)
+    finally:
+        folder.close()
+
+
+def make_folder(path: Path) -> None:
+    """Make ``path`` and what is missing above it. Raises OSError when it cannot."""
     missing = []
     folder = path
     while not folder.is_dir():
@@ -34,38 +166,3 @@ def make_folder(path: Path, below: Path | None = None) -> None:
             os.mkdir(folder, FOLDER_MODE)
     if missing and not path.is_dir():
         raise FileExistsError(errno.EEXIST, "there is a file in the way", str(path))
-
-
-def refuse_links(path: Path, below: Path) -> None:
-    """Raise OSError (ELOOP) when ``path``, or a folder between it and ``below``, is a link."""
-    for folder in (path, *path.parents):
-        if folder == below:
-            return
-        if folder.is_symlink():
-            raise OSError(errno.ELOOP, "it is a link, and nothing is written through one", str(folder))
-
-
-def replace_file(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Write a file so that its name always refers to a complete one.
-
-    content: all of it, or its pieces, which are written one by one.
-
-    Raises OSError when it cannot, and what making the content raises, changing nothing. The content is first written
-    to a new file with an unpredictable name. A link at ``path`` is replaced, not followed.
-    """
-    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(temporary, flags, FILE_MODE)
-    try:
-        try:
-            for piece in (content,) if isinstance(content, bytes) else content:
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
-        finally:
-            os.close(fd)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

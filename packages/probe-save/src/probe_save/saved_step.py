@@ -16,7 +16,6 @@ from probe_runtime.config import Config
 from probe_runtime.describe import RunError, options_of
 
 from .awaited_gradients import AwaitedGradients
-from .claim import Claim
 from .counts import Counts
 from .described_values import DescribedValues, SavedPlace
 from .frameworks import MissingPackage
@@ -29,11 +28,11 @@ __all__ = ["SavedStep"]
 class SavedStep:
     """The state of one step, from its first save() until step(). Safe to use from many threads.
 
-    claim: the step's directory.
+    directory: the folder of this step.
     values: describes the values, and has the journal.
     """
 
-    claim: Claim
+    directory: Path
     values: DescribedValues
     _counts: Counts = field(factory=Counts)
     _gradients: AwaitedGradients = field(init=False)
@@ -44,12 +43,12 @@ class SavedStep:
 
     @classmethod
     def begin(
-        cls, config: Config, claim: Claim, tool: str, framework: str | None, about: dict[str, Any]
+        cls, config: Config, directory: Path, tool: str, framework: str | None, about: dict[str, Any]
     ) -> SavedStep:
         """Open the journal of a step in its directory.
 
         config: the configuration.
-        claim: the step's directory.
+        directory: of the step, which is this process's.
         tool: name and version of the program, for the header.
         framework: for the header; None where it is not known yet.
         about: more keys of the header (rank, step).
@@ -61,28 +60,23 @@ class SavedStep:
             "task": config.task,
             "level": "debug",
             "framework": framework or "numpy",
-            "dump_data_dir": str(claim.directory / "dump_tensor_data") if files else None,
+            "dump_data_dir": str(directory / "dump_tensor_data") if files else None,
             "format_version": FORMAT_VERSION,
             "tool": tool,
             **about,
         }
         if config.summary_mode != "statistics":
             header["checksum"] = "crc32" if config.summary_mode == "md5" else "xor64"
-        writer = RankWriter(claim.directory, header)
+        writer = RankWriter(directory, header)
         options = evolve(
             options_of(config, writer.tensor_directory), share=False, deferred=False, overlap=True
         )
-        journal = StepJournal(writer, claim.directory, Coverage())
-        return cls(claim, DescribedValues(journal, options, files))
+        journal = StepJournal(writer, directory, Coverage())
+        return cls(directory, DescribedValues(journal, options, files))
 
     def __attrs_post_init__(self) -> None:
         self._idle = threading.Condition(self._gate)
         self._gradients = AwaitedGradients(self.values, self.enter, self.leave)
-
-    @property
-    def directory(self) -> Path:
-        """Return the folder of this step."""
-        return self.claim.directory
 
     @property
     def alive(self) -> bool:
@@ -187,10 +181,8 @@ class SavedStep:
         self._gradients.release()
         self.values.close()
         self._journal.writer.close()
-        self.claim.release()
 
     def disown(self) -> None:
         """Release this step in a fork()ed child, as it belongs to the parent."""
         self._journal.alive = False
         self._journal.writer.close()
-        self.claim.release()

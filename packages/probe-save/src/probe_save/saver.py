@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import weakref
@@ -12,16 +13,15 @@ from typing import Any, TypeVar
 
 from probe_format.errors import UsageError
 from probe_format.excerpts import brief, error_text
-from probe_format.write import explain
+from probe_format.write import Claim, clear, explain
 from probe_runtime.config import Config, parse_init_step
 from probe_runtime.describe import RunError
 from probe_runtime.notice import log, notice
 from probe_runtime.select import RankFilter, StepFilter
 
-from .claim import claim, is_child
 from .frameworks import current_rank
 from .saved_step import SavedStep
-from .settings import check_place
+from .settings import check_place, is_child
 from .settings import settings as resolved
 from .uncompiled import uncompiled
 
@@ -94,6 +94,7 @@ class Saver:
         self._steps = StepFilter(config)
         self._ranks = RankFilter(config)
         self._child = is_child()
+        self._claim = Claim(config.dump_path)
         self._closed = False
         self._run: SavedStep | None = None
         self._skip_step: int | None = None
@@ -124,6 +125,7 @@ class Saver:
             self._check_open()
             run, self._run = self._run, None
             number = self.step_number
+            self._claim.rest()
             self.step_number += 1
             self._skip_step = None
         if run is not None:
@@ -146,6 +148,7 @@ class Saver:
             run, self._run = self._run, None
         if run is not None:
             self._end(run, self.step_number)
+        self._claim.release()
         _live.discard(self)
 
     @property
@@ -202,29 +205,27 @@ class Saver:
     def _open(self) -> SavedStep | None:
         config, step, rank = self.config, self.step_number, current_rank()
         try:
-            place = claim(config.dump_path, step, rank, child=self._child, overwrite=config.overwrite)
-            try:
-                run = SavedStep.begin(
-                    config, place, self._tool, self._framework, {"rank": rank, "step": step}
-                )
-            except BaseException:
-                place.release()
-                raise
+            place = self._claim.take(
+                config.dump_path, step, rank, child=self._child, new=not config.overwrite
+            )
+            if config.overwrite:
+                clear(place)
+            run = SavedStep.begin(config, place, self._tool, self._framework, {"rank": rank, "step": step})
         except OSError as error:
+            self._claim.rest()
             self._skip_step = step
             notice(f"Probe: step {step} is not saved: {explain(error, config.dump_path)} The run goes on.")
             return None
-        if place.directory.name.startswith("proc") and not self._child:
-            log(
-                "probe_save", f"another process holds the directory of this rank; saving to {place.directory}"
-            )
+        if place.name.startswith("proc") and not self._child:
+            log("probe_save", f"another process holds the directory of this rank; saving to {place}")
         return run
 
     def _end(self, run: SavedStep, number: int) -> None:
         try:
             report = run.end()
         except Exception as error:
-            run.abandon()
+            with contextlib.suppress(Exception):
+                run.abandon()
             notice(f"Probe: a fault of its own ended step {number}; what was saved is readable (`probe recover`). "
                   f"Please report it: {error_text(error)}")  # fmt: skip
             return

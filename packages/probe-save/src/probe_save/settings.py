@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,11 @@ from typing import Any
 from probe_format.errors import ConfigError, Problem
 from probe_format.excerpts import brief
 from probe_format.layout import existing_dump
-from probe_format.write import check_writable, explain
+from probe_format.write import check_writable, explain, in_use
 from probe_runtime.config import Config, ConfigFile, earlier_dump, load, resolve
 from probe_runtime.notice import notice
 
-from .claim import in_use, is_child
-
-__all__ = ["check_place", "settings"]
+__all__ = ["check_place", "is_child", "settings"]
 
 _LEVEL = 'Write "debug" or leave it out here; levels L0, L1 and mix are PrecisionDebugger\'s (probe-torch).'
 
@@ -47,17 +46,22 @@ def settings(config_path: str | Path | None = None, **arguments: Any) -> Config:
     return config
 
 
+def is_child() -> bool:
+    """Return whether multiprocessing started this process."""
+    return multiprocessing.parent_process() is not None
+
+
 def check_place(config: Config, rank: int | None) -> None:
     """Check dump_path. Raises ConfigError when it cannot be written, or holds an earlier dump of these steps."""
     try:
         unwritable = check_writable(config.dump_path)
-        used = [] if config.overwrite or unwritable else existing_dump(config.dump_path, rank, config.step)
+        free = config.overwrite or unwritable or in_use(config.dump_path, rank)
+        used = () if free else existing_dump(config.dump_path, rank, config.step)
     except OSError as error:
         unwritable, used = explain(error, config.dump_path), ()
     if unwritable is not None:
         raise ConfigError([Problem("dump_path", unwritable)])
     if is_child() and rank is None:
         return  # it writes beside the process that started it
-    earlier = [path for path in used if not in_use(path)]
-    if earlier:
-        raise ConfigError([earlier_dump(config.dump_path, earlier)])
+    if used:
+        raise ConfigError([earlier_dump(config.dump_path, used)])

@@ -16,7 +16,7 @@ from pathlib import Path
 from attrs import define
 
 from probe_format import jsonio
-from probe_format.safe_files import FILE_MODE
+from probe_format.safe_files import FILE_MODE, Descriptor, Folder
 
 from .events import Event
 from .places import FRAME, Places
@@ -46,9 +46,12 @@ class JournalWriter:
     refused: takes the error of an event that cannot be written, which is raised where there is none.
     """
 
-    def __init__(self, path: Path, taken: Taken, lock: threading.RLock | None = None) -> None:
+    def __init__(
+        self, path: Path, taken: Taken, lock: threading.RLock | None = None, folder: Folder | None = None
+    ) -> None:
         """Open ``path`` for appending, creating it with its header.
 
+        folder: the folder that it is in, where that is held.
         taken: called with each event that is in the file, where its frame begins, and its size. The values are pieces
             of the file's bytes, so that they keep no more memory than their length.
 
@@ -57,20 +60,25 @@ class JournalWriter:
         self.path = path
         self.lock = lock or threading.RLock()
         self._taken = taken
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd = os.open(path, flags, FILE_MODE)
+        self._folder = folder or Folder(path.parent)
+        self._file = Descriptor(self._open)
         self._pid = os.getpid()
         self.ended = False
         self.refused: Refused | None = None
+        self.end = 0
         self.end = self.size
         if not self.end:
             try:
-                self._complete(MAGIC, os.write(self._fd, MAGIC))
+                self._complete(MAGIC, os.write(self._file.fd, MAGIC))
                 self.end = len(MAGIC)
             except OSError:
                 self.close()
-                os.unlink(path)
+                self._folder.remove(path.name)
                 raise
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | (0 if self.end else os.O_CREAT)
+        return os.open(self.path.name, flags, FILE_MODE, dir_fd=self._folder.fd)
 
     def append(self, event: Event, count: Count | None = None) -> None:
         """Write one event. When this returns, the event survives SIGKILL. Raises OSError when it cannot.
@@ -91,9 +99,9 @@ class JournalWriter:
                 raise OSError(errno.EFBIG, f"an event of {size} bytes is too large", str(self.path))
             frame = FRAME.pack(size, zlib.crc32(payload)) + payload
             with self.lock:
-                if self._fd < 0:
+                if self._file.closed:
                     return
-                done = os.write(self._fd, frame)
+                done = os.write(self._file.fd, frame)
                 if done != size + FRAME.size:
                     self._complete(frame, done)
                 at = self.end
@@ -111,19 +119,19 @@ class JournalWriter:
         start = self.size - done
         try:
             while done < len(data):
-                done += os.write(self._fd, data[done:])
+                done += os.write(self._file.fd, data[done:])
         except OSError:
-            os.ftruncate(self._fd, start)  # a part of a frame would make every later one hard to find
+            os.ftruncate(self._file.fd, start)  # a part of a frame would make every later one hard to find
             raise
 
     def places(self) -> Places:
         """Return what finds values in the file as it is now."""
-        return Places(self._fd, self.path)
+        return Places(self._file.fd, self.path)
 
     @property
     def size(self) -> int:
         """Return the size of the file now, in bytes."""
-        return os.fstat(self._fd).st_size
+        return os.fstat(self._file.fd).st_size
 
     @property
     def forked(self) -> bool:
@@ -132,6 +140,4 @@ class JournalWriter:
 
     def close(self) -> None:
         """Close the file; more calls do nothing."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+        self._file.close()

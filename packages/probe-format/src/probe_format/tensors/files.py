@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probe_format.errors import DamagedError, FormatError, ProbeError
-from probe_format.safe_files import FILE_MODE
+from probe_format.safe_files import Folder
 
 from .checksum import crc32
 from .npy_file import read_npy
@@ -34,17 +34,26 @@ __all__ = [
 ]
 
 
-def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
+def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None = None) -> int:
     """Write the parts as one new file; return the CRC-32 of its bytes. An existing file is replaced.
+
+    path: of the file; its name, where the folder is given.
+    folder: the folder that it is in, where that is held.
 
     Raises OSError when it cannot; then there is no file.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    if folder is None:
+        folder = Folder(Path(path).parent)
+        try:
+            return write_parts(Path(path).name, parts, folder)
+        finally:
+            folder.close()
+    name = str(path)
     try:
-        fd = os.open(path, flags, FILE_MODE)
+        fd = folder.new_file(name)
     except FileExistsError:
-        os.unlink(path)  # not truncated: other names may be linked to the old content
-        fd = os.open(path, flags, FILE_MODE)
+        folder.remove(name)  # not truncated: other names may be linked to the old content
+        fd = folder.new_file(name)
     try:
         total = byte_count(parts)
         done = os.writev(fd, parts)
@@ -57,7 +66,7 @@ def write_parts(path: Path | str, parts: Sequence[Buffer]) -> int:
                     skip = max(0, skip - len(r))
                 done += os.writev(fd, todo)
     except OSError:
-        os.unlink(path)  # half a file is useless, and a full disk needs the space
+        folder.remove(name)  # half a file is useless, and a full disk needs the space
         raise
     finally:
         os.close(fd)

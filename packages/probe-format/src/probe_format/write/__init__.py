@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from probe_format.journal.frames import Count
 from probe_format.on_demand import on_demand
 
+from .claim import Claim, in_use
 from .clear import clear
 from .coverage import Coverage, Tally
 from .disk import check_writable, explain
@@ -24,6 +25,7 @@ else:
 
 __all__ = [
     "FORMAT_VERSION",
+    "Claim",
     "Count",
     "Coverage",
     "Documents",
@@ -35,6 +37,7 @@ __all__ = [
     "clear",
     "documents_bytes",
     "explain",
+    "in_use",
     "recover",
     "recover_rank",
     "slot_of",

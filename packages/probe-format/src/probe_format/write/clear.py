@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
-from probe_format.layout import CONSTRUCT, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS, dump_path_of
-from probe_format.safe_files import refuse_links
+from probe_format.layout import CONSTRUCT, DEBUG, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS, dump_path_of
+from probe_format.safe_files import Folder
 
 __all__ = ["clear"]
+
+_OWN = {DUMP, STACK, CONSTRUCT, DEBUG, REPORT, JOURNAL, ERRORS}
 
 
 def clear(directory: Path) -> None:
@@ -15,11 +19,13 @@ def clear(directory: Path) -> None:
 
     Raises OSError when the directory, or its dump_tensor_data, is a link: Probe makes no dump behind one.
     """
-    refuse_links(directory / TENSORS, dump_path_of(directory))
-    for name in (DUMP, STACK, CONSTRUCT, REPORT, JOURNAL, ERRORS):
-        (directory / name).unlink(missing_ok=True)
-    tensors = directory / TENSORS
-    if tensors.is_dir():
-        for path in tensors.iterdir():
-            if path.suffix in (".pt", ".npy"):
-                path.unlink()
+    for path, wanted in ((directory / TENSORS, _is_tensor_file), (directory, _OWN.__contains__)):
+        folder = Folder(path, dump_path_of(directory))
+        with contextlib.suppress(FileNotFoundError):
+            for name in filter(wanted, os.listdir(folder.fd)):
+                folder.remove(name)
+        folder.close()
+
+
+def _is_tensor_file(name: str) -> bool:
+    return name.endswith((".pt", ".npy"))

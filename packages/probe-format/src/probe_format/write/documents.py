@@ -12,7 +12,7 @@ from attrs import define, evolve, frozen
 
 from probe_format import jsonio, layout
 from probe_format.journal.pages import Pages
-from probe_format.safe_files import replace_file
+from probe_format.safe_files import Folder
 from probe_format.schema.tensor_objects import tensors
 
 from .summary import Summary
@@ -71,13 +71,17 @@ def write_documents(
     started: str | None = None,
 ) -> dict[str, Any]:
     """Write one rank's files, each complete before it takes its name; return the report (spec/report.md)."""
-    return write_pages(
-        directory, documents.pages(), state=state, journal_bytes=journal_bytes, started=started
-    )
+    folder = Folder(directory)
+    try:
+        return write_pages(
+            folder, documents.pages(), state=state, journal_bytes=journal_bytes, started=started
+        )
+    finally:
+        folder.close()
 
 
 def write_pages(
-    directory: Path, pages: Pages, *, state: State, journal_bytes: int | None, started: str | None = None
+    folder: Folder, pages: Pages, *, state: State, journal_bytes: int | None, started: str | None = None
 ) -> dict[str, Any]:
     """Do the same as `write_documents` with content that comes line by line."""
     coverage = dict(pages.coverage)
@@ -89,9 +93,9 @@ def write_pages(
             break
         has_files = not written and pages.header.get("dump_data_dir", name) is not None
         passed = written[name] = _Passed(not written, has_files)
-        replace_file(directory / name, passed.through(chunks))
+        folder.replace(name, passed.through(chunks))
     if pages.faults:
-        replace_file(directory / layout.ERRORS, _fault_log(pages.faults))
+        folder.replace(layout.ERRORS, _fault_log(pages.faults))
     records = next(iter(written.values()))
     report = {
         "format_version": FORMAT_VERSION,
@@ -111,7 +115,7 @@ def write_pages(
         "tensors": records.tensors,
         "tensor_files": records.tensor_files,
     }
-    replace_file(directory / layout.REPORT, jsonio.dumps(report) + b"\n")
+    folder.replace(layout.REPORT, jsonio.dumps(report) + b"\n")
     return report
 
 

@@ -13,7 +13,7 @@ from probe_format.journal import events
 from probe_format.journal.fold import Fold
 from probe_format.journal.frames import Count, JournalWriter, Refused
 from probe_format.journal.reading import folded, read_journal
-from probe_format.safe_files import make_folder, refuse_links, replace_file
+from probe_format.safe_files import Folder
 
 from .documents import now, write_pages
 
@@ -50,6 +50,7 @@ class RankWriter:
         self.directory = directory
         self.header = dict(header)
         self.tensor_directory = directory / layout.TENSORS
+        self._folder = Folder(directory, layout.dump_path_of(directory))
         self.started = now()
         self._pid = os.getpid()
         self._waiting: list[events.Event] = []
@@ -93,10 +94,13 @@ class RankWriter:
                 self._open()
 
     def _open(self) -> None:
-        directory = self.tensor_directory if self.header.get("dump_data_dir") else self.directory
-        refuse_links(self.tensor_directory, self.directory)
-        make_folder(directory, layout.dump_path_of(self.directory))
-        self._journal = journal = JournalWriter(self.directory / layout.JOURNAL, self._fold.take, self._lock)
+        self._folder.make()
+        tensors = Folder(self.tensor_directory, self.directory)
+        if self.header.get("dump_data_dir"):
+            tensors.make()
+        tensors.close()
+        path = self.directory / layout.JOURNAL
+        self._journal = journal = JournalWriter(path, self._fold.take, self._lock, self._folder)
         journal.refused = self._refused
         waited, self._waiting = self._waiting, []
         for event in waited:
@@ -143,7 +147,7 @@ class RankWriter:
                 # Another process may have written into the journal, too.
                 fold = self._fold if size == self._journal.end else folded(read_journal(self._journal.path))
                 self._report = write_pages(
-                    self.directory,
+                    self._folder,
                     fold.pages(self._journal.places()),
                     state="complete" if final else "open",
                     journal_bytes=None if final else size,
@@ -152,14 +156,16 @@ class RankWriter:
                 self._covered = size
             elif final:  # nothing came since stop(): the files are right as they are
                 self._report = {**self._report, "state": "complete", "journal": None, "ended": now()}
-                replace_file(self.directory / layout.REPORT, jsonio.dumps(self._report) + b"\n")
+                self._folder.replace(layout.REPORT, jsonio.dumps(self._report) + b"\n")
             if final:
                 self._over = True
                 self._journal.close()
-                os.unlink(self._journal.path)
+                self._folder.remove(layout.JOURNAL)
+                self._folder.close()
             return self._report
 
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
         if self._journal is not None:
             self._journal.close()
+        self._folder.close()

@@ -12,6 +12,7 @@ from probe_format.errors import FormatError
 from probe_format.journal.reading import read_journal
 from probe_format.plain_files import refuse_link
 from probe_format.read.dump import Rank, journal_fold, known_forms, open
+from probe_format.safe_files import Folder
 
 from .documents import write_pages
 
@@ -76,10 +77,13 @@ def recover_rank(rank: Rank) -> Recovery:
     coverage = {key: value for key, value in pages.coverage.items() if key != "summary"}
     pages = evolve(pages, coverage=coverage)
     # The files cover the torn tail too: it was read, and holds no event.
+    folder = Folder(rank.path, layout.dump_path_of(rank.path))
     try:
         with known_forms(rank.path):
-            report = write_pages(rank.path, pages, state="recovered", journal_bytes=contents.file_bytes)
+            report = write_pages(folder, pages, state="recovered", journal_bytes=contents.file_bytes)
     except FormatError as error:
         return result("nothing", str(error))
+    finally:
+        folder.close()
     outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"
     return result(outcome, detail, report["records"], report["tensors"])

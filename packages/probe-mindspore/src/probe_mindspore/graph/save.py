@@ -16,7 +16,7 @@ from mindspore.common.api import _pynative_executor
 from probe_format.errors import UsageError
 from probe_format.layout import dump_path_of
 from probe_format.names import safe_file_name
-from probe_format.safe_files import make_folder
+from probe_format.safe_files import Folder
 from probe_format.tensors import npy_bytes, widen, write_parts
 from probe_format.write import explain
 from probe_runtime.notice import log_once
@@ -56,7 +56,7 @@ class _Files:
                 log_once("probe_mindspore", f"Probe: {at} is not saved: {explain(error, folder)}")
 
     def _write(self, folder: Path, name: str, tensor: TensorView) -> None:
-        make_folder(folder, dump_path_of(folder))
+        Folder(folder, dump_path_of(folder)).make().close()
         assert tensor.data is not None
         values = tensor.data if tensor.narrow is None else widen(tensor.data, tensor.narrow)
         unfinished = folder / f".{os.getpid()}.{threading.get_ident()}.tmp"

@@ -34,9 +34,9 @@ class PlannedLeaf(TensorLeaf):
         self._files = StepFiles(options.directory, coverage, append, write=write)
 
 
-def _once(files: CountedFiles, path: str, parts: Sequence[bytes | memoryview]) -> int:
+def _once(files: CountedFiles, name: str, parts: Sequence[bytes | memoryview], folder: object) -> int:
     """Count a file, or a second name of an earlier one with the same bytes, though of a tensor of another dtype."""
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
         found.update(part)
-    return files.once(path, parts, found.digest())
+    return files.once(name, parts, found.digest())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from probe_format.safe_files import Folder
 from probe_format.tensors import byte_count, write_parts
 
 __all__ = ["EqualFiles"]
@@ -14,6 +15,7 @@ Buffer = bytes | memoryview
 #: How many files are remembered; some 200 bytes each.
 _MOST = 1 << 16
 _BEGIN, _BLOCK = 1 << 10, 1 << 18
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class EqualFiles:
@@ -28,8 +30,8 @@ class EqualFiles:
         self._files: dict[int, tuple[str, int]] = {}
         self._room = _MOST
 
-    def write(self, target: str, parts: Sequence[Buffer]) -> int:
-        """Make the file ``target`` of these parts, by a second name where that will do; return the CRC-32 of its bytes.
+    def write(self, target: str, parts: Sequence[Buffer], folder: Folder) -> int:
+        """Make the file ``target`` of these parts in a folder, by a second name where that will do; return its CRC-32.
 
         Raises OSError when it cannot be made.
         """
@@ -37,10 +39,10 @@ class EqualFiles:
         key, files = hash(head), self._files
         if key in files:
             found, crc = files[key]
-            if _holds(found, parts, byte_count(parts)):
-                _link_or_copy(found, target)
+            if _holds(found, parts, byte_count(parts), folder):
+                _link_or_copy(found, target, folder)
                 return crc
-        crc = write_parts(target, parts)
+        crc = write_parts(target, parts, folder)
         self._room -= 1
         if self._room <= 0:
             files, self._room = {}, _MOST
@@ -49,10 +51,10 @@ class EqualFiles:
         return crc
 
 
-def _holds(path: str, parts: Sequence[Buffer], size: int) -> bool:
+def _holds(name: str, parts: Sequence[Buffer], size: int, folder: Folder) -> bool:
     """Return whether a file consists of these parts, which have ``size`` bytes, and of nothing more."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(name, _READ, dir_fd=folder.fd)
     except OSError:
         return False
     try:
@@ -71,18 +73,19 @@ def _holds(path: str, parts: Sequence[Buffer], size: int) -> bool:
         os.close(fd)
 
 
-def _link_or_copy(source: str, target: str) -> None:
+def _link_or_copy(source: str, target: str, folder: Folder) -> None:
     """Give ``source`` a second name; a copy where the file system has no hard links. Replaces ``target``."""
     if source == target:
         return
+    at = folder.fd
     try:
         try:
-            os.link(source, target)
+            os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
         except FileExistsError:
-            os.unlink(target)
-            os.link(source, target)
+            folder.remove(target)
+            os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
         raise
     except OSError:
-        with open(source, "rb") as f:
-            write_parts(target, [f.read()])
+        with open(os.open(source, _READ, dir_fd=at), "rb") as f:
+            write_parts(target, [f.read()], folder)

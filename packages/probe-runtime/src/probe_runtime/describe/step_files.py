@@ -12,7 +12,9 @@ from typing import Any
 from probe_format.excerpts import error_text
 from probe_format.journal import events, hole
 from probe_format.jsonio import members
+from probe_format.layout import dump_path_of
 from probe_format.names import tensor_file_name
+from probe_format.safe_files import Folder
 from probe_format.tensors import byte_count, write_parts
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
@@ -24,8 +26,8 @@ from .leaf import Placement
 __all__ = ["StepFiles", "WriteFile"]
 
 Buffer = bytes | memoryview
-#: Takes a path and the pieces of a file, and makes the file; returns the CRC-32 of its bytes.
-WriteFile = Callable[[str, Sequence[Buffer]], int]
+#: Takes a name, the pieces of a file, and its folder, and makes the file; returns the CRC-32 of its bytes.
+WriteFile = Callable[[str, Sequence[Buffer], Folder], int]
 
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
@@ -57,7 +59,7 @@ class StepFiles:
         write: WriteFile = write_parts,
     ) -> None:
         self._write = EqualFiles().write if once else write
-        self._folder = str(directory)
+        self._folder = Folder(directory, dump_path_of(directory.parent))
         self._coverage = coverage
         self._append = append
         self._deferred = deferred
@@ -99,7 +101,7 @@ class StepFiles:
 
     def _written(self, name: str, parts: Sequence[Buffer]) -> bytes:
         """Write a file; return the members that say so. Raises OSError."""
-        crc = self._write(f"{self._folder}/{name}", parts)
+        crc = self._write(name, parts, self._folder)
         return b',"data_name":"%b","data_crc32":"%08x"' % (
             name.encode(),
             crc,
@@ -138,6 +140,7 @@ class StepFiles:
         if self._queue is not None:
             self._queue.close()
             self._queue = None
+        self._folder.close()
 
 
 def _lost_file(error: Exception) -> bytes:

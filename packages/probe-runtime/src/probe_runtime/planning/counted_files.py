@@ -37,8 +37,8 @@ class CountedFiles:
     second: set[str] = field(factory=set)
     _first: dict[bytes, str] = field(factory=dict)
 
-    def write(self, path: str, parts: Sequence[bytes | memoryview]) -> int:
-        """Count a file of these pieces; return 0 for its checksum. Only the sizes of the pieces matter."""
+    def write(self, path: str, parts: Sequence[bytes | memoryview], folder: object = None) -> int:
+        """Count a file of these pieces; return 0 for its checksum. Only their sizes matter, and not the folder."""
         self.sizes[path] = byte_count(parts)
         self.second.discard(path)
         return 0

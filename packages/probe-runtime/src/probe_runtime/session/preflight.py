@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from probe_format.errors import ConfigError, Problem
 from probe_format.layout import MODES, existing_dump
-from probe_format.write import check_writable
+from probe_format.write import check_writable, in_use
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.cross_checks import earlier_dump
@@ -37,7 +37,8 @@ def preflight(
     problems = list(found)
     try:
         unwritable = check_writable(config.dump_path)
-        used = [] if config.overwrite or unwritable else _used(config, rank)
+        free = config.overwrite or unwritable or in_use(config.dump_path, rank)  # or beside that one
+        used = [] if free else _used(config, rank)
     except OSError as e:
         unwritable, used = f"dump_path {config.dump_path}: {e.strerror}. Choose another dump_path.", []
     if unwritable is not None:

@@ -12,8 +12,8 @@ from typing import Any
 from attrs import define, field
 from probe_format.errors import ProbeError, UsageError
 from probe_format.excerpts import brief, error_text
-from probe_format.layout import holds_data, rank_dir
-from probe_format.write import clear, explain
+from probe_format.layout import holds_data
+from probe_format.write import Claim, clear, explain
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_token_range
@@ -56,8 +56,10 @@ class Session:
     _warned: set[str] = field(factory=set)
     _skip_step: int | None = None
     _last_model: LastModel = field(factory=LastModel)
+    _claim: Claim = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._claim = Claim(self.config.dump_path)
         self._steps = StepFilter(self.config)
         self._ranks = RankFilter(self.config)
         _live.add(self)
@@ -136,6 +138,7 @@ class Session:
                         f"step {self.step_number} is dumped: {report['records']} records in {run.directory}"
                     )
                     log(self.framework.package, said)
+        self._claim.rest()
         self.step_number += 1
         self._skip_step = None
         if run is not None:
@@ -190,6 +193,7 @@ class Session:
         if run is not None:
             with self._guarded(run, "close()"):
                 run.end()
+        self._claim.release()
         _live.discard(self)
 
     @contextlib.contextmanager
@@ -214,22 +218,26 @@ class Session:
     def _begin(self, model: Any) -> RunningStep | None:
         rank = self.framework.rank()
         base, open_step = self.framework.target_for(self.config.dump_path, model)
-        directory = rank_dir(base, self.step_number, rank)
-        if not self.config.overwrite and holds_data(directory):
-            self._skip_step = self.step_number
+        try:
+            directory = self._claim.take(base, self.step_number, rank)
+            if directory.name.startswith("proc"):
+                self._warn_once(
+                    f"another process writes this rank's folders in {base}; the steps of this one are in "
+                    f"{directory.name}. Give each process its own rank, or its own dump_path."
+                )
+            if self.config.overwrite:
+                clear(directory)
+            if self.config.overwrite or not holds_data(directory):
+                return open_step(directory, {"rank": rank, "step": self.step_number})
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
                 "dump_path, or set overwrite=True."
             )
-            return None
-        try:
-            if self.config.overwrite:
-                clear(directory)
-            return open_step(directory, {"rank": rank, "step": self.step_number})
         except OSError as e:
-            self._skip_step = self.step_number
-            notice(f"Probe: Step {self.step_number} is not dumped: {explain(e, directory)}")
-            return None
+            notice(f"Probe: Step {self.step_number} is not dumped: {explain(e, base)}")
+        self._skip_step = self.step_number
+        self._claim.rest()
+        return None
 
     def _check_model(self, model: Any, tokens: Any) -> None:
         if (

@@ -91,6 +91,6 @@ class PlannedLeaf(TensorLeaf):
         return self._content_of[storage._cdata, t._version, t.dtype, *seen]
 
 
-def _once(files: CountedFiles, path: str, parts: Sequence[bytes | memoryview]) -> int:
+def _once(files: CountedFiles, name: str, parts: Sequence[bytes | memoryview], folder: object) -> int:
     """Count a file, or a second name of an earlier one with the same elements, dtype and shape."""
-    return files.once(path, parts, bytes(parts[0]))
+    return files.once(name, parts, bytes(parts[0]))

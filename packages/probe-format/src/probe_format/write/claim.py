@@ -1,0 +1,167 @@
+"""Claim the folders of one process in a dump, so that the steps of two processes never mix."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+from probe_format.layout import dump_path_of, find_steps, holds_data, rank_dir
+from probe_format.safe_files import Folder, make_folder
+
+__all__ = ["Claim", "in_use"]
+
+_lock = threading.Lock()
+_claims: weakref.WeakSet[Claim] = weakref.WeakSet()
+
+
+class Claim:
+    """Hold the folder of a process in the newest of its steps, until `release` or until the process ends in any way.
+
+    Where a living process holds the folder of a rank in any step, another one with that rank writes to ``proc<pid>/``
+    beside it, in all of its steps.
+    """
+
+    def __init__(self, dump_path: Path) -> None:
+        """Hold nothing yet. dump_path: of the whole dump, with MindSpore's steps of both modes."""
+        self._dump_path = dump_path
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._folder: Folder | None = None
+        self._active = self._is_second = False
+        _claims.add(self)
+
+    def take(
+        self, base: Path, step: int, rank: int | None, *, child: bool = False, new: bool = False
+    ) -> Path:
+        """Return the folder of a step, which is there and held from now on.
+
+        base: where the steps are: the dump path, or a folder in it.
+        rank: of this process; None when not distributed.
+        child: whether another process of the run started this one. Without a rank it gets ``proc<pid>/`` at once, so
+            that it cannot take ``rank/`` before its parent does. So does a fork()ed copy of a claim.
+        new: whether a folder with anything in it will not do.
+
+        Raises OSError when a folder cannot be made or locked.
+        """
+        if os.getpid() != self._pid:
+            self._begin()
+            child = True
+        first = rank_dir(base, step, rank)
+        make_folder(self._dump_path)
+        with _lock, _alone(self._dump_path):
+            if self._folder is None:
+                second = (child and rank is None) or _is_taken(self._dump_path, first.name, self)
+                self._is_second = self._is_second or second
+            if not self._is_second and not (new and holds_data(first)) and self._hold(first):
+                return first
+            again, place = 0, first.with_name(f"proc{self._pid}")
+            while holds_data(place) or not self._hold(place):  # pids are used again
+                again += 1
+                place = first.with_name(f"proc{self._pid}{again:03d}")
+            return place
+
+    def _hold(self, path: Path) -> bool:
+        folder = Folder(path, dump_path_of(path)).make()
+        for other in _owners(folder):
+            if other is not self and not other._active:
+                other.release()  # of this process, and done with it
+        if not _locked(folder.fd):
+            folder.close()
+            return False
+        self.release()
+        self._folder, self._active = folder, True
+        return True
+
+    def rest(self) -> None:
+        """Write nothing more into the folder, which stays this process's."""
+        self._active = False
+
+    def release(self) -> None:
+        """Release the folder; more calls do nothing."""
+        folder, self._folder = self._folder, None
+        self._active = False
+        if folder is not None:
+            folder.close()
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def in_use(dump_path: Path, rank: int | None) -> bool:
+    """Return whether another process holds the folder of this rank in any step."""
+    with _lock:
+        return _is_taken(dump_path, rank_dir(dump_path, 0, rank).name, None)
+
+
+def _is_taken(dump_path: Path, name: str, mine: Claim | None) -> bool:
+    """Return whether another process holds a folder of this name in any step, or this one while it writes there.
+
+    mine: looks for its own folder; None where only other processes count.
+    """
+    for step in find_steps(dump_path):
+        folder = Folder(step.path / name)
+        try:
+            owners = list(_owners(folder))
+            busy = (
+                any(each._active for each in owners)
+                if owners and mine
+                else not owners and not _locked(folder.fd)
+            )
+            if busy:
+                return True
+        except OSError:
+            continue  # it is not there, or no folder
+        finally:
+            folder.close()
+    return False
+
+
+def _owners(folder: Folder) -> Iterator[Claim]:
+    """Yield the claims of this process on a folder."""
+    for each in list(_claims):
+        held = each._folder
+        if held is not None and each._pid == os.getpid() and os.path.sameopenfile(held.fd, folder.fd):
+            yield each
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # a file system without locks
+    return True
+
+
+@contextlib.contextmanager
+def _alone(dump_path: Path) -> Iterator[None]:
+    """Keep others from claiming a folder of a dump meanwhile."""
+    folder = Folder(dump_path)
+    try:
+        for _ in range(100):  # whoever holds it needs a moment, unless it was stopped meanwhile
+            if _locked(folder.fd):
+                break
+            time.sleep(0.01)
+        yield
+    finally:
+        folder.close()
+
+
+def _in_forked_child() -> None:
+    """Close the child's copies, which would hold the parent's folders for as long as the child lives."""
+    global _lock
+    _lock = threading.Lock()
+    for each in list(_claims):
+        each.release()
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
