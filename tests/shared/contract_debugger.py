@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import gc
 import pstats
+import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -214,6 +215,49 @@ def test_a_step_costs_the_same_whatever_was_dumped_before(
         (tmp_path / "many" / "dump" / f"step{number}" / "rank").mkdir(parents=True)
     calls(tmp_path / "first")
     assert abs(calls(tmp_path / "many") - calls(tmp_path / "none")) < 100
+
+
+def nested(framework: Framework, depth: int) -> Any:
+    """Modules in one another."""
+    net: Any = framework.module_of("Inmost", lambda _, x: x * 2)
+    for _ in range(depth):
+        outer = framework.module_of("Outer", lambda self, x: self.inner(x) + 1)
+        outer.inner = net
+        net = outer
+    return net
+
+
+def depth_of(framework: Framework, works: Callable[[int], Any]) -> int:
+    """The largest depth at which a call works, up to 300."""
+    low, high = 1, 300
+    while low < high:
+        depth = (low + high + 1) // 2
+        try:
+            works(depth)
+            low = depth
+        except RecursionError:
+            high = depth - 1
+    return low
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_modules_nest_as_deep_as_without_probe(framework: Framework, level: str, tmp_path: Path) -> None:
+    before = sys.getrecursionlimit()
+    deepest = depth_of(framework, lambda depth: nested(framework, depth)(framework.ones(2)))
+    net = nested(framework, deepest)
+    with opened(framework.debugger, tmp_path, level=level) as debugger:
+        debugger.start(net)
+        net(framework.ones(2))
+        sys.setrecursionlimit(sys.getrecursionlimit())  # what the run leaves as it is
+        debugger.stop()
+        assert sys.getrecursionlimit() == before
+        debugger.step()
+        debugger.start(net)
+        sys.setrecursionlimit(before + 7)
+        debugger.stop()
+        assert sys.getrecursionlimit() == before + 7, "the run's own limit stays"
+        sys.setrecursionlimit(before)
+    assert sum("forward" in name for name in records(tmp_path / "dump")) >= deepest
 
 
 __all__ = ["chain", *(name for name in dir() if name.startswith("test_"))]

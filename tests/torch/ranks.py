@@ -30,6 +30,17 @@ class Net(nn.Module):
         return x + self.b(self.act(self.a(x)))
 
 
+class PartlyUsed(Net):
+    """A net of which rank 1 leaves out a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.c(x) if dist.get_rank() == 0 else x)
+
+
 def local(t: Tensor) -> Tensor:
     return (t.to_local() if isinstance(t, DTensor) else t).detach().clone()
 
@@ -39,6 +50,8 @@ def wrapped(kind: str) -> nn.Module:
     net = Net()
     if kind == "ddp":
         return DistributedDataParallel(net)
+    if kind == "unused":
+        return DistributedDataParallel(PartlyUsed(), find_unused_parameters=True)
     for name in ("record_event", "wait_event"):
         if not hasattr(torch.cpu.Stream, name):
             # FSDP2 of 2.6 runs on devices only: its CPU's stream lacks these two. Newer ones do nothing either.

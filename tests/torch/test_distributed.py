@@ -34,7 +34,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "unused"])
 def test_the_bits_are_those_of_the_unwatched_run(kind: str) -> None:
     _, traces = watched(kind)
     for truth, trace in zip(unwatched(kind), traces, strict=True):
@@ -90,6 +90,18 @@ def test_names_and_parameter_gradients_under_ddp() -> None:
     if not all(torch.equal(one, mean) for one in own):
         # As it arrives a gradient is the rank's own; DDP averages them after that.
         assert torch.allclose((own[0] + own[1]) / 2, mean, rtol=1e-5, atol=1e-7)
+
+
+def test_a_gradient_that_another_wrote_is_marked() -> None:
+    """DDP gives a rank that left a parameter out the average of the others."""
+    dump, traces = watched("unused")
+    record = "Module.module.c.Linear.parameters_grad"
+    (used,), (left_out,) = (records(dump, 0, rank)[record]["weight"] for rank in (0, 1))
+    assert "found_late" not in used and left_out["found_late"] is True
+    assert torch.equal(load(dump, left_out, 0, 1), traces[1]["0.grad.module.c.weight"])
+    arrived = [each for each in records(dump, 0, 1) if each.endswith("parameters_grad") and each != record]
+    assert len(arrived) == 2
+    assert not any("found_late" in leaf for each in arrived for leaf in leaves(records(dump, 0, 1)[each]))
 
 
 def test_dtensors_are_described() -> None:

@@ -663,3 +663,63 @@ def test_every_module_call_of_the_zoo(case: str, level: str, tmp_path: Path) -> 
         assert not wrong, f"{name} output slots {wrong}"
         compared += len(got)
     assert compared > 3
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("how", ["step in backward", "offload"])
+def test_a_gradient_that_a_hook_of_the_run_consumes_is_recorded(tmp_path: Path, level: str, how: str) -> None:
+    """As in the tutorial "how to save memory by fusing the optimizer step into the backward pass"."""
+    taken: dict[str, Tensor] = {}
+
+    def trained(folder: Path | None) -> tuple[nn.Module, dict[str, Json]]:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in net.parameters()}
+        names = {p: name for name, p in net.named_parameters()}
+
+        def consume(p: Tensor) -> None:
+            assert p.grad is not None
+            taken[names[p]] = p.grad.clone()
+            if how == "step in backward":
+                optimizers[p].step()
+                optimizers[p].zero_grad()
+            p.grad = None
+
+        for p in net.parameters():
+            p.register_post_accumulate_grad_hook(consume)
+        x = torch.randn(5, 3)
+        data = {}
+        if folder is None:
+            net(x).square().sum().backward()
+        else:
+            data = capture(folder, lambda: net(x).square().sum().backward(), net, level=level, task="tensor")
+        return net, data
+
+    plain, _ = trained(None)
+    watched, data = trained(tmp_path)
+    assert all(map(torch.equal, plain.parameters(), watched.parameters()))
+    for name, grad in taken.items():
+        layer, kind = name.split(".")
+        (found,) = data[f"Module.{layer}.Linear.parameters_grad"][kind]
+        assert torch.equal(load(tmp_path / "dump", found), grad)
+
+
+def test_a_gradient_that_is_gone_before_anybody_is_called_is_named(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(3, 4))
+    with opened(tmp_path, level="L0") as debugger:
+        debugger.start(net)
+        weight = net[0].weight
+        hooks = weight._post_accumulate_grad_hooks
+        assert hooks is not None
+        (ours,) = hooks
+        hooks[-1] = lambda p: setattr(p, "grad", None)
+        hooks[ours] = hooks.pop(ours)
+        net(torch.ones(2, 3)).sum().backward()
+        del hooks[-1]
+        debugger.stop()
+        debugger.step()
+    (said,) = [each for each in report(tmp_path / "dump")["not_seen"] if "gradient" in each["what"]]
+    assert (
+        said["what"] == "Module.0.Linear.parameters_grad: gradient of weight"
+        and "hook of the run" in said["why"]
+    )

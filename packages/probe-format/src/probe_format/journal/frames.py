@@ -60,12 +60,14 @@ class JournalWriter:
         self.path = path
         self.lock = lock or threading.RLock()
         self._taken = taken
+        self.end = 0
         self._folder = folder or Folder(path.parent)
         self._file = Descriptor(self._open)
+        self._fd = self._file.fd
+        self._found = os.fstat(self._fd)
         self._pid = os.getpid()
         self.ended = False
         self.refused: Refused | None = None
-        self.end = 0
         self.end = self.size
         if not self.end:
             try:
@@ -101,7 +103,14 @@ class JournalWriter:
             with self.lock:
                 if self._file.closed:
                     return
-                done = os.write(self._file.fd, frame)
+                try:  # as `Descriptor` does, at once: this is the hottest of them
+                    found = os.fstat(self._fd)
+                    ours = found.st_ino == self._found.st_ino and found.st_dev == self._found.st_dev
+                except OSError:
+                    ours = False
+                if not ours:
+                    self._fd = self._file.fd
+                done = os.write(self._fd, frame)
                 if done != size + FRAME.size:
                     self._complete(frame, done)
                 at = self.end

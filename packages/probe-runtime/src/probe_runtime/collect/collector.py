@@ -59,8 +59,11 @@ class Collector:
         if (node, node) in stack:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
-    def parameter_gradient(self, entry: TrackedParameter, grad: Any) -> None:
-        """Record a gradient of a parameter, under each of its owners."""
+    def parameter_gradient(self, entry: TrackedParameter, grad: Any, *, seen: bool = True) -> None:
+        """Record a gradient of a parameter, under each of its owners.
+
+        seen: whether it was seen as it arrived; else it was found later, and may be what somebody else wrote there.
+        """
         if not self.stream.alive:
             return
         calls = self.recorder.calls
@@ -85,6 +88,8 @@ class Collector:
                 except Exception as e:
                     self.stream.fault(record, "a parameter's gradient", e)
                     value = lost(f"gradient: {error_text(e)[:200]}")
+                if not seen:
+                    value = value[:-1] + b',"found_late":true}'
                 self._append(events.pgrad(record, name, value))
             if self._leaf.waits:
                 self._leaf.flush_numbers()

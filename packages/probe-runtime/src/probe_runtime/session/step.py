@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +34,19 @@ def _nothing() -> None:
 def _nowhere(kind: str, value: str) -> bool:
     """Return False: this step has no other part."""
     return False
+
+
+@contextlib.contextmanager
+def _room_for_frames() -> Iterator[None]:
+    """Raise the limit of recursion: each call of a module has fewer frames of ours than of its own."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(2 * before)
+    try:
+        yield
+    finally:
+        if sys.getrecursionlimit() == 2 * before:  # else the run has set another one
+            with contextlib.suppress(RecursionError):  # it is deeper than that now
+                sys.setrecursionlimit(before)
 
 
 class RunningStep(Protocol):
@@ -131,6 +145,7 @@ class DumpingStep:
                 for root in roots[:1]:
                     self.table.entries[id(root)] = TrackedModule("", root)
                 stack.callback(lambda: [self.table.entries.pop(id(root), None) for root in roots[:1]])
+            stack.enter_context(_room_for_frames())
             stack.enter_context(self.install(self, roots))
             self._installed = stack.pop_all()
         if gate is None:

@@ -15,6 +15,8 @@ from .modules import ModuleTable
 
 __all__ = ["ParameterGradients"]
 
+_CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
+
 
 @frozen
 class _Hooked:
@@ -81,6 +83,10 @@ class ParameterGradients:
                 p = entry.parameter
                 alone = p._post_accumulate_grad_hooks is None
                 handle = p.register_post_accumulate_grad_hook(on_arrival)
+                if not alone:  # before the run's own hooks, of which one may consume the gradient
+                    hooks: dict[int, Any] = p._post_accumulate_grad_hooks
+                    for key in [key for key in hooks if key != handle.id]:
+                        hooks[key] = hooks.pop(key)
                 self._hooked[id(p)] = _Hooked(
                     entry, handle, None if p.grad is None else _mark(p.grad), p._cdata, alone
                 )
@@ -99,6 +105,9 @@ class ParameterGradients:
             with aside():
                 if p.grad is not None:
                     self.collector.parameter_gradient(hooked[key].entry, p.grad)
+                    return
+            for record, name in hooked[key].entry.owners:
+                self.collector.coverage.unseen(f"{record}: gradient of {name}", _CONSUMED)
 
     @apart
     def late(self) -> None:
@@ -108,7 +117,7 @@ class ParameterGradients:
             entry = known.entry
             grad = entry.parameter.grad
             if grad is not None and which not in arrivals and _mark(grad) != known.before:
-                self.collector.parameter_gradient(entry, grad)
+                self.collector.parameter_gradient(entry, grad, seen=False)
 
     def remove(self) -> None:
         """Remove the hooks."""
