@@ -87,7 +87,7 @@ class CompactRun(Run):
         reader = Run(run.label, evolve(run.rank))  # which holds the file, and goes
         compact = cls(run.label, evolve(run.rank), shared.calls(reader), reader.rank.lost)
         # Not through `Rank.records`, which refers to the rank: in such a circle the file would stay for a while.
-        read = (record for document in reader.rank.documents for record in document.records.values())
+        read = (each.record(name) for each in reader.rank.documents for name in each.records)
         for call, record in zip(compact.calls, read, strict=True):
             compact._add(record, reader.was_cut and ended_inside(call, record), shared)
         return compact

@@ -18,7 +18,7 @@ from attrs import field, frozen
 from probe_format import jsonio, layout
 from probe_format.errors import DamagedError, FormatError, UsageError
 from probe_format.excerpts import brief
-from probe_format.plain_files import read_plain, refuse_link
+from probe_format.plain_files import in_memory, read_file, read_plain, refuse_link
 from probe_format.schema.construct import Construct, check_construct, parse_construct
 from probe_format.schema.dump import Document, parse_dump
 from probe_format.schema.report import Report, check_report, parse_report
@@ -157,7 +157,8 @@ class Rank:
         refuse_link(self.path / layout.JOURNAL)
         from probe_format.journal.reading import read_journal  # only a run that did not end needs it
 
-        return read_journal(self.path / layout.JOURNAL)
+        with in_memory(self.path / layout.JOURNAL):
+            return read_journal(self.path / layout.JOURNAL)
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
@@ -167,7 +168,7 @@ class Rank:
     @cached_property
     def records(self) -> Records:
         """Return the records, in the order of the file: of completion in a dump by Probe."""
-        return Records(self, tuple(document.records for document in self.documents))
+        return Records(self, self.documents)
 
     @cached_property
     def lost(self) -> Lost:
@@ -191,8 +192,9 @@ class Rank:
         """Return the files that recovery would write, when the records come from the journal."""
         if self.journal is None:
             return None
-        files = journal_fold(self.journal, self.path).pages().files()
-        return {name: b"".join(chunks) for name, chunks in files.items()}
+        with in_memory(self.path / layout.JOURNAL):
+            files = journal_fold(self.journal, self.path).pages().files()
+            return {name: b"".join(chunks) for name, chunks in files.items()}
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
@@ -201,7 +203,7 @@ class Rank:
             name, raw = next(iter(self._recovered.items()))
             return (parse_dump(raw, str(self.path / name)),)
         files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
-        read = Path.read_bytes if self.file else read_plain  # a file that was asked for may be a link
+        read = read_file if self.file else read_plain  # a file that was asked for may be a link
         found = tuple(parse_dump(read(file), str(file)) for file in files if file.is_file())
         if not found:
             raise FormatError(

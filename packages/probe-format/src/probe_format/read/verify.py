@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from probe_format.schema.report import Report
 from probe_format.schema.stack import Stack
 
 from .dump import Rank, open
+from .tensor import Tensor
 
 __all__ = ["STATES", "Progress", "State", "Verdict", "verify", "verify_rank"]
 
@@ -184,7 +186,7 @@ def _agree(rank: Rank, stack: Stack, construct: Construct) -> Iterator[str]:
 
 
 def _counts(rank: Rank, report: Report) -> Iterator[str]:
-    tensors = [tensor for record in rank.records for tensor in record.tensors]
+    tensors = _tensors(rank)
     saved = sum("data_name" in tensor.json for tensor in tensors)
     for what, said, found in (
         ("records", report.records, len(rank.records)),
@@ -195,12 +197,20 @@ def _counts(rank: Rank, report: Report) -> Iterator[str]:
             yield f"report.json counts {said} {what}; there are {found}."
 
 
+def _tensors(rank: Rank) -> list[Tensor]:
+    """Return the tensors of the records that can be read; `_checked` has named the others."""
+    found: list[Tensor] = []
+    for record in rank.records:
+        with suppress(FormatError):
+            found += record.tensors
+    return found
+
+
 def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> Iterator[str]:
-    tensors = [tensor for record in rank.records for tensor in record.tensors]
     from .tensor_file import TensorFiles  # only here: it needs all that reads a tensor's file
 
     files = TensorFiles(rank.header.get("checksum") == "crc32", is_strict(rank.header))
-    saved = [tensor for tensor in tensors if tensor.json.get("data_name") is not None]
+    saved = [tensor for tensor in _tensors(rank) if tensor.json.get("data_name") is not None]
     names = {name for tensor in saved if isinstance(name := tensor.json["data_name"], str)}
     for done, tensor in enumerate(saved, start=1):
         problem = files.problem(tensor)

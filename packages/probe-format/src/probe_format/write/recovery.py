@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from probe_format import layout
 from probe_format.errors import FormatError
 from probe_format.journal.reading import read_journal
-from probe_format.plain_files import refuse_link
+from probe_format.plain_files import in_memory, refuse_link
 from probe_format.read.dump import Rank, journal_fold, known_forms, open
 from probe_format.safe_files import Folder
 
@@ -62,8 +62,9 @@ def recover_rank(rank: Rank) -> Recovery:
         if rank.source == "files" and rank.report is not None and rank.report.state == "complete":
             return result("nothing", "The files are complete and hold everything in the journal.")
         refuse_link(path)
-        contents = read_journal(path)
-        pages = journal_fold(contents, rank.path, records=False).pages()
+        with in_memory(path):
+            contents = read_journal(path)
+            pages = journal_fold(contents, rank.path, records=False).pages()
     except FormatError as error:
         return result("nothing", str(error))
     if not contents.events:
@@ -79,7 +80,7 @@ def recover_rank(rank: Rank) -> Recovery:
     # The files cover the torn tail too: it was read, and holds no event.
     folder = Folder(rank.path, layout.dump_path_of(rank.path))
     try:
-        with known_forms(rank.path):
+        with in_memory(path), known_forms(rank.path):
             report = write_pages(folder, pages, state="recovered", journal_bytes=contents.file_bytes)
     except FormatError as error:
         return result("nothing", str(error))
