@@ -41,6 +41,20 @@ WRONG: tuple[Any, ...] = (
     *([], [None], ["a", "b"], [1, [2]], {}, {"type": "int"}, {"a": None}, {"value": {}}, [10**30, 10**30]),
 )
 GONE = object()
+#: What a tensor says of itself only now and then.
+RARE: dict[str, Any] = {
+    **{"device_mesh": [0, 1], "placements": ["Shard(dim=0)"], "global_shape": [4, 8], "md5": "0123abcd"},
+    **{
+        "nan_count": 1,
+        "posinf_count": 0,
+        "neginf_count": 2,
+        "finite_max": 1.0,
+        "finite_min": -1.0,
+        "zero_count": 3,
+    },
+    **{"data_name": "x.npy", "shared_with": ["output.0"], "stored": 3, "unsupported": "no", "lost": "why"},
+}
+LAYOUT = {"Tensor Map": [[0], -1], "Device Matrix": [2], "hsdp_shard_size": 2}
 
 
 def fresh(folder: Path, **header: Any) -> Path:
@@ -51,7 +65,8 @@ def fresh(folder: Path, **header: Any) -> Path:
         found["Distributed.all_reduce.0.forward"] = {
             "input_args": [tensor(draw, [2, 8])],
             "input_kwargs": {"group": {"type": "ProcessGroup", "group_ranks": [0, 1], "group_id": "0"}},
-            "output": [tensor(draw, [2, 8])],
+            "output": [tensor(draw, [2, 8], **RARE)],
+            "parameters": {"weight": tensor(draw, [2, 8], type="mindspore.Tensor", layout=LAYOUT)},
         }
         put(folder / "step0" / f"rank{rank}", found, **header)
     return folder

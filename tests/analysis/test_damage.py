@@ -94,6 +94,15 @@ def test_a_page_of_two_dumps_says_which_stack_cannot_be_read(tmp_path: Path, sta
     assert read(found.html)[0]["findings"][0]["state"] == state
 
 
+@pytest.mark.parametrize("key", ["input_args", "input_kwargs", "output", "parameters"])
+@pytest.mark.parametrize("wrong", [3, "text", None, True, [3], {"a": "b"}])
+def test_no_command_minds_what_stands_where_arguments_belong(tmp_path: Path, key: str, wrong: object) -> None:
+    good = str(mutants.fresh(tmp_path / "good"))
+    damaged = changed(tmp_path / "damaged", "dump.json", "data", RECORD, key, to=wrong, ranks=(0, 1))
+    for use in mutants.uses(good, damaged, tmp_path).values():
+        use()
+
+
 TOO_LARGE = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])

@@ -113,7 +113,9 @@ class CompactRun(Run):
         if others:
             self._others[len(self._forms)] = others
         known = record if isinstance(record, dict) else {}
-        positional, keywords = len(known.get("input_args") or ()), tuple(known.get("input_kwargs") or ())
+        given, named = known.get("input_args"), known.get("input_kwargs")
+        positional = len(given) if isinstance(given, list) else 0
+        keywords = tuple(named) if isinstance(named, dict) else ()
         self._forms.append(shared.form(tuple(tensors), parts.others, positional, keywords, inside))
 
     def makes(self, call: Call) -> bool:

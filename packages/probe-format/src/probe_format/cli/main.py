@@ -20,7 +20,7 @@ __all__ = ["main"]
 #: The commands of this package, and what each does. The module `commands` has them, and loads what reads dumps.
 _COMMANDS = {
     "show": "print the records as a tree by module, with shapes and norms",
-    "verify": "check schema, checksums and tensor files: complete, recovered, torn or damaged",
+    "verify": "check schema, checksums and tensor files: complete, recovered, empty, torn or damaged",
     "recover": "write the JSON files of a run that was killed, from its journal",
 }
 
@@ -36,7 +36,7 @@ _FLAGS = {
 _EXIT = """\
 exit codes:
   show     0  shown                       1  not a dump, or not readable
-  verify   0  every rank is complete or recovered
+  verify   0  every rank is complete or recovered, or empty: the run ended before its first record
            1  not a dump                  3  some rank is torn      4  some rank is damaged
   recover  0  everything recovered        1  nothing to recover     3  recovered in part
   all      2  wrong arguments

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "journal_fold", "known_forms", "open"]
 
+_DOCUMENTS = (layout.DUMP, layout.DEBUG, layout.STACK, layout.CONSTRUCT, layout.REPORT)
+
 
 def open(path: str | Path) -> Dump:
     """Open a dump: a dump_path, a step folder, a rank folder, or one dump.json or debug.json.
@@ -161,6 +163,14 @@ class Rank:
             return read_journal(self.path / layout.JOURNAL)
 
     @cached_property
+    def is_empty(self) -> bool:
+        """Return whether the run ended before its first record: then there are no records, and none is lost."""
+        if self.journal is not None:
+            return self.journal.is_empty
+        files = (self.path / name for name in _DOCUMENTS)
+        return self.file is None and not any(file.is_file() and file.stat().st_size for file in files)
+
+    @cached_property
     def header(self) -> Mapping[str, Any]:
         """Return the top-level keys of dump.json (or debug.json) without ``data``: task, level, framework, ..."""
         return self.documents[0].header
@@ -173,7 +183,7 @@ class Rank:
     @cached_property
     def lost(self) -> Lost:
         """Return what the records lack because it is lost: gradients, and the files of tensors."""
-        return lost_in(self.documents)
+        return lost_in(self.documents, empty=self.is_empty)
 
     @cached_property
     def stack(self) -> Stack:
@@ -198,16 +208,21 @@ class Rank:
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
-        """Return the dump.json and the debug.json that exist, one or both. Raises FormatError when neither does."""
+        """Return the dump.json and the debug.json that exist, one or both; one without records where `is_empty`.
+
+        Raises FormatError when neither exists, though others do.
+        """
         if self._recovered is not None:
             name, raw = next(iter(self._recovered.items()))
             return (parse_dump(raw, str(self.path / name)),)
+        if self.is_empty:
+            return (Document({}, {}, str(self.path / layout.DUMP)),)
         files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
         read = read_file if self.file else read_plain  # a file that was asked for may be a link
         found = tuple(parse_dump(read(file), str(file)) for file in files if file.is_file())
         if not found:
             raise FormatError(
-                f"{self.path} has neither a dump.json nor a debug.json: nothing was recorded here."
+                f"{self.path} has neither a dump.json nor a debug.json, only what goes with one: they were removed."
             )
         return found
 

@@ -57,7 +57,12 @@ def recover_rank(rank: Rank) -> Recovery:
 
     path = rank.path / layout.JOURNAL
     if not path.is_file():
-        return result("nothing", "There is no journal: the step ended, or msprobe wrote the dump.")
+        why = (
+            "the run ended before its first record"
+            if rank.is_empty
+            else "the step ended, or msprobe wrote the dump"
+        )
+        return result("nothing", f"There is no journal: {why}.")
     try:
         if rank.source == "files" and rank.report is not None and rank.report.state == "complete":
             return result("nothing", "The files are complete and hold everything in the journal.")
@@ -67,11 +72,13 @@ def recover_rank(rank: Rank) -> Recovery:
             pages = journal_fold(contents, rank.path, records=False).pages()
     except FormatError as error:
         return result("nothing", str(error))
-    if not contents.events:
-        return result("nothing", "The journal holds no event: the run was killed before the first call.")
+    if contents.is_empty:
+        return result("nothing", "The journal holds no record: the run ended before its first one.")
     detail = f"The run was cut off: {contents.detail}." if contents.detail else "The journal is whole."
     if contents.state == "damaged":
         detail = f"The journal is damaged, and what was there is lost: {contents.detail}."
+        if not contents.events:
+            return result("nothing", detail)
         fault = {"where": layout.JOURNAL, "message": detail, "count": 1}
         pages = evolve(pages, faults=[*pages.faults, fault])
     # The journal's last summary is from the last stop() and lacks later records: it is counted anew.
