@@ -43,16 +43,21 @@ WRONG: tuple[Any, ...] = (
 GONE = object()
 #: What a tensor says of itself only now and then.
 RARE: dict[str, Any] = {
-    **{"device_mesh": [0, 1], "placements": ["Shard(dim=0)"], "global_shape": [4, 8], "md5": "0123abcd"},
-    **{
-        "nan_count": 1,
-        "posinf_count": 0,
-        "neginf_count": 2,
-        "finite_max": 1.0,
-        "finite_min": -1.0,
-        "zero_count": 3,
-    },
-    **{"data_name": "x.npy", "shared_with": ["output.0"], "stored": 3, "unsupported": "no", "lost": "why"},
+    "device_mesh": [0, 1],
+    "placements": ["Shard(dim=0)"],
+    "global_shape": [4, 8],
+    "md5": "0123abcd",
+    "nan_count": 1,
+    "posinf_count": 0,
+    "neginf_count": 2,
+    "finite_max": 1.0,
+    "finite_min": -1.0,
+    "zero_count": 3,
+    "data_name": "x.npy",
+    "shared_with": ["output.0"],
+    "stored": 3,
+    "unsupported": "no",
+    "lost": "why",
 }
 LAYOUT = {"Tensor Map": [[0], -1], "Device Matrix": [2], "hsdp_shard_size": 2}
 

@@ -38,7 +38,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # Doors: the rooms, and modules beside them, that other packages and analysis tools build on. Whatever is not listed
 # is private to its package (test_boundary.py).
 MODULE_NAMES: dict[str, set[str]] = {
-    "probe_format.cli": {"add_rank", "add_step", "exit_code", "whole_number"},
+    "probe_format.cli": {"add_rank", "add_step", "exit_code", "refuse_unknown", "whole_number"},
     "probe_format.debug_names": {"debug_record", "gradient_record", "parse_debug_name"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",
