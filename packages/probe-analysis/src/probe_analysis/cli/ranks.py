@@ -65,6 +65,9 @@ def _group(text: str) -> list[int]:
 def _story(found: Ranks) -> Iterator[str]:
     ranks, first = ranks_text(found.numbers), found.first
     total = sum(found.checked.values())
+    if found.stopped is not None:
+        yield f"stopped: {found.stopped.sentence}"
+        yield from found.stopped.where
     if first is None:
         yield (
             f"agree: {ranks} agree on all {total} tensors that they should agree on, in {', '.join(found.steps[:4])}"
