@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 from probe_format.errors import FormatError, UsageError
 
 from probe_analysis.calls import Progress, Run, Source, runs_of
-from probe_analysis.frame import frame_of
+from probe_analysis.frame import Framed, frame_of
 
 from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement, ranks_text
@@ -22,8 +22,8 @@ from .stop import Stop
 __all__ = ["Ranks", "ranks"]
 
 
-@frozen(eq=False)
-class Ranks:
+@frozen(eq=False, repr=False)
+class Ranks(Framed):
     """Hold what the ranks of a dump should agree on, and whether they do.
 
     stopped: where the first rank stopped; None where none did before others.
@@ -49,6 +49,15 @@ class Ranks:
     def state(self) -> str:
         """Return ``agree`` or ``disagree``."""
         return "agree" if self.first is None else "disagree"
+
+    @property
+    def sentence(self) -> str:
+        """Return the first disagreement, or that there is none."""
+        if self.first is not None:
+            return f"disagree: {self.first.step}: {self.first.sentence}"
+        ranks, total = ranks_text(self.numbers), sum(self.checked.values())
+        steps = ", ".join(self.steps[:4]) + (", ..." if len(self.steps) > 4 else ".")
+        return f"agree: {ranks} agree on all {total} tensors that they should agree on, in {steps}"
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each disagreement, in the order of execution."""

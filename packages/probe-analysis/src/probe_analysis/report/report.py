@@ -37,7 +37,7 @@ class Report:
     unread: label of a run -> why it is not on the page.
     """
 
-    html: str
+    html: str = field(repr=False)
     diff: Diff | None
     non_finite: NonFinite | None
     unread: dict[str, str]

@@ -64,6 +64,9 @@ class Dump:
     path: Path
     steps: tuple[Step, ...]
 
+    def __repr__(self) -> str:
+        return f"<{len(self.steps)} steps with {len(self.ranks)} ranks in all of {self.path}>"
+
     def step(self, step: int, mode: layout.Mode | None = None) -> Step:
         """Return the step with this number.
 
@@ -104,6 +107,9 @@ class Step:
     number: int | None
     ranks: tuple[Rank, ...]
     mode: layout.Mode | None = None
+
+    def __repr__(self) -> str:
+        return f"<{len(self.ranks)} ranks of {self.path}>"
 
     def rank(self, rank: int | None) -> Rank:
         """Return the rank with this number; None is the rank of a run that was not distributed."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from probe_format import jsonio
 from probe_format.errors import DamagedError, FormatError, Problem
@@ -37,7 +37,7 @@ class Document:
     """
 
     header: Mapping[str, Any]
-    records: Mapping[str, Any]
+    records: Mapping[str, Any] = field(repr=False)
     where: str = "dump.json"
 
     def record(self, name: str) -> Any:
