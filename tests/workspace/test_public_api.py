@@ -65,6 +65,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.on_demand": {"on_demand"},
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
+    "probe_format.plain_files": {"in_memory", "is_file", "read_file", "read_plain", "refuse_link"},
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
         "Dump", "journal_fold", "Loss", "Lost", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records",
