@@ -90,9 +90,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.write": {
         "check_writable", "clear", "Claim", "Count", "Coverage", "Documents", "documents_bytes", "explain", "in_use",
-        "FORMAT_VERSION", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains", "slot_of", "Summary",
-        "Tally",
-        "write_documents",
+        "FORMAT_VERSION", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains", "slot_of",
+        "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",
