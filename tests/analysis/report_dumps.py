@@ -1,12 +1,17 @@
-"""Write small dumps, as files, for the tests of the page; what is in them is read back from the files."""
+"""Write small dumps, as files, for the tests of the page; what is in them is read back from the files, or the page."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 HOSTILE = "</script><img src=x onerror=window.hacked=1>"
 
@@ -96,3 +101,17 @@ def write(
         blank |= {"counts": {}, "records": len(data), "tensors": 0, "tensor_files": 0}
         (where / "report.json").write_text(json.dumps({**blank, **report}))
     return folder
+
+
+def read(html: str) -> tuple[dict[str, Any], Any]:
+    """The document of a page, and what returns a column of it."""
+    (data,) = re.findall(r'<script type="application/gzip" id="data">([^<]*)</script>', html)
+    raw = gzip.decompress(base64.b64decode(data))
+    length = int.from_bytes(raw[:4], "little")
+    body = raw[4 + length :]
+
+    def column(entry: dict[str, Any]) -> Any:
+        kind, begin, count = entry["column"]
+        return np.frombuffer(body, f"<{kind}", count, begin)
+
+    return json.loads(raw[4 : 4 + length]), column

@@ -14,6 +14,9 @@ pytest.importorskip("torch")
 import probe_analysis
 import probe_format
 from probe_format.cli.main import main as probe
+from probe_format.journal import events
+from probe_format.jsonio import encode
+from probe_format.write import RankWriter
 
 HERE = Path(__file__).parent
 
@@ -54,6 +57,8 @@ def test_a_killed_rank_does_not_disagree(end, dumps, tmp_path):
     assert found.first is None, found.first.sentence
     assert sum(found.checked.values()) > 5
     assert any(note.startswith("step0: Rank 1 did not end the step") for note in found.notes)
+    assert found.stopped.sentence.startswith("rank 1 stopped first in step0, after ")
+    assert "; ranks 0, 2 went on to " in found.stopped.sentence
     # what a rank that was not killed leaves out is a disagreement as before
     place = tmp_path / "step0" / "rank2" / "dump.json"
     document = json.loads(place.read_text())
@@ -77,3 +82,48 @@ def test_a_difference_before_the_end_is_found(dumps, tmp_path):
     place.write_text(f'{head}{record}{before}"Norm":{norm * 2}{after}')
     verdict = probe_analysis.diff(dumps / "mix" / "whole", cut).verdict
     assert verdict.call.name == "Functional.linear.1.forward" and verdict.state == "different"
+
+
+def test_the_rank_that_stopped_comes_first(tmp_path, capsys):
+    """Rank 3 is killed; the others wait, give up at other places, and differ then."""
+    for rank, calls in enumerate((9, 8, 10, 5)):
+        begun(tmp_path / "step0" / f"rank{rank}", rank, calls)
+    found = probe_analysis.ranks(tmp_path)
+    assert found.stopped.ranks == (3,)
+    assert found.stopped.call.name == "Distributed.all_reduce.4.forward"
+    probe(["ranks", str(tmp_path)])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == (
+        "stopped: rank 3 stopped first in step0, after Distributed.all_reduce.4.forward; ranks 0, 1, 2 went on to "
+        "Distributed.all_reduce.9.forward."
+    )
+
+
+@pytest.mark.parametrize("lowest", [0, 2])
+def test_a_rank_that_is_not_in_a_later_step_stopped_before_it(tmp_path, capsys, lowest):
+    for step, ranks in ((0, (0, 1, 2, 3)), (1, tuple(x for x in range(4) if x != lowest))):
+        for rank in ranks:
+            begun(tmp_path / f"step{step}" / f"rank{rank}", 0, 4, ended=True)
+    assert probe_analysis.ranks(tmp_path).stopped.ranks == (lowest,)
+    probe(["ranks", str(tmp_path)])
+    assert capsys.readouterr().out.startswith(f"stopped: rank {lowest} stopped before step1, which ranks ")
+
+
+def test_where_nobody_stopped_before_others_nothing_is_said(tmp_path):
+    for rank in range(3):
+        begun(tmp_path / "step0" / f"rank{rank}", rank, 6)
+    assert probe_analysis.ranks(tmp_path).stopped is None
+
+
+def begun(folder, seed, calls, ended=False):
+    """A rank that made so many collective calls, and did not end the step."""
+    writer = RankWriter(
+        folder, {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    )
+    for n in range(calls):
+        numbers = dict.fromkeys(("Max", "Min", "Mean", "Norm"), float(n + seed))
+        tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], **numbers}
+        name = f"Distributed.all_reduce.{n}.forward"
+        writer.append(events.enter(name, None, arguments=encode([tensor]), keywords=b"{}"))
+        writer.append(events.exit(name, output=encode([tensor])))
+    writer.finish(final=ended)

@@ -375,6 +375,7 @@ def test_nothing_readable_is_no_export(tmp_path: Path, capsys: pytest.CaptureFix
     rank = tmp_path / "dump" / "step0" / "rank"
     rank.mkdir(parents=True)
     (rank / "dump.json").write_text("")
+    (rank / "stack.json").write_text("{}")
     capsys.readouterr()
     assert main([str(tmp_path / "dump"), "-o", str(tmp_path / "none")]) == 2
     assert "is empty: the run was killed" in capsys.readouterr().err

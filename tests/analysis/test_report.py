@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import json
 import math
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,21 +15,7 @@ import pytest
 from probe_analysis.calls import Call
 from probe_analysis.report.columns import numbers, pack, whole
 from probe_format.errors import FormatError
-from report_dumps import model, tensor, write
-
-
-def read(html: str) -> tuple[dict[str, Any], Any]:
-    """The document of a page, and what returns a column of it."""
-    (data,) = re.findall(r'<script type="application/gzip" id="data">([^<]*)</script>', html)
-    raw = gzip.decompress(base64.b64decode(data))
-    length = int.from_bytes(raw[:4], "little")
-    body = raw[4 + length :]
-
-    def column(entry: dict[str, Any]) -> Any:
-        kind, begin, count = entry["column"]
-        return np.frombuffer(body, f"<{kind}", count, begin)
-
-    return json.loads(raw[4 : 4 + length]), column
+from report_dumps import model, read, tensor, write
 
 
 @pytest.mark.parametrize(

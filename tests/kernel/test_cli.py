@@ -31,6 +31,13 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.count("Mul  Expand__Muls_Mul-op0") == 3 and "(execution 2)" in out and "output.0" not in out
 
 
+def test_a_subcommand_that_is_none_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["kernel", "shwo", "x"])
+    assert stop.value.code == 2
+    assert "there is no command 'shwo'. Did you mean 'show'?" in capsys.readouterr().err
+
+
 def test_help_keeps_its_capitals(capsys: pytest.CaptureFixture[str]) -> None:
     for command in COMMANDS:
         with pytest.raises(SystemExit):
@@ -123,7 +130,7 @@ def test_without_the_package_probe_says_what_to_install(
     for name in [name for name in sys.modules if name.partition(".")[0] == "probe_kernel"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "probe_kernel", None)
-    assert main(["kernel", "show", "."]) == 1
+    assert main(["kernel", "show", "."]) == 2
     assert "pip install probe-kernel" in capsys.readouterr().err
 
 

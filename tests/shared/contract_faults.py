@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,42 @@ def test_a_fault_in_start_stop_or_step(
         debugger.step()
     assert vars(framework.module)["__call__"] is call
     assert records(tmp_path / "dump", step=1)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [(MemoryError(), "there is not enough memory"), (OSError(errno.ENOSPC, "full"), "the disk is full")],
+    ids=["memory", "disk"],
+)
+def test_what_is_said_is_true_at_that_moment(
+    framework: Framework,
+    error: Exception,
+    says: str,
+    gone: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = framework.sequence(framework.layer())
+    folder = tmp_path / "dump" / "step0" / "rank"
+
+    def lacking(*args: Any, **kwargs: Any) -> Any:
+        if gone:
+            shutil.rmtree(folder)
+        raise error
+
+    with (
+        opened(framework.debugger, tmp_path, level="mix") as debugger,
+        pytest.warns(RuntimeWarning, match=says) as told,
+    ):
+        debugger.start(net)
+        framework.train(net, framework.ones(1, 2))
+        monkeypatch.setattr(DumpingStep, "write_files", lacking)
+        debugger.stop()
+    said = next(str(each.message) for each in told if says in str(each.message))
+    assert "report it" not in said and "fault of its own" not in said
+    assert (f"{folder} is gone" in said) == gone
+    assert (f"is readable (`probe recover {folder}`)" in said) != gone
 
 
 @pytest.mark.parametrize(

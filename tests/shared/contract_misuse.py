@@ -130,6 +130,22 @@ def test_a_closed_debugger(framework: Framework, tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="closed"):
         debugger.start()
+    with pytest.raises(UsageError, match=r"The PrecisionDebugger of this process is closed\. Make another"):
+        framework.debugger.stop()
+
+
+def test_closing_needs_no_open_debugger(framework: Framework, tmp_path: Path) -> None:
+    """``finally: PrecisionDebugger.close()`` hides no error, whether one was made, failed or is closed."""
+    with pytest.raises(ConfigError):
+        try:
+            framework.debugger(dump_path=str(tmp_path), level="L7")
+        finally:
+            framework.debugger.close()
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        debugger.start()
+    for _ in range(2):
+        framework.debugger.close()
+        debugger.close()
 
 
 def test_set_init_step_inside_the_loop_or_with_nonsense(framework: Framework, tmp_path: Path) -> None:

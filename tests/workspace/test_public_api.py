@@ -38,7 +38,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # Doors: the rooms, and modules beside them, that other packages and analysis tools build on. Whatever is not listed
 # is private to its package (test_boundary.py).
 MODULE_NAMES: dict[str, set[str]] = {
-    "probe_format.cli": {"add_rank", "add_step", "exit_code", "whole_number"},
+    "probe_format.cli": {"add_rank", "add_step", "exit_code", "refuse_unknown", "whole_number"},
     "probe_format.debug_names": {"debug_record", "gradient_record", "parse_debug_name"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",
@@ -65,6 +65,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.on_demand": {"on_demand"},
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
+    "probe_format.plain_files": {"in_memory", "is_file", "read_file", "read_plain", "refuse_link"},
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
         "Dump", "journal_fold", "Loss", "Lost", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records",
@@ -89,8 +90,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.write": {
         "check_writable", "clear", "Claim", "Count", "Coverage", "Documents", "documents_bytes", "explain", "in_use",
-        "FORMAT_VERSION", "RankWriter", "recover", "recover_rank", "Recovery", "slot_of", "Summary", "Tally",
-        "write_documents",
+        "FORMAT_VERSION", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains", "slot_of",
+        "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",

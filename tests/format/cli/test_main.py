@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import probe_format
@@ -76,7 +77,7 @@ def test_wrong_arguments_exit_with_2(capsys):
     with pytest.raises(SystemExit) as caught:
         main(["shaw", "x"])
     assert caught.value.code == 2
-    assert "invalid choice: 'shaw'" in capsys.readouterr().err
+    assert "there is no command 'shaw'. Did you mean 'show'?" in capsys.readouterr().err
 
 
 def test_show_prints_the_tree_with_norms(capsys):
@@ -455,7 +456,7 @@ def test_a_fault_inside_a_package_is_not_taken_for_its_absence(a_package):
 def test_a_command_of_ours_that_is_not_installed_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setattr(added, "added_commands", dict)
     assert run(capsys, "diff", "a", "b") == (
-        1, "", "probe diff: not installed here. Install it with: pip install probe-analysis\n"
+        2, "", "probe diff: not installed here. Install it with: pip install probe-analysis\n"
     )  # fmt: skip
 
 
@@ -477,7 +478,18 @@ def command(*arguments, **options):
 def test_python_m_probe_format_is_the_command():
     done = command("verify", PROBE / "torn", capture_output=True)
     assert done.returncode == 3 and done.stdout.startswith("torn")
-    assert command("--version", capture_output=True).stdout.startswith("probe-format ")
+
+
+def test_the_version_is_that_of_every_package_which_is_installed(capsys, monkeypatch):
+    ours = {e.dist.name for e in entry_points(group="probe.commands") if e.dist.name.startswith("probe-")}
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    said = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert stop.value.code == 0
+    assert said.keys() >= {"probe-format", *ours}
+    assert all(number == version(name) for name, number in said.items())
+    monkeypatch.setattr(sys, "path", [])
+    assert list(added.versions()) == []
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -124,6 +124,9 @@ def test_what_is_no_dump_says_where_dumps_are(tmp_path):
         probe_format.open(tmp_path / "empty")
     (tmp_path / "empty" / "step0" / "rank0" / "dump_tensor_data").mkdir()
     (rank,) = probe_format.open(tmp_path / "empty").ranks
+    assert rank.is_empty and not list(rank.records)
+    (rank.path / "stack.json").write_text("{}")
+    (rank,) = probe_format.open(tmp_path / "empty").ranks
     with pytest.raises(FormatError, match=r"neither a dump\.json nor a debug\.json"):
         list(rank.records)
 

@@ -77,9 +77,9 @@ def test_a_journal_that_a_finished_step_left_behind_is_not_touched(tmp_path):
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (b"", "no event"),
-        (b"PROBE", "no event"),
-        (b"PROBEJ1\n", "no event"),
+        (b"", "no record"),
+        (b"PROBE", "no record"),
+        (b"PROBEJ1\n", "no record"),
         (b"{}", "is not a Probe journal"),
     ],
 )
@@ -145,7 +145,7 @@ def test_a_journal_cut_anywhere_keeps_every_whole_event(tmp_path_factory, data):
             entered += b'"k":"enter"' in whole[at + 8 : at + 8 + size]
             at += 8 + size
         if recovery.outcome == "nothing":
-            assert at == 8
+            assert entered == 0
             return
         (rank,) = probe_format.open(folder).ranks
         assert sum(record.kind == "forward" for record in rank.records) == entered

@@ -1,12 +1,23 @@
-"""Read a dump's files without following links, which could lead anywhere."""
+"""Read a dump's files without following links, which could lead anywhere, and though they are too large."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import FormatError
 
-__all__ = ["is_file", "read_plain", "refuse_link"]
+__all__ = ["in_memory", "is_file", "read_file", "read_plain", "refuse_link"]
+
+
+@contextmanager
+def in_memory(path: Path | str) -> Iterator[None]:
+    """Raise FormatError where what is made of a file in the block does not fit into memory."""
+    try:
+        yield
+    except MemoryError:
+        raise FormatError(f"{path} is too large for the memory that is free here.") from None
 
 
 def refuse_link(path: Path) -> None:
@@ -17,10 +28,16 @@ def refuse_link(path: Path) -> None:
         )
 
 
+def read_file(path: Path) -> bytes:
+    """Return the content of a file. Raises FormatError when it is too large, OSError when it cannot be read."""
+    with in_memory(path):
+        return path.read_bytes()
+
+
 def read_plain(path: Path) -> bytes:
-    """Return the content of a file. Raises FormatError when it is a link, OSError when it cannot be read."""
+    """Return the content of a file that is no link. Raises like `read_file`, and FormatError when it is one."""
     refuse_link(path)
-    return path.read_bytes()
+    return read_file(path)
 
 
 def is_file(path: Path) -> bool:

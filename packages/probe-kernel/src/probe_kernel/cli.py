@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
-from probe_format.cli import exit_code
+from probe_format.cli import exit_code, refuse_unknown
 
 from probe_kernel.commands.config import CONFIG
 from probe_kernel.commands.convert import CONVERT
@@ -27,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     argv: the words after ``probe kernel``; sys.argv's when None.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    refuse_unknown(parser, sys.argv[1:] if argv is None else argv, COMMANDS)
+    arguments = parser.parse_args(argv)
     return exit_code(f"kernel {arguments.command}", lambda: int(arguments.run(arguments)))
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from probe_format.errors import UsageError
 from probe_format.excerpts import brief, error_text
-from probe_format.write import Claim, clear, explain
+from probe_format.write import Claim, clear, explain, reason, remains
 from probe_runtime.config import Config, parse_init_step
 from probe_runtime.describe import RunError
 from probe_runtime.notice import log, notice
@@ -226,8 +226,8 @@ class Saver:
         except Exception as error:
             with contextlib.suppress(Exception):
                 run.abandon()
-            notice(f"Probe: a fault of its own ended step {number}; what was saved is readable (`probe recover`). "
-                  f"Please report it: {error_text(error)}")  # fmt: skip
+            why = reason(error, run.directory, error_text(error))
+            notice(f"Probe: step {number} ended early: {why} The run goes on; {remains(run.directory)}.")
             return
         if report is None:
             return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attrs import define, field
 from probe_format.journal import events
-from probe_format.write import Coverage, RankWriter, explain
+from probe_format.write import Coverage, RankWriter, explain, remains
 from probe_runtime.notice import notice
 
 __all__ = ["StepJournal"]
@@ -86,6 +86,6 @@ class StepJournal:
             first, self.alive = self.alive, False
         if first:
             notice(
-                f"Probe saves nothing more in this step: {explain(error, self.directory)} The run goes on; what "
-                f"was saved before is readable (`probe recover {self.directory}`)."
+                f"Probe saves nothing more in this step: {explain(error, self.directory)} The run goes on; "
+                f"{remains(self.directory)}."
             )

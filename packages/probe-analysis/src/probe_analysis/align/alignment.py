@@ -53,10 +53,10 @@ class Alignment:
     wrappers: the calls of wrappers (DDP, torch.compile, ...) that only one run has.
     """
 
-    pairs: tuple[Pair, ...]
-    only_a: tuple[Call, ...]
-    only_b: tuple[Call, ...]
-    wrappers: tuple[Call, ...] = ()
+    pairs: tuple[Pair, ...] = field(repr=False)
+    only_a: tuple[Call, ...] = field(repr=False)
+    only_b: tuple[Call, ...] = field(repr=False)
+    wrappers: tuple[Call, ...] = field(default=(), repr=False)
 
     @property
     def how(self) -> str:

@@ -80,7 +80,11 @@ class Run:
             report = self.rank.report
         except FormatError:
             report = None
-        return self.rank.source == "journal" or (report is not None and report.state != "complete")
+        return (
+            self.rank.source == "journal"
+            or self.rank.is_empty
+            or (report is not None and report.state != "complete")
+        )
 
     @cached_property
     def open(self) -> str | None:

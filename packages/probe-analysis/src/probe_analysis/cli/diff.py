@@ -65,7 +65,7 @@ def _show(found: Diff, arguments: argparse.Namespace) -> int:
 
 def _story(found: Diff) -> Iterator[str]:
     verdict = found.verdict
-    yield f"{verdict.state}: {verdict.sentence}"
+    yield found.sentence
     yield from verdict.where
     if len(found.runs) > 1 and verdict.call is not None:
         yield f"  in {next(run.a.label for run in found.runs if run.verdict is verdict)}"

@@ -63,15 +63,12 @@ def _group(text: str) -> list[int]:
 
 
 def _story(found: Ranks) -> Iterator[str]:
-    ranks, first = ranks_text(found.numbers), found.first
-    total = sum(found.checked.values())
-    if first is None:
-        yield (
-            f"agree: {ranks} agree on all {total} tensors that they should agree on, in {', '.join(found.steps[:4])}"
-            + (", ..." if len(found.steps) > 4 else ".")
-        )
-    else:
-        yield f"disagree: {first.step}: {first.sentence}"
+    first = found.first
+    if found.stopped is not None:
+        yield f"stopped: {found.stopped.sentence}"
+        yield from found.stopped.where
+    yield found.sentence
+    if first is not None:
         yield from first.where
         if first.odd:
             yield f"  the odd one out: {ranks_text(first.odd)}"

@@ -14,7 +14,7 @@ from probe_format.schema import only_views
 from probe_analysis.align import Alignment, Mapping, align
 from probe_analysis.calls import Progress, Run, Source, runs_of
 from probe_analysis.compare import Tolerance
-from probe_analysis.frame import frame_of
+from probe_analysis.frame import Framed, frame_of
 
 from .call_diff import CallDiff, Comparison, Look
 from .idle import idle_calls
@@ -31,7 +31,7 @@ _OTHER_FORM = (
 )
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class RunDiff:
     """Hold how one rank of one step differs between two dumps.
 
@@ -54,6 +54,11 @@ class RunDiff:
         matched = f"{_counted(self.calls)} matched ({self.alignment.how}{wrappers})"
         return f"{matched}; {exact} records are exactly the same"
 
+    def __repr__(self) -> str:
+        return (
+            f"<RunDiff of {self.a.label} with {self.b.label}: {self.verdict.state}, {len(self.calls)} pairs>"
+        )
+
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
         named = self.verdict.found  # a module with other parameters ends after the calls that use them
@@ -62,8 +67,8 @@ class RunDiff:
         return next((c for c in self.calls if c.cause is not None and c.pair.a.backward == backward), None)
 
 
-@frozen(eq=False)
-class Diff:
+@frozen(eq=False, repr=False)
+class Diff(Framed):
     """Hold how two dumps differ.
 
     runs: for each step and rank of both, in the order of the steps.
@@ -86,6 +91,11 @@ class Diff:
         found = [r for r in self.runs if r.verdict.state == state]
         in_step = [r.verdict for r in found if r.a.rank.step == found[0].a.rank.step]
         return min(in_step, key=lambda v: (v.received, v.place))
+
+    @property
+    def sentence(self) -> str:
+        """Return the state and the sentence of the verdict."""
+        return f"{self.verdict.state}: {self.verdict.sentence}"
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each pair of calls, in the order of execution.

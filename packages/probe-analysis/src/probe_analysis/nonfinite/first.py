@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from probe_format.read import Suspect, origins
 from probe_format.schema import non_finite
 
 from probe_analysis.calls import AtCall, Call, Run, Source, Value, runs_of
-from probe_analysis.frame import frame_of
+from probe_analysis.frame import Framed, frame_of
 
 from .risks import Risk
 from .watch import Watch
@@ -41,7 +41,7 @@ class Finding(AtCall):
     given: tuple[Value, ...]
     made: tuple[Value, ...]
     outside: bool
-    before: tuple[Call, ...]
+    before: tuple[Call, ...] = field(repr=False)
     order: int
 
     @property
@@ -67,8 +67,8 @@ class Finding(AtCall):
         return f"{made}. {took} {state}; {_words(self.made)}."
 
 
-@frozen(eq=False)
-class NonFinite:
+@frozen(eq=False, repr=False)
+class NonFinite(Framed):
     """Hold what is not finite in a dump.
 
     first: where it begins; None when every number is finite, or meant to be infinite (a mask).

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .disagreement import WHY, Disagreement, ranks_text
 from .ranks import Ranks, ranks
+from .stop import Stop
 
-__all__ = ["WHY", "Disagreement", "Ranks", "ranks", "ranks_text"]
+__all__ = ["WHY", "Disagreement", "Ranks", "Stop", "ranks", "ranks_text"]

@@ -87,7 +87,7 @@ class CompactRun(Run):
         reader = Run(run.label, evolve(run.rank))  # which holds the file, and goes
         compact = cls(run.label, evolve(run.rank), shared.calls(reader), reader.rank.lost)
         # Not through `Rank.records`, which refers to the rank: in such a circle the file would stay for a while.
-        read = (record for document in reader.rank.documents for record in document.records.values())
+        read = (each.record(name) for each in reader.rank.documents for name in each.records)
         for call, record in zip(compact.calls, read, strict=True):
             compact._add(record, reader.was_cut and ended_inside(call, record), shared)
         return compact
@@ -113,7 +113,9 @@ class CompactRun(Run):
         if others:
             self._others[len(self._forms)] = others
         known = record if isinstance(record, dict) else {}
-        positional, keywords = len(known.get("input_args") or ()), tuple(known.get("input_kwargs") or ())
+        given, named = known.get("input_args"), known.get("input_kwargs")
+        positional = len(given) if isinstance(given, list) else 0
+        keywords = tuple(named) if isinstance(named, dict) else ()
         self._forms.append(shared.form(tuple(tensors), parts.others, positional, keywords, inside))
 
     def makes(self, call: Call) -> bool:

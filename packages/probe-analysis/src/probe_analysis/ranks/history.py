@@ -15,6 +15,7 @@ from .equality import mark
 from .expected import in_update
 from .replicas import Replicas
 from .rows import Row
+from .stop import Stop
 
 __all__ = ["History", "note_inputs", "same_updates"]
 
@@ -28,6 +29,7 @@ class History:
     checked: reason -> how many tensors were compared.
     noted: what need not be a fault: kind -> the first sentence on it, and in how many steps it was seen.
     asked: the patterns of `ranks` that matched a tensor.
+    stopped: where the first rank stopped.
     """
 
     weights: bool
@@ -35,6 +37,7 @@ class History:
     checked: Counter[str] = field(factory=Counter)
     noted: dict[str, tuple[str, int]] = field(factory=dict)
     asked: set[str] = field(factory=set)
+    stopped: Stop | None = None
 
     def note(self, kind: str, label: str, text: str) -> None:
         """Keep what was seen in a step, and of the same kind in later steps only that it was seen again."""

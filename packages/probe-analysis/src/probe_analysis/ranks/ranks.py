@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -10,21 +10,23 @@ from attrs import define, field, frozen
 from probe_format.errors import FormatError, UsageError
 
 from probe_analysis.calls import Progress, Run, Source, runs_of
-from probe_analysis.frame import frame_of
+from probe_analysis.frame import Framed, frame_of
 
 from .compact_run import CompactRun, Shared
-from .disagreement import Disagreement
+from .disagreement import Disagreement, ranks_text
 from .history import History
 from .replicas import Replicas, replicas_of, weights_of
 from .step import compare_step
+from .stop import Stop
 
 __all__ = ["Ranks", "ranks"]
 
 
-@frozen(eq=False)
-class Ranks:
+@frozen(eq=False, repr=False)
+class Ranks(Framed):
     """Hold what the ranks of a dump should agree on, and whether they do.
 
+    stopped: where the first rank stopped; None where none did before others.
     first: the first disagreement in the order of execution; None where the ranks agree.
     disagreements: all of them, in that order; most that come after the first follow from it.
     checked: reason -> how many tensors were compared for it (`WHY` says what each reason means).
@@ -34,6 +36,7 @@ class Ranks:
     notes: what else is different, or could not be compared, and need not be a fault.
     """
 
+    stopped: Stop | None
     first: Disagreement | None
     disagreements: tuple[Disagreement, ...]
     checked: Mapping[str, int]
@@ -46,6 +49,15 @@ class Ranks:
     def state(self) -> str:
         """Return ``agree`` or ``disagree``."""
         return "agree" if self.first is None else "disagree"
+
+    @property
+    def sentence(self) -> str:
+        """Return the first disagreement, or that there is none."""
+        if self.first is not None:
+            return f"disagree: {self.first.step}: {self.first.sentence}"
+        ranks, total = ranks_text(self.numbers), sum(self.checked.values())
+        steps = ", ".join(self.steps[:4]) + (", ..." if len(self.steps) > 4 else ".")
+        return f"agree: {ranks} agree on all {total} tensors that they should agree on, in {steps}"
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each disagreement, in the order of execution."""
@@ -82,6 +94,7 @@ def ranks(
                 raise UsageError(f"The groups name rank {least}, but the dump has the ranks {_listed(runs)}.")
             weights = {rank: weights_of(run) for rank, run in runs.items()}
             replicas, history = replicas_of(runs, weights, groups), History(any(weights.values()))
+        history.stopped = history.stopped or steps.left(label, runs)
         steps.compared[label] = tuple(runs)
         found += compare_step(label, runs, replicas, history, agree, tolerance, progress)
     if not steps.compared:
@@ -92,9 +105,10 @@ def ranks(
             f"No tensor that several ranks have matches {', '.join(map(repr, unmatched))}. A pattern is of the record "
             "and the place in it, as 'Module.norm.LayerNorm.forward.0.output.0' or 'Module.norm.*.output.*'."
         )
-    first, numbers = found[0] if found else None, next(iter(steps.compared.values()))
-    notes = (*steps.notes(), *history.notes)
-    return Ranks(first, tuple(found), dict(history.checked), replicas, numbers, tuple(steps.compared), notes)
+    numbers, labels = next(iter(steps.compared.values())), tuple(steps.compared)
+    notes, checked = (*steps.notes(), *history.notes), dict(history.checked)
+    first = found[0] if found else None
+    return Ranks(history.stopped, first, tuple(found), checked, replicas, numbers, labels, notes)
 
 
 @define
@@ -131,6 +145,13 @@ class _Steps:
                 yield run.rank.number, CompactRun.of(run, shared)
             except FormatError as damaged:  # the others may tell enough
                 self.damaged[run.label] = damaged
+
+    def left(self, label: str, runs: Collection[int]) -> Stop | None:
+        """Return which ranks of the steps before are not in one that others began; None when they are all there."""
+        before = sorted({rank for ranks in self.compared.values() for rank in ranks} - set(runs))
+        gone = tuple(rank for rank in before if f"{label}/rank{rank}" not in self.damaged)
+        why = f"{ranks_text(gone)} stopped before {label}, which {ranks_text(tuple(runs))} began."
+        return Stop(label, gone, None, why) if gone else None
 
     def nothing(self) -> FormatError:
         """Return why no step is compared."""

@@ -20,6 +20,7 @@ from .history import History, note_inputs, same_updates
 from .placement import global_form
 from .replicas import Replicas
 from .rows import Missing, Row, rows_of
+from .stop import stop_of
 from .unreduced import Local, unreduced
 
 __all__ = ["compare_step"]
@@ -40,6 +41,7 @@ def compare_step(
     if cut:
         text = f"{ranks_text(cut)} did not end the step (killed, or still running): calls after that are not compared."
         history.note("cut", label, text[0].upper() + text[1:])
+        history.stopped = history.stopped or stop_of(label, rows, runs)
     lost = [f"rank {rank}, {run.lost}" for rank, run in runs.items() if run.lost]
     if lost:
         history.note("lost", label, f"{'; '.join(lost)}. What is lost is not compared.")

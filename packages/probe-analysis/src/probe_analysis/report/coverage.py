@@ -29,7 +29,9 @@ def coverage_of(run: Run) -> dict[str, Any]:
         report = run.rank.report
     except FormatError as error:
         report, why = None, f"What was not seen is not known: {error}"
-    if run.rank.source == "journal":
+    if run.rank.is_empty:
+        why = f"{run.rank.lost}."
+    elif run.rank.source == "journal":
         why = "The run did not end: what is here was read from its journal, up to where it stopped."
     if report is None or run.rank.source == "journal":
         return {"sentence": why, "tables": tables}

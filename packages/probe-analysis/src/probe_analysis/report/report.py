@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from probe_format import Dump
 from probe_format import open as open_dump
 from probe_format.errors import DamagedError, FormatError
@@ -37,7 +37,7 @@ class Report:
     unread: label of a run -> why it is not on the page.
     """
 
-    html: str
+    html: str = field(repr=False)
     diff: Diff | None
     non_finite: NonFinite | None
     unread: dict[str, str]
@@ -152,11 +152,15 @@ class _Draft:
             self.findings.append(finding({"kind": "finite"}, "unknown", what, why))
 
     def compare(self, found: Diff) -> None:
-        """Keep how the runs differ, for the page."""
-        for run in found.runs:
+        """Keep how the runs differ, for the page. Raises DamagedError when one that it cannot show decides how."""
+        told = [run for run in found.runs if {id(run.a.rank), id(run.b.rank)} <= self.columns.keys()]
+        shown = evolve(found, runs=tuple(told))
+        if not told or (found.verdict.state != "same" and shown.verdict is not found.verdict):
+            raise DamagedError(next(iter(self.unread.values())))
+        for run in told:
             one, two = (self.columns[id(each.rank)] for each in (run.a, run.b))
             self.comparisons.append(compared(run, one, two, self.writer.texts))
-        self.findings.append(verdict_finding(found, self.comparisons))
+        self.findings.append(verdict_finding(shown, self.comparisons))
 
     def check(self, number: int, of: int) -> NonFinite | None:
         """Return where a dump stops being finite, and keep that as a finding; None where a damaged run hides it.

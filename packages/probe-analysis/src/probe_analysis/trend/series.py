@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from attrs import frozen
+from attrs import field, frozen
 
 __all__ = ["Point", "Series", "grown", "magnitude", "span"]
 
@@ -35,7 +35,7 @@ class Series:
 
     layer: str
     what: str
-    points: tuple[Point, ...]
+    points: tuple[Point, ...] = field(repr=False)
     place: int
     change: float
     apart: float

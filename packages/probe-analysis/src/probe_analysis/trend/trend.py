@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from probe_format.errors import FormatError
 
 from probe_analysis.calls import Progress, Source, runs_of
-from probe_analysis.frame import frame_of
+from probe_analysis.frame import Framed, frame_of
 
 from .series import Point, Series, grown, span
 from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
@@ -27,8 +27,8 @@ _LEVELS = {
 }
 
 
-@frozen(eq=False)
-class Trend:
+@frozen(eq=False, repr=False)
+class Trend(Framed):
     """Hold one quantity over steps, layers and ranks.
 
     quantity, statistic: what was followed.
@@ -45,6 +45,12 @@ class Trend:
     ranks: tuple[int | None, ...]
     rule: str
     notes: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Return what was followed, and over how much."""
+        of = f"{len(self.series)} tensors, {len(self.steps)} steps, {len(self.ranks)} ranks"
+        return f"{self.quantity}, {self.statistic} of {of}, {self.rule}"
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each value: layer, what, step, rank, value."""

@@ -6,12 +6,14 @@ takes the words after the name and returns the exit code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 
+from probe_format.own_code import OWN_MODULES
 from probe_format.terminal import printable, tell
 
-__all__ = ["COMMANDS", "added_commands", "describe", "run_added"]
+__all__ = ["COMMANDS", "added_commands", "describe", "run_added", "versions"]
 
 #: Commands of Probe's other packages: what to install for them, and what they do.
 COMMANDS = {
@@ -31,6 +33,14 @@ def added_commands() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group="probe.commands")}
 
 
+def versions() -> Iterator[str]:
+    """Yield the name and version of each of Probe's packages that is installed."""
+    packages = (package for package, _ in COMMANDS.values())
+    for name in dict.fromkeys((*(module.replace("_", "-") for module in OWN_MODULES), *packages)):
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
+
+
 def describe(entry: EntryPoint) -> str:
     """Return a line for ``probe --help``, without loading the command: a stranger's is its package's own summary."""
     if entry.dist is None:
@@ -45,7 +55,7 @@ def describe(entry: EntryPoint) -> str:
 def run_added(name: str, words: Sequence[str]) -> int | None:
     """Run the command ``name`` and return its exit code; return None where no package has such a command.
 
-    A command of one of Probe's packages that is not installed returns 1 and prints on stderr what to install.
+    A command of one of Probe's packages that is not installed returns 2 and prints on stderr what to install.
     """
     entry = added_commands().get(name)
     if entry is not None:
@@ -63,4 +73,4 @@ def run_added(name: str, words: Sequence[str]) -> int | None:
     if package is None:
         return None
     tell(f"probe {name}: not installed here. Install it with: pip install {package}")
-    return 1
+    return 2

@@ -79,7 +79,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         worst = max(worst, STATES.index(verdict.state))
         say(f"{verdict.state:<9} {verdict.path}")
         say(*(f"    {problem}" for problem in verdict.problems), *(f"    ({note})" for note in verdict.notes))
-    return {"complete": 0, "recovered": 0, "torn": 3, "damaged": 4}[STATES[worst]]
+    return {"torn": 3, "damaged": 4}.get(STATES[worst], 0)
 
 
 def _recover(arguments: argparse.Namespace) -> int:

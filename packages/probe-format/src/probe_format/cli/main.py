@@ -8,19 +8,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 
-from probe_format import __version__
 from probe_format.layout import MODES
+from probe_format.terminal import say
 
-from .added import added_commands, describe, run_added
+from .added import COMMANDS, added_commands, describe, run_added, versions
 from .outcome import exit_code
-from .selection import add_rank, add_step, whole_number
+from .selection import add_rank, add_step, refuse_unknown, whole_number
 
 __all__ = ["main"]
 
 #: The commands of this package, and what each does. The module `commands` has them, and loads what reads dumps.
 _COMMANDS = {
     "show": "print the records as a tree by module, with shapes and norms",
-    "verify": "check schema, checksums and tensor files: complete, recovered, torn or damaged",
+    "verify": "check schema, checksums and tensor files: complete, recovered, empty, torn or damaged",
     "recover": "write the JSON files of a run that was killed, from its journal",
 }
 
@@ -36,10 +36,10 @@ _FLAGS = {
 _EXIT = """\
 exit codes:
   show     0  shown                       1  not a dump, or not readable
-  verify   0  every rank is complete or recovered
+  verify   0  every rank is complete or recovered, or empty: the run ended before its first record
            1  not a dump                  3  some rank is torn      4  some rank is damaged
   recover  0  everything recovered        1  nothing to recover     3  recovered in part
-  all      2  wrong arguments
+  all      2  wrong arguments, or a command that is not installed
 """
 
 
@@ -68,7 +68,11 @@ def _run(words: Sequence[str]) -> int:
         added = run_added(words[0], words[1:])
         if added is not None:
             return added
-    arguments = _parser({} if own else added_commands()).parse_args(words)
+    there = {} if own else added_commands()
+    parser = _parser(there)
+    if not own:
+        refuse_unknown(parser, words, (*_COMMANDS, *COMMANDS, *there))
+    arguments = parser.parse_args(words)
 
     def work() -> int:
         from .commands import RUN  # only now: help and a wrong word are answered without numpy and the reader
@@ -85,7 +89,9 @@ def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
         epilog=_EXIT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"probe-format {__version__}")
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="show the version of each package and exit"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in _COMMANDS.items():
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
@@ -98,6 +104,14 @@ def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
     for name, entry in added.items():  # only for the list in --help: `main` runs these before it parses
         commands.add_parser(name, help=describe(entry).replace("%", "%%"), add_help=False)
     return parser
+
+
+class _Version(argparse.Action):
+    """Print the versions, which take a few milliseconds to find, only when they are asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        say(*versions())
+        parser.exit()
 
 
 def _show_arguments(command: argparse.ArgumentParser) -> None:

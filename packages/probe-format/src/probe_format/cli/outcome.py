@@ -26,6 +26,9 @@ def exit_code(command: str, work: Callable[[], int], failed: int = 1) -> int:
     except KeyboardInterrupt:
         tell(f"probe {command}: stopped.")
         return 130
+    except MemoryError:
+        tell(f"probe {command}: there is not enough memory for this. A single step or rank may fit.")
+        return failed
     except (ProbeError, OSError) as error:
         tell(*f"probe {command}: {error}".split("\n"))
         return failed

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from probe_format.errors import FormatError
 from probe_format.excerpts import brief, cut, text
 from probe_format.jsonio import dumps
 from probe_format.own_code import FRAMEWORKS, OWN_MODULES
@@ -103,10 +102,7 @@ def _full(tensor: Tensor) -> str:
 
 
 def _line(tensor: Tensor, numbers: str) -> str:
-    try:
-        shape = ",".join(map(str, tensor.shape))
-    except FormatError:
-        shape = "?"
+    shape = ",".join(map(str, tensor.shape))
     kind = f"{tensor.dtype.removeprefix('torch.')}[{shape}]"
     parts = [f"{tensor.slot or 'value':<{_WIDTH}} {kind:<{_WIDTH}} {numbers}".rstrip()]
     if tensor.checksum is not None:

@@ -1,10 +1,21 @@
-"""Define the options that choose a part of a dump, in the same way for every command of ``probe``."""
+"""Choose a command and a part of a dump, in the same way for every command of ``probe``."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
 
-__all__ = ["add_rank", "add_step", "whole_number"]
+from probe_format.suggest import did_you_mean
+
+__all__ = ["add_rank", "add_step", "refuse_unknown", "whole_number"]
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, words: Sequence[str], names: Iterable[str]) -> None:
+    """End the process with code 2 where the first word should be a command and is none. names: of the commands."""
+    known = list(dict.fromkeys(names))
+    if words and not words[0].startswith("-") and words[0] not in known:
+        hint = did_you_mean(words[0], known) or f"There are {', '.join(known)}."
+        parser.error(f"there is no command {words[0]!r}. {hint}")
 
 
 def add_step(parser: argparse.ArgumentParser, what: str = "only this step") -> None:

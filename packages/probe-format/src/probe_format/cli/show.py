@@ -22,7 +22,7 @@ def heading(rank: Rank) -> str:
     if not len(rank.records) and rank.construct.parents:
         amount = f"{len(rank.construct.parents)} nodes, no values"
     facts = [text(header[key]) for key in ("framework", "level", "task") if header.get(key) is not None]
-    state = "interrupted: run 'probe recover'" if rank.source == "journal" else ""
+    state = "interrupted: run 'probe recover'" if rank.source == "journal" and not rank.is_empty else ""
     if not state and rank.report is not None:
         state = rank.report.state
     return f"{rank.label}: {', '.join([*facts, amount, *([state] if state else [])])}"

@@ -52,7 +52,7 @@ _PREPARATIONS = ("head", "frames", "tally", "over")
 
 def opens(event: Event) -> bool:
     """Return whether an event creates a folder that waited for its first record."""
-    return event[0]["k"] not in _PREPARATIONS
+    return event[0].get("k") not in _PREPARATIONS
 
 
 def head(header: Mapping[str, Any]) -> Event:

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from probe_format import jsonio
 from probe_format.errors import FormatError
 
-from .events import Event
+from .events import Event, opens
 from .fold import Fold
 from .frames import MAGIC, MAX_FRAME
 from .places import FRAME
@@ -42,6 +42,12 @@ class JournalContents:
     valid_bytes: int
     file_bytes: int
     detail: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether it is whole, but for its end, and no event is of a record or a node."""
+        kinds = (event if isinstance(event, dict) else event[0] for event in self.events)
+        return self.state != "damaged" and not any(opens((kind, ())) for kind in kinds)
 
 
 def folded(contents: JournalContents) -> Fold:

@@ -18,7 +18,7 @@ from attrs import field, frozen
 from probe_format import jsonio, layout
 from probe_format.errors import DamagedError, FormatError, UsageError
 from probe_format.excerpts import brief
-from probe_format.plain_files import read_plain, refuse_link
+from probe_format.plain_files import in_memory, read_file, read_plain, refuse_link
 from probe_format.schema.construct import Construct, check_construct, parse_construct
 from probe_format.schema.dump import Document, parse_dump
 from probe_format.schema.report import Report, check_report, parse_report
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from probe_format.journal.reading import JournalContents
 
 __all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "journal_fold", "known_forms", "open"]
+
+_DOCUMENTS = (layout.DUMP, layout.DEBUG, layout.STACK, layout.CONSTRUCT, layout.REPORT)
 
 
 def open(path: str | Path) -> Dump:
@@ -61,6 +63,9 @@ class Dump:
 
     path: Path
     steps: tuple[Step, ...]
+
+    def __repr__(self) -> str:
+        return f"<{len(self.steps)} steps with {len(self.ranks)} ranks in all of {self.path}>"
 
     def step(self, step: int, mode: layout.Mode | None = None) -> Step:
         """Return the step with this number.
@@ -102,6 +107,9 @@ class Step:
     number: int | None
     ranks: tuple[Rank, ...]
     mode: layout.Mode | None = None
+
+    def __repr__(self) -> str:
+        return f"<{len(self.ranks)} ranks of {self.path}>"
 
     def rank(self, rank: int | None) -> Rank:
         """Return the rank with this number; None is the rank of a run that was not distributed."""
@@ -157,7 +165,16 @@ class Rank:
         refuse_link(self.path / layout.JOURNAL)
         from probe_format.journal.reading import read_journal  # only a run that did not end needs it
 
-        return read_journal(self.path / layout.JOURNAL)
+        with in_memory(self.path / layout.JOURNAL):
+            return read_journal(self.path / layout.JOURNAL)
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Return whether the run ended before its first record: then there are no records, and none is lost."""
+        if self.journal is not None:
+            return self.journal.is_empty
+        files = (self.path / name for name in _DOCUMENTS)
+        return self.file is None and not any(file.is_file() and file.stat().st_size for file in files)
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
@@ -167,12 +184,12 @@ class Rank:
     @cached_property
     def records(self) -> Records:
         """Return the records, in the order of the file: of completion in a dump by Probe."""
-        return Records(self, tuple(document.records for document in self.documents))
+        return Records(self, self.documents)
 
     @cached_property
     def lost(self) -> Lost:
         """Return what the records lack because it is lost: gradients, and the files of tensors."""
-        return lost_in(self.documents)
+        return lost_in(self.documents, empty=self.is_empty)
 
     @cached_property
     def stack(self) -> Stack:
@@ -191,21 +208,27 @@ class Rank:
         """Return the files that recovery would write, when the records come from the journal."""
         if self.journal is None:
             return None
-        files = journal_fold(self.journal, self.path).pages().files()
-        return {name: b"".join(chunks) for name, chunks in files.items()}
+        with in_memory(self.path / layout.JOURNAL):
+            files = journal_fold(self.journal, self.path).pages().files()
+            return {name: b"".join(chunks) for name, chunks in files.items()}
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
-        """Return the dump.json and the debug.json that exist, one or both. Raises FormatError when neither does."""
+        """Return the dump.json and the debug.json that exist, one or both; one without records where `is_empty`.
+
+        Raises FormatError when neither exists, though others do.
+        """
         if self._recovered is not None:
             name, raw = next(iter(self._recovered.items()))
             return (parse_dump(raw, str(self.path / name)),)
+        if self.is_empty:
+            return (Document({}, {}, str(self.path / layout.DUMP)),)
         files = [self.file] if self.file else [self.path / layout.DUMP, self.path / layout.DEBUG]
-        read = Path.read_bytes if self.file else read_plain  # a file that was asked for may be a link
+        read = read_file if self.file else read_plain  # a file that was asked for may be a link
         found = tuple(parse_dump(read(file), str(file)) for file in files if file.is_file())
         if not found:
             raise FormatError(
-                f"{self.path} has neither a dump.json nor a debug.json: nothing was recorded here."
+                f"{self.path} has neither a dump.json nor a debug.json, only what goes with one: they were removed."
             )
         return found
 

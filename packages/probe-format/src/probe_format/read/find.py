@@ -12,6 +12,7 @@ from attrs import frozen
 
 from probe_format import layout
 from probe_format.errors import FormatError
+from probe_format.plain_files import read_file
 from probe_format.suggest import nearest
 
 __all__ = ["RankFolder", "find"]
@@ -58,7 +59,7 @@ def _check_file(path: Path) -> None:
         return
     if path.name in _BESIDE:
         raise FormatError(f"{path} is a part of a dump: give its folder, {path.parent}.")
-    if path.suffix != ".json" or b'"data"' not in path.read_bytes():
+    if path.suffix != ".json" or b'"data"' not in read_file(path):
         raise FormatError(f"{path} is not a dump: give a folder, a dump.json or a debug.json.")
 
 

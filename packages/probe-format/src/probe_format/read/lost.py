@@ -31,14 +31,20 @@ class Loss:
 
 @frozen
 class Lost:
-    """Hold what is lost, by record: as text how much, and the first of it with the reasons."""
+    """Hold what is lost, by record: as text how much, and the first of it with the reasons.
+
+    empty: whether the run ended before its first record.
+    """
 
     records: Mapping[str, Sequence[Loss]]
+    empty: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.records)
+        return self.empty or bool(self.records)
 
     def __str__(self) -> str:
+        if self.empty:
+            return "empty: the run ended before its first record"
         each = ((f"{name} {loss.slot}".strip(), loss.why) for name in self.records for loss in self.of(name))
         told = ", ".join(f"{place} ({cut(why, 200)})" for place, why in islice(each, _TOLD))
         count = sum(map(len, self.records.values()))
@@ -54,8 +60,8 @@ class Lost:
         return f", but for what is lost ({', '.join(slots)})" if slots else ""
 
 
-def lost_in(documents: Iterable[Document]) -> Lost:
-    """Return what is lost in a rank's documents. Records that are damaged are passed over."""
+def lost_in(documents: Iterable[Document], *, empty: bool) -> Lost:
+    """Return what is lost in a rank's documents. Records that are damaged are passed over. empty: as in `Lost`."""
     found: dict[str, list[Loss]] = {}
     for document in documents:
         for name in document.mentioning(b'"lost"'):
@@ -65,4 +71,4 @@ def lost_in(documents: Iterable[Document]) -> Lost:
                     if why := why_lost(leaf):
                         loss = Loss(path_text(keys), side_of(keys), why, is_tensor(leaf))
                         found.setdefault(name, []).append(loss)
-    return Lost(found)
+    return Lost(found, empty)

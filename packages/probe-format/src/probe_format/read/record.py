@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +10,7 @@ from attrs import field, frozen
 
 from probe_format import names
 from probe_format.debug_names import parse_debug_name
+from probe_format.schema.dump import Document
 from probe_format.schema.tensor_objects import tensors
 from probe_format.suggest import did_you_mean
 
@@ -26,32 +27,32 @@ class Records:
     """Give access to the records of one rank, in order: iterate, or look one up by its name."""
 
     rank: Rank
-    _parts: tuple[Mapping[str, Any], ...]
+    _documents: tuple[Document, ...]
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.rank.path}>"
 
     def __iter__(self) -> Iterator[Record]:
-        return (Record(name, self.rank, part) for part in self._parts for name in part)
+        return (Record(name, self.rank, each) for each in self._documents for name in each.records)
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return sum(len(each.records) for each in self._documents)
 
     def __contains__(self, name: str) -> bool:
-        return any(name in part for part in self._parts)
+        return any(name in each.records for each in self._documents)
 
     def __getitem__(self, name: str) -> Record:
         if not isinstance(name, str):
             raise KeyError(f"Records are looked up by name, not by {name!r}; `names` lists them.")
-        for part in self._parts:
-            if name in part:
-                return Record(name, self.rank, part)
+        for each in self._documents:
+            if name in each.records:
+                return Record(name, self.rank, each)
         raise KeyError(f"There is no record {name!r}. {did_you_mean(name, self.names)}".rstrip())
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the records, in order, without parsing them."""
-        return tuple(name for part in self._parts for name in part)
+        return tuple(name for each in self._documents for name in each.records)
 
 
 @frozen(slots=False, eq=False)
@@ -60,25 +61,18 @@ class Record:
 
     name: str
     rank: Rank = field(repr=False)
-    _part: Mapping[str, Any] = field(repr=False)
+    _document: Document = field(repr=False)
 
     @cached_property
     def json(self) -> Any:
-        """Return the record as it is in the file. Raises DamagedError when its line is not valid JSON."""
-        return self._part[self.name]
+        """Return the record as it is in the file. Raises DamagedError when it cannot be read (`Document.record`)."""
+        return self._document.record(self.name)
 
     @property
     def parsed(self) -> names.Name:
         """Return the parts of the name. Raises FormatError when neither Probe nor msprobe writes such names."""
-        return parse_debug_name(self.name) if self._saved else names.parse_name(self.name)
-
-    @property
-    def _saved(self) -> bool:
-        """Return whether the record is from a debug.json, whose names msprobe 1.2 writes in another form."""
-        for document in self.rank.documents:  # asked of each record: a plain loop is twice as fast as any()
-            if document.records is self._part and document.header.get("level") == "debug":
-                return True
-        return False
+        saved = self._document.header.get("level") == "debug"  # msprobe 1.2 writes its names in another form
+        return parse_debug_name(self.name) if saved else names.parse_name(self.name)
 
     @property
     def kind(self) -> Literal["forward", "backward", "parameters_grad", "debug"]:

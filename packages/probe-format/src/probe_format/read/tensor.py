@@ -16,7 +16,7 @@ from probe_format import layout
 from probe_format.errors import DamagedError, FormatError
 from probe_format.excerpts import brief
 from probe_format.jsonio import number
-from probe_format.plain_files import is_file, refuse_link
+from probe_format.plain_files import in_memory, is_file, refuse_link
 from probe_format.schema.finite import non_finite
 from probe_format.schema.tensor_objects import path_text
 from probe_format.values import ValuePath
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Statistic", "Tensor"]
 
 Statistic = float | int | bool | None
-#: No framework supports more dimensions.
-_MOST_DIMENSIONS = 64
 #: What a path has, and no name of a file.
 _OUTSIDE = frozenset("/\\\0")
 
@@ -73,11 +71,8 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape; of a DTensor the local one. Raises FormatError when the file has no valid shape."""
-        shape = self.json["shape"]
-        if len(shape) <= _MOST_DIMENSIONS and all(type(size) is int and size >= 0 for size in shape):
-            return tuple(shape)
-        raise FormatError(f"{self.name}: {brief(shape)} is not a shape.")
+        """Return the shape; of a DTensor the local one."""
+        return tuple(map(int, self.json["shape"]))
 
     def statistic(self, key: str) -> Statistic:
         """Return one number of the tensor object (spec/statistics.md): None when absent, null or not a number."""
@@ -163,13 +158,16 @@ class Tensor:
         from probe_format.tensors import files  # here, as most who open a dump read no file of a tensor
 
         path = self._saved()
-        if path.suffix == ".npy":
-            return files.load_npy(path)
-        values = _as_numpy(files.load_pt(path), path)
-        if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # saved as bytes (spec/layout.md)
-            halves = values.reshape(-1).view(np.float16).astype(np.float32)
-            return halves.view(np.complex64).reshape(self.shape)
-        return values
+        with in_memory(path):
+            if path.suffix == ".npy":
+                return files.load_npy(path)
+            values = _as_numpy(files.load_pt(path), path)
+            if (
+                self.dtype == "torch.complex32" and values.dtype == np.uint8
+            ):  # saved as bytes (spec/layout.md)
+                halves = values.reshape(-1).view(np.float16).astype(np.float32)
+                return halves.view(np.complex64).reshape(self.shape)
+            return values
 
     def load_bits(self) -> npt.NDArray[np.generic]:
         """Read the bits of a bfloat16 (as uint16) or 8-bit float (as uint8) tensor, in its shape.
@@ -198,7 +196,8 @@ class Tensor:
         path = self._saved()
         if path.suffix == ".npy":
             raise FormatError(f"{path} is a numpy file: use load().")
-        return files.load_pt(path)
+        with in_memory(path):
+            return files.load_pt(path)
 
     def _saved(self) -> Path:
         path = self.file

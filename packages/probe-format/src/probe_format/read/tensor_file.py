@@ -13,7 +13,7 @@ from attrs import define, field
 
 from probe_format.errors import FormatError
 from probe_format.excerpts import brief
-from probe_format.plain_files import is_file, refuse_link
+from probe_format.plain_files import in_memory, is_file, refuse_link
 from probe_format.tensors.checksum import crc32, file_crc32
 from probe_format.tensors.narrow_floats import bits_of, narrow_name, widen
 from probe_format.tensors.npy_file import map_npy
@@ -59,8 +59,9 @@ class TensorFiles:
             if not is_file(path):
                 return f"its file {path.name} is missing."
             refuse_link(path)
-            return next(self._problems(path, tensor), "")
-        except (OSError, ValueError, MemoryError) as error:
+            with in_memory(path):
+                return next(self._problems(path, tensor), "")
+        except (OSError, ValueError) as error:
             return f"its file cannot be read ({error})."
         except FormatError as error:
             return f"its file cannot be read: {error}"

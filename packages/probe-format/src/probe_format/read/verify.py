@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
 
 from attrs import frozen
@@ -23,11 +24,15 @@ from probe_format.schema.report import Report
 from probe_format.schema.stack import Stack
 
 from .dump import Rank, open
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from probe_format.journal.reading import JournalContents
 
 __all__ = ["STATES", "Progress", "State", "Verdict", "verify", "verify_rank"]
 
-State = Literal["complete", "recovered", "torn", "damaged"]
-STATES: tuple[State, ...] = ("complete", "recovered", "torn", "damaged")
+State = Literal["complete", "recovered", "empty", "torn", "damaged"]
+STATES: tuple[State, ...] = ("complete", "recovered", "empty", "torn", "damaged")
 Progress = Callable[[Rank, int, int], None]
 
 _MOST = 50
@@ -39,8 +44,9 @@ _TOKEN = re.compile(rb"(?:^|[\[,:\s])-?(?:NaN|Infinity)(?=[\],}\s]|$)")
 class Verdict:
     """Describe the state of one rank.
 
-    state: ``complete``; ``recovered`` (complete, made by `probe recover`); ``torn`` (the run was killed and
-    the journal holds more than the files do: `probe recover`); ``damaged`` (see ``problems``).
+    state: ``complete``; ``recovered`` (complete, made by `probe recover`); ``empty`` (the run ended before its
+    first record); ``torn`` (the run was killed and the journal holds more than the files do: `probe recover`);
+    ``damaged`` (see ``problems``).
     problems: one sentence each, at most 50.
     notes: remarks that are not faults.
     """
@@ -75,7 +81,9 @@ def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
     if rank.source == "journal" and problems:
         notes.append("'probe recover' restores what the journal still holds.")
     state: State = "damaged" if problems else "complete"
-    if not problems and rank.source == "journal":
+    if not problems and rank.is_empty:
+        state = "empty"
+    elif not problems and rank.source == "journal":
         state = "torn"
     elif not problems and rank.report is not None and rank.report.state == "recovered":
         state = "recovered"
@@ -92,9 +100,8 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
         if journal.state == "damaged":
             yield f"records.journal is damaged: {journal.detail}."
         else:
-            tail = f", and {journal.detail} were being written" if journal.detail else ""
-            notes.append(f"The run did not end: {len(journal.events)} events are in the journal{tail}.")
-            notes.append("'probe recover' writes the JSON files from them.")
+            if not rank.is_empty:
+                notes.extend(_unended(journal))
             for document in rank.documents:  # from the journal: what recovery would write
                 yield from map(str, _checked(document))
             notes.extend([str(rank.lost)] if rank.lost else [])
@@ -111,6 +118,12 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
     yield from _documents(rank, report)
     notes.extend([str(rank.lost)] if rank.lost else [])
     yield from _tensor_files(rank, notes, progress)
+
+
+def _unended(journal: JournalContents) -> Iterator[str]:
+    tail = f", and {journal.detail} were being written" if journal.detail else ""
+    yield f"The run did not end: {len(journal.events)} events are in the journal{tail}."
+    yield "'probe recover' writes the JSON files from them."
 
 
 def _checksums(folder: Path, report: Report) -> Iterator[str]:
@@ -184,7 +197,7 @@ def _agree(rank: Rank, stack: Stack, construct: Construct) -> Iterator[str]:
 
 
 def _counts(rank: Rank, report: Report) -> Iterator[str]:
-    tensors = [tensor for record in rank.records for tensor in record.tensors]
+    tensors = _tensors(rank)
     saved = sum("data_name" in tensor.json for tensor in tensors)
     for what, said, found in (
         ("records", report.records, len(rank.records)),
@@ -195,12 +208,20 @@ def _counts(rank: Rank, report: Report) -> Iterator[str]:
             yield f"report.json counts {said} {what}; there are {found}."
 
 
+def _tensors(rank: Rank) -> list[Tensor]:
+    """Return the tensors of the records that can be read; `_checked` has named the others."""
+    found: list[Tensor] = []
+    for record in rank.records:
+        with suppress(FormatError):
+            found += record.tensors
+    return found
+
+
 def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> Iterator[str]:
-    tensors = [tensor for record in rank.records for tensor in record.tensors]
     from .tensor_file import TensorFiles  # only here: it needs all that reads a tensor's file
 
     files = TensorFiles(rank.header.get("checksum") == "crc32", is_strict(rank.header))
-    saved = [tensor for tensor in tensors if tensor.json.get("data_name") is not None]
+    saved = [tensor for tensor in _tensors(rank) if tensor.json.get("data_name") is not None]
     names = {name for tensor in saved if isinstance(name := tensor.json["data_name"], str)}
     for done, tensor in enumerate(saved, start=1):
         problem = files.problem(tensor)

@@ -27,8 +27,8 @@ class Construct:
     micro_steps: Megatron's, where msprobe wrote them.
     """
 
-    parents: Mapping[str, str | None] = field(factory=dict)
-    micro_steps: Mapping[str, int] = field(factory=dict)
+    parents: Mapping[str, str | None] = field(factory=dict, repr=False)
+    micro_steps: Mapping[str, int] = field(factory=dict, repr=False)
 
     def __contains__(self, name: str) -> bool:
         return name in self.parents

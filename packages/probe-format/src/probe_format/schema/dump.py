@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from probe_format import jsonio
 from probe_format.errors import DamagedError, FormatError, Problem
 from probe_format.excerpts import brief, cut
+from probe_format.plain_files import in_memory
 
-from .tensor_objects import check_foreign, check_values
+from .tensor_objects import check_foreign, check_values, readable
 
 __all__ = ["Document", "check_debug", "check_dump", "is_strict", "parse_dump", "parse_object"]
 
@@ -31,11 +32,21 @@ class Document:
     """Hold one dump.json or debug.json.
 
     header: every top-level key but data.
-    records: name -> record; those of a file that Probe wrote are parsed one by one, on access.
+    records: name -> record, whatever it holds; those of a file that Probe wrote are parsed one by one, on access.
+    where: the file, for messages.
     """
 
     header: Mapping[str, Any]
-    records: Mapping[str, Any]
+    records: Mapping[str, Any] = field(repr=False)
+    where: str = "dump.json"
+
+    def record(self, name: str) -> Any:
+        """Return one record. Raises DamagedError when its tensors are of a form that no reader can rely upon."""
+        found = self.records[name]
+        if not readable(found):
+            for problem in check_foreign(found, (name,)):
+                raise DamagedError(f"{self.where}: {problem}")
+        return found
 
     def mentioning(self, word: bytes) -> Iterator[str]:
         """Yield the names of the records of Probe's own that may hold a word: where they have a line each, it does."""
@@ -57,7 +68,8 @@ class _Lines(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         start, stop = self.spans[name]
         try:
-            return jsonio.loads(self.raw[start:stop])
+            with in_memory(f"{self.where}: {brief(name)}"):
+                return jsonio.loads(self.raw[start:stop])
         except (ValueError, RecursionError) as error:
             raise DamagedError(
                 f"{self.where}: the record {brief(name)} is not JSON any more ({error})."
@@ -74,11 +86,12 @@ class _Lines(Mapping[str, Any]):
 
 
 def parse_object(raw: bytes, where: str) -> dict[str, Any]:
-    """Parse a JSON object, bare NaN tokens accepted. Raises FormatError when it is anything else."""
+    """Parse a JSON object, bare NaN tokens accepted. Raises FormatError when it is anything else, or too large."""
     if not raw.strip():
         raise FormatError(f"{where} is empty: the run was killed before it wrote any record here.")
     try:
-        document = jsonio.loads(raw)
+        with in_memory(where):
+            document = jsonio.loads(raw)
     except (ValueError, RecursionError) as error:
         if _is_cut(raw, error):
             raise FormatError(
@@ -101,7 +114,8 @@ def _is_cut(raw: bytes, error: Exception) -> bool:
 
 def parse_dump(raw: bytes, where: str = "dump.json") -> Document:
     """Read a dump.json or debug.json of any msprobe or of Probe. Raises FormatError when its form is wrong."""
-    lines = _index(raw, where)
+    with in_memory(where):
+        lines = _index(raw, where)
     if lines is not None:
         return lines
     document = parse_object(raw, where)
@@ -111,7 +125,7 @@ def parse_dump(raw: bytes, where: str = "dump.json") -> Document:
             f"{where} has no object under 'data', so it is not a dump.json. A dump.json has the keys "
             f"task, level, framework, dump_data_dir and data; this one has: {cut(', '.join(document), 200) or 'none'}."
         )
-    return Document(document, data)
+    return Document(document, data, where)
 
 
 def _index(raw: bytes, where: str) -> Document | None:
@@ -140,7 +154,7 @@ def _index(raw: bytes, where: str) -> Document | None:
         at = end + 1
     if b"".join(raw[at:].split()) != b"}}" or (more and spans):
         return None
-    return Document(header, _Lines(raw, spans, where))
+    return Document(header, _Lines(raw, spans, where), where)
 
 
 def is_strict(header: Mapping[str, Any]) -> bool:

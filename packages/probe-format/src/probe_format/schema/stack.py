@@ -21,7 +21,7 @@ class Stack:
     groups: (names, frames) pairs, in first-seen order.
     """
 
-    groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = field(default=(), repr=False)
     _group_of: dict[str, int] = field(init=False, repr=False, eq=False)
 
     @_group_of.default

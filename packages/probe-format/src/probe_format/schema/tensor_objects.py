@@ -9,6 +9,7 @@ The walk keeps its own stack instead of recursing: a damaged file may nest deepe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "is_whole",
     "others",
     "path_text",
+    "readable",
     "tensors",
     "walk",
     "why_lost",
@@ -34,6 +36,9 @@ _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _BROKEN = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")
 _COUNTS = ("nan_count", "posinf_count", "neginf_count", "zero_count")
 _TEXTS = ("data_name", "data_crc32", "unsupported", "lost")
+_SCALARS = (*_STATISTICS, *_BROKEN, *_COUNTS, "md5")
+#: No framework has more elements in a tensor, or more dimensions.
+_MOST_ELEMENTS, _MOST_DIMENSIONS = 2**63 - 1, 64
 
 
 def path_text(path: ValuePath) -> str:
@@ -93,24 +98,66 @@ def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
     """Yield every fault in a value that Probe wrote, by the strict grammar."""
     for at, node in walk(value, lambda node: is_leaf(node) or isinstance(node.get("class_type"), str), path):
         if is_tensor(node):
-            yield from _check_tensor(node, at, strict=True)
+            yield from _check_tensor(node, at)
         elif not isinstance(node, dict | list | None):
             yield Problem(path_text(at), f"a bare {type(node).__name__} where an encoded value belongs.")
 
 
 def check_foreign(value: Any, path: ValuePath) -> Iterator[Problem]:
-    """Yield the faults in a value of msprobe's that would stop any reader: only tensors are checked."""
+    """Yield the faults in a value, of msprobe's too, that would stop any reader: only tensors are checked."""
     for below, node in tensors(value):
-        yield from _check_tensor(node, (*path, *below), strict=False)
+        yield from _check_foreign(node, (*path, *below))
 
 
-def _check_tensor(node: dict[str, Any], at: ValuePath, *, strict: bool) -> Iterator[Problem]:
-    for size in node["shape"]:
-        if not is_count(size):
+def readable(value: Any) -> bool:
+    """Return whether `check_foreign` finds nothing, in a fraction of its time: it is asked of every record read."""
+    todo = [value]
+    for node in todo:  # which grows
+        if type(node) is list:
+            todo += node
+        elif type(node) is dict:
+            if "shape" not in node or not is_tensor(node):
+                todo += node.values()
+            elif not _is_usual(node) and any(_check_foreign(node, ())):
+                return False
+    return True
+
+
+def _is_usual(tensor: dict[str, Any]) -> bool:
+    """Return whether a tensor has one list, which is its shape, and that is one of whole numbers."""
+    kinds = [*map(type, tensor.values())]
+    shape = tensor["shape"]
+    if (
+        kinds.count(list) > 1
+        or dict in kinds
+        or len(shape) > _MOST_DIMENSIONS
+        or set(map(type, shape)) - {int}
+    ):
+        return False
+    return not shape or (min(shape) >= 0 and max(*shape, math.prod(shape)) <= _MOST_ELEMENTS)
+
+
+def _check_foreign(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
+    yield from _check_shape(node, at)
+    for key in _SCALARS:
+        if isinstance(node.get(key), list | dict):
+            yield Problem(path_text((*at, key)), f"{brief(node[key])} is neither a number nor a text.")
+
+
+def _check_shape(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
+    elements, shape = 1, node["shape"]
+    for size in shape:
+        if not (type(size) is int or is_whole(size)) or not 0 <= size <= _MOST_ELEMENTS:
             yield Problem(path_text((*at, "shape")), f"{brief(size)} is not a size.")
             break
-    if not strict:
-        return
+        elements *= size
+    else:
+        if elements > _MOST_ELEMENTS or len(shape) > _MOST_DIMENSIONS:
+            yield Problem(path_text((*at, "shape")), f"no tensor has the shape {brief(shape)}.")
+
+
+def _check_tensor(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
+    yield from _check_shape(node, at)
     where = path_text(at)
     if any(key not in node for key in _STATISTICS) and "md5" not in node and "unsupported" not in node:
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")

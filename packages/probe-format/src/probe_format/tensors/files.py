@@ -135,7 +135,7 @@ def load_pt(path: Path | str) -> Any:
         pass  # whole, with content that only torch can read; weights_only keeps it from running code
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
+    except (FileNotFoundError, PermissionError, IsADirectoryError, MemoryError):
         raise
     except Exception as e:
         raise DamagedError(f"{path} cannot be read as a PyTorch file: {e}") from e

@@ -10,7 +10,7 @@ from probe_format.on_demand import on_demand
 from .claim import Claim, in_use
 from .clear import clear
 from .coverage import Coverage, Tally
-from .disk import check_writable, explain
+from .disk import check_writable, explain, reason, remains
 from .documents import FORMAT_VERSION, Documents, documents_bytes, write_documents
 from .rank_writer import RankWriter
 from .summary import Summary, slot_of
@@ -38,8 +38,10 @@ __all__ = [
     "documents_bytes",
     "explain",
     "in_use",
+    "reason",
     "recover",
     "recover_rank",
+    "remains",
     "slot_of",
     "write_documents",
 ]

@@ -8,9 +8,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from probe_format import layout
 from probe_format.safe_files import make_folder
 
-__all__ = ["check_writable", "explain"]
+__all__ = ["check_writable", "explain", "reason", "remains"]
 
 
 def check_writable(path: Path, need: int = 1 << 20) -> str | None:
@@ -53,6 +54,27 @@ def explain(error: OSError, path: Path) -> str:
     if error.errno == errno.EMFILE:
         return f"dump_path {path}: this process has too many files open. Raise the limit (ulimit -n)."
     return f"dump_path {path}: {error.strerror or error}. Please {other}."
+
+
+def reason(error: Exception, path: Path, told: str) -> str:
+    """Return one sentence on what ended a step below ``path``: what the machine lacks, or a fault of Probe's own.
+
+    told: the fault in words, for whoever mends it.
+    """
+    if isinstance(error, OSError):
+        return explain(error, path)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it. Record less (list, scope, tensor_list)."
+    return f"it is a fault of its own. Please report it: {told}."
+
+
+def remains(directory: Path) -> str:
+    """Return what is left of a step that was ended early, as it is now: a folder may be gone, and all with it."""
+    if os.path.isfile(directory / layout.JOURNAL):
+        return f"what was recorded before is readable (`probe recover {directory}`)"
+    if layout.is_dump_dir(directory):
+        return f"what was recorded before is in {directory}"
+    return f"{directory} is gone, and with it what was recorded"
 
 
 def _full(error: OSError, path: Path) -> str:

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from probe_format import layout
 from probe_format.errors import FormatError
 from probe_format.journal.reading import read_journal
-from probe_format.plain_files import refuse_link
+from probe_format.plain_files import in_memory, refuse_link
 from probe_format.read.dump import Rank, journal_fold, known_forms, open
 from probe_format.safe_files import Folder
 
@@ -57,20 +57,28 @@ def recover_rank(rank: Rank) -> Recovery:
 
     path = rank.path / layout.JOURNAL
     if not path.is_file():
-        return result("nothing", "There is no journal: the step ended, or msprobe wrote the dump.")
+        why = (
+            "the run ended before its first record"
+            if rank.is_empty
+            else "the step ended, or msprobe wrote the dump"
+        )
+        return result("nothing", f"There is no journal: {why}.")
     try:
         if rank.source == "files" and rank.report is not None and rank.report.state == "complete":
             return result("nothing", "The files are complete and hold everything in the journal.")
         refuse_link(path)
-        contents = read_journal(path)
-        pages = journal_fold(contents, rank.path, records=False).pages()
+        with in_memory(path):
+            contents = read_journal(path)
+            pages = journal_fold(contents, rank.path, records=False).pages()
     except FormatError as error:
         return result("nothing", str(error))
-    if not contents.events:
-        return result("nothing", "The journal holds no event: the run was killed before the first call.")
+    if contents.is_empty:
+        return result("nothing", "The journal holds no record: the run ended before its first one.")
     detail = f"The run was cut off: {contents.detail}." if contents.detail else "The journal is whole."
     if contents.state == "damaged":
         detail = f"The journal is damaged, and what was there is lost: {contents.detail}."
+        if not contents.events:
+            return result("nothing", detail)
         fault = {"where": layout.JOURNAL, "message": detail, "count": 1}
         pages = evolve(pages, faults=[*pages.faults, fault])
     # The journal's last summary is from the last stop() and lacks later records: it is counted anew.
@@ -79,7 +87,7 @@ def recover_rank(rank: Rank) -> Recovery:
     # The files cover the torn tail too: it was read, and holds no event.
     folder = Folder(rank.path, layout.dump_path_of(rank.path))
     try:
-        with known_forms(rank.path):
+        with in_memory(path), known_forms(rank.path):
             report = write_pages(folder, pages, state="recovered", journal_bytes=contents.file_bytes)
     except FormatError as error:
         return result("nothing", str(error))

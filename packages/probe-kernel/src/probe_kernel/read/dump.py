@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 from probe_format.errors import FormatError
+from probe_format.plain_files import read_file
 from probe_format.schema import parse_object
 
 from probe_kernel.graph.ir_text import read_ir
@@ -111,7 +112,7 @@ class Rank:
         """
         folder = self.path / ".dump_metadata"
         files = [path for path in sorted(folder.glob("*.json")) if path.is_file()]
-        return {path.stem: parse_object(path.read_bytes(), str(path)) for path in files}
+        return {path.stem: parse_object(read_file(path), str(path)) for path in files}
 
     @property
     def problems(self) -> Iterator[str]:

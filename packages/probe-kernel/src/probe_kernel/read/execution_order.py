@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from probe_format.errors import FormatError
+from probe_format.plain_files import read_file
 
 __all__ = ["find_graph_files", "read_history", "read_order"]
 
@@ -19,7 +20,7 @@ def read_order(path: Path) -> tuple[str, ...]:
     Raises FormatError when the file has no line, or zeros (a full disk leaves such files), OSError when it cannot be
     read.
     """
-    text = path.read_text("utf-8-sig", "replace")
+    text = read_file(path).decode("utf-8-sig", "replace")
     if not text.strip() or "\0" in text:
         raise FormatError(f"{path} should have a header and one node's name a line: it is empty or damaged.")
     lines = [line.strip() for line in text.splitlines()]
@@ -31,7 +32,7 @@ def read_history(path: Path) -> tuple[int, ...]:
 
     Raises FormatError when a line is not a number, OSError when the file cannot be read.
     """
-    lines = [line.strip() for line in path.read_text("utf-8-sig", "replace").splitlines()]
+    lines = [line.strip() for line in read_file(path).decode("utf-8-sig", "replace").splitlines()]
     try:
         return tuple(int(line) for line in lines if line)
     except ValueError as error:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy.typing as npt
 from attrs import field, frozen
 from probe_format.errors import FormatError
+from probe_format.plain_files import read_file
 from probe_format.schema import parse_object
 
 from .file_name import flat
@@ -160,7 +161,7 @@ class Kernel:
         Raises FormatError when their file cannot be read.
         """
         path = self._arguments
-        return {} if path is None else parse_object(path.read_bytes(), str(path))
+        return {} if path is None else parse_object(read_file(path), str(path))
 
     def is_called(self, name: str) -> bool:
         """Return whether ``name`` is its name, its full name, or the last part of it (``Conv2D-op0``)."""

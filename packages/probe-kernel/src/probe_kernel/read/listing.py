@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from attrs import field, frozen
+from probe_format.plain_files import read_file
 
 from .file_name import FileName, is_file_name, parse_file_name
 from .find import MAPPING, is_auxiliary
@@ -71,7 +72,9 @@ def read_mapping(folder: Path) -> TrueNames:
     names: dict[str, str] = {}
     problems = []
     there = frozenset(os.listdir(folder))
-    for number, line in enumerate(path.read_text("utf-8-sig", "surrogateescape").split("\n"), start=1):
+    for number, line in enumerate(
+        read_file(path).decode("utf-8-sig", "surrogateescape").split("\n"), start=1
+    ):
         file, _, name = (part.strip() for part in line.partition(","))
         if not file and not name:
             continue

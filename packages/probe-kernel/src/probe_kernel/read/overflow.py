@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import frozen
 from probe_format.errors import FormatError
+from probe_format.plain_files import read_file
 from probe_format.schema import parse_object
 
 from probe_kernel.files.bin_file import open_bin
@@ -64,4 +65,4 @@ def read_overflow(path: Path, name: FileName) -> Overflow:
                 except FormatError as error:
                     raise type(error)(f"{path}: {error}.") from None
         raise FormatError(f"{path} is called an overflow file, and has no record of one.")
-    return Overflow(path, name.timestamp or 0, parse_object(path.read_bytes(), str(path)))
+    return Overflow(path, name.timestamp or 0, parse_object(read_file(path), str(path)))

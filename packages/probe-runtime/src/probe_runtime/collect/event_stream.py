@@ -10,7 +10,7 @@ import traceback
 
 from probe_format.excerpts import error_text
 from probe_format.journal import events
-from probe_format.write import RankWriter
+from probe_format.write import RankWriter, remains
 
 from probe_runtime.notice import notice
 
@@ -63,8 +63,7 @@ class EventStream:
         if self.broken is None:
             self.broken = why
             notice(
-                f"Probe stopped collecting this step: {why}. The run goes on; everything recorded before this "
-                "is readable (`probe recover`)."
+                f"Probe stopped collecting this step: {why}. The run goes on; {remains(self._writer.directory)}."
             )
 
     def fault(self, where: str, what: str, error: Exception) -> None:

@@ -21,14 +21,20 @@ S = TypeVar("S", bound=AnySession)
 
 
 class class_or_instance(Generic[T, P, R]):
-    """Make a method that also works on the class, where it acts on ``owner.current()``."""
+    """Make a method that also works on the class, where it acts on ``owner.current()``.
 
-    def __init__(self, function: Callable[Concatenate[T, P], R]) -> None:
+    idle: what it does on the class where no debugger is open; None to raise.
+    """
+
+    def __init__(self, function: Callable[Concatenate[T, P], R], idle: Callable[P, R] | None = None) -> None:
         self._function = function
+        self._idle = idle
         self.__doc__ = function.__doc__
 
     def __get__(self, instance: T | None, owner: Any) -> Callable[P, R]:
         if instance is None:
+            if self._idle is not None and (owner._current is None or owner._current.closed):
+                return self._idle
             instance = owner.current()
         return functools.partial(self._function, instance)
 

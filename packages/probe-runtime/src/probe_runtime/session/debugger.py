@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -55,12 +56,12 @@ class Debugger:
 
     @classmethod
     def current(cls) -> Self:
-        """Return the debugger of this process. Raises UsageError when there is none yet."""
-        session = cls._current
-        if session is None or session.closed:
-            raise UsageError(
-                f"There is no {cls.__name__} yet. Make one first: {cls.__name__}(config_path=...)."
-            )
+        """Return the debugger of this process. Raises UsageError when there is none yet, or it is closed."""
+        session, name = cls._current, cls.__name__
+        if session is None:
+            raise UsageError(f"There is no {name} yet. Make one first: {name}(config_path=...).")
+        if session.closed:
+            raise UsageError(f"The {name} of this process is closed. Make another: {name}(config_path=...).")
         found = cls.__new__(cls)
         found._session = session
         return found
@@ -105,9 +106,9 @@ class Debugger:
         """Undo `register_custom_api`."""
         self._session.patches.remove(module, api_name)
 
-    @class_or_instance
+    @partial(class_or_instance, idle=lambda: None)
     def close(self) -> None:
-        """Complete the open step and remove every hook. Also done at exit."""
+        """Complete the open step and remove every hook. Also done at exit; nothing is done where none is open."""
         self._session.close()
 
     def __enter__(self) -> Self:

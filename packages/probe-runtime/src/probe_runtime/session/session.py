@@ -13,7 +13,7 @@ from attrs import define, field
 from probe_format.errors import ProbeError, UsageError
 from probe_format.excerpts import brief, error_text
 from probe_format.layout import holds_data
-from probe_format.write import Claim, clear, explain
+from probe_format.write import Claim, clear, explain, reason, remains
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_token_range
@@ -209,8 +209,8 @@ class Session:
             with contextlib.suppress(Exception):
                 run.abandon()
             notice(
-                f"Probe: a fault of its own in {where} ended the dump of step {self.step_number}; the run goes on, and "
-                f"what was recorded is readable (`probe recover`). Please report it: {_brief_trace(e)}"
+                f"Probe: the dump of step {self.step_number} ended in {where}: "
+                f"{reason(e, self.config.dump_path, _brief_trace(e))} The run goes on; {remains(run.directory)}."
             )
 
     # -- inside ---------------------------------------------------------------------------------------

@@ -1,0 +1,153 @@
+"""Every command and the API on dumps that are damaged in one place: only errors of our own, whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import mutants
+import numpy as np
+import probe_analysis
+import probe_format
+import pytest
+from probe_format.cli.main import main
+from probe_format.errors import DamagedError
+from report_dumps import read
+
+CORPUS = Path(__file__).parents[1] / "format" / "corpus" / "probe"
+STRICT = {"format_version": "1.0", "tool": "probe"}
+
+
+@pytest.mark.parametrize("of", ["msprobe", "probe", "files", "torn"])
+def test_a_damaged_dump_ends_no_command_with_a_traceback(tmp_path: Path, of: str) -> None:
+    good = tmp_path / "good"
+    if of in ("files", "torn"):
+        shutil.copytree(CORPUS / {"files": "complete"}.get(of, of), good)
+    else:
+        mutants.fresh(good, **(STRICT if of == "probe" else {}))
+    wrong = islice(mutants.mutants(good, seed=19), 60)
+    found = [fault for what, change in wrong for fault in mutants.faults(good, tmp_path, what, change)]
+    assert found == []
+
+
+def changed(folder: Path, name: str, *place: object, to: object, ranks: tuple[int, ...] = (1,)) -> str:
+    """A dump with one value changed in some ranks."""
+    mutants.fresh(folder)
+    for rank in ranks:
+        path = folder / "step0" / f"rank{rank}" / name
+        path.write_text(json.dumps(mutants.changed(json.loads(path.read_text()), place, to)))
+    return str(folder)
+
+
+RECORD = "Module.layers.0.mlp.MLP.forward.0"
+LARGE = [2**62, 2**62]
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        *(("shape", shape) for shape in ([None], ["2"], [[2]], [-1], [10**400], LARGE, [1] * 65)),
+        *((key, wrong) for key in ("Max", "Norm", "md5", "nan_count") for wrong in ([1], {"a": 1})),
+    ],
+)
+def test_what_a_tensor_says_of_itself_is_checked_where_it_is_read(
+    tmp_path: Path, key: str, wrong: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = str(mutants.fresh(tmp_path / "good"))
+    damaged = changed(tmp_path / "damaged", "dump.json", "data", RECORD, "input_args", 0, key, to=wrong)
+    said = rf"dump\.json: {RECORD}\.input_args\.0\.{key}: "
+    for use in (
+        probe_analysis.diff,
+        lambda _, b: probe_analysis.ranks(b),
+        lambda a, _: open_everything(damaged),
+    ):
+        with pytest.raises(DamagedError, match=said):
+            use(good, damaged)
+    assert main(["verify", damaged]) == 4
+    assert f"{RECORD}.input_args.0.{key}: " in capsys.readouterr().out
+    texts = read(probe_analysis.report(damaged).html)[0]["texts"]
+    assert any(text.startswith("cannot be read: ") for text in texts)
+
+
+def open_everything(dump: str) -> None:
+    for rank in probe_format.open(dump).ranks:
+        for record in rank.records:
+            assert record.tensors
+
+
+@pytest.mark.parametrize("state", ["same", "different", "unknown"])
+def test_a_page_of_two_dumps_says_which_stack_cannot_be_read(tmp_path: Path, state: str) -> None:
+    good = mutants.fresh(tmp_path / "good")
+    rank = {"same": (), "different": (0,), "unknown": (1,)}[state]
+    bad = Path(
+        changed(tmp_path / "bad", "dump.json", "data", RECORD, "output", 0, "Norm", to=1e9, ranks=rank)
+    )
+    stack = bad / "step0" / "rank1" / "stack.json"
+    stack.write_bytes(stack.read_bytes()[:-100])
+    found = probe_analysis.report(good, bad)
+    assert f"{stack} is cut short" in found.unread[f"step0/rank1 of {bad}"]
+    assert read(found.html)[0]["findings"][0]["state"] == state
+
+
+@pytest.mark.parametrize("key", ["input_args", "input_kwargs", "output", "parameters"])
+@pytest.mark.parametrize("wrong", [3, "text", None, True, [3], {"a": "b"}])
+def test_no_command_minds_what_stands_where_arguments_belong(tmp_path: Path, key: str, wrong: object) -> None:
+    good = str(mutants.fresh(tmp_path / "good"))
+    damaged = changed(tmp_path / "damaged", "dump.json", "data", RECORD, key, to=wrong, ranks=(0, 1))
+    for use in mutants.uses(good, damaged, tmp_path).values():
+        use()
+
+
+TOO_LARGE = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+import mutants
+import pyarrow, numpy, tensorboard, torch
+import probe_analysis.cli.report, probe_analysis.cli.diff, probe_analysis.cli.ranks, probe_analysis.cli.export
+import probe_format.read.verify
+from pathlib import Path
+from probe_format import ProbeError
+good, bad, out = map(Path, sys.argv[2:])
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
+for name, use in mutants.uses(str(good), str(bad), out).items():
+    print("##", name, flush=True)
+    try:
+        use()
+    except ProbeError as error:
+        print(error)
+try:
+    for tensor in (x for rank in probe_format.open(bad).ranks for record in rank.records for x in record.tensors):
+        tensor.load()
+except ProbeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["dump.json", "stack.json", "construct.json", "report.json", "records.journal", ".npy"]
+)
+def test_a_file_larger_than_memory_is_named(tmp_path: Path, name: str) -> None:
+    """A sparse file of 1 TB, in a process that may have 256 MiB more."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for each in (good, bad):
+        shutil.copytree(CORPUS / ("torn" if name == "records.journal" else "complete"), each)
+    file = next(path for path in sorted(bad.rglob("*")) if path.name.endswith(name))
+    if name == ".npy":
+        with file.open("wb") as opened:
+            np.lib.format.write_array_header_1_0(
+                opened, {"descr": "<f4", "fortran_order": False, "shape": (1 << 38,)}
+            )
+        os.truncate(file, file.stat().st_size + (1 << 40))
+    else:
+        os.truncate(file, 1 << 40)
+    words = [sys.executable, "-c", TOO_LARGE, Path(__file__).parent, good, bad, tmp_path]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert f"{file} is too large for the memory that is free here." in ran.stdout + ran.stderr
