@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from dumping import capture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.tensors.stats import NO_STATS, Stats, stats_of
@@ -277,3 +279,37 @@ def test_waiting_is_bounded() -> None:
         assert not waiting.full
         waiting.add(i, torch.ones(1), None)
     assert waiting.full
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int64", "bool", "complex64"])
+def test_repeated_elements_are_read_once(dtype: str, deferred: bool) -> None:
+    """An expanded tensor has memory for few of its elements: 10**12 of them cost nothing."""
+    few = (torch.arange(-3.0, 9.0).reshape(4, 1, 3) / 4).to(getattr(torch, dtype))
+    for base in (few, few.to(torch.float64).log().to(few.dtype) if few.is_floating_point() else few):
+        small, large = base.expand(4, 7, 3), base.expand(4, 10**11, 3)
+        true = stats_of_tensor(small.contiguous(), deferred)
+        for t, times in ((small, 1), (large, 10**11 / 7)):
+            found = stats_of_tensor(t, deferred)
+            for key in ("max", "min", "finite_max", "finite_min"):
+                assert repr(getattr(found, key)) == repr(getattr(true, key)), key
+            assert found.mean == pytest.approx(true.mean, rel=1e-6, nan_ok=True)
+            assert found.norm == pytest.approx(true.norm * times**0.5, rel=1e-6, nan_ok=True)
+            for key in ("nan", "posinf", "neginf", "zeros"):
+                assert getattr(found, key) == pytest.approx(getattr(true, key) * times)
+
+
+def stats_of_tensor(t: torch.Tensor, deferred: bool) -> Any:
+    if not deferred:
+        return cpu_stats(t, zero_count=True)
+    waiting: DeferredStats[str] = DeferredStats(True, 1 << 30)
+    assert waiting.add(1, t, "about")
+    ((_, _, found),) = waiting.fetch()
+    return found
+
+
+def test_a_scalar_of_ten_to_the_ninth_is_described_at_once(tmp_path: Path) -> None:
+    x = torch.ones(()).expand(10**9)
+    data = capture(tmp_path, lambda: torch.narrow(x, 0, 0, 10**9 - 1), level="L1")
+    (record,) = [data[name] for name in data if "narrow" in name and "forward" in name]
+    assert record["input_args"][0]["Norm"] == pytest.approx(10**4.5) and record["output"][0]["Mean"] == 1

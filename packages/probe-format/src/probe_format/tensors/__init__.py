@@ -9,7 +9,7 @@ from .files import PT_DTYPES, byte_count, load_npy, load_pt, npy_bytes, npy_head
 from .narrow_floats import narrow_name, widen
 from .npy_file import npy_header
 from .pt_file import pt_frame
-from .stats import NO_STATS, Stats, stats_json, stats_of
+from .stats import NO_STATS, Stats, distinct, repeated, stats_json, stats_of
 from .stats_fast import CHUNK, combine, numbers_at, numbers_in, quick, quick_stats
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "combine",
     "crc32",
     "crc32_hex",
+    "distinct",
     "load_npy",
     "load_pt",
     "memory_at",
@@ -37,6 +38,7 @@ __all__ = [
     "pt_frame",
     "quick",
     "quick_stats",
+    "repeated",
     "stats_json",
     "stats_of",
     "stored",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .checksum import crc32_hex, xor_hex
-from .stats import NO_STATS, Stats, stats_json, stats_of
+from .stats import NO_STATS, Stats, distinct, repeated, stats_json, stats_of
 from .stats_fast import CHUNK, combine, quick, quick_stats
 
 __all__ = ["array_object", "array_stats", "checksum_of", "stored"]
@@ -43,6 +43,9 @@ def array_stats(a: Array, *, zero_count: bool = False) -> Stats:
 
     Ordinary floats are read in pieces that stay in the cache. Half precision is converted to float32 first.
     """
+    shape, times = distinct(a.shape, a.strides)
+    if times > 1:
+        return repeated(array_stats(a[tuple(map(slice, shape))], zero_count=zero_count), times)
     if not a.size or zero_count or not a.dtype.isnative:
         return stats_of(_wide(a), zero_count=zero_count)
     if a.dtype in _NATIVE:

@@ -8,15 +8,16 @@ the finite part is. `quick` in `stats_fast` gives the same numbers faster for or
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from attrs import frozen
+from attrs import evolve, frozen
 
 from probe_format.jsonio import finite
 
-__all__ = ["NO_STATS", "Numbers", "Stats", "numbers_of", "stats_json", "stats_of"]
+__all__ = ["NO_STATS", "Numbers", "Stats", "distinct", "numbers_of", "repeated", "stats_json", "stats_of"]
 
 Number = float | int | bool
 #: The max, min, mean and norm of floats.
@@ -65,6 +66,9 @@ def stats_of(array: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
     a = np.asarray(array)
     if a.size == 0:
         return Stats(zeros=0 if zero_count else None)
+    shape, times = distinct(a.shape, a.strides)
+    if times > 1:
+        return repeated(stats_of(a[tuple(map(slice, shape))], zero_count=zero_count), times)
     kind = a.dtype.kind
     if kind == "b":
         return _of_bool(a, zero_count)
@@ -79,6 +83,26 @@ def stats_of(array: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
             wide = a.astype(np.float64, copy=False).ravel()
             return _of_float(wide, a, zero_count)
     return NO_STATS
+
+
+def distinct(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """Return the shape of the elements that have memory of their own, and how often each of them is repeated.
+
+    strides: 0 where a dimension repeats the same memory, as that of a broadcast array does.
+    """
+    if 0 not in strides:
+        return tuple(shape), 1
+    own = tuple(1 if step == 0 and size else size for size, step in zip(shape, strides, strict=True))
+    return own, math.prod(shape) // max(math.prod(own), 1)
+
+
+def repeated(s: Stats, times: int) -> Stats:
+    """Return the statistics of elements that are each repeated so often."""
+    if times == 1 or s.norm is None:
+        return s
+    counts = {name: getattr(s, name) * times for name in ("nan", "posinf", "neginf")}
+    zeros = None if s.zeros is None else s.zeros * times
+    return evolve(s, norm=s.norm * math.sqrt(times), zeros=zeros, **counts)
 
 
 def _of_bool(a: npt.NDArray[Any], zero_count: bool) -> Stats:

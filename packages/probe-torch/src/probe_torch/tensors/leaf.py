@@ -35,7 +35,7 @@ from .tensor_view import EXACT, TensorView, view_of
 __all__ = ["Placement", "TensorLeaf", "TensorOptions"]
 
 _T: Any = torch._C.TensorBase
-_data_ptr, _is_contiguous, _is_neg = _T.data_ptr, _T.is_contiguous, _T.is_neg
+_data_ptr, _is_contiguous, _is_neg, _stride = _T.data_ptr, _T.is_contiguous, _T.is_neg, _T.stride
 _NO_STATS = stats_json(Stats())
 _FOUR = ("Max", "Min", "Mean", "Norm")
 _MESH = ("device_mesh", "placements")
@@ -129,8 +129,10 @@ class TensorLeaf(CommonLeaf):
             ):
                 # No operation of torch is called for what is contiguous, so no mode and no level of torch.func notices.
                 ordered = _is_contiguous(t)
-                dense = t if ordered else without_holes(t)
-                numbers = numbers_at(pointer if dense is t else _data_ptr(dense), form.count, form.kind)
+                numbers = None
+                if ordered or 0 not in _stride(t):  # else elements are repeated
+                    dense = t if ordered else without_holes(t)
+                    numbers = numbers_at(pointer if dense is t else _data_ptr(dense), form.count, form.kind)
                 if numbers is not None:
                     high, low, mean, norm = numbers
                     body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm}

@@ -14,7 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from attrs import define, field, frozen
-from probe_format.tensors import CHUNK, Stats, combine, memory_at, quick, quick_stats, stats_of
+from probe_format.tensors import (
+    CHUNK,
+    Stats,
+    combine,
+    distinct,
+    memory_at,
+    quick,
+    quick_stats,
+    repeated,
+    stats_of,
+)
 
 from .plain import is_dense
 
@@ -94,9 +104,20 @@ def _array(t: torch.Tensor) -> npt.NDArray[Any]:
 
 def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
     """Return the statistics of a detached strided CPU tensor of any shape; None when its dtype is not supported."""
-    n = t.numel()
-    if n == 0:
+    if t.numel() == 0:
         return stats_of(np.empty(0), zero_count=zero_count)
+    t, times = _once(t)
+    found = _cpu_stats(t, t.numel(), zero_count)
+    return None if found is None else repeated(found, times)
+
+
+def _once(t: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return the elements that have memory of their own, and how often an expanded tensor repeats each of them."""
+    shape, times = distinct(t.shape, _T.stride(t))
+    return (t if times == 1 else _T.as_strided(t, shape, _T.stride(t))), times
+
+
+def _cpu_stats(t: torch.Tensor, n: int, zero_count: bool) -> Stats | None:
     dtype = t.dtype
     one = flat(t)
     if dtype in _NATIVE or dtype in _VIA_FLOAT32:
@@ -134,6 +155,7 @@ class Deferred(Generic[A]):
     exact: unrounded max and min of integers, as 0-d tensors on the device.
     copy: the tensor as it was, if it may have to be read once more; None where these numbers say everything.
     boolean: whether its elements are.
+    times: how often each element is repeated.
     """
 
     number: int
@@ -142,6 +164,7 @@ class Deferred(Generic[A]):
     exact: tuple[torch.Tensor, torch.Tensor] | None
     copy: torch.Tensor | None
     boolean: bool
+    times: int
 
 
 @define
@@ -167,12 +190,13 @@ class DeferredStats(Generic[A]):
     def add(self, number: int, t: torch.Tensor, about: A) -> bool:
         """Start the reductions of a detached strided tensor; return False when its dtype is not supported."""
         floats = t.dtype.is_floating_point or t.dtype.is_complex
+        t, times = _once(t)
         copy = _T.clone(t) if floats or self.zero_count else None
         found = _reduce(t if copy is None else copy)
         if found is None:
             return False
         four, exact = found
-        waits = Deferred(number, about, four, exact, copy, t.dtype is torch.bool)
+        waits = Deferred(number, about, four, exact, copy, t.dtype is torch.bool, times)
         with self._lock:
             self.waiting.append(waits)
             self.held += 0 if copy is None else copy.numel() * copy.element_size()
@@ -196,7 +220,7 @@ class DeferredStats(Generic[A]):
             for d, row in zip(group, _T.tolist(table), strict=True):
                 rows[d.number] = row
         for d in waiting:
-            yield d.number, d.about, self._finished(d, rows[d.number])
+            yield d.number, d.about, repeated(self._finished(d, rows[d.number]), d.times)
 
     def _finished(self, d: Deferred[A], row: list[float]) -> Stats:
         high, low, mean, norm = row
