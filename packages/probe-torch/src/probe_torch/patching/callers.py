@@ -7,7 +7,7 @@ from types import FrameType
 
 import torch
 
-__all__ = ["is_model_code", "verdicts"]
+__all__ = ["is_model_code", "is_torch_code", "verdicts"]
 
 _TORCH = os.path.dirname(torch.__file__)
 _HERE = os.path.dirname(os.path.dirname(__file__))
@@ -45,6 +45,9 @@ _MACHINERY = tuple(
 # The exception: the collectives that distribute a tensor as a DTensor are recorded.
 _MODELS = os.path.join(_TORCH, "distributed", "tensor", "_collective_utils.py")
 
+_INDUCTOR = os.path.join(_TORCH, "_inductor", "")
+_CALLING_GRAPHS = (_HERE, os.path.join(_TORCH, "fx", ""), os.path.join(_TORCH, "nn", "modules", "module.py"))
+
 verdicts: dict[str, bool] = {}
 """File name -> whether its calls are the model's, for the file names that decide it alone."""
 
@@ -65,3 +68,17 @@ def is_model_code(frame: FrameType) -> bool:
         return True
     verdicts[name] = name == _MODELS or not name.startswith(_MACHINERY)
     return verdicts[name]
+
+
+def is_torch_code(frame: FrameType) -> bool:
+    """Return whether a call made from this frame is torch's own, or of code that its compiler has made."""
+    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+        frame = frame.f_back  # another patch of ours: its caller decides
+    if frame.f_code.co_filename.startswith("<eval_with_key>"):
+        above = frame.f_back  # who calls the graph: the run, or what torch.compile has made
+        while above is not None and above.f_code.co_filename.startswith(_CALLING_GRAPHS):
+            above = above.f_back
+        return above is not None and above.f_code.co_filename.startswith(_TORCH)
+    above = frame.f_back
+    made = above is not None and above.f_code.co_filename.startswith(_INDUCTOR)
+    return made or frame.f_code.co_filename.startswith(_TORCH) or not is_model_code(frame)

@@ -27,6 +27,7 @@ from probe_torch.hooks.parameter_gradients import ParameterGradients
 from probe_torch.hooks.recompute import watched_checkpoints
 from probe_torch.hooks.swaps import watched_swaps
 from probe_torch.patching.fakes import quiet_fakes
+from probe_torch.patching.operators import operators
 from probe_torch.patching.patches import Patches
 from probe_torch.patching.regions import step_regions
 from probe_torch.tensors.inflight import watched_collectives
@@ -122,7 +123,9 @@ class StepOpener:
             functions = (
                 self.config.level != "L0"
             )  # else no function is replaced, so no original is needed back
-            stack.enter_context(watched_collectives(leaf.inflight, collector.works if functions else None))
+            stack.enter_context(
+                watched_collectives(leaf.inflight, operators(), collector.works if functions else None)
+            )
             stack.enter_context(quiet_fakes())
             self.target.recorder = collector.recorder
             stack.callback(self.target.clear)

@@ -18,12 +18,11 @@ import torch
 import torch.distributed as dist
 from attrs import define, field
 from probe_runtime.collect import PendingWork, faults_reported, guarded
-from probe_runtime.patching import Function, original_of, place, replaced
+from probe_runtime.patching import Function, Place, place, replaced
 
 from probe_torch.aside import aside
-from probe_torch.compiling import is_compiling
 
-__all__ = ["InFlight", "watched_collectives"]
+__all__ = ["InFlight", "called", "watched_collectives"]
 
 _T: Any = torch._C.TensorBase
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -146,25 +145,20 @@ class InFlight:
 
 
 @contextlib.contextmanager
-def watched_collectives(inflight: InFlight, works: PendingWork | None = None) -> Iterator[None]:
+def watched_collectives(
+    inflight: InFlight, operators: Sequence[Place], works: PendingWork | None = None
+) -> Iterator[None]:
     """Report collectives, and the waits for them, while this is open; their results stay the same.
 
+    operators: by what Python code calls operators, some of which are collectives: each tells `called`.
     inflight: told of the memory that they write.
     works: told which of their handles were waited for.
     """
-    if not dist.is_available():
-        yield
-        return
-    places = [
-        place(torch._ops.OpOverload, "__call__", _operator),
-        place(torch._ops.OpOverloadPacket, "__call__", _operator),
-        place(dist.Work, "wait", _wait),
-        *(
-            place(dist.ProcessGroup, name, _collective)
-            for name in _WRITING
-            if hasattr(dist.ProcessGroup, name)
-        ),
-    ]
+    places = [*operators]
+    if dist.is_available():
+        writing = [name for name in _WRITING if hasattr(dist.ProcessGroup, name)]
+        places += [place(dist.ProcessGroup, name, _collective) for name in writing]
+        places.append(place(dist.Work, "wait", _wait))
     told = [inflight.finished] if works is None else [inflight.finished, works.waited]
     finished = [guarded("a collective", "the end of its wait", each) for each in told]
     _watching.append(inflight)
@@ -182,24 +176,15 @@ _watching: list[InFlight] = []
 _waited: list[Callable[[Any], None]] = []
 
 
-def _operator(original: Function) -> Function:
-    torchs = original_of(original)
-
-    @functools.wraps(torchs)
-    def call(op: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return torchs(op, *args, **kwargs)
-        out = original(op, *args, **kwargs)
-        name = getattr(op, "_name", None) or op._qualified_op_name
-        if _watching and name.startswith(_FUNCTIONAL):
-            with faults_reported("a collective", "the memory that it writes"), aside():
-                for inflight in _watching:
-                    report = inflight.was_waited if "::wait_tensor" in name else inflight.issued
-                    for tensor in _tensors_in(out):
-                        report(tensor)
-        return out
-
-    return call
+def called(op: Any, out: Any) -> None:
+    """Tell those who watch what an operator has returned, where it is a functional collective."""
+    name = getattr(op, "_name", None) or op._qualified_op_name
+    if _watching and name.startswith(_FUNCTIONAL):
+        with faults_reported("a collective", "the memory that it writes"), aside():
+            for inflight in _watching:
+                report = inflight.was_waited if "::wait_tensor" in name else inflight.issued
+                for tensor in _tensors_in(out):
+                    report(tensor)
 
 
 def _collective(original: Function) -> Function:
