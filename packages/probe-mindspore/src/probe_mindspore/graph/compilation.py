@@ -11,7 +11,6 @@ compile cache stores on disk (`compile_cache`).
 """
 
 import functools
-import importlib
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,25 +23,14 @@ from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Nested, place, replaced
 
 from probe_mindspore.hooks import autograd
-from probe_mindspore.patching.compile_hook import compilation_replaced
+from probe_mindspore.patching.compile_hook import API, compilation_replaced
 
 from . import compile_cache
 from .search import BranchError, Extent, Search, SearchResult, UntappableError
 
-__all__ = ["TappedCompilations", "api_module"]
+__all__ = ["TappedCompilations"]
 
 Region = Callable[[Extent], AbstractContextManager[Any]]
-
-
-def api_module() -> Any:
-    """Return the module that compiles: since 2.9 `mindspore.common.api` is only a copy of it."""
-    for name in ("mindspore.graph.api", "mindspore.common.api"):
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            continue
-    raise ImportError("MindSpore has neither mindspore.graph.api nor mindspore.common.api")
-
 
 #: Why some graphs have no taps although they compile with them: they would fail when they run (2.7.0 and 2.10.0).
 _BRANCHES = (
@@ -82,9 +70,8 @@ class TappedCompilations:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Patch everything that compiles while open. Undone also when the block raises."""
-        api = api_module()
-        places = [place(api._JitExecutor, "compile", _JIT), place(api._CellGraphExecutor, "compile", _CELL)]
-        places.append(place(api, "_real_phase", _PHASE))
+        places = [place(API._JitExecutor, "compile", _JIT), place(API._CellGraphExecutor, "compile", _CELL)]
+        places.append(place(API, "_real_phase", _PHASE))
         _in_place.append(self)
         try:
             with replaced(places), compilation_replaced(self._compile):
@@ -230,7 +217,7 @@ def _to_run() -> bool:
     frame = sys._getframe(2)
     while frame.f_back is not None and not str(frame.f_globals.get("__name__")).startswith("mindspore."):
         frame = frame.f_back
-    return frame.f_globals is vars(api_module())
+    return frame.f_globals is vars(API)
 
 
 def _branches(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:

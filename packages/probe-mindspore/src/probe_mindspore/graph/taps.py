@@ -22,7 +22,7 @@ from probe_mindspore.hooks.modules import CellTable, is_bytecode
 
 from . import host_callback, tapped_cell
 from .calls import GraphCalls
-from .compilation import TappedCompilations, api_module
+from .compilation import TappedCompilations
 from .grad_operations import watched_grads
 from .routes import Route, by_callbacks, listen
 from .search import BranchError, Extent, SearchResult, UntappableError
@@ -111,7 +111,7 @@ class GraphTaps:
     def wait(self) -> None:
         """Wait until the graphs that have begun are done: MindSpore runs them asynchronously."""
         try:
-            api_module()._pynative_executor.sync()
+            autograd.wait()
         except Exception as e:  # of the run itself, which may not raise it again
             self._leaf.met(e)
         if self._route.spool is not None:
