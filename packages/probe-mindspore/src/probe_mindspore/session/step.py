@@ -104,7 +104,7 @@ class StepOpener:
                 self._replace(stack, step.collector, models)
                 yield
 
-        return self._dumped(made, install, table, remove_hooks=arrivals.remove)
+        return self._dumped(made, install, table, remove_hooks=arrivals.hooks.remove)
 
     def open_graph(self, directory: Path, about: About) -> DumpingStep:
         """Open a step of compiled graphs alone. Raises OSError when the directory cannot be written."""
