@@ -11,7 +11,8 @@ from probe_format.debug_names import debug_record, gradient_record
 from probe_format.excerpts import error_text
 from probe_format.journal import events
 from probe_format.values import unsupported
-from probe_format.write import FORMAT_VERSION, Coverage, RankWriter
+from probe_format.write import Coverage, RankWriter
+from probe_runtime.collect import header_of
 from probe_runtime.config import Config
 from probe_runtime.describe import RunError, options_of
 
@@ -56,17 +57,9 @@ class SavedStep:
         Raises OSError when the journal cannot be written.
         """
         files = config.task == "tensor"
-        header: dict[str, Any] = {
-            "task": config.task,
-            "level": "debug",
-            "framework": framework or "numpy",
-            "dump_data_dir": str(directory / "dump_tensor_data") if files else None,
-            "format_version": FORMAT_VERSION,
-            "tool": tool,
-            **about,
-        }
-        if config.summary_mode != "statistics":
-            header["checksum"] = "crc32" if config.summary_mode == "md5" else "xor64"
+        about, named = {"tool": tool, **about}, framework or "numpy"
+        own = evolve(config, tensor_list=(), extra_info=True)  # which are keys of other levels
+        header = header_of(own, directory, about, framework=named, deferred=False)
         writer = RankWriter(directory, header)
         options = evolve(
             options_of(config, writer.tensor_directory), share=False, deferred=False, overlap=True
