@@ -15,7 +15,7 @@ from probe_runtime.describe import Placement, TensorOptions
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.parameter_gradients import ParameterHooks
 from probe_mindspore.tensors.leaf import TensorLeaf
-from probe_mindspore.tensors.tensor_view import is_tensor
+from probe_mindspore.tensors.tensor_view import DENSE
 
 from .module_kind import detect
 from .ranks import current_rank
@@ -51,7 +51,7 @@ class MindSporeSaving:
 
         Raises RunError when an error of the run came meanwhile.
         """
-        if not is_tensor(value):
+        if not isinstance(value, DENSE):
             return self._leaf.leaf(evolve(placement, found=[]), value, path)
         if _takes_gradient(value):
             placement.found.append((path, value))
