@@ -37,8 +37,7 @@ class SavedStep:
     values: DescribedValues
     _counts: Counts = field(factory=Counts)
     _gradients: AwaitedGradients = field(init=False)
-    _gate: threading.RLock = field(factory=threading.RLock)
-    _idle: threading.Condition = field(init=False)  # of the gate
+    _gate: threading.Condition = field(factory=threading.Condition)  # notified when nothing is being recorded
     _busy: int = 0
     _over: bool = False
 
@@ -68,7 +67,6 @@ class SavedStep:
         return cls(directory, DescribedValues(journal, options, files))
 
     def __attrs_post_init__(self) -> None:
-        self._idle = threading.Condition(self._gate)
         self._gradients = AwaitedGradients(self.values, self.enter, self.leave)
 
     @property
@@ -93,7 +91,7 @@ class SavedStep:
         with self._gate:
             self._busy -= 1
             if self._over and not self._busy:
-                self._idle.notify_all()
+                self._gate.notify_all()
 
     def save(self, variable: Any, name: str, *, backward: bool) -> None:
         """Record one value. When this returns, the value survives the death of the process.
@@ -145,9 +143,9 @@ class SavedStep:
 
     def end(self) -> dict[str, Any] | None:
         """Write debug.json and report.json. Return the report, or None when only the journal could be kept."""
-        with self._idle:
+        with self._gate:
             self._over = True
-            self._idle.wait_for(lambda: not self._busy)  # what other threads have begun belongs to this step
+            self._gate.wait_for(lambda: not self._busy)  # what other threads have begun belongs to this step
         report = None
         writer = self._journal.writer
         if self.alive and not writer.forked:

@@ -38,7 +38,8 @@ _nested = Nested()
 def compilation_replaced(make: Make) -> Held:
     """Call make(compile) instead of ``compile`` until the result is undone. The last one begun is the outermost."""
     make = sheltered("a compilation", make)
-    places = [place(kind, "compile", _COMPILING) for kind in _executors()]
+    kinds = (getattr(mindspore._c_expression, name, object) for name in ("GraphExecutor_", "JitExecutor_"))
+    places = [place(kind, "compile", _COMPILING) for kind in kinds if "compile" in vars(kind)]
     _active.append(make)
     return replaced(places, lambda: _active.remove(make))
 
@@ -75,12 +76,6 @@ def _all(original: Function) -> Function:
 
 
 _COMPILING = sheltered("a compilation", _all)
-
-
-def _executors() -> list[type]:
-    """Return the classes that compile; PyNative's jit has one of its own."""
-    found = (getattr(mindspore._c_expression, name, None) for name in ("GraphExecutor_", "JitExecutor_"))
-    return [kind for kind in found if kind is not None and "compile" in vars(kind)]
 
 
 Change = Callable[[Any, Any, Any], Any]

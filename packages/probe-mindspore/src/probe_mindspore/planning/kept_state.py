@@ -211,10 +211,7 @@ def _is_users(cls: type) -> bool:
     top = cls.__module__.partition(".")[0]
     if top == "mindspore":
         return cls.__module__ == "mindspore.amp"
-    return not (issubclass(cls, type) or top in sys.stdlib_module_names or top in _OTHERS)
-
-
-_OTHERS = ("builtins", "numpy")
+    return not (issubclass(cls, type) or top in sys.stdlib_module_names or top in ("builtins", "numpy"))
 
 
 @cache

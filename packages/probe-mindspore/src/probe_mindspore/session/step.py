@@ -159,15 +159,9 @@ class StepOpener:
         return TwoModes(first, second)
 
     def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpingStep:
+        writer, collector = made.writer, made.collector
         return DumpingStep(
-            self.config,
-            made.writer.directory,
-            install,
-            made.writer,
-            made.collector,
-            made.leaf,
-            table,
-            **hooks,
+            self.config, writer.directory, install, writer, collector, made.leaf, table, **hooks
         )
 
     def _parts(self, directory: Path, about: About, *, late: bool = False) -> _Parts:
