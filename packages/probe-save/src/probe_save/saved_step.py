@@ -153,18 +153,15 @@ class SavedStep:
             try:
                 self._journal.append_pending()
                 writer.append(events.over())  # what has not come by now was not on its way
-                writer.append(events.tally(self._tally()))
+                if self._gradients.count:
+                    left_out = "gradients that had not arrived"
+                    self._journal.coverage.add("left_out", left_out, self._gradients.count)
+                writer.append(events.tally(self.values.tally()))
                 report = writer.finish(final=True)
             except OSError as error:
                 self._journal.break_off(error)
         self.abandon()
         return report
-
-    def _tally(self) -> dict[str, Any]:
-        if self._gradients.count:
-            left_out = "gradients that had not arrived"
-            self._journal.coverage.add("left_out", left_out, self._gradients.count)
-        return self.values.tally()
 
     def abandon(self) -> None:
         """Release everything and write nothing more. The journal stays readable."""
