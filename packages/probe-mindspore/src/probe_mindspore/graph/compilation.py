@@ -103,7 +103,7 @@ class TappedCompilations:
                 if results and (results[-1].met or results[-1].why):
                     _graphs[key] = results[-1]
                 if key in _graphs:
-                    self.ran(_name(what), _graphs[key])
+                    self.ran(getattr(what, "__qualname__", None) or type(what).__name__, _graphs[key])
                 return answer
         finally:
             self._now.pop()
@@ -221,7 +221,3 @@ def _branches(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *mor
 def _runs_python(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
     """Return whether a graph that has just been compiled runs a part of itself in Python."""
     return b"PyExecute" in executor.get_func_graph_proto(phase, "anf_ir", False)
-
-
-def _name(what: Any) -> str:
-    return getattr(what, "__qualname__", None) or type(what).__name__
