@@ -215,7 +215,7 @@ def test_stopped_gradients() -> None:
 
 
 def test_outside_of_a_gradient_nothing_is_remembered() -> None:
-    assert not gradients.recording() and not gradients.in_backward()
+    assert not gradients.recording() and autograd.backward_pass() == -1
     assert gradients.enter([((0,), values(3))]) is None
     within: list[bool] = []
 
@@ -231,9 +231,9 @@ def test_outside_of_a_gradient_nothing_is_remembered() -> None:
 def test_the_backward_pass_is_known_from_inside() -> None:
     within: list[bool] = []
     p = Parameter(values(3), name="p")
-    gradients.watch(p, lambda g: within.append(gradients.in_backward()))
+    gradients.watch(p, lambda g: within.append(autograd.backward_pass() != -1))
     ms.grad(lambda x: (x * p).sum(), None, [p])(values(3))
-    assert within == [True] and not gradients.in_backward()
+    assert within == [True] and autograd.backward_pass() == -1
 
 
 # ---------------- ways of taking gradients, passes, orders

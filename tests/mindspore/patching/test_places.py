@@ -16,7 +16,7 @@ from contract_places import Kind
 from documents import Json
 from mindspore import Tensor, nn, ops
 from probe_mindspore.dropout import no_dropout
-from probe_mindspore.patching.jit_guard import AST_EXECUTORS, first_of
+from probe_mindspore.patching.compile_hook import API
 
 X = Tensor(np.linspace(-1, 1, 4, dtype=np.float32).reshape(2, 2))
 
@@ -72,7 +72,7 @@ KINDS = {
     "an optimizer": Kind(nn.Optimizer, "__call__", lambda: OPTIMIZER(GRADIENTS)),
     "printing": Kind(Tensor, "__repr__", lambda: repr(X), left_out("printing")),
     "making parameters": Kind(ms.Parameter, "set_data", lambda: OPTIMIZER.learning_rate.set_data(Tensor(0.0))),
-    "jitted functions": Kind(first_of(AST_EXECUTORS), "__call__", lambda: jitted(X), named("Jit.jitted")),
+    "jitted functions": Kind(API._JitExecutor, "__call__", lambda: jitted(X), named("Jit.jitted")),
     "copies": Kind(copy, "deepcopy", lambda: copy.deepcopy(X)),
     "pickles": Kind(pickle, "dumps", lambda: pickle.dumps([1])),
     "unpickled": Kind(pickle, "loads", lambda: pickle.loads(b"N.")),

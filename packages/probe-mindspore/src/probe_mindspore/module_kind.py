@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from operator import attrgetter, methodcaller
+from operator import methodcaller
 from typing import Any
 
 import mindspore
 from attrs import frozen
 from mindspore import nn
+from probe_runtime.patching import resolve_owner
 
 __all__ = ["CELLS", "ModuleKind", "behind", "detect", "late_torch", "source_of_torch", "torch_on_mindspore"]
 
@@ -51,13 +51,7 @@ def _own(table: str, module: Any) -> Iterator[tuple[str, Any]]:
     return ((name, p) for name, p in getattr(module, table).items() if p is not None)
 
 
-def _optimizers() -> Iterator[type]:
-    yield nn.Optimizer
-    for path in ("experimental.optim.Optimizer", "mint.optim.Optimizer"):
-        with contextlib.suppress(AttributeError):
-            yield attrgetter(path)(mindspore)
-
-
+_OPTIMIZERS = map(resolve_owner, ("mindspore.experimental.optim.Optimizer", "mindspore.mint.optim.Optimizer"))
 CELLS = ModuleKind(
     framework="mindspore",
     prefix="Cell",
@@ -65,7 +59,7 @@ CELLS = ModuleKind(
     module_class=nn.Cell,
     patched_classes=(nn.Cell, nn.GraphCell),
     containers=(nn.CellList, nn.CellDict),
-    optimizers=(*_optimizers(), nn.learning_rate_schedule.LearningRateSchedule),
+    optimizers=(nn.Optimizer, *filter(None, _OPTIMIZERS), nn.learning_rate_schedule.LearningRateSchedule),
     walk=methodcaller("cells_and_names"),
     parameters=partial(_own, "_params"),
 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from attrs import define, evolve, field
@@ -12,12 +11,11 @@ from mindspore import Parameter
 from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary
 from probe_runtime.describe import Placement, TensorOptions
-from probe_runtime.patching import Held
 
 from probe_mindspore.hooks import autograd
-from probe_mindspore.patching.compile_hook import around_compilation
+from probe_mindspore.hooks.parameter_gradients import ParameterHooks
 from probe_mindspore.tensors.leaf import TensorLeaf
-from probe_mindspore.tensors.tensor_view import is_tensor
+from probe_mindspore.tensors.tensor_view import DENSE
 
 from .module_kind import detect
 from .ranks import current_rank
@@ -37,41 +35,11 @@ def open_leaf(
 
 
 @define(eq=False)
-class _GradientHook:
-    """Hook one tensor for its gradients; the hook can be removed for a while and put back.
-
-    tensor: the tensor.
-    arrived: called with each gradient.
-    handle: removes the hook; None while it is off.
-    """
-
-    tensor: Any
-    arrived: Callable[[Any], None]
-    handle: Any = None
-
-    def put(self) -> bool:
-        """Put the hook on the tensor. Return whether the tensor takes a gradient."""
-        self.handle = autograd.hook_tensor(self.tensor, self.arrived)
-        return self.handle is not None
-
-    def take_off(self) -> None:
-        if self.handle is not None:
-            self.handle.remove()
-            self.handle = None
-
-
-@define(eq=False)
 class MindSporeSaving:
-    """Describe tensors and take their gradients. Safe to use from many threads.
-
-    A hook on a parameter that is present while a graph is compiled would become part of the graph, so these hooks are
-    removed meanwhile.
-    """
+    """Describe tensors and take their gradients. Safe to use from many threads."""
 
     _leaf: TensorLeaf
-    _parameters: list[_GradientHook] = field(factory=list)
-    _compilations: Held | None = None
-    _lock: threading.Lock = field(factory=threading.Lock)
+    _parameters: ParameterHooks = field(factory=ParameterHooks)
 
     @property
     def tally(self) -> dict[str, int]:
@@ -83,7 +51,7 @@ class MindSporeSaving:
 
         Raises RunError when an error of the run came meanwhile.
         """
-        if not is_tensor(value):
+        if not isinstance(value, DENSE):
             return self._leaf.leaf(evolve(placement, found=[]), value, path)
         if _takes_gradient(value):
             placement.found.append((path, value))
@@ -103,29 +71,11 @@ class MindSporeSaving:
         def hook(gradient: Any) -> None:
             arrived(gradient)
 
-        watch = _GradientHook(tensor, hook)
-        if not watch.put():
-            return None
+        put = partial(autograd.hook_tensor, tensor, hook)
         if isinstance(tensor, Parameter):
-            self._add_parameter(watch)
-        return watch.take_off
-
-    def _add_parameter(self, watch: _GradientHook) -> None:
-        with self._lock:
-            self._parameters.append(watch)
-            if self._compilations is None:
-                self._compilations = around_compilation(self._without_hooks)
-
-    @contextmanager
-    def _without_hooks(self) -> Iterator[None]:
-        held = [watch for watch in self._parameters if watch.handle is not None]
-        for watch in held:
-            watch.take_off()
-        try:
-            yield
-        finally:
-            for watch in held:
-                watch.put()
+            return self._parameters.add(put)
+        handle = put()
+        return None if handle is None else handle.remove
 
     def fill_numbers(self, value: bytes) -> bytes:
         """Return the value: all numbers are computed at once here."""
@@ -133,10 +83,7 @@ class MindSporeSaving:
 
     def close(self) -> None:
         """Release every tensor, after the hooks have been removed."""
-        if self._compilations is not None:
-            self._compilations.undo()
-            self._compilations = None
-        self._parameters.clear()
+        self._parameters.remove()
         self._leaf.close()
 
 

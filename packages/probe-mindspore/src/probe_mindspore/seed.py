@@ -39,7 +39,8 @@ _ms_seed: Any = importlib.import_module("mindspore.common.seed")
 def keep_random_state(stack: contextlib.ExitStack) -> None:
     """Put MindSpore's seeds and the state of its generator back when ``stack`` is closed."""
     table: dict[Any, int] = getattr(_ms_seed, "_KERNEL_SEED", {})
-    stack.callback(_put_back, table, dict(table))
+    stack.callback(table.update, dict(table))
+    stack.callback(table.clear)  # before
     stack.callback(setattr, _ms_seed, "_GLOBAL_SEED", ms.get_seed())
     stack.callback(dataset.config.set_seed, dataset.config.get_seed())
     stack.callback(ms.set_rng_state, ms.get_rng_state())
@@ -53,11 +54,6 @@ def _seed(seed: int, stack: contextlib.ExitStack) -> None:
     if torch is not None:  # it draws from a generator of its own
         stack.callback(torch.set_rng_state, torch.get_rng_state())
         torch.manual_seed(seed)
-
-
-def _put_back(table: dict[Any, int], before: dict[Any, int]) -> None:
-    table.clear()
-    table.update(before)
 
 
 # The variables that MindSpore sets beside its own switch; which ones depends on the version.

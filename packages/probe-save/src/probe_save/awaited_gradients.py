@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,8 @@ class AwaitedGradients:
         path: of the tensor in the value that was saved.
         """
         try:
-            undo = self.values.leaf_of(tensor).watch(tensor, partial(self._arrived, _Slot(record, path)))
+            arrived = partial(self._arrived, record, path, itertools.count())
+            undo = self.values.leaf_of(tensor).watch(tensor, arrived)
         except Exception as error:
             self.values.journal.fault(f"waiting for {record}", error)
             return
@@ -57,41 +59,31 @@ class AwaitedGradients:
         for undo in watches:
             undo()
 
-    def _arrived(self, slot: _Slot, gradient: Any) -> None:
-        """Record the gradient of one backward pass. gradient: None where the pass brought none."""
+    def _arrived(self, record: str, path: ValuePath, numbers: Iterator[int], gradient: Any) -> None:
+        """Record the gradient of one backward pass.
+
+        numbers: of the gradients that come for this tensor.
+        gradient: None where the pass brought none.
+        """
         journal = self.values.journal
         if not journal.alive or gradient is None or not self.enter():
             return
         try:
-            number = slot.passes
-            slot.passes += 1
+            number = next(numbers)
             if number == 0:
                 with self._lock:
                     self.count -= 1
-            place = self.values.place(slot.record, wants_file=number == 0)
+            place = self.values.place(record, wants_file=number == 0)
             try:
-                value = self.values.describe_gradient(place, gradient, slot.path, later=number > 0)
-                journal.append(events.grad(slot.record, slot.path, value, number))
+                value = self.values.describe_gradient(place, gradient, path, later=number > 0)
+                journal.append(events.grad(record, path, value, number))
             except Exception as error:
                 self.values.remove_files(place)
-                journal.lost(f"gradient {slot.record}", error)
+                journal.lost(f"gradient {record}", error)
                 if number == 0:  # it came, and must not read as one that did not
                     why = lost(f"gradient: {error_text(error)[:200]}")
-                    journal.append_at_last(events.grad(slot.record, slot.path, why))
+                    journal.append_at_last(events.grad(record, path, why))
         except RunError as found:
             raise found.error from found
         finally:
             self.leave()
-
-
-@define
-class _Slot:
-    """A place in a gradient record.
-
-    path: of the tensor in the value that was saved.
-    passes: how many gradients have come there.
-    """
-
-    record: str
-    path: ValuePath
-    passes: int = 0

@@ -11,7 +11,8 @@ from probe_format.debug_names import debug_record, gradient_record
 from probe_format.excerpts import error_text
 from probe_format.journal import events
 from probe_format.values import unsupported
-from probe_format.write import FORMAT_VERSION, Coverage, RankWriter
+from probe_format.write import Coverage, RankWriter
+from probe_runtime.collect import header_of
 from probe_runtime.config import Config
 from probe_runtime.describe import RunError, options_of
 
@@ -36,8 +37,7 @@ class SavedStep:
     values: DescribedValues
     _counts: Counts = field(factory=Counts)
     _gradients: AwaitedGradients = field(init=False)
-    _gate: threading.RLock = field(factory=threading.RLock)
-    _idle: threading.Condition = field(init=False)  # of the gate
+    _gate: threading.Condition = field(factory=threading.Condition)  # notified when nothing is being recorded
     _busy: int = 0
     _over: bool = False
 
@@ -56,17 +56,9 @@ class SavedStep:
         Raises OSError when the journal cannot be written.
         """
         files = config.task == "tensor"
-        header: dict[str, Any] = {
-            "task": config.task,
-            "level": "debug",
-            "framework": framework or "numpy",
-            "dump_data_dir": str(directory / "dump_tensor_data") if files else None,
-            "format_version": FORMAT_VERSION,
-            "tool": tool,
-            **about,
-        }
-        if config.summary_mode != "statistics":
-            header["checksum"] = "crc32" if config.summary_mode == "md5" else "xor64"
+        about, named = {"tool": tool, **about}, framework or "numpy"
+        own = evolve(config, tensor_list=(), extra_info=True)  # which are keys of other levels
+        header = header_of(own, directory, about, framework=named, deferred=False)
         writer = RankWriter(directory, header)
         options = evolve(
             options_of(config, writer.tensor_directory), share=False, deferred=False, overlap=True
@@ -75,7 +67,6 @@ class SavedStep:
         return cls(directory, DescribedValues(journal, options, files))
 
     def __attrs_post_init__(self) -> None:
-        self._idle = threading.Condition(self._gate)
         self._gradients = AwaitedGradients(self.values, self.enter, self.leave)
 
     @property
@@ -100,7 +91,7 @@ class SavedStep:
         with self._gate:
             self._busy -= 1
             if self._over and not self._busy:
-                self._idle.notify_all()
+                self._gate.notify_all()
 
     def save(self, variable: Any, name: str, *, backward: bool) -> None:
         """Record one value. When this returns, the value survives the death of the process.
@@ -152,9 +143,9 @@ class SavedStep:
 
     def end(self) -> dict[str, Any] | None:
         """Write debug.json and report.json. Return the report, or None when only the journal could be kept."""
-        with self._idle:
+        with self._gate:
             self._over = True
-            self._idle.wait_for(lambda: not self._busy)  # what other threads have begun belongs to this step
+            self._gate.wait_for(lambda: not self._busy)  # what other threads have begun belongs to this step
         report = None
         writer = self._journal.writer
         if self.alive and not writer.forked:
@@ -162,18 +153,15 @@ class SavedStep:
             try:
                 self._journal.append_pending()
                 writer.append(events.over())  # what has not come by now was not on its way
-                writer.append(events.tally(self._tally()))
+                if self._gradients.count:
+                    left_out = "gradients that had not arrived"
+                    self._journal.coverage.add("left_out", left_out, self._gradients.count)
+                writer.append(events.tally(self.values.tally()))
                 report = writer.finish(final=True)
             except OSError as error:
                 self._journal.break_off(error)
         self.abandon()
         return report
-
-    def _tally(self) -> dict[str, Any]:
-        if self._gradients.count:
-            left_out = "gradients that had not arrived"
-            self._journal.coverage.add("left_out", left_out, self._gradients.count)
-        return self.values.tally()
 
     def abandon(self) -> None:
         """Release everything and write nothing more. The journal stays readable."""

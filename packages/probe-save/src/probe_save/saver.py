@@ -8,7 +8,6 @@ import os
 import threading
 import weakref
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from probe_format.errors import UsageError
@@ -164,9 +163,7 @@ class Saver:
     def __enter__(self) -> Saver:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # -- inside ---------------------------------------------------------------------------------------
@@ -193,14 +190,10 @@ class Saver:
             return run if run.alive else None
         with self._lock:
             self._check_open()
-            if self._run is None and self._wanted():
+            wanted = self._steps(self.step_number) and self._skip_step != self.step_number
+            if self._run is None and wanted and self._ranks(current_rank()):
                 self._run = self._open()
             return self._run
-
-    def _wanted(self) -> bool:
-        if not self._steps(self.step_number) or self._skip_step == self.step_number:
-            return False
-        return self._ranks(current_rank())
 
     def _open(self) -> SavedStep | None:
         config, step, rank = self.config, self.step_number, current_rank()

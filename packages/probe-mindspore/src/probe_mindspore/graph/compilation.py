@@ -10,12 +10,11 @@ A graph that is compiled for another purpose than to run (`export`) has no taps,
 compile cache stores on disk (`compile_cache`).
 """
 
-import functools
-import importlib
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial, wraps
 from typing import Any
 
 from attrs import define, field
@@ -24,25 +23,14 @@ from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Nested, place, replaced
 
 from probe_mindspore.hooks import autograd
-from probe_mindspore.patching.compile_hook import compilation_replaced
+from probe_mindspore.patching.compile_hook import API, compilation_replaced
 
 from . import compile_cache
 from .search import BranchError, Extent, Search, SearchResult, UntappableError
 
-__all__ = ["TappedCompilations", "api_module"]
+__all__ = ["TappedCompilations"]
 
 Region = Callable[[Extent], AbstractContextManager[Any]]
-
-
-def api_module() -> Any:
-    """Return the module that compiles: since 2.9 `mindspore.common.api` is only a copy of it."""
-    for name in ("mindspore.graph.api", "mindspore.common.api"):
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            continue
-    raise ImportError("MindSpore has neither mindspore.graph.api nor mindspore.common.api")
-
 
 #: Why some graphs have no taps although they compile with them: they would fail when they run (2.7.0 and 2.10.0).
 _BRANCHES = (
@@ -76,15 +64,13 @@ class TappedCompilations:
     met: dict[int, None]
     ran: Callable[[str, SearchResult], None]
     _plain: dict[Any, Any] = field(factory=dict)
-    _now: list[Any] = field(factory=list)
-    _found: SearchResult | None = None
+    _now: list[tuple[Any, list[SearchResult]]] = field(factory=list)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Patch everything that compiles while open. Undone also when the block raises."""
-        api = api_module()
-        places = [place(api._JitExecutor, "compile", _JIT), place(api._CellGraphExecutor, "compile", _CELL)]
-        places.append(place(api, "_real_phase", _PHASE))
+        places = [place(API._JitExecutor, "compile", _JIT), place(API._CellGraphExecutor, "compile", _CELL)]
+        places.append(place(API, "_real_phase", _PHASE))
         _in_place.append(self)
         try:
             with replaced(places), compilation_replaced(self._compile):
@@ -92,63 +78,40 @@ class TappedCompilations:
         finally:
             _in_place.remove(self)
 
-    def jit(self, original: Function, executor: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compile a jitted function."""
-        what = executor.obj if executor.obj is not None else executor.fn
+    def compile(self, what: Any, run: Callable[[], Any], keyed: AbstractContextManager[Any]) -> Any:
+        """Compile a Cell or a jitted function.
+
+        run: does so as without Probe.
+        keyed: a context in which it has a key of its own.
+        """
         if id(what) in self._plain:
-            return original(executor, *args, **kwargs)
-        self._keep_cache(what, original, executor, *args, **kwargs)
-        before = executor._cell_cache_key_extend
-        executor._cell_cache_key_extend = f"{before}.{self.word}"
-        try:
-            with self._noted(what) as note:
-                return note(original(executor, *args, **kwargs))
-        finally:
-            executor._cell_cache_key_extend = before
-
-    def cell(self, original: Function, executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compile a Cell."""
-        if id(obj) in self._plain or kwargs.get("phase") != obj.phase:  # another phase: to be exported
-            return original(executor, obj, *args, **kwargs)
-        self._keep_cache(obj, original, executor, obj, *args, **kwargs)
-        with self._noted(obj) as note:
-            return note(original(executor, obj, *args, **kwargs))
-
-    def _keep_cache(self, what: Any, original: Function, *args: Any, **kwargs: Any) -> None:
-        """Compile the user's own graph too where the cache is on, so that it is loaded or stored as without Probe."""
-        if compile_cache.is_on():
+            return run()
+        off: AbstractContextManager[Any] = nullcontext()
+        if compile_cache.is_on():  # the user's own graph too, so that it is loaded or stored as without Probe
             self._plain[id(what)] = what
             try:
-                original(*args, **kwargs)
+                run()
             finally:
                 del self._plain[id(what)]
-
-    @contextmanager
-    def _noted(self, what: Any) -> Iterator[Callable[[Any], Any]]:
-        """Note that ``what`` is compiled in the block. Yields a function to pass the compiler's result through."""
-        self._found = None
-        self._now.append(what)
-
-        def note(answer: Any) -> Any:
-            key = answer[0] if isinstance(answer, tuple) else answer
-            if self._found is not None and (self._found.met or self._found.why):
-                _graphs[key] = self._found
-            if key in _graphs:
-                self.ran(_name(what), _graphs[key])
-            return answer
-
+            off = compile_cache.off()
+        results: list[SearchResult] = []
+        self._now.append((what, results))
         try:
-            if compile_cache.is_on():
-                with compile_cache.off():
-                    yield note
-            else:
-                yield note
+            with keyed, off:
+                answer = run()
+                key = answer[0] if isinstance(answer, tuple) else answer
+                if results and (results[-1].met or results[-1].why):
+                    _graphs[key] = results[-1]
+                if key in _graphs:
+                    self.ran(getattr(what, "__qualname__", None) or type(what).__name__, _graphs[key])
+                return answer
         finally:
             self._now.pop()
 
     def phase(self, real: Any, phase: Any, obj: Any) -> Any:
         """Return the key under which MindSpore stores a graph. real: the user's own."""
-        if phase != obj.phase:
+        known = str(real).endswith(f".{self.word}")  # a user's patch may pass on ours
+        if known or phase != obj.phase:
             return real
         # What has no taps was compiled under our key during the call that has not returned yet.
         ours = f"{real}.{self.word}"
@@ -156,11 +119,11 @@ class TappedCompilations:
         return ours if known else real
 
     def _compile(self, original: Function) -> Function:
-        @functools.wraps(original)
+        @wraps(original)
         def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._now:
                 return original(executor, *args, **kwargs)
-            what = self._now[-1]
+            what, results = self._now[-1]
 
             def with_taps(extent: Extent) -> Any:
                 with self.tapped(extent):
@@ -173,7 +136,8 @@ class TappedCompilations:
 
             search = Search(self.cells, with_taps, lambda: original(executor, *args, **kwargs), self.met)
             alike = _alike.setdefault(what, {})
-            found = self._found = alike[self.word] = search.run(alike.get(self.word))
+            found = alike[self.word] = search.run(alike.get(self.word))
+            results.append(found)
             if not found.met:
                 self._plain[id(what)] = what  # held, so that no other object gets its id
             return found.answer
@@ -185,36 +149,48 @@ _in_place: list[TappedCompilations] = []
 _nested = Nested()
 
 
+@contextmanager
+def _keyed(executor: Any, word: str) -> Iterator[None]:
+    """Let what this executor compiles have a word more in its key while open."""
+    before = executor._cell_cache_key_extend
+    executor._cell_cache_key_extend = f"{before}.{word}"
+    try:
+        yield
+    finally:
+        executor._cell_cache_key_extend = before
+
+
 def _jit(original: Function) -> Function:
-    @functools.wraps(original)
+    @wraps(original)
     def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
         if not _in_place or _nested.is_recorded(executor, compile) or not _to_run():
             return original(executor, *args, **kwargs)
         with _nested.call(executor, compile):
-            return _in_place[-1].jit(original, executor, *args, **kwargs)
+            what = executor.obj if executor.obj is not None else executor.fn
+            keyed = _keyed(executor, _in_place[-1].word)
+            return _in_place[-1].compile(what, partial(original, executor, *args, **kwargs), keyed)
 
     return compile
 
 
 def _cell(original: Function) -> Function:
-    @functools.wraps(original)
+    @wraps(original)
     def compile(executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _in_place or _nested.is_recorded(obj, compile):
-            return original(executor, obj, *args, **kwargs)
+        run = partial(original, executor, obj, *args, **kwargs)
+        exported = kwargs.get("phase") != obj.phase
+        if not _in_place or exported or _nested.is_recorded(obj, compile):
+            return run()
         with _nested.call(obj, compile):
-            return _in_place[-1].cell(original, executor, obj, *args, **kwargs)
+            return _in_place[-1].compile(obj, run, nullcontext())
 
     return compile
 
 
 def _phase(original: Function) -> Function:
-    @functools.wraps(original)
+    @wraps(original)
     def real_phase(phase: Any, obj: Any) -> Any:
         real = original(phase, obj)
-        ours = _in_place and not str(real).endswith(
-            f".{_in_place[-1].word}"
-        )  # which a user's patch may pass on
-        return _in_place[-1].phase(real, phase, obj) if ours else real
+        return _in_place[-1].phase(real, phase, obj) if _in_place else real
 
     return real_phase
 
@@ -230,7 +206,7 @@ def _to_run() -> bool:
     frame = sys._getframe(2)
     while frame.f_back is not None and not str(frame.f_globals.get("__name__")).startswith("mindspore."):
         frame = frame.f_back
-    return frame.f_globals is vars(api_module())
+    return frame.f_globals is vars(API)
 
 
 def _branches(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
@@ -245,7 +221,3 @@ def _branches(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *mor
 def _runs_python(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
     """Return whether a graph that has just been compiled runs a part of itself in Python."""
     return b"PyExecute" in executor.get_func_graph_proto(phase, "anf_ir", False)
-
-
-def _name(what: Any) -> str:
-    return getattr(what, "__qualname__", None) or type(what).__name__

@@ -14,7 +14,7 @@ from mindspore.ops import functional as F
 from mindspore.ops import operations as P
 from mindspore.ops.primitive import constexpr
 
-from .value_layouts import UNKNOWN, ConstantLayout, LeafLayout, NestLayout, number_of
+from .value_layouts import ConstantLayout, LeafLayout, NestLayout, UnknownValue, number_of
 
 __all__ = ["at_compile_time", "flatten", "is_fixed", "is_watched", "meta", "parted"]
 
@@ -48,7 +48,7 @@ _cast = P.Cast()
 _DIFFERENTIABLE = (ms.float16, ms.bfloat16, ms.float32, ms.float64, ms.complex64, ms.complex128)
 _BFLOAT16 = ms.bfloat16
 _FLOAT32 = ms.float32
-_UNKNOWN = number_of(UNKNOWN)
+_UNKNOWN = number_of(ConstantLayout(UnknownValue()))
 
 
 def flatten(value: Any, found: Any) -> Any:

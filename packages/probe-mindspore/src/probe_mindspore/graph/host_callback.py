@@ -10,6 +10,7 @@ import inspect
 import linecache
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,12 @@ def _no_gradients(inputs: int) -> Any:
     return found["bprop"]
 
 
+@cache
 def _operator(inputs: int) -> Any:
-    """Return the operator for a number of tensors, besides the two constants that every call has."""
+    """Return the operator for a number of tensors, besides the two constants that every call has.
+
+    It is made once, as MindSpore never releases a host function.
+    """
 
     def receive(*arrays: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         # int64[4] (see `meta`), int32[1] (the token), then the tensors of the value.
@@ -112,16 +117,10 @@ def _operator(inputs: int) -> Any:
     return op
 
 
-_operators: dict[int, Any] = {}
-
-
 @at_compile_time
 def _operator_of(inputs: Any) -> Any:
-    """Return the operator for a number of tensors, made once: MindSpore never releases a host function."""
     with _lock:
-        if inputs not in _operators:
-            _operators[inputs] = _operator(inputs)
-        return _operators[inputs]
+        return _operator(inputs)
 
 
 #: The token of a call that belongs to no earlier one: int32[1], zero.

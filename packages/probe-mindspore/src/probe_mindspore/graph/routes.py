@@ -1,17 +1,17 @@
 """Choose how messages get from a compiled graph to the host: by host callbacks, or by files of the device."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import mindspore
 from attrs import frozen
+from probe_runtime.patching import Held
 
 from .file_messages import CallCounter, FileCall, Spool
 from .gradient_callback import GradientCall
-from .host_callback import Callback, HostCall, Message
+from .host_callback import Callback, HostCall, Message, on_fault
 
 __all__ = ["Route", "by_callbacks", "by_files", "listen", "route_for"]
 
@@ -30,14 +30,16 @@ def _to(name: str) -> Callback:
     return hand_over
 
 
-@contextmanager
-def listen(listener: Any) -> Iterator[None]:
-    """Send messages to ``listener`` while open. It has a method of the name of each of a route's taps."""
+def listen(listener: Any) -> Held:
+    """Send messages to ``listener`` until undone. It has a method of the name of each of a route's taps."""
     _listener.append(listener)
-    try:
-        yield
-    finally:
+    on_fault.append(listener.fault)
+
+    def stop() -> None:
         _listener.remove(listener)
+        on_fault.remove(listener.fault)
+
+    return Held(stop)
 
 
 @frozen(eq=False)

@@ -4,6 +4,7 @@ On the CPU a host callback writes the files while the graph runs. On Ascend the 
 (`ops.TensorDump`), under the same names. These functions are compiled, so they only use what the compiler supports.
 """
 
+import contextlib
 import itertools
 import os
 import threading
@@ -12,7 +13,6 @@ from typing import Any
 
 import mindspore
 from mindspore import Tensor, ops
-from mindspore.common.api import _pynative_executor
 from probe_format.errors import UsageError
 from probe_format.layout import dump_path_of
 from probe_format.names import safe_file_name
@@ -21,6 +21,7 @@ from probe_format.tensors import npy_bytes, widen, write_parts
 from probe_format.write import explain
 from probe_runtime.notice import log_once
 
+from probe_mindspore.hooks.autograd import wait
 from probe_mindspore.ranks import current_rank
 from probe_mindspore.tensors.tensor_view import TensorView, views_in
 
@@ -63,13 +64,10 @@ class _Files:
         write_parts(unfinished, npy_bytes(values))
         try:
             while True:  # a name is used once, and for a complete file
-                number = next(self._numbers)
-                try:
-                    file = safe_file_name(f"{name}_{tensor.dtype.lower()}_{number}.npy")
+                file = safe_file_name(f"{name}_{tensor.dtype.lower()}_{next(self._numbers)}.npy")
+                with contextlib.suppress(FileExistsError):
                     os.link(unfinished, folder / file)
                     return
-                except FileExistsError:
-                    continue
         finally:
             unfinished.unlink(missing_ok=True)
 
@@ -174,7 +172,7 @@ def save_grad(save_dir: str, name: str, data: Any) -> Any:
 
 def step() -> None:
     """End the step: what is saved from now on goes to the next ``step{N}``. To be called outside of graphs."""
-    _pynative_executor.sync()  # every graph that was started has run then
+    wait()  # every graph that was started has run then
     _files.step += 1
     if _on_device():
         _tensor_dump(_NEXT_STEP, Tensor(_files.step))

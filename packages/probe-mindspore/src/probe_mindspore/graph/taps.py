@@ -15,14 +15,15 @@ from probe_format.write import Coverage
 from probe_runtime.collect import Collector
 from probe_runtime.describe import Leaf
 from probe_runtime.notice import notice
+from probe_runtime.patching import Held
 from probe_runtime.select import NameFilter
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.modules import CellTable, is_bytecode
 
-from . import host_callback, tapped_cell
+from . import tapped_cell
 from .calls import GraphCalls
-from .compilation import TappedCompilations, api_module
+from .compilation import TappedCompilations
 from .grad_operations import watched_grads
 from .routes import Route, by_callbacks, listen
 from .search import BranchError, Extent, SearchResult, UntappableError
@@ -81,8 +82,7 @@ class GraphTaps:
         self._leaf = leaf
         self._calls = GraphCalls(collector, leaf, names, table)
         self._route = by_callbacks() if route is None else route
-        self._listening = ExitStack()
-        self._is_listening = False
+        self._listening: Held | None = None
         self._collected = 0
         self._warnings: dict[str, bool] = {}
 
@@ -90,13 +90,10 @@ class GraphTaps:
     def in_place(self) -> Iterator[None]:
         """Compile with taps while open. Messages are received until `close`."""
         calls, spool = self._calls, self._route.spool
-        if not self._is_listening:
-            self._is_listening = True
+        if self._listening is None:
             if spool is not None:
                 spool.clear()
-            self._listening.enter_context(listen(calls))
-            host_callback.on_fault.append(calls.fault)
-            self._listening.callback(host_callback.on_fault.remove, calls.fault)
+            self._listening = listen(calls)
         self._choose()
         what = (self._route.key, frozenset((*calls.names, *calls.parameters)))
         word = _words.setdefault(what, f"probe{len(_words)}")
@@ -111,7 +108,7 @@ class GraphTaps:
     def wait(self) -> None:
         """Wait until the graphs that have begun are done: MindSpore runs them asynchronously."""
         try:
-            api_module()._pynative_executor.sync()
+            autograd.wait()
         except Exception as e:  # of the run itself, which may not raise it again
             self._leaf.met(e)
         if self._route.spool is not None:
@@ -119,8 +116,9 @@ class GraphTaps:
 
     def close(self) -> None:
         """Stop receiving messages. Graphs with taps may still run; their messages are dropped."""
-        self._listening.close()
-        self._is_listening = False
+        if self._listening is not None:
+            self._listening.undo()
+            self._listening = None
 
     def _choose(self) -> None:
         """Choose what to tap: the Cells of the table, and their trained parameters."""

@@ -17,18 +17,10 @@ import numpy.typing as npt
 from attrs import frozen
 from probe_format.tensors import narrow_name
 
+from probe_mindspore.tensors.forms import BITS
 from probe_mindspore.tensors.tensor_view import TensorView
 
-__all__ = [
-    "DYNAMIC",
-    "UNKNOWN",
-    "ConstantLayout",
-    "LeafLayout",
-    "NestLayout",
-    "UnknownValue",
-    "number_of",
-    "rebuild",
-]
+__all__ = ["DYNAMIC", "ConstantLayout", "LeafLayout", "NestLayout", "UnknownValue", "number_of", "rebuild"]
 
 #: Why a tensor with a dynamic shape has no numbers.
 DYNAMIC = (
@@ -84,7 +76,6 @@ class ConstantLayout:
 _known: list[Any] = []
 _numbers: dict[Any, int] = {}
 _lock = threading.Lock()
-UNKNOWN = ConstantLayout(UnknownValue())
 
 
 def number_of(layout: Any) -> int:
@@ -112,27 +103,18 @@ def rebuild(layout: int, arrays: Sequence[npt.NDArray[Any]]) -> Any:
     return tuple(items) if known.type == "tuple" else items
 
 
-_DTYPES = {"Bool": np.bool_, "BFloat16": np.uint16}
-
-
 def _plain(leaf: LeafLayout, arrays: Sequence[npt.NDArray[Any]]) -> TensorView:
-    narrow = narrow_name(leaf.dtype)
-    shape = list(leaf.shape)
+    narrow, shape = narrow_name(leaf.dtype), list(leaf.shape)
+    kind = np.dtype(BITS[narrow] if narrow else leaf.dtype.lower())
     if leaf.kind == "dynamic":
         return TensorView("mindspore.Tensor", leaf.dtype, shape, None, None, reason=DYNAMIC)
     data: npt.NDArray[Any]
     if leaf.index is None:
-        dtype = _DTYPES.get(leaf.dtype) or np.dtype("uint8" if narrow else leaf.dtype.lower())
-        data = np.empty(shape, dtype)
+        data = np.empty(shape, kind)
     else:
         data = np.ascontiguousarray(arrays[leaf.index])
-        if narrow == "bfloat16":
-            if leaf.kind == "scalar":  # it came as float32
-                data = (data.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-            else:
-                data = data.view(np.uint16)
-        elif narrow:
-            data = data.view(np.uint8)
-        data = data.reshape(shape)
+        if narrow == "bfloat16" and data.dtype == np.float32:  # as a scalar does, and what TensorDump writes
+            data = (data.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        data = (data.view(kind) if narrow else data).reshape(shape)
     is_parameter = leaf.kind == "parameter"
     return TensorView("mindspore.Tensor", leaf.dtype, shape, data, narrow, is_parameter=is_parameter)

@@ -27,7 +27,6 @@ __all__ = [
     "grad_flag",
     "hook_node",
     "hook_tensor",
-    "in_backward",
     "is_differentiable",
     "is_graph",
     "key",
@@ -69,11 +68,6 @@ def _no_pass() -> int:
 
 #: The number of the backward pass that runs now; -1 outside of one, and always on 2.7.
 backward_pass: Callable[[], int] = _executor.get_current_autodiff_engine_id if GRAPH else _no_pass
-
-
-def in_backward() -> bool:
-    """Return whether a backward pass is running. Always False on 2.7, which does not show it."""
-    return backward_pass() != -1
 
 
 def is_differentiable(t: Any) -> bool:

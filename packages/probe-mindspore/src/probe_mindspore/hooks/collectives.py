@@ -36,13 +36,9 @@ RECEIVES = {_MINT + name: place for name, place in _RECEIVES.items()}
 """Name as in the list of functions -> (position, name) of the argument that is only written to."""
 
 
-def _handles() -> tuple[type, ...]:
-    found = [getattr(mindspore._c_expression, "CommHandle", None), getattr(comm_func, "CommHandle", None)]
-    return tuple(cls for cls in found if isinstance(cls, type))
-
-
+_OWNERS = (mindspore._c_expression, comm_func)
 #: The classes of the handles that asynchronous collectives return.
-HANDLES = _handles()
+HANDLES = tuple(cls for owner in _OWNERS if isinstance(cls := getattr(owner, "CommHandle", None), type))
 
 
 def results(key: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from probe_runtime.collect import Autograd, Emit, GradientTap, guard, guarded
 from probe_runtime.describe import RunError
 
 from . import autograd, tensor_hooks
-from .autograd import Handle, in_backward, recording, takes_gradient
+from .autograd import Handle, recording, takes_gradient
 from .input_edges import InputEdges
 from .nodes import TOO_FEW, HookedNode, InputGradients, add_consumers, split_shares
 
@@ -35,7 +35,6 @@ __all__ = [
     "attach",
     "begins",
     "enter",
-    "in_backward",
     "recording",
     "takes_gradient",
     "watch",

@@ -20,15 +20,7 @@ from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
 
 from .gradients import OWN, WHY_NO_BEGINNING, begins
 
-__all__ = [
-    "CellTable",
-    "has_read_graphs",
-    "is_bytecode",
-    "is_jitted",
-    "is_read",
-    "models_in",
-    "patched_call",
-]
+__all__ = ["CellTable", "has_read_graphs", "is_bytecode", "is_jitted", "is_read", "models_in", "patched_call"]
 
 Model = Any  # a Cell, or a list or tuple of them
 #: called with (entry, cell, args, kwargs, the original __call__)

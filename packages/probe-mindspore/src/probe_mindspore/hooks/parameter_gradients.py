@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,27 +15,72 @@ from probe_runtime.patching import Held
 from probe_mindspore.patching.compile_hook import around_compilation
 
 from . import gradients
+from .autograd import Handle
 from .modules import CellTable
 
-__all__ = ["ParameterGradients"]
+__all__ = ["ParameterGradients", "ParameterHooks"]
+
+#: Puts a hook on, and returns what removes it; None where the parameter takes no gradient.
+Put = Callable[[], Handle | None]
+
+
+@define(eq=False)
+class ParameterHooks:
+    """Hook parameters until `remove`. Safe to use from many threads.
+
+    A hook that is present while a graph is compiled would become part of the graph, so all are removed meanwhile.
+    """
+
+    _handles: dict[Put, Handle | None] = field(factory=dict)
+    _compilations: Held | None = None
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def add(self, put: Put) -> Callable[[], None] | None:
+        """Put a hook on. Return a function that removes it, or None where the parameter takes no gradient."""
+        with self._lock:
+            handle = self._handles[put] = put()
+            if self._compilations is None:
+                self._compilations = around_compilation(self._without_hooks)
+        return None if handle is None else partial(self._take_off, put)
+
+    @contextmanager
+    def _without_hooks(self) -> Iterator[None]:
+        removed = list(self._handles)
+        self._take_off(*removed)
+        try:
+            yield
+        finally:
+            self._handles |= {put: put() for put in removed}
+
+    def _take_off(self, *puts: Put) -> None:
+        for put in puts:
+            handle = self._handles.pop(put, None)
+            if handle is not None:
+                handle.remove()
+
+    def remove(self) -> None:
+        """Remove all hooks."""
+        compilations, self._compilations = self._compilations, None
+        if compilations is not None:
+            compilations.undo()
+        self._take_off(*self._handles)
 
 
 @define
 class ParameterGradients:
     """Hook the parameters of one step, from start() until step().
 
-    A hook that is present while a graph is compiled would become part of the graph, so all are removed meanwhile.
-
     collector: records the gradients.
     table: the Cells whose parameters are hooked.
     graphs: records those of Cells that ran in compiled graphs, where the step has a part for these.
+    hooks: removes the hooks.
     """
 
     collector: Collector
     table: CellTable
     graphs: Collector | None = None
-    _handles: dict[int, tuple[TrackedParameter, Any]] = field(factory=dict)
-    _compilations: Held | None = None
+    hooks: ParameterHooks = field(factory=ParameterHooks)
+    _hooked: set[int] = field(factory=set)
 
     def hook(self) -> None:
         """Hook every parameter of the table that has no hook yet."""
@@ -42,13 +88,9 @@ class ParameterGradients:
         if not plan.keep.parameters_grad or plan.structure:
             return
         for entry in self.table.parameters():
-            if id(entry.parameter) not in self._handles:
-                self._handles[id(entry.parameter)] = (entry, self._watch(entry))
-        if self._handles and self._compilations is None:
-            self._compilations = around_compilation(self._without_hooks)
-
-    def _watch(self, entry: TrackedParameter) -> Any:
-        return gradients.watch(entry.parameter, partial(self._arrived, entry))
+            if id(entry.parameter) not in self._hooked:
+                self._hooked.add(id(entry.parameter))
+                self.hooks.add(partial(gradients.watch, entry.parameter, partial(self._arrived, entry)))
 
     def _arrived(self, entry: TrackedParameter, gradient: Any) -> None:
         """Record a gradient for each owner, in the part of the step where its Cell ran."""
@@ -61,26 +103,3 @@ class ParameterGradients:
         for collector, owners in zip((self.collector, self.graphs), sides, strict=True):
             if owners:
                 collector.parameter_gradient(evolve(entry, owners=tuple(owners)), gradient)
-
-    @contextmanager
-    def _without_hooks(self) -> Iterator[None]:
-        entries = [entry for entry, _ in self._handles.values()]
-        self._take_off()
-        try:
-            yield
-        finally:
-            for entry in entries:
-                self._handles[id(entry.parameter)] = (entry, self._watch(entry))
-
-    def _take_off(self) -> None:
-        for _, handle in self._handles.values():
-            if handle is not None:
-                handle.remove()
-        self._handles.clear()
-
-    def remove(self) -> None:
-        """Remove all hooks."""
-        if self._compilations is not None:
-            self._compilations.undo()
-            self._compilations = None
-        self._take_off()

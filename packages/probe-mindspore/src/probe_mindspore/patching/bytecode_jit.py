@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import Any
 
 from attrs import define
@@ -52,14 +52,9 @@ def _entering(original: Function) -> Function:
 
 
 def _leaving(original: Function) -> Function:
-    def leave(
-        context: Any,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def leave(context: Any, *error: Any) -> None:
         if switch.tap is None:
-            original(context, kind, error, trace)
+            original(context, *error)
         elif _entered.contexts:
             _entered.contexts.pop()
 

@@ -18,30 +18,14 @@ _DATASET = os.path.join(_MINDSPORE, "dataset") + os.sep
 # Python code of MindSpore whose calls are not the model's: it makes and fills parameters, reads data, compiles, and
 # writes checkpoints and summaries. What its layers, losses and wrapped training steps call is the model's.
 # Optimizers have a node of their own (regions.py).
-_MACHINERY = tuple(
-    os.path.join(_MINDSPORE, *part.split("/"))
-    for part in (
-        *(
-            "common/parameter.py",
-            "common/initializer.py",
-            "common/dump.py",
-            "common/api.py",
-            "common/seed.py",
-        ),
-        *("common/_pijit_context.py", "common/jit_trace.py", "common/np_dtype.py", "common/file_system.py"),
-        *("dataset/", "mindrecord/", "graph/", "_extends/", "parallel/", "rewrite/", "profiler/", "onnx/"),
-        *("train/callback/", "train/summary/", "train/serialization.py", "train/dataset_helper.py"),
-        *(
-            "train/data_sink.py",
-            "train/metrics/",
-            "train/_utils.py",
-            "train/mind_ir_pb2.py",
-            "tools/",
-            "hal/",
-        ),
-        *("ops_generate/", "ops/operations/_infer_ops.py", "common/generator.py", "runtime/", "utils/"),
-    )
-)
+_PARTS = """
+    common/parameter.py common/initializer.py common/dump.py common/api.py common/seed.py common/generator.py
+    common/_pijit_context.py common/jit_trace.py common/np_dtype.py common/file_system.py
+    dataset/ mindrecord/ graph/ _extends/ parallel/ rewrite/ profiler/ onnx/ tools/ hal/ runtime/ utils/
+    train/callback/ train/summary/ train/metrics/ train/serialization.py train/dataset_helper.py
+    train/data_sink.py train/_utils.py train/mind_ir_pb2.py ops_generate/ ops/operations/_infer_ops.py
+"""
+_MACHINERY = tuple(os.path.join(_MINDSPORE, *part.split("/")) for part in _PARTS.split())
 
 # Adds up the gradients of parameters, as C++ does in the real torch.
 _AUTOGRAD = os.path.join("mindtorch", "autograd", "")

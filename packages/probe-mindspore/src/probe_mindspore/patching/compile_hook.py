@@ -5,17 +5,30 @@ These parts begin and end in any order: the method is replaced for as long as an
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import importlib
+import pkgutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import mindspore
 from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Held, Nested, place, replaced
 
-__all__ = ["around_compilation", "compilation_replaced", "resolved_names"]
+__all__ = ["API", "around_compilation", "compilation_replaced", "first_of", "resolved_names"]
+
+
+def first_of(*paths: str) -> Any:
+    """Return the first of these that this MindSpore has: a module, or ``module:name``. None where it has none."""
+    for path in paths:
+        with contextlib.suppress(ImportError, AttributeError):
+            return pkgutil.resolve_name(path)
+    return None
+
+
+#: The module that compiles: since 2.9 `mindspore.common.api` is only a copy of it, which is not used.
+API: Any = first_of("mindspore.graph.api", "mindspore.common.api")
+_PARSER = first_of("mindspore.graph._parse", "mindspore._extends.parse")  # looks up the names of a source
 
 Make = Callable[[Function], Function]
 _active: list[Make] = []
@@ -25,12 +38,13 @@ _nested = Nested()
 def compilation_replaced(make: Make) -> Held:
     """Call make(compile) instead of ``compile`` until the result is undone. The last one begun is the outermost."""
     make = sheltered("a compilation", make)
-    places = [place(kind, "compile", _COMPILING) for kind in _executors()]
+    kinds = (getattr(mindspore._c_expression, name, object) for name in ("GraphExecutor_", "JitExecutor_"))
+    places = [place(kind, "compile", _COMPILING) for kind in kinds if "compile" in vars(kind)]
     _active.append(make)
     return replaced(places, lambda: _active.remove(make))
 
 
-def around_compilation(region: Callable[[], AbstractContextManager[Any]]) -> Held:
+def around_compilation(region: Callable[[], contextlib.AbstractContextManager[Any]]) -> Held:
     """Run every compilation inside ``region()`` until the result is undone.
 
     A graph that is compiled already runs without it.
@@ -64,19 +78,13 @@ def _all(original: Function) -> Function:
 _COMPILING = sheltered("a compilation", _all)
 
 
-def _executors() -> list[type]:
-    """Return the classes that compile; PyNative's jit has one of its own."""
-    found = (getattr(mindspore._c_expression, name, None) for name in ("GraphExecutor_", "JitExecutor_"))
-    return [kind for kind in found if kind is not None and "compile" in vars(kind)]
-
-
 Change = Callable[[Any, Any, Any], Any]
 _changes: list[Change] = []
 
 
 def resolved_names(change: Change) -> Held:
     """Let the compiler find change(namespace, symbol, value) for the names of a source, until the result is undone."""
-    places = [place(module, "resolve_symbol", _RESOLVING) for module in _parser()]
+    places = [place(_PARSER, "resolve_symbol", _RESOLVING)] if hasattr(_PARSER, "resolve_symbol") else []
     _changes.append(change)
     return replaced(places, lambda: _changes.remove(change))
 
@@ -93,15 +101,3 @@ def _resolving(original: Function) -> Function:
 
 
 _RESOLVING = sheltered("a compilation", _resolving)
-
-
-def _parser() -> list[Any]:
-    """Return the module by which the compiler looks up names of the source (``resolve_symbol``)."""
-    for name in ("mindspore.graph._parse", "mindspore._extends.parse"):  # since 2.9, and before
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        if hasattr(module, "resolve_symbol"):
-            return [module]
-    return []

@@ -34,11 +34,7 @@ def guards() -> list[Place]:
 
     The others are those of `probe_runtime.patching.guards`.
     """
-    return [
-        *patching.guards(nn.Cell),
-        *attributes_of(_SUSPENDED, _suspended),
-        *attributes_of(_QUIET, quiet),
-    ]
+    return [*patching.guards(nn.Cell), *attributes_of(_SUSPENDED, _suspended), *attributes_of(_QUIET, quiet)]
 
 
 def _suspended(original: Function) -> Function:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from mindspore import nn
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Function, Patches, Place, place, replaced, resolve_owner, without_ours
+from probe_runtime.patching import Function, Patches, Place, place, replaced, without_ours
 
 from .bytecode_jit import bytecode_places
-from .compile_hook import around_compilation, resolved_names
+from .compile_hook import API, around_compilation, first_of, resolved_names
 from .traced_jit import trace_places
 from .wrappers import Label, handed
 
-__all__ = ["AST_EXECUTORS", "first_of", "jit_guard", "jit_places"]
+__all__ = ["jit_guard", "jit_places"]
 
-# Since 2.9 these are in mindspore.graph (mindspore.common.api is a copy that is not used), before that in
-# mindspore.common. The first that exists is the right one.
-AST_EXECUTORS = ("mindspore.graph.api._JitExecutor", "mindspore.common.api._JitExecutor")
-_BYTECODE = (
-    "mindspore.graph._utils.pijit_context.PIJitCaptureContext",
-    "mindspore.common._pijit_context.PIJitCaptureContext",
+_BYTECODE = first_of(
+    "mindspore.graph._utils.pijit_context:PIJitCaptureContext",
+    "mindspore.common._pijit_context:PIJitCaptureContext",
 )
 
 
@@ -49,25 +45,8 @@ def jit_places() -> list[Place]:
     A call of a function or Cell under @jit (ast, bytecode) or of a Cell in GRAPH_MODE goes through the tap as
     `Jit.{name}`, with the function's name, or the Cell's class for a Cell's construct.
     """
-    places = [place(nn.Cell, "compile_and_run", _CELL)]
-    if (executor := first_of(AST_EXECUTORS)) is not None:
-        places.append(place(executor, "__call__", _EXECUTOR))
-    if (context := first_of(_BYTECODE)) is not None:
-        places += bytecode_places(context)
-    return places
-
-
-def first_of(paths: tuple[str, ...]) -> Any | None:
-    """Return the first object at these dotted paths that this MindSpore has; None where it has none."""
-    for path in paths:
-        try:
-            importlib.import_module(path.rpartition(".")[0])
-        except ImportError:
-            continue
-        found = resolve_owner(path)
-        if found is not None:
-            return found
-    return None
+    places = [place(nn.Cell, "compile_and_run", _CELL), place(API._JitExecutor, "__call__", _EXECUTOR)]
+    return [*places, *(bytecode_places(_BYTECODE) if _BYTECODE is not None else ())]
 
 
 def _ast(original: Function) -> Function:

@@ -51,11 +51,10 @@ def _places_of(api: Api, path: str, base: Any) -> list[Place]:
 
 def _aliases(api: Api, place: Place) -> list[Place]:
     """Return the other public attributes that hold the same function."""
-    label = Label(api.prefix, api.api, api.composite)
     found = []
     for path in _ALIASES:
         owner = resolve_owner(path)
         if owner is not None and vars(owner).get(api.name) is place.now.original:
-            make = partial(wrap, label, module=path, qualname=api.name, users_only=True)
+            make = partial(wrap, place.label, module=path, qualname=api.name, users_only=True)
             found.append(Place(owner, api.name, make))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from probe_format.names import CLIP_GRAD, OPTIMIZER
@@ -15,51 +15,46 @@ from probe_mindspore.module_kind import source_of_torch, torch_on_mindspore
 
 __all__ = ["regions", "step_regions"]
 
+
+def _each(owners: str, names: str, about: str) -> list[tuple[str, str, str]]:
+    """Return a row for each of these names of each of these owners."""
+    return [(owner, name, about) for owner in owners.split() for name in names.split()]
+
+
 # Calls that are recorded under a node.
 _NODES = (
     ("mindspore.nn.Optimizer", "__call__", OPTIMIZER),
     ("mindspore.experimental.optim.optimizer.Optimizer", "__call__", OPTIMIZER),
     ("mindspore.experimental.optim.lr_scheduler.LRScheduler", "step", OPTIMIZER),
     ("mindspore.experimental.optim.lr_scheduler.ReduceLROnPlateau", "step", OPTIMIZER),
-    *(
-        (f"mindspore.amp.{scaler}", name, OPTIMIZER)
-        for scaler in ("StaticLossScaler", "DynamicLossScaler")
-        for name in ("unscale", "adjust")
-    ),
+    *_each("mindspore.amp.StaticLossScaler mindspore.amp.DynamicLossScaler", "unscale adjust", OPTIMIZER),
     ("mindspore.amp", "all_finite", OPTIMIZER),
 )
 # Calls that are left out, and the reason in the report.
 _QUIET = (
-    *(
-        (kind, name, "printing")
-        for kind in ("mindspore.Tensor", "mindspore.Parameter")
-        for name in ("__str__", "__repr__", "__format__")
-    ),
-    *(
-        (f"mindspore.dataset.engine.iterators.{kind}", "__next__", "reading data")
-        for kind in ("Iterator", "DummyIterator")
-    ),
-    *(
-        ("mindspore.dataset.engine.datasets.Dataset", name, "reading data")
-        for name in ("__iter__", "create_tuple_iterator", "create_dict_iterator")
+    *_each("mindspore.Tensor mindspore.Parameter", "__str__ __repr__ __format__", "printing"),
+    ("mindspore.dataset.engine.iterators.Iterator", "__next__", "reading data"),
+    ("mindspore.dataset.engine.iterators.DummyIterator", "__next__", "reading data"),
+    *_each(
+        "mindspore.dataset.engine.datasets.Dataset",
+        "__iter__ create_tuple_iterator create_dict_iterator",
+        "reading data",
     ),
     ("mindspore.common.initializer.Initializer", "__call__", "making parameters"),
     ("mindspore.Tensor", "init_data", "making parameters"),
-    ("mindspore.Parameter", "init_data", "making parameters"),
-    ("mindspore.Parameter", "set_data", "making parameters"),
-    *(
-        ("mindspore.mint.distributed", name, "collectives on objects")
-        for name in (
-            *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
-            *("send_object_list", "recv_object_list", "barrier"),
-        )
+    *_each("mindspore.Parameter", "init_data set_data", "making parameters"),
+    *_each(
+        "mindspore.mint.distributed",
+        "all_gather_object gather_object broadcast_object_list scatter_object_list send_object_list "
+        "recv_object_list barrier",
+        "collectives on objects",
     ),
 )
 # The same for a torch built on MindSpore. Its optimizers call hooks.
 _TORCH_NODES = (
     ("torch.nn.utils", "clip_grad_norm_", CLIP_GRAD),
     ("torch.nn.utils", "clip_grad_value_", CLIP_GRAD),
-    *(("torch.amp.GradScaler", name, OPTIMIZER) for name in ("unscale_", "step", "update")),
+    *_each("torch.amp.GradScaler", "unscale_ step update", OPTIMIZER),
 )
 _TORCH_QUIET = (
     ("torch.utils.data.dataloader.DataLoader", "__iter__", "reading data"),
@@ -129,22 +124,15 @@ def _step_hooks(regions: Regions) -> Iterator[None]:
     optimizers: Any = None
     if torch_on_mindspore() is not None:
         optimizers = resolve_owner(source_of_torch("torch.optim.optimizer"))
-    if not hasattr(optimizers, "register_optimizer_step_post_hook"):
-        yield
-        return
 
-    def before(*of_the_step: Any) -> None:
+    def before(*of_the_step: Any) -> None:  # what it returned would be the arguments of the step
         regions.opens(OPTIMIZER)
 
     def after(*of_the_step: Any) -> None:
         regions.closes(OPTIMIZER)
 
-    hooks = [
-        optimizers.register_optimizer_step_pre_hook(before),
-        optimizers.register_optimizer_step_post_hook(after),
-    ]
-    try:
+    with ExitStack() as stack:
+        if hasattr(optimizers, "register_optimizer_step_post_hook"):
+            stack.callback(optimizers.register_optimizer_step_pre_hook(before).remove)
+            stack.callback(optimizers.register_optimizer_step_post_hook(after).remove)
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()

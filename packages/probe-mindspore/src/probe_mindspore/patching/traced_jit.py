@@ -7,7 +7,6 @@ contains.
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,24 +18,17 @@ from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Held, Place, place, replaced
 from probe_runtime.patching import thread as _thread
 
+from .compile_hook import first_of
 from .wrappers import switch
 
 __all__ = ["is_tracing", "trace_places", "watched_traces"]
 
-_PACKAGES = ("mindspore.graph", "mindspore.common")  # the first is since 2.9
 _WRAPPER = "jit_trace_wrap"  # the name of the function that @jit makes
 
 
-def _module(name: str) -> Any:
-    for package in _PACKAGES:
-        try:
-            return importlib.import_module(f"{package}.{name}")
-        except ImportError:
-            continue
-    return None
-
-
-_context: Callable[[], Any] = getattr(_module("jit_context"), "jit_context", lambda: None)
+_TRACE = first_of("mindspore.graph.jit_trace", "mindspore.common.jit_trace")  # the first is since 2.9
+_CONTEXT = first_of("mindspore.graph.jit_context", "mindspore.common.jit_context")
+_context: Callable[[], Any] = getattr(_CONTEXT, "jit_context", lambda: None)
 
 
 def is_tracing() -> bool:
@@ -57,9 +49,8 @@ def watched_traces(note: Note) -> Held:
 
 def trace_places() -> list[Place]:
     """Return the places that notice a traced call; none where MindSpore has other functions."""
-    module = _module("jit_trace")
     makers = {"_jit_trace_begin": _BEGINNING, "_jit_trace_end": _ENDING}
-    return [place(module, name, make) for name, make in makers.items() if hasattr(module, name)]
+    return [place(_TRACE, name, make) for name, make in makers.items() if hasattr(_TRACE, name)]
 
 
 class _Tracing(threading.local):

@@ -18,7 +18,7 @@ from mindspore import Tensor, nn
 from probe_format.errors import UsageError
 from probe_format.tensors import widen
 
-from probe_mindspore.tensors.tensor_view import is_tensor, view_of
+from probe_mindspore.tensors.tensor_view import DENSE, view_of
 
 __all__ = ["unchanged"]
 
@@ -78,7 +78,7 @@ class _Kept:
 
     def _keep(self, value: Any) -> Iterable[Any]:
         """Keep one value; return what it holds."""
-        if is_tensor(value):
+        if isinstance(value, DENSE):
             self._undo += _tensor(value, self._file)
         elif isinstance(value, np.ndarray):
             self._undo.append(_array(value))
@@ -211,10 +211,7 @@ def _is_users(cls: type) -> bool:
     top = cls.__module__.partition(".")[0]
     if top == "mindspore":
         return cls.__module__ == "mindspore.amp"
-    return not (issubclass(cls, type) or top in sys.stdlib_module_names or top in _OTHERS)
-
-
-_OTHERS = ("builtins", "numpy")
+    return not (issubclass(cls, type) or top in sys.stdlib_module_names or top in ("builtins", "numpy"))
 
 
 @cache

@@ -89,9 +89,10 @@ class StepOpener:
 
         graphs: the collector of the part for compiled graphs, if there is one.
         """
-        arrivals = ParameterGradients(made.collector, table, graphs)
-        if made.collector.plan.keep.backward_output and not gradients.OWN:
-            made.collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
+        collector, patches = made.collector, self.patches
+        arrivals = ParameterGradients(collector, table, graphs)
+        if collector.plan.keep.backward_output and not gradients.OWN:
+            collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
 
         @contextlib.contextmanager
         def install(step: DumpingStep, models: tuple[Any, ...]) -> Iterator[None]:
@@ -101,10 +102,20 @@ class StepOpener:
                 if table.entries:
                     stack.enter_context(patched_call(table, step.tap, lambda: is_muted() or is_tracing()))
                     stack.enter_context(watched_traces(table.add_traced))
-                self._replace(stack, step.collector, models)
+                self.target.recorder = collector.recorder
+                stack.callback(self.target.clear)
+                if self.config.level != "L0":  # at L0 no function is replaced
+                    stack.callback(collector.works.give_up)
+                    stack.enter_context(watched_waits(collector.works))
+                    stack.enter_context(step_regions(collector.push, collector.pop, collector.coverage))
+                    stack.enter_context(jit_guard(patches))
+                    patches.apply(*models)
+                    stack.callback(patches.undo)
+                    for missing, why in patches.missing.items():
+                        collector.coverage.missing.setdefault(missing, why)
                 yield
 
-        return self._dumped(made, install, table, remove_hooks=arrivals.remove)
+        return self._dumped(made, install, table, remove_hooks=arrivals.hooks.remove)
 
     def open_graph(self, directory: Path, about: About) -> DumpingStep:
         """Open a step of compiled graphs alone. Raises OSError when the directory cannot be written."""
@@ -159,15 +170,9 @@ class StepOpener:
         return TwoModes(first, second)
 
     def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpingStep:
+        writer, collector = made.writer, made.collector
         return DumpingStep(
-            self.config,
-            made.writer.directory,
-            install,
-            made.writer,
-            made.collector,
-            made.leaf,
-            table,
-            **hooks,
+            self.config, writer.directory, install, writer, collector, made.leaf, table, **hooks
         )
 
     def _parts(self, directory: Path, about: About, *, late: bool = False) -> _Parts:
@@ -192,17 +197,3 @@ class StepOpener:
         names = NameFilter(config)
         collector = collector_for(plan_of(config), stream, leaf, coverage, names, module_kind)
         return _Parts(writer, leaf, names, collector)
-
-    def _replace(self, stack: contextlib.ExitStack, collector: Collector, models: tuple[Any, ...]) -> None:
-        """Replace MindSpore's functions until ``stack`` is closed, and what else collecting calls needs."""
-        self.target.recorder, patches = collector.recorder, self.patches
-        stack.callback(self.target.clear)
-        if self.config.level != "L0":  # at L0 no function is replaced
-            stack.callback(collector.works.give_up)
-            stack.enter_context(watched_waits(collector.works))
-            stack.enter_context(step_regions(collector.push, collector.pop, collector.coverage))
-            stack.enter_context(jit_guard(patches))
-            patches.apply(*models)
-            stack.callback(patches.undo)
-            for missing, why in patches.missing.items():
-                collector.coverage.missing.setdefault(missing, why)

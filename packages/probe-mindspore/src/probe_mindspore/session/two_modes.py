@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from operator import attrgetter
 from typing import Any
 
 from attrs import define, evolve
@@ -20,25 +20,8 @@ class TwoModes:
     pynative: RunningStep
     graph: RunningStep
 
-    @property
-    def directory(self) -> Path:
-        """Return the directory of the PyNative part."""
-        return self.pynative.directory
-
-    @property
-    def table(self) -> Any:
-        """Return the table of Cells of the PyNative part."""
-        return self.pynative.table
-
-    @property
-    def gate(self) -> TokenGate | None:
-        """Return the gate that selects calls of the model; None if all are collected."""
-        return self.pynative.gate
-
-    @property
-    def running(self) -> bool:
-        """Return whether the step is between start() and stop()."""
-        return self.pynative.running
+    directory, table = property(attrgetter("pynative.directory")), property(attrgetter("pynative.table"))
+    gate, running = property(attrgetter("pynative.gate")), property(attrgetter("pynative.running"))
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on. Raises UsageError when ``model`` is not a model."""

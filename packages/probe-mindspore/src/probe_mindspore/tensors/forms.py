@@ -14,7 +14,7 @@ from mindspore._c_expression import TensorPy, typing
 from probe_format import jsonio
 from probe_format.tensors import narrow_name
 
-__all__ = ["FORMS", "Form", "dtype_name", "form_of", "is_usual", "usual_types"]
+__all__ = ["BITS", "FORMS", "Form", "dtype_name", "form_of", "is_usual", "usual_types"]
 
 _TENSOR = "mindspore.Tensor"
 #: Up to this size in bytes a copy of the elements costs less than an array that MindSpore makes over them.
@@ -96,7 +96,7 @@ _KEPT = {id(value) for value in vars(mindspore).values() if isinstance(value, ty
 def _form(dtype: Any, shape: tuple[int, ...]) -> Form:
     name = dtype_name(dtype)
     narrow = narrow_name(name)
-    kind = np.dtype(_BITS[narrow]) if narrow else _KINDS_OF.get(name)
+    kind = np.dtype(BITS[narrow]) if narrow else _KINDS_OF.get(name)
     lengths = [int(length) for length in shape]
     size = math.prod(lengths)
     copied = kind is not None and 0 < size * kind.itemsize <= _SMALL
@@ -107,7 +107,8 @@ def _form(dtype: Any, shape: tuple[int, ...]) -> Form:
     return Form(name, lengths, narrow, kind, size, copied, brief, flat, head)
 
 
-_BITS = {"bfloat16": "uint16", "float8e4m3fn": "uint8", "float8e5m2": "uint8", "hifloat8": "uint8"}
+#: Narrow dtype -> that of numpy for its bits.
+BITS = {"bfloat16": "uint16", "float8e4m3fn": "uint8", "float8e5m2": "uint8", "hifloat8": "uint8"}
 _NAMES = "Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Float16 Float32 Float64 Bool"
 _KINDS_OF = {name: np.dtype(name.lower()) for name in _NAMES.split()}
 

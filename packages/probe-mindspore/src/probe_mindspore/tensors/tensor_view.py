@@ -18,17 +18,7 @@ from probe_format.values import ValuePath
 
 from .forms import Form, form_of
 
-__all__ = [
-    "DENSE",
-    "SPARSE",
-    "TensorView",
-    "is_tensor",
-    "layout_of",
-    "read",
-    "unreadable",
-    "view_of",
-    "views_in",
-]
+__all__ = ["DENSE", "SPARSE", "TensorView", "layout_of", "read", "unreadable", "view_of", "views_in"]
 
 # The C methods themselves: the attributes of mindspore.Tensor may be patched while we run.
 _asnumpy: Any = TensorPy.asnumpy
@@ -80,11 +70,6 @@ def views_in(value: Any) -> Iterator[tuple[ValuePath, TensorView]]:
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             for path, view in views_in(item):
                 yield (key, *path), view
-
-
-def is_tensor(value: object) -> bool:
-    """Return whether it is a dense MindSpore tensor, or a TensorView."""
-    return isinstance(value, DENSE)
 
 
 def view_of(t: Any) -> TensorView:
@@ -148,19 +133,18 @@ def read(t: Any, form: Form) -> npt.NDArray[Any]:
     """
     if form.copied and _is_contiguous(t):  # reading the bytes of another makes it contiguous on 2.7
         return np.frombuffer(_get_bytes(t), form.kind)
-    if form.narrow:
-        return _bits(t, form.shape, form.narrow)
+    if form.narrow and form.kind:
+        return _bits(t, form.shape, form.kind)
     data = np.asarray(_asnumpy(t))
     return data if data.flags.c_contiguous else np.ascontiguousarray(data)
 
 
-def _bits(t: Any, shape: list[int], narrow: str) -> npt.NDArray[Any]:
-    kind = np.uint16 if narrow == "bfloat16" else np.uint8
+def _bits(t: Any, shape: list[int], kind: np.dtype[Any]) -> npt.NDArray[Any]:
     if not all(shape):
         return np.empty(shape, kind)
     try:
         raw = _asnumpy(t)
-        if raw.dtype.itemsize == np.dtype(kind).itemsize:
+        if raw.dtype.itemsize == kind.itemsize:
             return np.ascontiguousarray(raw).view(kind).reshape(shape)
     except (TypeError, ValueError, SystemError):  # MindSpore's own bfloat16 for numpy is not in every numpy
         pass
