@@ -55,8 +55,9 @@ class Watched:
         out = f(*args, **kwargs)
 
         def emit(n: int, made: Any, given: Any, partial: bool, *_: Any) -> None:
+            made = [(path, g) for path, g in made if isinstance(g, Tensor)]  # else its share is not told
             of_outputs = {path: number(g) for path, g in made}
-            of_inputs = {path: number(g) for places, g in given for path in places}
+            of_inputs = {path: number(g) for places, g in given for path in places if isinstance(g, Tensor)}
             self.seen.append(Seen(call, n, of_outputs, of_inputs, partial))
 
         if entry is not None:

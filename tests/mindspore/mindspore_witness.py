@@ -7,7 +7,7 @@ that tensor. What a call contributed to the gradients of its inputs is found by 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import mindspore as ms
@@ -15,10 +15,11 @@ import numpy as np
 from attrs import define, field
 from mindspore import Tensor, nn, ops
 
-__all__ = ["Path", "Seen", "contributions", "listed", "tensors", "witnessed"]
+__all__ = ["Path", "Place", "Seen", "contributions", "listed", "separated", "tensors", "witnessed"]
 
 Path = tuple[str, ...]
 Array = Any
+_FLOATS = (ms.float32, ms.float16)
 
 
 def tensors(value: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
@@ -33,9 +34,14 @@ def tensors(value: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
             yield from tensors(item, (*path, str(key)))
 
 
-def listed(out: Any) -> Any:
-    """What a call returned as the list, or the object, that a record holds under ``output``."""
-    return out if isinstance(out, dict) else list(out) if isinstance(out, list | tuple) else [out]
+def listed(out: Any, *, back: bool = False) -> Any:
+    """What a call returned as the list, or the object, that a record holds under ``output``.
+
+    back: as the list that its backward record has under ``input``.
+    """
+    if isinstance(out, dict) and not back:
+        return out
+    return list(out) if isinstance(out, list | tuple) else [out]
 
 
 def array(t: Tensor) -> Array:
@@ -45,13 +51,17 @@ def array(t: Tensor) -> Array:
 
 @define
 class Seen:
-    """One call of a Cell: copies of what it was given and gave, and the gradients of its outputs."""
+    """One call of a Cell: copies of what it was given and gave, and the gradients of its outputs and its inputs.
+
+    Each is that of the whole tensor, from all who use it.
+    """
 
     again: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     gave: dict[Path, Array] = field(factory=dict)
     grads: dict[Path, Array] = field(factory=dict)
+    wholes: dict[Path, Array] = field(factory=dict)
 
     @property
     def slots(self) -> list[Any]:
@@ -99,7 +109,7 @@ def contributions(
         made = {**fixed, **dict(zip(given, [f * 1 for f in floats], strict=True))}
         out = again(*_rebuilt(args, made), **_rebuilt(kwargs, made))
         ends = []
-        for path, t in tensors(listed(out)):
+        for path, t in tensors(listed(out, back=True)):
             if path in grads:
                 source = next((key for key, mine in made.items() if mine is t), None)
                 if source is not None:
@@ -121,18 +131,11 @@ def contributions(
 
 
 @contextmanager
-def witnessed(model: nn.Cell) -> Iterator[dict[str, Seen]]:
-    """See every call of a Cell of the model; by the names that records have."""
+def _standing_in(model: nn.Cell, made: Callable[[str, Callable[..., Any], Any, Any], Any]) -> Iterator[None]:
+    """Let ``made(name as records have it, the call itself, args, kwargs)`` make every call of a Cell of the model."""
     names = {id(cell): name for name, cell in reversed(list(model.cells_and_names())) if name}
-    calls: dict[str, Seen] = {}
     counts: dict[str, int] = {}
     original = nn.Cell.__call__
-
-    def came(seen: Seen, path: Path) -> Callable[[Tensor], None]:
-        def hook(g: Tensor) -> None:
-            seen.grads[path] = array(g)
-
-        return hook
 
     def call(cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
         name = names.get(id(cell))
@@ -140,21 +143,115 @@ def witnessed(model: nn.Cell) -> Iterator[dict[str, Seen]]:
             return original(cell, *args, **kwargs)
         key = f"Cell.{name}.{type(cell).__name__}.forward"
         number = counts[key] = counts.get(key, -1) + 1
-        copies: dict[int, Tensor] = {}
-        seen = Seen(lambda *a, **k: original(cell, *a, **k), _copied(args, copies), _copied(kwargs, copies))
-        calls[f"{key}.{number}"] = seen
-        out = original(cell, *args, **kwargs)
-        for path, t in tensors(listed(out)):
-            seen.gave["output", *path] = array(t)
-            if t.dtype in (ms.float32, ms.float16):
-                t.register_hook(came(seen, path))
-        return out
+        return made(f"{key}.{number}", lambda *a, **k: original(cell, *a, **k), args, kwargs)
 
     nn.Cell.__call__ = call
     try:
-        yield calls
+        yield
     finally:
         nn.Cell.__call__ = original
+
+
+@contextmanager
+def witnessed(model: nn.Cell) -> Iterator[dict[str, Seen]]:
+    """See every call of a Cell of the model; by the names that records have."""
+    calls: dict[str, Seen] = {}
+
+    def came(found: dict[Path, Array], path: Path) -> Callable[[Tensor], None]:
+        def hook(g: Tensor) -> None:
+            found[path] = array(g)
+
+        return hook
+
+    def call(key: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        copies: dict[int, Tensor] = {}
+        seen = calls[key] = Seen(run, _copied(args, copies), _copied(kwargs, copies))
+        for path, t in tensors([*args, *kwargs.values()]):
+            if t.dtype in _FLOATS:
+                with suppress(RuntimeError):  # it takes no gradient
+                    t.register_hook(came(seen.wholes, path))
+        out = run(*args, **kwargs)
+        for path, t in tensors(listed(out)):
+            seen.gave["output", *path] = array(t)
+        for path, t in tensors(listed(out, back=True)):
+            if t.dtype in _FLOATS:
+                t.register_hook(came(seen.grads, path))
+        return out
+
+    with _standing_in(model, call):
+        yield calls
+
+
+@define
+class Place:
+    """One place of what a call is given or returns, and what the run sends back there.
+
+    share: what comes there, and nowhere else.
+    alone: whether the call returns no other tensor.
+    returned: of an input: the places in which it is returned; of an output: those in which the same tensor is.
+    given: of an output: the places in which the same tensor is an input.
+    """
+
+    alone: bool
+    returned: list[Path]
+    given: list[Path]
+    share: Array = None
+
+
+def separated(model: nn.Cell, loss: Callable[[], Tensor]) -> dict[str, dict[Path, Place]]:
+    """The places of each call of a Cell in ``loss``: (side, *slot) as backward records have them -> what is there.
+
+    A tensor of zeros is added in each place, and the loss is differentiated by these.
+    """
+    calls: dict[str, dict[Path, Place]] = {}
+    places: list[Place] = []
+    zeros: list[Tensor] = []
+
+    def looked_at(key: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        found = calls[key] = {}
+        given = [(path, t) for path, t in tensors([*args, *kwargs.values()]) if t.dtype in _FLOATS]
+        noted = [(path, t, Place(False, [], [])) for path, t in given]
+        for path, t, place in noted:
+            found["output", *path] = place
+            places.append(place)
+            zeros.append(ops.zeros_like(t))
+        out = run(*args, **kwargs)
+        made = [(path, t) for path, t in tensors(listed(out, back=True)) if t.dtype in _FLOATS]
+        for path, t in made:
+            place = Place(False, [], [mine for mine, other in given if other is t])
+            noted.append((path, t, place))
+            found["input", *path] = place
+            places.append(place)
+            zeros.append(ops.zeros_like(t))
+        for _, t, place in noted:
+            place.alone = len({id(other) for _, other in made}) < 2
+            place.returned = [mine for mine, other in made if other is t]
+        return out
+
+    with _standing_in(model, looked_at):
+        loss()
+
+    def shifted(*zeros: Tensor) -> Tensor:
+        left = iter(zeros)
+
+        def shift(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value + next(left) if value.dtype in _FLOATS else value
+            if isinstance(value, list | tuple):
+                return type(value)([shift(item) for item in value])
+            return {key: shift(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+        def call(_: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            args, kwargs = shift(args), shift(kwargs)
+            return shift(run(*args, **kwargs))
+
+        with _standing_in(model, call):
+            return loss()
+
+    found = ms.grad(shifted, tuple(range(len(zeros))))(*zeros) if zeros else ()
+    for place, g in zip(places, found if isinstance(found, tuple) else (found,), strict=True):
+        place.share = array(g)
+    return calls
 
 
 def same(a: Array, b: Array, digits: float = 1e-5) -> bool:

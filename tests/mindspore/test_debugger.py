@@ -14,7 +14,7 @@ from contract_debugger import *  # noqa: F403  the tests that both frameworks ha
 from mindspore import Tensor, mint, nn, ops
 from mindspore.dataset import NumpySlicesDataset
 from mindspore.train import Model
-from mindspore_dumping import agrees, capture, construct, load, opened, rank_dir, records, report
+from mindspore_dumping import agrees, capture, construct, load, opened, rank_dir, records, report, validate
 from probe_mindspore import (
     MsprobeInitStep,
     MsprobeStep,
@@ -194,6 +194,46 @@ def test_model_train_dumps_every_step_and_trains_the_same(level: str, tmp_path: 
         name = "Cell.0.Dense"
         assert {f"{name}.forward.0", f"{name}.backward.0", f"{name}.parameters_grad"} <= set(steps[0])
         assert not [n for n in steps[0] if "Momentum" in n and n.startswith("Cell")]
+    if level != "L0":
+        assert {"Primitive.matmul.MatMul.0.forward", "Primitive.bias_add.BiasAdd.1.backward"} <= set(steps[0])
+    assert not [entry for entry in report(tmp_path / "dump")["not_seen"] if "Primitives" in entry["what"]]
+
+
+def test_model_train_hands_over_its_network_at_every_level(tmp_path: Path) -> None:
+    """The records at L1 are those of a debugger that was given the model."""
+    found = []
+    for given in (False, True):
+        model = net()
+        job = Model(model, nn.MSELoss(), nn.Momentum(model.trainable_params(), 0.1, 0.9))
+        folder = tmp_path / str(given)
+        with opened(folder, level="L1") as debugger:
+            if given:
+                debugger.start(model)
+            job.train(1, data_set(), callbacks=[ProbeStep(debugger)])
+        found.append(records(folder / "dump", 1))
+    assert found[0] == found[1] and len(found[0]) > 10
+
+
+def test_without_a_model_l1_says_what_it_does_not_see(tmp_path: Path) -> None:
+    model = net()
+    capture(tmp_path, lambda: train(model), level="L1")
+    told = {entry["what"]: entry["why"] for entry in report(tmp_path / "dump")["not_seen"]}
+    assert "no model" in told["calls of the Primitives that Cells hold"]
+
+
+def test_cells_under_vmap_are_told_once(tmp_path: Path) -> None:
+    """They ran in a graph that MindSpore compiles without taps only: nothing says that they were not called."""
+    model = net()
+
+    def run(x: Tensor) -> Tensor:
+        return model(x)
+
+    with pytest.warns(RuntimeWarning, match="Probe recorded nothing of the graph"):
+        capture(tmp_path, lambda: ms.vmap(run)(ones(4, 3)), model, level="mix")
+    validate(rank_dir(tmp_path / "dump"))
+    told = {entry["what"]: entry["why"] for entry in report(tmp_path / "dump")["not_seen"]}
+    assert {"Cell.0.Dense", "Cell.1.ReLU", "Cell.2.Dense"} <= told.keys()
+    assert not [what for what, why in told.items() if "not called" in why]
 
 
 def test_the_model_given_to_start_before_training_is_the_one(tmp_path: Path) -> None:

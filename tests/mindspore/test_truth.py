@@ -123,8 +123,6 @@ def judge_cells(jury: Jury, found: dict[str, Json], calls: dict[str, Seen]) -> N
                 jury.wrong.append(f"{name}: gradients came, and there is no backward record")
             continue
         wholes = seen.grads
-        if isinstance(record["output"], dict):
-            wholes = {("0", *slot): g for slot, g in wholes.items()}
         into = objects(backward["input"])
         jury.same(f"{name} backward.input", into, wholes)
         jury.missing(f"{name} backward.input", into, {k: g for k, g in wholes.items() if g.any()})

@@ -98,6 +98,8 @@ def validate(folder: Path) -> None:
         assert problem is None, f"{name}.json: {problem}"
     header = set(strict(folder / "dump.json"))
     assert header <= header_keys(), f"not in dump.md: {header - header_keys()}"
+    told = [entry["what"] for entry in strict(folder / "report.json")["not_seen"]]
+    assert len(told) == len(set(told)), f"two reasons for one thing: {told}"
     counts = strict(folder / "report.json")["counts"]  # a killed run has none
     kinds = {kind for table in ("seen", "recorded") for kind in counts.get(table, ())}
     unknown = [kind for kind in kinds if f"`{kind}`" not in _page("report")]

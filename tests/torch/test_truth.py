@@ -12,6 +12,7 @@ import torch
 import zoo
 from documents import objects
 from dumping import agrees, load, opened, records
+from probe_runtime.collect import UNTOLD
 from torch import Tensor
 from witness import Path as Slot
 from witness import Seen, Witness, plainly, tensors
@@ -125,8 +126,21 @@ def judge_backward(jury: Jury, name: str, record: Json, seen: Seen, places: list
     ):  # its own test has the truth of these: the hooks of a witness don't see a view that was written
         return
     grads = {(("0", *slot) if seen.named else slot): g for slot, g in seen.grads.items()}
-    jury.same(f"{name} backward.input", objects(record["input"]), grads, exact=True)
-    jury.same(f"{name} backward.output", renamed(record["output"], places), seen.contributions(), exact=False)
+    untold = {(("0", *slot) if seen.named else slot) for slot in seen.untold}
+    made, given = objects(record["input"]), renamed(record["output"], places)
+    assert {slot for slot, leaf in made.items() if leaf.get("unsupported") == UNTOLD} == untold & made.keys()
+    unknown = {slot for slot, leaf in given.items() if leaf.get("unsupported") == UNTOLD}
+    assert unknown <= seen.passed_on
+    jury.same(f"{name} backward.input", *(_without(found, untold) for found in (made, grads)), exact=True)
+    jury.same(
+        f"{name} backward.output",
+        *(_without(found, unknown) for found in (given, seen.contributions())),
+        exact=False,
+    )
+
+
+def _without(found: dict[Slot, Any], slots: set[Slot]) -> dict[Slot, Any]:
+    return {slot: value for slot, value in found.items() if slot not in slots}
 
 
 def judge_parameters(jury: Jury, found: dict[str, Json], witness: Witness) -> None:

@@ -75,7 +75,9 @@ class Seen:
     """One call: copies of what it was given and gave, the gradients of its outputs, and how to make it again.
 
     again: called with arguments like the original ones. views: whether the call wrote into a view, whose
-    gradient no hook on the view sees. named: whether the parts of what it gave have names.
+    gradient no hook on the view sees. named: whether the parts of what it gave have names. came_from: id of a
+    tensor it was given -> its node, and the copy. untold: the outputs that are one tensor in several places, or an
+    input beside something else; passed_on: these inputs.
     """
 
     name: str
@@ -90,6 +92,9 @@ class Seen:
     grads: dict[Path, Tensor] = field(factory=dict)
     views: bool = False
     named: bool = False
+    came_from: dict[int, tuple[Any, Tensor]] = field(factory=dict)
+    untold: set[Path] = field(factory=set)
+    passed_on: set[Path] = field(factory=set)
 
     def places(self, positional: int, keywords: Iterable[str]) -> list[str]:
         """The name of each argument of a call, as the function itself names it: torch hands a keyword on as
@@ -313,11 +318,20 @@ class Witness:
             torch.is_grad_enabled(),
         )
         seen.given = dict(tensors(seen.slots()))
+        seen.came_from = {id(t): (t.grad_fn, kept[id(t)]) for _, t in tensors([args, kwargs])}
         self.calls[seen.name] = seen
         return seen
 
     def _end(self, seen: Seen, out: Any) -> None:
         seen.named = is_object(out)
+        ends = [(path, t) for path, t in tensors(listed(out)) if t.requires_grad]
+        for path, t in ends:
+            node, copied = seen.came_from.get(id(t), (out, None))
+            beside = node is t.grad_fn and any(other is not t for _, other in ends)
+            if beside or sum(other is t for _, other in ends) > 1:
+                seen.untold.add(path)
+            if beside:
+                seen.passed_on |= {given for given, mine in seen.given.items() if mine is copied}
         for path, t in tensors(listed(out)):
             seen.gave["output", *path] = _copy(t)
             if t.requires_grad and torch.is_grad_enabled():

@@ -97,7 +97,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",
         "GradientTap", "guard", "guarded", "header_of", "kind_of", "Moment", "Part", "PendingWork", "Plan", "plan_of",
         "Recorder", "Segment", "SegmentState", "sheltered", "Target", "tracked_parameters", "TrackedModule",
-        "TrackedParameter", "Walk",
+        "TrackedParameter", "untold", "UNTOLD", "Walk",
     },
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},

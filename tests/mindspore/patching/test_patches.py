@@ -36,11 +36,11 @@ def tensor(*shape: int, seed: int = 0) -> Tensor:
 
 
 def patched_names() -> dict[tuple[str, str], Any]:
-    """What stands at every listed name; ABSENT where Tensor inherits it."""
+    """What stands at every listed name; ABSENT where Tensor inherits it. Primitives stay where they are."""
     found = {}
     for api in EVERYTHING:
         owner, last = go_down(resolve_owner(api.owners[0]), api.name)
-        if owner is not None:
+        if owner is not None and not isinstance(getattr(owner, last, None), ops.Primitive):
             found[api.owners[0], api.name] = vars(owner).get(last, ABSENT)
     return found
 
@@ -240,6 +240,7 @@ def test_in_place_functions_stay_in_place(patches: Patches, tap: Recorder) -> No
         "Functional.assign_add",
         "Tensor.add_",
     ]
+    wanted = [name for name in wanted if f"mindspore.{name}" not in patches.missing]  # copy_ on 2.7
     assert [name for name in tap.calls if name in wanted] == wanted
 
 

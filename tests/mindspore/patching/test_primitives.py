@@ -11,7 +11,10 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from documents import objects
 from mindspore import Tensor, nn, ops
+from mindspore_dumping import capture, report
+from probe_mindspore.hooks import gradients
 from probe_mindspore.patching.apis import Apis
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.primitives import labels_of
@@ -164,3 +167,43 @@ def test_an_error_of_the_primitive(patches: Patches, net: Net) -> None:
     with pytest.raises(type(plain.value)) as wrapped:
         net.act("no tensor")
     assert str(wrapped.value).splitlines()[:2] == str(plain.value).splitlines()[:2]
+
+
+def test_public_primitives_are_recorded_as_functions(tmp_path: Path) -> None:
+    """ops.tensor_scatter_update is no function, but a Primitive: it stays one, and its calls are seen."""
+    before = ops.tensor_scatter_update
+    x, at = Tensor(np.zeros((2, 2), np.float32)), Tensor([[0, 0]], ms.int32)
+    state = ms.Parameter(x, name="state")
+
+    def work() -> None:
+        assert ops.tensor_scatter_update is before
+        ops.tensor_scatter_update(x, at, Tensor([5.0], ms.float32))
+        ops.scatter_nd_update(state, at, Tensor([3.0], ms.float32))
+        x.copy_(state)
+        nn.Adam([state], 0.1)((x,))  # MindSpore's own calls of such Primitives are its own
+
+    data = capture(tmp_path, work, level="L1")
+    made = {name: leaf["Max"] for name, record in data.items() for leaf in objects(record["output"]).values()}
+    assert made["Functional.tensor_scatter_update.0.forward"] == 5.0
+    assert made["Functional.scatter_nd_update.0.forward"] == 3.0
+    assert made.get("Tensor.copy_.0.forward") == (3.0 if gradients.OWN else None)
+    ours = [name for name in data if name.startswith("Functional.") and "scatter" not in name]
+    assert not ours
+
+
+def test_a_copy_within_a_gradient_keeps_its_gradient(tmp_path: Path) -> None:
+    """On 2.7 a hook on the tensor that is written to would change it: the call is left out there, and told."""
+
+    def network(x: Tensor) -> Tensor:
+        cache = Tensor(np.ones(3, np.float32))
+        y = x * 2
+        cache.copy_(y)
+        return (y * 3 + cache).sum()
+
+    x = Tensor(np.ones(3, np.float32))
+    found: list[Any] = []
+    data = capture(tmp_path, lambda: found.append(ms.grad(network)(x)), level="L1")
+    assert found[0].asnumpy().tolist() == ms.grad(network)(x).asnumpy().tolist() == [8.0, 8.0, 8.0]
+    assert ("Tensor.copy_.0.forward" in data) == gradients.OWN
+    told = report(tmp_path / "dump")["missing"]
+    assert ("mindspore.Tensor.copy_" in str(told)) == (not gradients.OWN)

@@ -26,6 +26,11 @@ LISTING = Listing(
     not_core="Tensor.add", added=("torch", "zeros", "Torch.zeros"),
     removed=(("torch", "relu", "Torch.relu"), ("tensor", "__add__", "Tensor.__add__")),
     owner="torch", other="functional",
+    namespaces=(
+        "torch", "torch.Tensor", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.sparse",
+        "torch.nested", "torch.signal.windows", "torch._VF", "torch.distributed",
+    ),
+    left_out=Path(__file__).with_name("left_out.yaml"),
 )  # fmt: skip
 
 

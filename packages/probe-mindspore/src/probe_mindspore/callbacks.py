@@ -34,7 +34,7 @@ class ProbeStep(Callback):  # type: ignore[misc]
         if session.closed or session.collecting:
             return  # debugger.start(model) has begun the step already
         model = session.model
-        if model is None and session.config.level != "L1":
+        if model is None:
             model = getattr(run_context.original_args(), "network", None)
         session.start(model, None)
 

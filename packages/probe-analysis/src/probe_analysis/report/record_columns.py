@@ -82,7 +82,7 @@ _NOTES = {
     "recompute": "activation checkpointing ran it again",
     "in_backward": "called while a backward pass ran",
     "later_passes": "more than one backward pass reached it; this is the first",
-    "partial": "the backward pass did not reach every use of its inputs",
+    "partial": "a gradient of its inputs is not whole: a use was not reached, or the call returns the input too",
 }
 
 

@@ -13,14 +13,17 @@ for an input is that of the tensor, from all its users (`OWN` is False).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
+from attrs import evolve
 from probe_format.journal import Slot
 from probe_format.values import ValuePath
-from probe_runtime.collect import Autograd, Emit, GradientTap, guard, guarded
+from probe_runtime.collect import UNTOLD, Autograd, Emit, GradientTap, guard, guarded, untold
 from probe_runtime.describe import RunError
+
+from probe_mindspore.tensors.tensor_view import TensorView, view_of
 
 from . import autograd, tensor_hooks
 from .autograd import Handle, recording, takes_gradient
@@ -106,30 +109,35 @@ def attach(
     if inputs.hooks is not None:
         slots = [("i", *path) for path, t in outputs if takes_gradient(t)]
         slots += [("o", *path) for places in inputs.hooks.inputs for path in places.given]
-        return tensor_hooks.attach(inputs.hooks, outputs, partial(_emit, emit, slots, set()))
+        unknown: set[Any] = set()
+        emit = partial(_emit, emit, slots, unknown, set())
+        return tensor_hooks.attach(inputs.hooks, outputs, emit, unknown)
     edges = inputs.edges
     nodes: dict[Any, HookedNode] = {}
-    passed_on: list[tuple[ValuePath, Tensor, int | None]] = []
-    through: dict[tuple[Any, int], int] = {}
+    leaves: list[tuple[ValuePath, Tensor, int | None]] = []
+    passed_on: dict[tuple[Any, int], int] = {}
+    places: dict[tuple[Any, int], list[ValuePath]] = {}
     for path, t in outputs:
         if not takes_gradient(t):
             continue
         node, nr = t._grad_node, t._output_index
         number = autograd.key(node)
         index = edges.get((number, nr))
+        places.setdefault((number, nr), []).append(path)
+        if index is not None:
+            passed_on[number, nr] = index
         if node._sequence_nr() == autograd.LEAF:
-            passed_on.append((path, t, index))
+            leaves.append((path, t, index))
             continue
         if number not in nodes:
             nodes[number] = HookedNode(node)
         nodes[number].made.append((nr, path))
-        if index is not None:
-            through[number, nr] = index
     used = add_consumers(inputs, nodes)
     # An input may be used by the call and also returned. What comes through the returned tensor cannot be separated
-    # from what others send to it, so only the share of the uses is recorded. Without uses the whole gradient is.
-    for (number, nr), index in through.items() if through else ():
-        if index not in used:
+    # from what others send to it, so only the share of the uses is recorded. Where it alone is returned, its whole
+    # gradient is.
+    for (number, nr), index in passed_on.items() if passed_on else ():
+        if index not in used and number in nodes:
             nodes[number].passed_through.append((nr, index))
     paths = split_shares(inputs, nodes)
     need = [0] * len(paths)
@@ -139,14 +147,14 @@ def attach(
         for _, index in each.passed_through:
             need[index] += 1
     several: Sequence[ValuePath] = ()
-    if len(nodes) + len(passed_on) > 1:  # else all gradients of a pass come at once
+    if len(nodes) + len(leaves) > 1:  # else all gradients of a pass come at once
         several = [
             *(path for each in nodes.values() for _, path in each.made),
-            *(path for path, _, _ in passed_on),
+            *(path for path, _, _ in leaves),
         ]
-    tap = GradientTap(_AUTOGRAD, emit, paths, need, several)
+    tap = GradientTap(_AUTOGRAD, emit, paths, need, several, *untold(places, passed_on, used))
     handles: list[Any] = []
-    for path, t, index in passed_on:  # a leaf's own node calls no hooks: the tensor does
+    for path, t, index in leaves:  # a leaf's own node calls no hooks: the tensor does
         if index is not None and index not in used:
             need[index] += 1
         else:
@@ -209,6 +217,7 @@ def _arrived(
 def _emit(
     emit: Emit,
     slots: Sequence[Slot],
+    unknown: Container[ValuePath],
     told: set[int],
     number: int,
     made: list[tuple[ValuePath, Any]],
@@ -218,6 +227,7 @@ def _emit(
     """Hand the gradients on, from a hook that the compiler may read: it would stop at a `try` there.
 
     slots: all that the gradients of the call fill, of which a pass says those that wait, once.
+    unknown: the paths of outputs whose share nothing tells.
     told: the passes that did.
     """
     waiting: Sequence[Slot] = ()
@@ -225,6 +235,7 @@ def _emit(
         told.add(number)
         here = {("i", *path) for path, _ in made} | {("o", *path) for paths, _ in given for path in paths}
         waiting = [slot for slot in slots if tuple(slot) not in here]
+    made = [(path, _untold(g) if path in unknown else g) for path, g in made]
     try:
         emit(number, made, given, partial_sum, waiting, {})
     except RunError as e:
@@ -245,4 +256,8 @@ def _leaf_hook(tap: GradientTap, path: ValuePath, index: int | None) -> Callable
     return hook
 
 
-_AUTOGRAD = Autograd(autograd.backward_pass, autograd.add)
+def _untold(g: Tensor) -> TensorView:
+    return evolve(view_of(g), data=None, reason=UNTOLD)
+
+
+_AUTOGRAD = Autograd(autograd.backward_pass, autograd.add, _untold)

@@ -8,11 +8,12 @@ get other bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from attrs import define, field
 from probe_format.values import ValuePath
+from probe_runtime.collect import untold
 
 from . import autograd
 from .autograd import Handle
@@ -57,10 +58,12 @@ class InputHooks:
     They are removed with this object if the call raises; on a leaf they would stay.
 
     inputs: the hooks.
+    ids: the ids of the tensors that they are on.
     handles: remove the hooks; empty once `attach` has taken them.
     """
 
     inputs: list[_TensorHook]
+    ids: Set[int]
     handles: list[Handle]
 
     def __del__(self) -> None:
@@ -74,15 +77,24 @@ def enter(tensors: Sequence[tuple[ValuePath, Tensor]]) -> InputHooks:
     for path, t in tensors:
         if autograd.takes_gradient(t):
             found.setdefault(id(t), (t, _TensorHook(_leaf(t))))[1].given.append(path)
-    return InputHooks([places for _, places in found.values()], _hooked(found))
+    return InputHooks([places for _, places in found.values()], found.keys(), _hooked(found))
 
 
-def attach(inputs: InputHooks, outputs: Sequence[tuple[ValuePath, Tensor]], emit: Emit) -> list[Handle]:
-    """Hook the outputs, and let the hooks of the inputs emit too. Return the handles of all."""
+def attach(
+    inputs: InputHooks, outputs: Sequence[tuple[ValuePath, Tensor]], emit: Emit, unknown: set[Any]
+) -> list[Handle]:
+    """Hook the outputs, and let the hooks of the inputs emit too. Return the handles of all.
+
+    unknown: filled with the paths of outputs whose share nothing tells.
+    """
     found: dict[int, tuple[Tensor, _TensorHook]] = {}
     for path, t in outputs:
         if autograd.takes_gradient(t):
             found.setdefault(id(t), (t, _TensorHook(_leaf(t), emit)))[1].made.append(path)
+    given = found.keys() & inputs.ids
+    if given or len(found) < len(outputs):
+        paths = {key: hook.made for key, (_, hook) in found.items()}
+        unknown |= untold(paths, dict.fromkeys(given, -1), ())[0]
     handles = _hooked(found)
     if not handles:
         return []

@@ -19,6 +19,7 @@ SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mint_functional": ("MintFunctional", ("mindspore.mint.nn.functional",)),
     "mint_distributed": ("MintDistributed", ("mindspore.mint.distributed",)),
     "distributed": ("Distributed", ("mindspore.communication.comm_func",)),
+    "ops_distributed": ("MintDistributed", ("mindspore.ops",)),
 }
 _BUILT_IN = Path(__file__).with_name("apis.yaml")
 

@@ -7,11 +7,13 @@ import inspect
 from functools import partial
 from typing import Any
 
+from mindspore._c_expression import TensorPy
 from probe_runtime.patching import Listed, Place, go_down, is_function, name_of, resolve_owner
 
 from probe_mindspore.module_kind import source_of_torch
 
 from .apis import Api, Apis
+from .primitives import public_primitives
 from .wrappers import Label, wrap
 
 __all__ = ["listed"]
@@ -19,6 +21,11 @@ __all__ = ["listed"]
 # Other modules with the same function objects as mindspore.ops, which old code imports as F. MindSpore's layers use
 # them all the time, which msprobe does not record: only the user's own calls are.
 _ALIASES = ("mindspore.ops.functional", "mindspore.ops.function")
+# MindSpore calls it wherever it fills a parameter.
+_USERS_ONLY = ("assign_value",)
+# Where gradients are taken by hooks on tensors (hooks/autograd.py).
+_COPY = "with a hook on what it writes to, this MindSpore gives other gradients (2.8 and later do not)"
+_LEFT_OUT = {} if hasattr(TensorPy, "_grad_node") else {"mindspore.Tensor.copy_": _COPY}
 # Submodules that `import mindspore` need not have loaded; they are MindSpore's own and have no side effects.
 _OWN = ("mindspore.mint.nn.functional", "mindspore.mint.distributed", "mindspore.communication.comm_func")
 
@@ -26,7 +33,9 @@ _OWN = ("mindspore.mint.nn.functional", "mindspore.mint.distributed", "mindspore
 def listed(apis: Apis) -> Listed:
     """Return the places of the listed names."""
     paths = dict.fromkeys(path for api in apis for path in api.owners)
-    return Listed(apis, paths, _resolve, _places_of)
+    objects = {label.name for _, label in public_primitives(apis).values()}
+    functions = [api for api in apis if f"{api.prefix}.{api.api}" not in objects]
+    return Listed(functions, paths, _resolve, _places_of, _LEFT_OUT)
 
 
 def _resolve(path: str) -> Any:
@@ -45,7 +54,8 @@ def _places_of(api: Api, path: str, base: Any) -> list[Place]:
     module, _, qualname = f"{path}.{api.name}".rpartition(".")
     if inspect.isclass(base):
         module, qualname = path.rpartition(".")[0], f"{name_of(base)}.{name}"
-    place = Place(owner, name, lambda f: wrap(label, f, module, qualname), label)
+    users = api.name in _USERS_ONLY
+    place = Place(owner, name, lambda f: wrap(label, f, module, qualname, users_only=users), label)
     return [place, *(_aliases(api, place) if path == "mindspore.ops" else [])]
 
 

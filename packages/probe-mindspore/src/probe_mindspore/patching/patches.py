@@ -14,7 +14,7 @@ from .apis import Apis
 from .introspection import guards
 from .jit_guard import jit_places
 from .lookup import listed
-from .primitives import modules_of, places_in
+from .primitives import modules_of, places_in, public_primitives
 from .regions import regions
 from .wrappers import switch, wrap
 
@@ -29,7 +29,14 @@ class Patches(patches.Patches):
     """Replace the functions of MindSpore listed in `apis`, and the Primitives of the Cells given to `apply`."""
 
     def __init__(self, apis: Apis, tap: Tap) -> None:
-        super().__init__(tap, switch, _prepared(apis), wrap, _namespaces, in_models=places_in)
+        super().__init__(
+            tap,
+            switch,
+            _prepared(apis),
+            wrap,
+            _namespaces,
+            in_models=functools.partial(places_in, public_primitives(apis)),
+        )
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
         super().add(behind(module), api_name, name_of(module) if prefix is None else prefix)

@@ -1,19 +1,27 @@
-"""Record calls of the Primitives that a model's Cells hold as attributes, as Primitive.{attribute}.{Class}."""
+"""Record calls of the Primitives that a model's Cells hold as attributes, as Primitive.{attribute}.{Class}.
+
+mindspore.ops has some as public names too (`ops.scatter_nd_update`). They must not become functions, so their calls
+from the user's files are caught in the same way; they have the names of functions.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mindspore import nn, ops
 from probe_runtime.patching import Function, Place
 from probe_runtime.patching import thread as _thread
 
-from .callers import dataset_thread
+from .apis import Api
+from .callers import belongs_to_model, dataset_thread
 from .wrappers import Label, switch
 
-__all__ = ["labels_of", "modules_of", "places_in"]
+__all__ = ["labels_of", "modules_of", "places_in", "public_primitives"]
+
+Labels = dict[int, tuple[ops.Primitive, Label]]
 
 
 def modules_of(model: Any) -> Iterator[Any]:
@@ -23,13 +31,19 @@ def modules_of(model: Any) -> Iterator[Any]:
     return iter(model.modules())
 
 
-def labels_of(models: Sequence[Any]) -> dict[int, tuple[ops.Primitive, Label]]:
+def public_primitives(apis: Iterable[Api]) -> Labels:
+    """Return id(primitive) -> (the primitive, the label of its calls) for the listed names that are one."""
+    found = ((getattr(ops, api.name, None), api) for api in apis if api.owners == ("mindspore.ops",))
+    return {id(p): (p, Label(a.prefix, a.api, a.composite)) for p, a in found if isinstance(p, ops.Primitive)}
+
+
+def labels_of(models: Sequence[Any]) -> Labels:
     """Return id(primitive) -> (the primitive, the label of its calls).
 
     The label has the attribute under which the primitive is found first; for one in a list, tuple or dict, the
     attribute that holds the container.
     """
-    labels: dict[int, tuple[ops.Primitive, Label]] = {}
+    labels: Labels = {}
     for model in models:
         for cell in modules_of(model):
             for name, value in list(vars(cell).items()):
@@ -41,15 +55,16 @@ def labels_of(models: Sequence[Any]) -> dict[int, tuple[ops.Primitive, Label]]:
     return labels
 
 
-def places_in(models: Sequence[Any]) -> list[Place]:
-    """Return the `__call__` of these primitives' classes, to be replaced.
+def places_in(public: Labels, models: Sequence[Any]) -> list[Place]:
+    """Return the `__call__` of the classes of these models' primitives and of the public ones, to be replaced.
 
     The class is patched, never the instance: its type, attributes, copies and pickles do not change. A call of any
     other primitive costs one look-up in a dict.
     """
     labels = labels_of(models)
-    classes = dict.fromkeys(_caller_of(type(primitive)) for primitive, _ in labels.values())
-    return [Place(owner, "__call__", lambda f: _calling(f, labels)) for owner in classes]
+    each = (*labels.values(), *public.values())
+    classes = dict.fromkeys(_caller_of(type(primitive)) for primitive, _ in each)
+    return [Place(owner, "__call__", lambda f: _calling(f, labels, public)) for owner in classes]
 
 
 def _primitives(value: Any) -> Iterator[ops.Primitive]:
@@ -66,14 +81,19 @@ def _caller_of(kind: type) -> type:
     return next(base for base in kind.__mro__ if "__call__" in vars(base))
 
 
-def _calling(original: Function, labels: dict[int, tuple[ops.Primitive, Label]]) -> Function:
-    get = labels.get
+def _calling(original: Function, labels: Labels, public: Labels) -> Function:
+    get, get_public = labels.get, public.get
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         tap = switch.tap
-        if tap is None or _thread.muted or dataset_thread.active or (known := get(id(self))) is None:
+        if tap is None or _thread.muted or dataset_thread.active:
             return original(self, *args, **kwargs)
+        known = get(id(self))
+        if known is None:
+            known = get_public(id(self))
+            if known is None or not belongs_to_model(sys._getframe(1), users_only=True):
+                return original(self, *args, **kwargs)
         return tap(known[1], functools.partial(original, self), args, kwargs)
 
     return call

@@ -37,6 +37,7 @@ from .two_modes import TwoModes
 __all__ = ["StepOpener"]
 
 About = Mapping[str, Any]
+_NO_MODEL = "start() was given no model, by which they are found"
 
 
 @frozen
@@ -109,6 +110,8 @@ class StepOpener:
                     stack.enter_context(watched_waits(collector.works))
                     stack.enter_context(step_regions(collector.push, collector.pop, collector.coverage))
                     stack.enter_context(jit_guard(patches))
+                    if not models:
+                        collector.coverage.unseen("calls of the Primitives that Cells hold", _NO_MODEL)
                     patches.apply(*models)
                     stack.callback(patches.undo)
                     for missing, why in patches.missing.items():

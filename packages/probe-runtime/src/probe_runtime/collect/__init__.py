@@ -8,7 +8,7 @@ from .calls import Call
 from .collectives import Collectives, PendingWork
 from .collector import Collector
 from .event_stream import EventStream
-from .gradients import Autograd, Emit, Gradients, Moment
+from .gradients import UNTOLD, Autograd, Emit, Gradients, Moment, untold
 from .guard import faults_reported, guarded, sheltered
 from .module_table import TrackedModule, TrackedParameter, kind_of, tracked_parameters
 from .plan import Plan, header_of, plan_of
@@ -17,6 +17,7 @@ from .recorder import Recorder, Target
 from .walk import Part, Walk
 
 __all__ = [
+    "UNTOLD",
     "Autograd",
     "Call",
     "Collectives",
@@ -44,4 +45,5 @@ __all__ = [
     "plan_of",
     "sheltered",
     "tracked_parameters",
+    "untold",
 ]

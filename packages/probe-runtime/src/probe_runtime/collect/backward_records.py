@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -178,6 +178,7 @@ class GradientTap:
     paths: for each different input, every path that it has in the arguments.
     need: for each different input, how many shares its gradient has.
     outputs: the path of each output whose gradient comes, where not all comes at once; else nothing.
+    untold, leaking: what `untold` returns of the call.
     passes: the framework's number of each backward pass that ran -> its number from 0.
     count: how many passes that is.
     sums: (number of the pass, index of an input) -> how many shares have arrived, and their sum.
@@ -190,6 +191,8 @@ class GradientTap:
     paths: Mapping[int, Sequence[ValuePath]] | Sequence[Sequence[ValuePath]]
     need: dict[int, int] | list[int]
     outputs: Sequence[ValuePath] = ()
+    untold: Container[Any] = ()
+    leaking: bool = False
     passes: dict[int, int] = field(factory=dict)
     count: int = 0
     sums: dict[tuple[int, int], tuple[int, Any]] = field(factory=dict)
@@ -229,7 +232,7 @@ class GradientTap:
         for nr, path in made:
             g = grad_outputs[nr]
             if g is not None:
-                of_outputs += ((path, g),)
+                of_outputs += ((path, g if path not in self.untold else self.autograd.untold(g)),)
         for nr, index in through:
             self._arrived(number, index, grad_outputs[nr], of_inputs)
         for i, index in consumed:
@@ -249,7 +252,8 @@ class GradientTap:
             if self.outputs and number not in self.told:
                 self.told.add(number)
                 waiting = self._waiting(of_outputs, of_inputs)
-            self.emit(number, of_outputs, of_inputs, False, waiting, {} if moment is None else moment)
+            short = self.leaking and bool(of_inputs)
+            self.emit(number, of_outputs, of_inputs, short, waiting, {} if moment is None else moment)
 
     def _waiting(
         self, of_outputs: list[tuple[ValuePath, Any]], of_inputs: list[tuple[Sequence[ValuePath], Any]]
@@ -284,4 +288,6 @@ class GradientTap:
                     self.sums[number, index] = (count, total)
                     return
         if total is not None:
-            out.append((self.paths[index], total))
+            out.append(
+                (self.paths[index], total if index not in self.untold else self.autograd.untold(total))
+            )

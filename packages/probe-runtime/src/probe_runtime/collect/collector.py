@@ -136,7 +136,8 @@ class Collector:
         for kind in ("seen", "recorded"):
             content["counts"][kind].update(self._leaf.tally)
         content["summary"] = self._leaf.summary.json()
-        content["not_seen"] += [{"what": base, "why": why} for base, why in table.never_called()]
+        told = {entry["what"] for entry in content["not_seen"]}  # a better reason than that nobody saw a call
+        content["not_seen"] += [{"what": b, "why": why} for b, why in table.never_called() if b not in told]
         content["unmatched"] = [
             {"filter": kind, "value": value, "nearest": list(nearest)}
             for kind, value, nearest in self._names.unmatched(self.seen_names())

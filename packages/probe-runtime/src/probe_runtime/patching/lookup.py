@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Protocol
 
 from .places import Function, Place
@@ -84,6 +84,7 @@ class Listed:
         paths: Iterable[str],
         resolve: Callable[[str], Any],
         places_of: Callable[[Any, str, Any], list[Place]],
+        left_out: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Look nothing up yet.
 
@@ -92,9 +93,10 @@ class Listed:
         resolve: takes a path and returns the object there; None where it is not imported.
         places_of: takes (listed name, path, object) and returns the places; an empty list where there is no such
             function.
+        left_out: paths of functions that must not be replaced here -> why; they count as missing.
         """
         apis = list(apis)
-        self._resolve, self._places_of = resolve, places_of
+        self._resolve, self._places_of, self._left_out = resolve, places_of, left_out
         self._listed = {path: listed for path in paths if (listed := [a for a in apis if path in a.owners])}
         self._owners: dict[str, Any] = {}
         self._found: dict[str, dict[ListedName, list[Place]]] = {path: {} for path in self._listed}
@@ -114,6 +116,9 @@ class Listed:
                 self.missing[path] = f"not imported, so its {len(listed)} functions are not recorded"
                 continue
             for api in listed:
+                if why := self._left_out.get(f"{path}.{api.name}"):
+                    self.missing[f"{path}.{api.name}"] = why
+                    continue
                 if not found.get(api):
                     found[api] = self._places_of(api, path, owner)
                 if not found[api]:

@@ -9,14 +9,14 @@ output. What those edges carry, summed, is the call's own contribution to the gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from probe_format.values import ValuePath
-from probe_runtime.collect import Autograd, Emit, GradientTap
+from probe_runtime.collect import Autograd, Emit, GradientTap, untold
 
-from probe_torch.tensors.sums import plus
+from probe_torch.tensors.sums import numberless, plus
 
 from .input_edges import InputEdges, transform, whole
 from .leaf_gradients import watch
@@ -80,6 +80,7 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
     written: dict[Any, list[WrittenView]] = {}
     leaves: dict[int, tuple[torch.Tensor, list[tuple[int, ValuePath]]]] = {}
     passed_on: dict[Any, int] = {}
+    again = False
     for path, t in whole(outputs) if inputs.batched else outputs:
         if not t.requires_grad:
             continue
@@ -94,10 +95,12 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
         key: Any
         if node is None:
             key = id(t)
+            again = again or key in leaves
             leaves.setdefault(key, (t, []))[1].append((0, path))
         else:
             key = node, nr
             if node in nodes:
+                again = True
                 nodes[node][0].append((nr, path))
             else:
                 nodes[node] = ([(nr, path)], [])
@@ -107,9 +110,12 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
         return []
     need, sums, casts = add_consumers(inputs, nodes)
     # An input may be used and also passed on untouched. What flows through the part passed on cannot be separated
-    # from what others sent to the same tensor, so only the share of the uses is recorded. Without uses the whole
-    # gradient is.
+    # from what others sent to the same tensor, so only the share of the uses is recorded. Where it alone is returned,
+    # its whole gradient is.
     through: dict[Any, list[tuple[int, int]]] = {}
+    unknown: tuple[Any, ...] = ()
+    if passed_on or again:
+        unknown = untold(_places(nodes, leaves), passed_on, set(need))
     for key, index in passed_on.items() if passed_on else ():
         if index not in need:
             need[index] = 1
@@ -125,7 +131,7 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
         several = [path for made, _ in nodes.values() for _, path in made]
         several += [path for _, places in leaves.values() for _, path in places] if leaves else ()
         several += [view.path for parts in written.values() for view in parts] if written else ()
-    tap = GradientTap(_AUTOGRAD, emit, inputs.paths, need, several)
+    tap = GradientTap(_AUTOGRAD, emit, inputs.paths, need, several, *unknown)
     if sums:
         keep(tap)
     handles: list[Any] = []
@@ -142,4 +148,17 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
     return handles
 
 
-_AUTOGRAD = Autograd(_C._current_graph_task_id, plus)
+def _places(
+    nodes: Nodes, leaves: Mapping[int, tuple[torch.Tensor, list[tuple[int, ValuePath]]]]
+) -> dict[Any, list[ValuePath]]:
+    """Return for each different tensor among the outputs its paths."""
+    found: dict[Any, list[ValuePath]] = {
+        key: [path for _, path in places] for key, (_, places) in leaves.items()
+    }
+    for node, (made, _) in nodes.items():
+        for nr, path in made:
+            found.setdefault((node, nr), []).append(path)
+    return found
+
+
+_AUTOGRAD = Autograd(_C._current_graph_task_id, plus, numberless)

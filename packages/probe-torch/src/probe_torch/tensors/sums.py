@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 from attrs import evolve, frozen
+from probe_runtime.collect import UNTOLD
 
 from probe_torch.aside import apart
 
 from .tensor_view import TensorView, view_of
 
-__all__ = ["GradientSum", "plus", "summed"]
+__all__ = ["GradientSum", "numberless", "plus", "summed"]
 
 _T: Any = torch._C.TensorBase
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -25,15 +26,21 @@ _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 @frozen(eq=False)
 class GradientSum:
-    """Describe a gradient that is the sum of ``shares``, which are not added yet."""
+    """Describe a gradient that is the sum of ``shares``, which are not added yet, or one without numbers.
+
+    reason: why it has none.
+    """
 
     shares: tuple[torch.Tensor, ...]
     requires_grad: bool = False
+    reason: str = ""
 
     def views(self) -> list[TensorView]:
         """Return the view of each share; if they cannot be added, a single one with the reason and no data."""
         found = [view_of(share) for share in self.shares]
         first = found[0]
+        if self.reason:
+            return [evolve(first, data=None, bits=None, reason=self.reason)]
         for p in found:
             if p.data is None:
                 return [p]
@@ -49,6 +56,11 @@ def plus(a: Any, b: Any) -> Any:
     if _ordinary(a) and _ordinary(b):
         return _T.add(_T.detach(a), _T.detach(b))
     return GradientSum((*_shares(a), *_shares(b)))
+
+
+def numberless(t: Any) -> GradientSum:
+    """Return what stands for a gradient whose share in its place nothing tells."""
+    return GradientSum(_shares(t), reason=UNTOLD)
 
 
 def _ordinary(t: Any) -> bool:
