@@ -9,6 +9,7 @@ import clients
 import numpy as np
 import probe_save as ps
 import pytest
+from probe_format.cli.main import main as probe
 
 torch = pytest.importorskip("torch")
 
@@ -65,3 +66,15 @@ def test_msprobe_compares_two_debug_dumps(tmp_path: Path, kind: str) -> None:
         assert float(rows["x_grad.0.debug"]["MaxAbsErr"]) == pytest.approx(2.0)
         assert float(rows["x.0.debug"]["MaxAbsErr"]) == 0
         assert rows["nest.0.debug.y"]["Data_name"]
+
+
+def test_msprobe_refuses_numpy_alone_and_probe_does_not(tmp_path: Path) -> None:
+    """As the page of probe-save says."""
+    for name, scale in (("one", 1), ("other", 2)):
+        with ps.Saver(dump_path=tmp_path / name) as saver:
+            saver.save(np.arange(4, dtype=np.float32) * scale, "array")
+    one, other = (tmp_path / name / "step0" / "rank" / "debug.json" for name in ("one", "other"))
+    with pytest.raises(RuntimeError, match="numpy"):
+        compare(tmp_path / "compared", one, other)
+    assert probe(["diff", str(tmp_path / "one"), str(tmp_path / "one")]) == 0
+    assert probe(["diff", str(tmp_path / "one"), str(tmp_path / "other")]) == 1
