@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from dumping import capture, report
 from probe_torch.submodules import named_submodules
 from torch import nn
 
@@ -32,3 +35,28 @@ def test_modules_are_named_as_torch_names_them() -> None:
         *(nn.Sequential(Own(shared), shared), torch.jit.script(shared)),
     ):
         assert named_submodules(model) == list(model.named_modules())
+
+
+class Equal(nn.Linear):
+    """A module that is equal to every other one, and has no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_modules_that_are_equal_and_have_no_hash(tmp_path: Path, level: str) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = Equal(2, 2), Equal(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.a(x))  # type: ignore[no-any-return]
+
+    net = Net()
+    data = capture(tmp_path, lambda: net(torch.ones(1, 2)).sum().backward(), net, level=level)
+    assert not report(tmp_path / "dump")["faults"]
+    if level != "L1":
+        for way in ("forward.0", "backward.0", "parameters_grad"):
+            assert {f"Module.{name}.Equal.{way}" for name in "ab"} <= data.keys()

@@ -34,19 +34,22 @@ def submodules(model: nn.Module) -> list[nn.Module]:
 
 
 def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return what `nn.Module.named_modules` yields, which takes a dozen calls for each module."""
+    """Return what `nn.Module.named_modules` yields, which takes a dozen calls for each module.
+
+    Modules are told apart by identity: a user's class may have ``__eq__``, and no ``__hash__``.
+    """
     found: list[tuple[str, nn.Module]] = []
-    known: set[nn.Module] = set()
+    known: set[int] = set()
     waiting: list[tuple[str, Any]] = [("", model)]
     while waiting:
         path, module = waiting.pop()
-        if module is None or module in known:
+        if module is None or id(module) in known:
             continue
         if (
             type(module).named_modules is not _NAMED_MODULES
         ):  # a class of its own way, as it may be of a user's
             return list(model.named_modules())
-        known.add(module)
+        known.add(id(module))
         found += ((path, module),)
         if module._modules:
             before = f"{path}." if path else ""
