@@ -223,7 +223,7 @@ def test_a_dict_that_the_garbage_collector_changes_meanwhile() -> None:
     def old() -> None: ...
     def new() -> None: ...
 
-    holder: dict[Any, Any] = {i: old for i in range(3000)}
+    holder: dict[Any, Any] = dict.fromkeys(range(3000), old)
 
     class Dying:
         def __init__(self, key: int) -> None:
