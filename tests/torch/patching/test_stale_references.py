@@ -215,3 +215,31 @@ def test_nothing_is_searched_where_nobody_got_a_stand_in(
                 debugger.stop()
             debugger.step()
     assert not searched
+
+
+def test_a_dict_that_the_garbage_collector_changes_meanwhile() -> None:
+    """A weak table loses its entries whenever objects die, also while it is looked through."""
+
+    def old() -> None: ...
+    def new() -> None: ...
+
+    holder: dict[Any, Any] = dict.fromkeys(range(3000), old)
+
+    class Dying:
+        def __init__(self, key: int) -> None:
+            self.key, self.myself = key, self
+
+        def __del__(self) -> None:
+            holder.pop(self.key, None)
+            if self.key < 2000:
+                Dying(self.key + 1)  # in the next collection
+
+    gc.collect()
+    Dying(0)
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        stale_references.give_back([(old, new)])
+    finally:
+        gc.set_threshold(*before)
+    assert set(holder.values()) == {new}

@@ -106,7 +106,7 @@ def _change(holder: Any, table: _Swaps) -> None:
 def _put(holder: Any, table: _Swaps) -> None:
     kind = type(holder)
     if issubclass(kind, dict):
-        for key, value in list(dict.items(holder)):
+        for key, value in dict.copy(holder).items():  # at once: a list of pairs lets the garbage collector in
             if id(value) in table:
                 dict.__setitem__(holder, key, _new(value, table))
     elif issubclass(kind, (list, deque)):
@@ -115,7 +115,7 @@ def _put(holder: Any, table: _Swaps) -> None:
             if id(value) in table:
                 base.__setitem__(holder, i, _new(value, table))
     elif issubclass(kind, set):
-        for value in [v for v in set.__iter__(holder) if id(v) in table]:
+        for value in [v for v in set.copy(holder) if id(v) in table]:
             set.discard(holder, value)
             set.add(holder, _new(value, table))
     elif kind is CellType:
@@ -153,7 +153,7 @@ def _change_classes(namespaces: list[dict[Any, Any]], table: _Swaps) -> None:
     classes = [o for o in gc.get_referrers(*namespaces) if issubclass(type(o), type)]
     for namespace in namespaces:
         owner = next((c for c in classes if c.__dict__.keys() == namespace.keys()), None)
-        for key, value in list(namespace.items()):
+        for key, value in namespace.copy().items():
             if id(value) in table:
                 if owner is None:
                     namespace[key] = _new(value, table)
