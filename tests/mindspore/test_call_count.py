@@ -11,12 +11,12 @@ import pytest
 from counted_calls import check_calls
 
 #: (level, task) -> at most so many calls in the step, and with start(), stop() and step().
-#: As measured on 2.7, where a call takes some 20 more than on 2.10.
+#: Some five in a hundred above what was measured, on 2.7 or 2.10, whichever takes more.
 BOUNDS = {
-    ("L1", "statistics"): (280, 400),
-    ("L0", "statistics"): (380, 581),
-    ("mix", "statistics"): (311, 461),
-    ("mix", "tensor"): (421, 571),
+    ("L1", "statistics"): (300, 430),
+    ("L0", "statistics"): (400, 590),
+    ("mix", "statistics"): (330, 490),
+    ("mix", "tensor"): (480, 640),
 }
 RECORDS = {"L0": 200, "L1": 401, "mix": 601}
 

@@ -26,6 +26,7 @@ ONLY_TORCH = {
     "hooks.recompute": "what Cell.recompute() runs again on MindSpore is counted as further calls",
     "hooks.swaps": "MindSpore has no swap_tensors",
     "hooks.written_views": "MindSpore's tensors do not show the base of a view",
+    "patching.operators": "what Python calls as an operator in MindSpore is a Primitive, and is in its lists",
     "patching.fakes": "MindSpore has no fake tensors",
     "patching.optimizer_regions": "MindSpore's optimizers are Cells, whose __call__ is patched",
     "patching.overrides": "MindSpore has no __torch_function__",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import defaultdict
 from typing import Any
 
 from attrs import define, field
@@ -14,6 +13,13 @@ from probe_format.journal.frames import Count
 __all__ = ["Coverage", "Tally"]
 
 _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
+
+
+class _Counts(dict[str, Count]):
+    """Begin each count at none. Two threads that ask for a new one get the same, which a defaultdict does not give."""
+
+    def __missing__(self, what: str) -> Count:
+        return self.setdefault(what, Count())
 
 
 @define
@@ -27,7 +33,7 @@ class Coverage:
     """
 
     counts: dict[str, dict[str, int]] = field(factory=lambda: {kind: {} for kind in _KINDS})
-    written: defaultdict[str, Count] = field(factory=lambda: defaultdict(Count))
+    written: _Counts = field(factory=_Counts)
     not_seen: dict[str, str] = field(factory=dict)
     missing: dict[str, str] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)

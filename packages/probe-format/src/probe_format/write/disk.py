@@ -44,7 +44,7 @@ def explain(error: OSError, path: Path) -> str:
     if error.errno == errno.EROFS:
         return f"dump_path {path}: the file system is read-only. Please {other}."
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        what = _file_in_the_way(path)
+        what = _file_in_the_way(Path(error.filename or path))
         return f"dump_path {path}: {what} is a file, not a directory. Remove it, or {other}."
     if error.errno == errno.ENAMETOOLONG:
         return f"dump_path {path}: the path is too long for this file system. Please {other}."

@@ -39,4 +39,4 @@ def _once(files: CountedFiles, name: str, parts: Sequence[bytes | memoryview], f
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
         found.update(part)
-    return files.once(name, parts, found.digest())
+    return files.once(name, parts, folder, found.digest())

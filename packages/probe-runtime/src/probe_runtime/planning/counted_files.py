@@ -35,19 +35,21 @@ class CountedFiles:
 
     sizes: dict[str, int] = field(factory=dict)
     second: set[str] = field(factory=set)
-    _first: dict[bytes, str] = field(factory=dict)
+    _first: dict[tuple[str, bytes], str] = field(factory=dict)
 
-    def write(self, path: str, parts: Sequence[bytes | memoryview], folder: object = None) -> int:
-        """Count a file of these pieces; return 0 for its checksum. Only their sizes matter, and not the folder."""
+    def write(self, name: str, parts: Sequence[bytes | memoryview], folder: object) -> int:
+        """Count a file of these pieces in ``folder``; return 0 for its checksum. Only their sizes matter."""
+        path = f"{folder}/{name}"
         self.sizes[path] = byte_count(parts)
         self.second.discard(path)
         return 0
 
-    def once(self, path: str, parts: Sequence[bytes | memoryview], content: bytes) -> int:
-        """Count a file, or a second name of the first one with this content; return 0 for its checksum."""
-        first = self._first.setdefault(content, path)
+    def once(self, name: str, parts: Sequence[bytes | memoryview], folder: object, content: bytes) -> int:
+        """Count a file, or a second name of the first in ``folder`` with this content; return 0 for its checksum."""
+        path = f"{folder}/{name}"
+        first = self._first.setdefault((str(folder), content), path)
         if first == path:
-            return self.write(path, parts)
+            return self.write(name, parts, folder)
         self.sizes[path] = self.sizes[first]
         self.second.add(path)
         return 0

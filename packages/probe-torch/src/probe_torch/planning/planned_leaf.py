@@ -16,6 +16,7 @@ from probe_format.jsonio import members
 from probe_format.tensors import PT_DTYPES, pt_frame
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
+from probe_runtime.collect import UNTOLD
 from probe_runtime.describe import Placement, StepFiles, TensorOptions
 from probe_runtime.planning import CountedFiles, typical_numbers
 from torch._subclasses.fake_tensor import FakeTensor
@@ -59,14 +60,14 @@ class PlannedLeaf(TensorLeaf):
         return [evolve(found, type="torch.Tensor", bits=t)]  # which `_number` asks for its memory
 
     def _content(self, placement: Placement, path: ValuePath, p: TensorView) -> tuple[bytes, dict[str, Any]]:
-        if p.data is not None:  # a real tensor
+        if _as_in_a_dump(p):
             return super()._content(placement, path, p)
         numbers = self._typical(p.dtype, prod(p.shape))
         rest: dict[str, Any] = {key: numbers.pop(key) for key in ("zero_count", "md5") if key in numbers}
         return members(numbers), rest
 
     def _file(self, placement: Placement, path: ValuePath, p: TensorView, number: int = 0) -> bytes:
-        if p.data is not None:
+        if _as_in_a_dump(p):
             return super()._file(placement, path, p, number)
         if not placement.wants_file or not prod(p.shape):
             return b""
@@ -91,6 +92,11 @@ class PlannedLeaf(TensorLeaf):
         return self._content_of[storage._cdata, t._version, t.dtype, *seen]
 
 
+def _as_in_a_dump(p: TensorView) -> bool:
+    """Return whether a dump would say the same of ``p``: a real tensor, or one of which it knows no numbers."""
+    return p.data is not None or p.reason == UNTOLD
+
+
 def _once(files: CountedFiles, name: str, parts: Sequence[bytes | memoryview], folder: object) -> int:
     """Count a file, or a second name of an earlier one with the same elements, dtype and shape."""
-    return files.once(name, parts, bytes(parts[0]))
+    return files.once(name, parts, folder, bytes(parts[0]))
